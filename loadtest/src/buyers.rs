@@ -1,0 +1,241 @@
+//! Signed-in buyers: through the real API, or from a file of tokens.
+//!
+//! Signing in needs the code that was "sent" to the phone. The tool belongs to the operator, so it
+//! reads the code from Redis (`login:code:{phone}`) instead of a telephone.
+
+use std::{
+    collections::HashSet,
+    fmt,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper::{Method, body::Bytes, header::HeaderValue};
+use redis::{AsyncCommands, aio::MultiplexedConnection};
+use serde::Deserialize;
+use tokio::task::JoinSet;
+
+use crate::{
+    Access, Fault, Target,
+    http::{Call, Connection, Response},
+    live::{Live, Progress},
+    phones,
+};
+
+/// Sign-ins under way at once.
+const PARALLEL: usize = 32;
+/// Time limit of one preparatory request.
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+
+/// A user with a session.
+#[derive(Clone)]
+pub struct Buyer {
+    /// The user's id.
+    pub user_id: u64,
+    /// The session token, ready to be sent.
+    pub token: HeaderValue,
+}
+
+impl fmt::Debug for Buyer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buyer").field("user_id", &self.user_id).finish_non_exhaustive()
+    }
+}
+
+/// The reply envelope, as far as preparing needs it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Envelope<T> {
+    pub(crate) success: bool,
+    pub(crate) error_msg: Option<String>,
+    pub(crate) code: Option<String>,
+    pub(crate) data: Option<T>,
+}
+
+#[derive(Deserialize)]
+struct Me {
+    id: u64,
+}
+
+/// Sends one preparatory request and insists on success.
+pub(crate) async fn insist<T: for<'de> Deserialize<'de>>(
+    connection: &mut Connection,
+    target: &Target,
+    call: &Call,
+    what: &'static str,
+    way_out: &'static str,
+) -> Result<Option<T>, Fault> {
+    let Response { status, body } = connection.send(call).await.map_err(|failure| {
+        Fault::Unreachable { url: target.to_string(), what, reason: failure.to_string() }
+    })?;
+    let envelope: Option<Envelope<T>> = serde_json::from_slice(&body).ok();
+    match envelope {
+        Some(Envelope { success: true, data, .. }) => Ok(data),
+        Some(Envelope { code, error_msg, .. }) => Err(Fault::Refused {
+            what,
+            status,
+            code: code.unwrap_or_else(|| "no code".to_owned()),
+            message: error_msg.unwrap_or_default(),
+            way_out,
+        }),
+        None => Err(Fault::Unreachable {
+            url: target.to_string(),
+            what,
+            reason: format!("HTTP {status} without the reply envelope"),
+        }),
+    }
+}
+
+async fn redis(access: &Access) -> Result<MultiplexedConnection, Fault> {
+    let what = "while connecting";
+    let client = redis::Client::open(access.redis_url.as_str())
+        .map_err(|source| Fault::Redis { what, source })?;
+    client.get_multiplexed_async_connection().await.map_err(|source| Fault::Redis { what, source })
+}
+
+/// Registers and signs in `count` new users with random phones, spread over `targets`.
+///
+/// # Errors
+/// Any refusal or outage ends it: half a crowd would make half a test.
+pub async fn sign_in(
+    access: &Access,
+    targets: &[Target],
+    count: usize,
+    progress: Progress,
+) -> Result<Vec<Buyer>, Fault> {
+    let redis = redis(access).await?;
+    let phones: Arc<[String]> = phones::distinct(count, &mut rand::rng()).into();
+    let (next, live) = (Arc::new(AtomicUsize::new(0)), Arc::new(Live::default()));
+    let mut workers = JoinSet::new();
+    for worker in 0..PARALLEL.min(count) {
+        let Some(target) = targets.get(worker % targets.len().max(1)).cloned() else {
+            return Err(Fault::Usage("at least one target is needed".to_owned()));
+        };
+        let (phones, next, live, mut redis) =
+            (phones.clone(), next.clone(), live.clone(), redis.clone());
+        workers.spawn(async move {
+            let mut connection = Connection::new(target.clone(), LIMIT);
+            let mut buyers = Vec::new();
+            while let Some(phone) = phones.get(next.fetch_add(1, Ordering::Relaxed)) {
+                buyers.push(sign_in_one(&mut connection, &target, &mut redis, phone).await?);
+                live.count(false);
+            }
+            Ok::<_, Fault>(buyers)
+        });
+    }
+    let gather = async {
+        let mut buyers = Vec::with_capacity(count);
+        while let Some(joined) = workers.join_next().await {
+            buyers.extend(joined??);
+        }
+        Ok(buyers)
+    };
+    progress.watch("signing in buyers", count as u64, &live, gather).await
+}
+
+async fn sign_in_one(
+    connection: &mut Connection,
+    target: &Target,
+    redis: &mut MultiplexedConnection,
+    phone: &str,
+) -> Result<Buyer, Fault> {
+    let call = Call::new(Method::POST, format!("/user/code?phone={phone}"));
+    insist::<()>(connection, target, &call, "a sign-in code", "Is the service healthy?").await?;
+    let key = format!("login:code:{phone}");
+    let code: Option<String> = redis
+        .get(&key)
+        .await
+        .map_err(|source| Fault::Redis { what: "while reading a sign-in code", source })?;
+    let code = code.ok_or_else(|| {
+        Fault::Usage(format!(
+            "the service sent a code, but {key} is not in Redis: REDIS_URL names another server \
+             or database than the service uses (`./dev env` prints the right one)"
+        ))
+    })?;
+    let mut call = Call::new(Method::POST, "/user/login");
+    call.json = Some(Bytes::from(serde_json::json!({"phone": phone, "code": code}).to_string()));
+    let way_out = "Does another service share this Redis?";
+    let token: Option<String> = insist(connection, target, &call, "the sign-in", way_out).await?;
+    let token = token.unwrap_or_default();
+    let token = HeaderValue::from_str(&token)
+        .map_err(|_| Fault::Usage("the service gave an unusable session token".to_owned()))?;
+    who_is(connection, target, token).await
+}
+
+async fn who_is(
+    connection: &mut Connection,
+    target: &Target,
+    token: HeaderValue,
+) -> Result<Buyer, Fault> {
+    let mut call = Call::new(Method::GET, "/user/me");
+    call.token = Some(token.clone());
+    let way_out = "The token has expired: sign in again, or `seckill seed` a new token file.";
+    match insist::<Me>(connection, target, &call, "the user of a token", way_out).await? {
+        Some(me) => Ok(Buyer { user_id: me.id, token }),
+        None => Err(Fault::Usage("GET /user/me names no user".to_owned())),
+    }
+}
+
+/// Reads the first `count` tokens of a file (one per line) and asks the service whose they are.
+///
+/// # Errors
+/// An unreadable file, too few lines, expired tokens, or two tokens of one user: the checker must
+/// be able to tell buyers apart.
+pub async fn from_file(
+    targets: &[Target],
+    file: &Path,
+    count: usize,
+    progress: Progress,
+) -> Result<Vec<Buyer>, Fault> {
+    let text = tokio::fs::read_to_string(file)
+        .await
+        .map_err(|source| Fault::File { path: file.to_owned(), source })?;
+    let tokens = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count);
+    let tokens: Result<Vec<HeaderValue>, _> = tokens.map(HeaderValue::from_str).collect();
+    let tokens =
+        tokens.map_err(|_| Fault::Usage(format!("{} is not a file of tokens", file.display())))?;
+    if tokens.len() < count {
+        return Err(Fault::Usage(format!(
+            "{} holds {} tokens, and --buyers asks for {count}: `seckill seed --tokens {count} \
+             --tokens-file {}` writes enough",
+            file.display(),
+            tokens.len(),
+            file.display()
+        )));
+    }
+    let live = Arc::new(Live::default());
+    let mut workers = JoinSet::new();
+    let slice = count.div_ceil(PARALLEL).max(1);
+    for (tokens, target) in tokens.chunks(slice).zip(targets.iter().cycle()) {
+        let (tokens, target, live) = (tokens.to_vec(), target.clone(), live.clone());
+        workers.spawn(async move {
+            let mut connection = Connection::new(target.clone(), LIMIT);
+            let mut buyers = Vec::with_capacity(tokens.len());
+            for token in tokens {
+                buyers.push(who_is(&mut connection, &target, token).await?);
+                live.count(false);
+            }
+            Ok::<_, Fault>(buyers)
+        });
+    }
+    let gather = async {
+        let mut buyers = Vec::with_capacity(count);
+        while let Some(joined) = workers.join_next().await {
+            buyers.extend(joined??);
+        }
+        Ok::<_, Fault>(buyers)
+    };
+    let buyers = progress.watch("reading sessions", count as u64, &live, gather).await?;
+    let users: HashSet<u64> = buyers.iter().map(|buyer| buyer.user_id).collect();
+    if users.len() < buyers.len() {
+        return Err(Fault::Usage(format!(
+            "{} has several tokens of one user: give one token per user",
+            file.display()
+        )));
+    }
+    Ok(buyers)
+}

@@ -1,0 +1,214 @@
+//! Every reply against every row.
+//!
+//! Pure judgement: no I/O, no clock, no knowledge of how the sale was run. The rules:
+//!
+//! - a reply that says *ordered* must have its row ([`Verdict::lost`]);
+//! - a row must have a reply that owns it, or one whose outcome is unknown ([`Verdict::phantom`]);
+//! - no more rows than were put on sale ([`Verdict::oversold`]), one per user
+//!   ([`Verdict::duplicates`]), and stock must account for the rest ([`Verdict::drift`]);
+//! - a refusal must have been true ([`Verdict::false_sold_out`], [`Verdict::false_duplicate`]).
+//!
+//! Cancelled orders (status 4) have given their place back: they are no active rows, but they do
+//! exist, so they still answer for a reply.
+
+use std::collections::{BTreeSet, HashMap};
+
+use serde::Serialize;
+
+use crate::reply::{Reply, SOLD_OUT};
+
+#[cfg(test)]
+mod tests;
+
+/// `tb_voucher_order.status` of a cancelled order.
+const CANCELLED: u8 = 4;
+/// At most this many findings are spelled out.
+const EXAMPLES: usize = 10;
+
+/// The sale as the tables have it at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sale {
+    /// How many were put on sale.
+    pub issued: i64,
+    /// `tb_seckill_voucher.stock` at the end.
+    pub stock_left: i64,
+}
+
+/// One row of `tb_voucher_order` for the sale's voucher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderRow {
+    /// The order's id.
+    pub id: i64,
+    /// Who bought.
+    pub user_id: u64,
+    /// 1 unpaid … 4 cancelled … 6 refunded.
+    pub status: u8,
+}
+
+/// One attempt to buy, and what it was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Who asked.
+    pub user_id: u64,
+    /// Which of this user's attempts, from 0.
+    pub attempt: u32,
+    /// What the service said.
+    pub reply: Reply,
+}
+
+/// The judgement. All counts but `orders`, `issued` and `stock_left` are violations if not 0.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Active rows.
+    pub orders: i64,
+    /// How many were put on sale.
+    pub issued: i64,
+    /// Stock at the end.
+    pub stock_left: i64,
+    /// Active rows beyond what was issued, or stock below zero, whichever is worse.
+    pub oversold: i64,
+    /// Orders beyond the first of each user, counted by rows or by successes told.
+    pub duplicates: i64,
+    /// Successes told for which there is no row of that id and user.
+    pub lost: i64,
+    /// Active rows that no reply owns: their user was told no, or never asked.
+    pub phantom: i64,
+    /// `issued − stock_left − orders`: positive is stranded stock, negative invented stock.
+    pub drift: i64,
+    /// "Sold out" said though stock remained at the end.
+    pub false_sold_out: i64,
+    /// "You have ordered already" said to a user without that order.
+    pub false_duplicate: i64,
+    /// Successes without a usable order id.
+    pub malformed: i64,
+    /// Some of the violations in words, for the reader of a report.
+    pub examples: Vec<String>,
+}
+
+impl Verdict {
+    /// Name and count of everything that must be 0, in the order of a report.
+    pub fn laws(&self) -> [(&'static str, i64); 8] {
+        [
+            ("oversold", self.oversold),
+            ("duplicates", self.duplicates),
+            ("lost", self.lost),
+            ("phantom", self.phantom),
+            ("drift", self.drift),
+            ("false sold-out", self.false_sold_out),
+            ("false duplicate", self.false_duplicate),
+            ("malformed", self.malformed),
+        ]
+    }
+
+    /// The laws that were broken, with their counts.
+    pub fn violations(&self) -> Vec<(&'static str, i64)> {
+        self.laws().into_iter().filter(|(_, count)| *count != 0).collect()
+    }
+
+    /// Whether every law held.
+    pub fn is_clean(&self) -> bool {
+        self.violations().is_empty()
+    }
+
+    fn example(&mut self, text: impl FnOnce() -> String) {
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(text());
+        }
+    }
+}
+
+/// What one user was told, over all attempts.
+#[derive(Default)]
+struct Told {
+    /// Ids of successes.
+    ordered: BTreeSet<i64>,
+    /// Ids named by "already ordered".
+    named: BTreeSet<i64>,
+    /// How often "already ordered" came without an id.
+    already_unnamed: i64,
+    /// How many attempts may have made an order without saying so.
+    unknown: usize,
+}
+
+/// Judges a sale: its end state, every attempt of every user, and every row of its voucher.
+pub fn judge<'a>(
+    sale: Sale,
+    asked: impl IntoIterator<Item = &'a Asked>,
+    rows: &[OrderRow],
+) -> Verdict {
+    let mut users: HashMap<u64, (Told, Vec<OrderRow>)> = HashMap::new();
+    let mut sold_out = 0;
+    let mut verdict =
+        Verdict { issued: sale.issued, stock_left: sale.stock_left, ..Verdict::default() };
+    for asked in asked {
+        let (told, _) = users.entry(asked.user_id).or_default();
+        match &asked.reply {
+            Reply::Ordered(id) => drop(told.ordered.insert(*id)),
+            Reply::AlreadyOrdered(Some(id)) => drop(told.named.insert(*id)),
+            Reply::AlreadyOrdered(None) => told.already_unnamed += 1,
+            Reply::Refused(code) => sold_out += i64::from(code == SOLD_OUT),
+            Reply::Unknown { .. } => told.unknown += 1,
+            Reply::Malformed => {
+                // The order may well exist; only its id was not told.
+                told.unknown += 1;
+                verdict.malformed += 1;
+                verdict.example(|| format!("user {}: success without an id", asked.user_id));
+            }
+        }
+    }
+    let mut cancelled = 0;
+    for row in rows {
+        users.entry(row.user_id).or_default().1.push(*row);
+        cancelled += i64::from(row.status == CANCELLED);
+    }
+    verdict.orders = i64::try_from(rows.len()).unwrap_or(i64::MAX) - cancelled;
+    verdict.oversold = (verdict.orders - sale.issued).max(-sale.stock_left).max(0);
+    verdict.drift = sale.issued - sale.stock_left - verdict.orders;
+    // Stock that only a cancellation brought back was not there when "sold out" was said.
+    if sale.stock_left > cancelled {
+        verdict.false_sold_out = sold_out;
+    }
+    let mut by_user: Vec<_> = users.into_iter().collect();
+    by_user.sort_unstable_by_key(|(user, _)| *user);
+    for (user, (told, rows)) in by_user {
+        judge_user(&mut verdict, user, &told, &rows);
+    }
+    verdict
+}
+
+fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow]) {
+    let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+    let has = |id: &i64| rows.iter().any(|row| row.id == *id);
+    let active = || rows.iter().filter(|row| row.status != CANCELLED);
+    let cancelled = |id: &i64| rows.iter().any(|row| row.id == *id && row.status == CANCELLED);
+
+    for id in told.ordered.iter().filter(|id| !has(id)) {
+        verdict.lost += 1;
+        verdict.example(|| format!("user {user}: told order {id}, which does not exist"));
+    }
+
+    let successes = told.ordered.iter().filter(|id| !cancelled(id)).count();
+    let extra = active().count().max(successes).saturating_sub(1);
+    if extra > 0 {
+        verdict.duplicates += count(extra);
+        let ids: Vec<i64> = active().map(|row| row.id).collect();
+        verdict.example(|| format!("user {user}: orders {ids:?}, one was allowed"));
+    }
+
+    // Each attempt of unknown outcome can have made one of the rows nobody was told about.
+    let untold: Vec<i64> = active()
+        .map(|row| row.id)
+        .filter(|id| !told.ordered.contains(id) && !told.named.contains(id))
+        .collect();
+    if untold.len() > told.unknown {
+        verdict.phantom += count(untold.len() - told.unknown);
+        verdict.example(|| format!("user {user}: order {untold:?} exists, but no reply owns it"));
+    }
+
+    let absent = count(told.named.iter().filter(|id| !has(id)).count());
+    let unfounded = if rows.is_empty() { told.already_unnamed } else { 0 };
+    if absent + unfounded > 0 {
+        verdict.false_duplicate += absent + unfounded;
+        verdict.example(|| format!("user {user}: told of an earlier order that does not exist"));
+    }
+}

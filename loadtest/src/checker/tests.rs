@@ -1,0 +1,269 @@
+//! The checker, judged: an honest ledger is clean, and each planted lie is found as just that lie.
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+
+use super::*;
+
+/// Three sold of five on sale; user 4 lost the reply, user 5 came when the lock was busy.
+fn honest() -> (Sale, Vec<Asked>, Vec<OrderRow>) {
+    let asked = vec![
+        asked(1, Reply::Ordered(101)),
+        asked(1, Reply::AlreadyOrdered(Some(101))),
+        asked(2, Reply::Ordered(102)),
+        asked(2, Reply::AlreadyOrdered(None)),
+        asked(2, refused("LOCK_BUSY")),
+        asked(4, Reply::lost("TIME_OUT")),
+        asked(5, refused("LOCK_BUSY")),
+        asked(5, Reply::not_sent()),
+        asked(6, refused("STOCK_CHANGED")),
+    ];
+    let rows = vec![row(101, 1), row(102, 2), row(104, 4)];
+    (Sale { issued: 5, stock_left: 2 }, asked, rows)
+}
+
+fn asked(user_id: u64, reply: Reply) -> Asked {
+    Asked { user_id, attempt: 0, reply }
+}
+
+fn refused(code: &'static str) -> Reply {
+    Reply::Refused(code.into())
+}
+
+fn row(id: i64, user_id: u64) -> OrderRow {
+    OrderRow { id, user_id, status: 1 }
+}
+
+/// Plants one change in the honest sale and expects exactly these violations.
+#[track_caller]
+fn plant(
+    change: impl FnOnce(&mut Sale, &mut Vec<Asked>, &mut Vec<OrderRow>),
+    expected: &[(&'static str, i64)],
+) {
+    let (mut sale, mut asked, mut rows) = honest();
+    change(&mut sale, &mut asked, &mut rows);
+    let verdict = judge(sale, &asked, &rows);
+    assert_eq!(verdict.violations(), expected, "{verdict:#?}");
+    assert_eq!(verdict.is_clean(), expected.is_empty());
+}
+
+#[test]
+fn an_honest_sale_is_clean() {
+    plant(|_, _, _| (), &[]);
+    let (sale, asked, rows) = honest();
+    let verdict = judge(sale, &asked, &rows);
+    assert_eq!((verdict.orders, verdict.issued, verdict.stock_left), (3, 5, 2));
+    assert_eq!(verdict.examples, Vec::<String>::new());
+}
+
+#[test]
+fn an_empty_sale_is_clean() {
+    assert!(judge(Sale { issued: 0, stock_left: 0 }, &[], &[]).is_clean());
+}
+
+#[test]
+fn overselling_is_found() {
+    // Three rows, two on sale; the stock went below zero with them.
+    plant(|sale, _, _| *sale = Sale { issued: 2, stock_left: -1 }, &[("oversold", 1)]);
+}
+
+#[test]
+fn a_lost_update_shows_as_overselling_and_drift() {
+    plant(
+        |sale, _, _| *sale = Sale { issued: 2, stock_left: 0 },
+        &[("oversold", 1), ("drift", -1)],
+    );
+}
+
+#[test]
+fn a_second_order_is_found() {
+    plant(
+        |sale, asked, rows| {
+            asked.push(self::asked(1, Reply::Ordered(111)));
+            rows.push(row(111, 1));
+            sale.stock_left -= 1;
+        },
+        &[("duplicates", 1)],
+    );
+}
+
+#[test]
+fn every_order_beyond_the_first_counts() {
+    plant(
+        |sale, asked, rows| {
+            for id in [111, 112] {
+                asked.push(self::asked(1, Reply::Ordered(id)));
+                rows.push(row(id, 1));
+            }
+            sale.stock_left -= 2;
+        },
+        &[("duplicates", 2)],
+    );
+}
+
+#[test]
+fn a_success_without_a_row_is_lost() {
+    plant(|_, asked, _| asked.push(self::asked(5, Reply::Ordered(105))), &[("lost", 1)]);
+}
+
+#[test]
+fn a_success_whose_row_belongs_to_someone_else_is_lost() {
+    plant(|_, asked, _| asked.push(self::asked(5, Reply::Ordered(101))), &[("lost", 1)]);
+}
+
+#[test]
+fn a_row_after_definite_refusals_is_a_phantom() {
+    plant(
+        |sale, _, rows| {
+            rows.push(row(105, 5));
+            sale.stock_left -= 1;
+        },
+        &[("phantom", 1)],
+    );
+}
+
+#[test]
+fn a_row_of_a_stranger_is_a_phantom() {
+    plant(
+        |sale, _, rows| {
+            rows.push(row(199, 99));
+            sale.stock_left -= 1;
+        },
+        &[("phantom", 1)],
+    );
+}
+
+#[test]
+fn a_row_under_another_id_than_told_is_lost_and_phantom() {
+    plant(|_, _, rows| rows[0].id = 111, &[("lost", 1), ("phantom", 1), ("false duplicate", 1)]);
+}
+
+#[test]
+fn a_named_earlier_order_owns_its_row() {
+    // The reply to the first attempt never came into being; the retry named the order.
+    plant(
+        |sale, asked, rows| {
+            asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
+            rows.push(row(105, 5));
+            sale.stock_left -= 1;
+        },
+        &[],
+    );
+}
+
+#[test]
+fn stranded_and_invented_stock_is_drift() {
+    plant(|sale, _, _| sale.stock_left = 1, &[("drift", 1)]);
+    plant(|sale, _, _| sale.stock_left = 3, &[("drift", -1)]);
+}
+
+#[test]
+fn sold_out_with_stock_left_is_false() {
+    plant(|_, asked, _| asked.push(self::asked(5, refused(SOLD_OUT))), &[("false sold-out", 1)]);
+    // "The stock changed" claims nothing of the kind: the honest sale has one.
+}
+
+#[test]
+fn sold_out_is_true_when_nothing_is_left_or_only_a_cancellation_returned() {
+    plant(
+        |sale, asked, _| {
+            *sale = Sale { issued: 3, stock_left: 0 };
+            asked.push(self::asked(5, refused(SOLD_OUT)));
+        },
+        &[],
+    );
+    plant(
+        |sale, asked, rows| {
+            *sale = Sale { issued: 3, stock_left: 1 };
+            rows[0].status = CANCELLED;
+            asked.push(self::asked(5, refused(SOLD_OUT)));
+        },
+        &[],
+    );
+}
+
+#[test]
+fn already_ordered_without_an_order_is_false() {
+    for id in [None, Some(105)] {
+        plant(
+            |_, asked, _| asked.push(self::asked(5, Reply::AlreadyOrdered(id))),
+            &[("false duplicate", 1)],
+        );
+    }
+}
+
+#[test]
+fn a_success_without_an_id_is_malformed_and_owns_its_row() {
+    plant(
+        |sale, asked, rows| {
+            asked.push(self::asked(5, Reply::Malformed));
+            rows.push(row(105, 5));
+            sale.stock_left -= 1;
+        },
+        &[("malformed", 1)],
+    );
+}
+
+#[test]
+fn a_cancelled_order_frees_the_place_for_another() {
+    plant(
+        |_, asked, rows| {
+            rows[0].status = CANCELLED;
+            rows.push(row(111, 1));
+            asked.push(self::asked(1, Reply::Ordered(111)));
+        },
+        &[],
+    );
+}
+
+/// A random honest sale: every user's replies and rows agree by construction.
+fn random_honest(rng: &mut StdRng) -> (Sale, Vec<Asked>, Vec<OrderRow>) {
+    let (mut replies, mut rows) = (Vec::new(), Vec::new());
+    let users = rng.random_range(1..60_u64);
+    let issued = rng.random_range(0..40_i64);
+    for user in 1..=users {
+        let id = 1_000 + i64::try_from(user).unwrap();
+        let sold = i64::try_from(rows.len()).unwrap() < issued && rng.random_bool(0.5);
+        if sold {
+            rows.push(row(id, user));
+            let owner = match rng.random_range(0..3) {
+                0 => Reply::Ordered(id),
+                1 => Reply::lost("CONNECTION_LOST"),
+                _ => Reply::AlreadyOrdered(Some(id)),
+            };
+            replies.push(asked(user, owner));
+        }
+        for _ in 0..rng.random_range(1..4) {
+            replies.push(asked(
+                user,
+                match rng.random_range(0..3) {
+                    0 if sold => Reply::AlreadyOrdered(None),
+                    1 => refused("LOCK_BUSY"),
+                    _ => Reply::lost("TIME_OUT"),
+                },
+            ));
+        }
+    }
+    let stock_left = issued - i64::try_from(rows.len()).unwrap();
+    (Sale { issued, stock_left }, replies, rows)
+}
+
+#[test]
+fn random_honest_sales_are_clean_and_one_lie_never_goes_unseen() {
+    for seed in 0..500 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let (mut sale, mut replies, mut rows) = random_honest(&mut rng);
+        let verdict = judge(sale, &replies, &rows);
+        assert!(verdict.is_clean(), "seed {seed}: {verdict:#?}");
+        let lie = rng.random_range(0..6);
+        match lie {
+            0 => rows.push(row(1, 9_999)),
+            1 => replies.push(asked(1, Reply::Ordered(2))),
+            2 => sale.stock_left -= 1,
+            3 => replies.push(asked(9_999, Reply::AlreadyOrdered(None))),
+            4 => sale.issued = verdict.orders - 1,
+            _ => replies.push(asked(1, Reply::Malformed)),
+        }
+        let verdict = judge(sale, &replies, &rows);
+        assert!(!verdict.is_clean(), "seed {seed}: lie {lie} went unseen");
+    }
+}

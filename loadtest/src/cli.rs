@@ -1,0 +1,219 @@
+//! The command line: flags, environment, defaults. Turns words into options, runs nothing.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use chrono_tz::Tz;
+use clap::{Args, Parser, Subcommand};
+use seckill_loadtest::{
+    Access, Target,
+    live::{Live, Progress},
+    scenario::{
+        burst::{BurstOptions, Crowd},
+        ladder::LadderOptions,
+    },
+};
+
+/// Drives flash sales and judges every reply against every row.
+///
+/// Exit code: 0 clean, 1 a violation (or a rung that does not stand as promised), 2 a fault of
+/// usage or set-up. `eval "$(./dev env)"` sets the variables for the private stack.
+#[derive(Debug, Parser)]
+#[command(name = "loadtest", version)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub scenario: Scenario,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Scenario {
+    /// One sale, and all buyers at once; then the judgement
+    Burst(BurstArgs),
+    /// The demonstration: every rung on one instance and on two
+    Ladder(LadderArgs),
+    /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
+    Publish(PublishArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AccessArgs {
+    /// The service's database, mysql://user:password@host:port/database
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    database_url: String,
+    /// The service's Redis, redis://host:port/ (sign-in codes are read there)
+    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
+    redis_url: String,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct AdminArgs {
+    /// The administrator's token, for publishing the sale
+    #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true, default_value = "")]
+    admin_token: String,
+    /// The zone of the service's date-times
+    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_name = "ZONE")]
+    time_zone: Tz,
+}
+
+#[derive(Debug, Args)]
+pub struct FiringArgs {
+    /// Keep-alive connections, all targets together [default: one per attempt, at most 1024]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    connections: Option<u32>,
+    /// Time limit of one attempt, in seconds
+    #[arg(long, default_value_t = 10, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    timeout: u64,
+    /// Longest wait for in-flight purchases before judging, in seconds
+    #[arg(long, default_value_t = 30, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(1..=600))]
+    settle: u64,
+    /// Take buyers from this file (one session token per line) instead of signing them in
+    #[arg(long, value_name = "FILE")]
+    tokens_file: Option<PathBuf>,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct BurstArgs {
+    /// Users, each with a session of its own
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    buyers: u32,
+    /// Simultaneous attempts of each user
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    tries: u32,
+    /// Vouchers on sale
+    #[arg(long, default_value_t = 100)]
+    stock: u32,
+    /// The sale's strategy
+    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
+    strategy: String,
+    /// Base URLs; the attempts of one user go to them in turn, publishing to the first
+    #[arg(
+        long,
+        env = "TARGETS",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    targets: Vec<Target>,
+    #[command(flatten)]
+    firing: FiringArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct LadderArgs {
+    /// One instance alone
+    #[arg(long, default_value = "http://127.0.0.1:8081", value_name = "URL")]
+    one: Target,
+    /// The proxy before two instances
+    #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    two: Target,
+    /// Users, signed in once for all sales; at least three times the stock
+    #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
+    buyers: u32,
+    /// Simultaneous attempts of each user
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    tries: u32,
+    /// Vouchers on sale, in each sale
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    stock: u32,
+    #[command(flatten)]
+    firing: FiringArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct PublishArgs {
+    /// Vouchers on sale
+    #[arg(long, default_value_t = 100)]
+    pub stock: u32,
+    /// The sale's strategy
+    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
+    pub strategy: String,
+    /// Base URL
+    #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    pub target: Target,
+    #[command(flatten)]
+    admin: AdminArgs,
+}
+
+impl PublishArgs {
+    /// Publishing speaks HTTP only: no database, no Redis.
+    pub fn access(&self) -> Access {
+        Access {
+            database_url: String::new(),
+            redis_url: String::new(),
+            admin_token: self.admin.admin_token.clone(),
+            time_zone: self.admin.time_zone,
+        }
+    }
+}
+
+impl BurstArgs {
+    /// The burst asked for, and where its JSON goes.
+    pub fn options(self) -> (BurstOptions, Option<PathBuf>) {
+        let json = self.firing.json.clone();
+        let mut options = burst(self.firing, self.access, self.buyers, self.tries, self.stock);
+        options.targets = self.targets;
+        options.strategy = self.strategy;
+        (options, json)
+    }
+}
+
+impl LadderArgs {
+    /// The ladder asked for, and where its JSON goes.
+    pub fn options(self) -> (LadderOptions, Option<PathBuf>) {
+        let json = self.firing.json.clone();
+        let burst = burst(self.firing, self.access, self.buyers, self.tries, self.stock);
+        (LadderOptions { burst, one: self.one, two: self.two }, json)
+    }
+}
+
+fn burst(
+    firing: FiringArgs,
+    access: AccessArgs,
+    buyers: u32,
+    tries: u32,
+    stock: u32,
+) -> BurstOptions {
+    let access = Access {
+        database_url: access.database_url,
+        redis_url: access.redis_url,
+        admin_token: access.admin.admin_token,
+        time_zone: access.admin.time_zone,
+    };
+    let buyers = buyers as usize;
+    BurstOptions {
+        crowd: match firing.tokens_file {
+            Some(file) => Crowd::File(file, buyers),
+            None => Crowd::SignIn(buyers),
+        },
+        tries,
+        stock,
+        connections: firing.connections.map(|connections| connections as usize),
+        timeout: Duration::from_secs(firing.timeout),
+        settle: Duration::from_secs(firing.settle),
+        progress: Progress::Stderr,
+        live: Arc::new(Live::default()),
+        ..BurstOptions::new(access, Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

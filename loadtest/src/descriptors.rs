@@ -1,0 +1,47 @@
+//! Room for many sockets: the soft limit on open files is raised to the hard one where needed.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::Fault;
+
+/// Open files the tool needs besides its load connections.
+const RESERVE: u64 = 64;
+
+/// Makes sure that `connections` sockets can be open at once.
+///
+/// # Errors
+/// [`Fault::Usage`] when even the hard limit is too low; the message names two ways out.
+pub fn reserve(connections: usize) -> Result<(), Fault> {
+    let needed = connections as u64 + RESERVE;
+    let limit = getrlimit(Resource::Nofile);
+    // No current limit means unlimited.
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let too_few = |most: u64| {
+        Fault::Usage(format!(
+            "{connections} connections need {needed} open files, and this shell allows {most}: \
+             use --connections {} or raise the limit with `ulimit -n {needed}`",
+            most.saturating_sub(RESERVE).max(1)
+        ))
+    };
+    if let Some(maximum) = limit.maximum.filter(|maximum| *maximum < needed) {
+        return Err(too_few(maximum));
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
+        .map_err(|_| too_few(limit.current.unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_beyond_the_hard_limit_is_refused_with_a_way_out() {
+        reserve(8).unwrap();
+        let Some(maximum) = getrlimit(Resource::Nofile).maximum else { return };
+        let message = reserve(maximum as usize).unwrap_err().to_string();
+        assert!(message.contains("ulimit -n"), "{message}");
+        assert!(message.contains("--connections"), "{message}");
+    }
+}

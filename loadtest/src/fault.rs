@@ -1,0 +1,81 @@
+//! Why a run could not be carried out or judged.
+//!
+//! A [`Fault`] is about the set-up (a server away, a wrong token, too few descriptors), never about
+//! the sale: a sale that went wrong is a verdict, not an error. Each message names the way out.
+
+use std::{io, path::PathBuf};
+
+/// A set-up fault. The binary prints it and exits with code 2.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A target's URL cannot be used.
+    #[error("the target '{url}' cannot be used: {reason} (write it like http://127.0.0.1:8080)")]
+    Target {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A target did not answer.
+    #[error(
+        "{url} did not answer {what}: {reason}. Is the service up? `./dev up` starts it, \
+         `./dev logs` shows what it says"
+    )]
+    Unreachable {
+        /// The target's URL.
+        url: String,
+        /// What was asked of it.
+        what: &'static str,
+        /// What happened.
+        reason: String,
+    },
+    /// The service answered a preparatory request with a refusal.
+    #[error("{what} was refused (HTTP {status}, {code}: {message}). {way_out}")]
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// The HTTP status.
+        status: u16,
+        /// The reply's `code`, or `no code`.
+        code: String,
+        /// The reply's `errorMsg`.
+        message: String,
+        /// What to do about it.
+        way_out: &'static str,
+    },
+    /// The database failed.
+    #[error(
+        "the database failed {what}: {source}. DATABASE_URL must be the service's own (`./dev env` prints it)"
+    )]
+    Database {
+        /// What was being read.
+        what: &'static str,
+        /// The driver's error.
+        source: sqlx::Error,
+    },
+    /// Redis failed.
+    #[error(
+        "Redis failed {what}: {source}. REDIS_URL must be the service's own (`./dev env` prints it)"
+    )]
+    Redis {
+        /// What was being read.
+        what: &'static str,
+        /// The driver's error.
+        source: redis::RedisError,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Settings that cannot work.
+    #[error("{0}")]
+    Usage(String),
+    /// A task of the tool itself panicked.
+    #[error("a task of the load tool failed: {0}. This is a bug in the tool: please report it")]
+    Task(#[from] tokio::task::JoinError),
+}

@@ -1,0 +1,215 @@
+//! Very many purchases at once.
+//!
+//! Connections are opened first and wait at a barrier; when it opens, each takes the next attempt
+//! of its target's queue until none is left. The attempts of one buyer stand side by side in the
+//! queues and go to the targets in turn, so they truly overlap, on one instance and across them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use hyper::Method;
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
+
+use crate::{
+    Fault, Target,
+    buyers::Buyer,
+    checker::Asked,
+    descriptors,
+    http::{Call, Connection, Failure},
+    live::Live,
+    reply::{CONNECTION_LOST, Reply, TIME_OUT},
+};
+
+/// What to fire.
+#[derive(Debug, Clone)]
+pub struct Volley {
+    /// Base URLs; attempts go to them in turn.
+    pub targets: Vec<Target>,
+    /// The voucher to buy.
+    pub voucher_id: u64,
+    /// Who buys.
+    pub buyers: Arc<[Buyer]>,
+    /// Attempts of each buyer.
+    pub tries: u32,
+    /// Keep-alive connections over all targets; at least one per target is used.
+    pub connections: usize,
+    /// Time limit of one attempt, from its first byte to the last of its answer.
+    pub timeout: Duration,
+}
+
+/// One finished attempt.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// Who asked, and what the reply was: the checker's food.
+    pub asked: Asked,
+    /// Index of the target asked.
+    pub target: usize,
+    /// When it was sent, from the opening of the barrier.
+    pub sent: Duration,
+    /// From sending to the last byte of the answer, or to giving up.
+    pub latency: Duration,
+}
+
+/// One target's queue of attempts, as (index of the buyer, which try).
+struct Queue {
+    attempts: Vec<(usize, u32)>,
+    next: AtomicUsize,
+}
+
+fn queues(buyers: usize, tries: u32, targets: usize) -> Vec<Arc<Queue>> {
+    let mut attempts = vec![Vec::new(); targets];
+    for buyer in 0..buyers {
+        for attempt in 0..tries {
+            attempts[(buyer + attempt as usize) % targets].push((buyer, attempt));
+        }
+    }
+    let queue = |attempts| Arc::new(Queue { attempts, next: AtomicUsize::new(0) });
+    attempts.into_iter().map(queue).collect()
+}
+
+/// Fires, and returns a record of every attempt.
+///
+/// # Errors
+/// A [`Fault`] only before the barrier opens; after it, whatever happens is a record.
+pub async fn fire(volley: &Volley, live: &Arc<Live>) -> Result<Vec<Record>, Fault> {
+    let targets = volley.targets.len();
+    if targets == 0 {
+        return Err(Fault::Usage("at least one target is needed".to_owned()));
+    }
+    let total = volley.buyers.len() * volley.tries as usize;
+    let connections = volley.connections.clamp(1, total.max(1)).max(targets);
+    descriptors::reserve(connections)?;
+
+    let queues = queues(volley.buyers.len(), volley.tries, targets);
+    let (ready, mut waiting) = mpsc::channel(connections);
+    let (open, barrier) = watch::channel(None::<Instant>);
+    let mut workers = JoinSet::new();
+    for worker in 0..connections {
+        let target = worker % targets;
+        let worker = Worker {
+            connection: Connection::new(volley.targets[target].clone(), volley.timeout),
+            url: volley.targets[target].to_string(),
+            target,
+            queue: queues[target].clone(),
+            buyers: volley.buyers.clone(),
+            call: Call::new(Method::POST, format!("/voucher-order/seckill/{}", volley.voucher_id)),
+            live: live.clone(),
+        };
+        workers.spawn(worker.run(ready.clone(), barrier.clone()));
+    }
+    drop(ready);
+    for _ in 0..connections {
+        if let Some(Err(fault)) = waiting.recv().await {
+            return Err(fault);
+        }
+    }
+    open.send_replace(Some(Instant::now()));
+    let mut records = Vec::with_capacity(total);
+    while let Some(joined) = workers.join_next().await {
+        records.extend(joined?);
+    }
+    Ok(records)
+}
+
+/// One connection and the queue it works on.
+struct Worker {
+    connection: Connection,
+    url: String,
+    target: usize,
+    queue: Arc<Queue>,
+    buyers: Arc<[Buyer]>,
+    call: Call,
+    live: Arc<Live>,
+}
+
+impl Worker {
+    async fn run(
+        mut self,
+        ready: mpsc::Sender<Result<(), Fault>>,
+        mut barrier: watch::Receiver<Option<Instant>>,
+    ) -> Vec<Record> {
+        let opened = self.connection.open().await.map_err(|error| Fault::Unreachable {
+            url: self.url.clone(),
+            what: "a connection",
+            reason: error.to_string(),
+        });
+        let mut records = Vec::new();
+        // Nobody listens any more once another connection has failed: the run is over.
+        if ready.send(opened).await.is_err() {
+            return records;
+        }
+        let Ok(begin) = barrier.wait_for(Option::is_some).await.map(|opened| *opened) else {
+            return records;
+        };
+        let begin = begin.unwrap_or_else(Instant::now);
+        loop {
+            let next = self.queue.next.fetch_add(1, Ordering::Relaxed);
+            let Some(&(buyer, attempt)) = self.queue.attempts.get(next) else { break };
+            let buyer = &self.buyers[buyer];
+            self.call.token = Some(buyer.token.clone());
+            let sent = Instant::now();
+            let reply = match self.connection.send(&self.call).await {
+                Ok(response) => Reply::read(response.status, &response.body),
+                Err(Failure::NotSent(_)) => Reply::not_sent(),
+                Err(Failure::Lost(_)) => Reply::lost(CONNECTION_LOST),
+                Err(Failure::TimedOut) => Reply::lost(TIME_OUT),
+            };
+            let latency = sent.elapsed();
+            self.live.count(matches!(reply, Reply::Ordered(_)));
+            records.push(Record {
+                asked: Asked { user_id: buyer.user_id, attempt, reply },
+                target: self.target,
+                sent: sent.saturating_duration_since(begin),
+                latency,
+            });
+        }
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
+        let queues = queues(10, 3, 2);
+        let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
+        all.sort_unstable();
+        let expected: Vec<_> = (0..10).flat_map(|b| (0..3).map(move |t| (b, t))).collect();
+        assert_eq!(all, expected);
+        for queue in &queues {
+            for buyer in 0..10 {
+                assert!(queue.attempts.iter().any(|(b, _)| *b == buyer), "buyer {buyer}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        drop(listener);
+        let buyer = Buyer { user_id: 1, token: hyper::header::HeaderValue::from_static("t") };
+        let volley = Volley {
+            targets: vec![target],
+            voucher_id: 1,
+            buyers: vec![buyer].into(),
+            tries: 2,
+            connections: 2,
+            timeout: Duration::from_secs(1),
+        };
+        let live = Arc::new(Live::default());
+        let fault = fire(&volley, &live).await.unwrap_err();
+        assert!(matches!(fault, Fault::Unreachable { .. }), "{fault}");
+        assert_eq!(live.done(), 0);
+    }
+}

@@ -1,0 +1,128 @@
+//! The tables as they stand: what the checker holds the replies against.
+//!
+//! Reads `tb_seckill_voucher` and `tb_voucher_order` in one consistent snapshot. Writes nothing.
+
+use std::time::Duration;
+
+use sqlx::{
+    Executor, MySqlPool, Row,
+    mysql::{MySqlPoolOptions, MySqlRow},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Fault,
+    checker::{OrderRow, Sale},
+};
+
+/// A reader of the service's tables.
+#[derive(Debug, Clone)]
+pub struct Ledger {
+    pool: MySqlPool,
+}
+
+/// Stock and rows of one sale, at one instant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What was issued and what is left.
+    pub sale: Sale,
+    /// Every order of the voucher, by id.
+    pub rows: Vec<OrderRow>,
+}
+
+/// How often the tables are read while purchases settle.
+const POLL: Duration = Duration::from_millis(100);
+
+impl Ledger {
+    /// Connects to the service's database.
+    ///
+    /// # Errors
+    /// [`Fault::Database`].
+    pub async fn open(database_url: &str) -> Result<Self, Fault> {
+        let pool = MySqlPoolOptions::new()
+            .max_connections(2)
+            .acquire_timeout(Duration::from_secs(10))
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    // A snapshot needs it, whatever the server's default is.
+                    let sql = "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+                    connection.execute(sql).await.map(drop)
+                })
+            })
+            .connect(database_url)
+            .await
+            .map_err(|source| Fault::Database { what: "while connecting", source })?;
+        Ok(Self { pool })
+    }
+
+    /// Reads one sale.
+    ///
+    /// # Errors
+    /// [`Fault::Database`], also when there is no such sale.
+    pub async fn read(&self, voucher_id: u64) -> Result<Snapshot, Fault> {
+        self.snapshot(voucher_id)
+            .await
+            .map_err(|source| Fault::Database { what: "while reading the sale", source })
+    }
+
+    async fn snapshot(&self, voucher_id: u64) -> Result<Snapshot, sqlx::Error> {
+        let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+        let mut transaction = self.pool.begin_with(begin).await?;
+        let (stock, issued): (i32, Option<i32>) =
+            sqlx::query_as("SELECT stock, issued FROM tb_seckill_voucher WHERE voucher_id = ?")
+                .bind(voucher_id)
+                .fetch_one(&mut *transaction)
+                .await?;
+        let rows = sqlx::query(
+            "SELECT id, user_id, status FROM tb_voucher_order WHERE voucher_id = ? ORDER BY id",
+        )
+        .bind(voucher_id)
+        .try_map(|row: MySqlRow| {
+            Ok(OrderRow { id: row.try_get(0)?, user_id: row.try_get(1)?, status: row.try_get(2)? })
+        })
+        .fetch_all(&mut *transaction)
+        .await?;
+        transaction.commit().await?;
+        let cancelled = rows.iter().filter(|row| row.status == 4).count() as i64;
+        // A sale published by a node that keeps no `issued` can only be taken at its word.
+        let sold = rows.len() as i64 - cancelled;
+        let issued = issued.map_or(i64::from(stock) + sold, i64::from);
+        Ok(Snapshot { sale: Sale { issued, stock_left: stock.into() }, rows })
+    }
+
+    /// Waits until the sale has not changed for `quiet`, but at most `limit`.
+    ///
+    /// Returns the last snapshot and whether it was quiet. Purchases outlive clients that gave up,
+    /// so a run with lost replies is only judged after its stragglers are done.
+    ///
+    /// # Errors
+    /// [`Fault::Database`] when the tables cannot be read even at the end of `limit`.
+    pub async fn settle(
+        &self,
+        voucher_id: u64,
+        quiet: Duration,
+        limit: Duration,
+    ) -> Result<(Snapshot, bool), Fault> {
+        let begin = Instant::now();
+        let mut last: Option<(Snapshot, Instant)> = None;
+        loop {
+            let read = self.read(voucher_id).await;
+            let now = Instant::now();
+            let over = now - begin >= limit;
+            match (read, last.take()) {
+                (Ok(snapshot), Some((before, since))) if snapshot == before => {
+                    if now - since >= quiet || over {
+                        return Ok((snapshot, now - since >= quiet));
+                    }
+                    last = Some((snapshot, since));
+                }
+                (Ok(snapshot), _) if over => return Ok((snapshot, false)),
+                (Ok(snapshot), _) => last = Some((snapshot, now)),
+                (Err(fault), _) if over => return Err(fault),
+                // A database that is away for a moment may be part of the test.
+                (Err(_), _) => {}
+            }
+            sleep(POLL).await;
+        }
+    }
+}

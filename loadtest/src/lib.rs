@@ -1,0 +1,36 @@
+//! Load scenarios for the flash sale, and the checker that judges them.
+//!
+//! This package judges from outside: it knows HTTP, two tables and a handful of Redis keys, and it
+//! depends on nothing of the service, so it cannot share the service's mistakes. It drives any node
+//! that speaks the same API.
+//!
+//! From the bottom up:
+//!
+//! - [`checker`] is pure: every reply against every row gives a [`checker::Verdict`].
+//! - [`reply`] reads one HTTP answer as a claim about an order.
+//! - [`target`], [`http`], [`descriptors`] send requests; [`fire`] sends very many at once.
+//! - [`buyers`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
+//! - [`latency`], [`live`], [`table`] count and show.
+//! - [`scenario`] has one file per scenario: what the binary `loadtest` and the service's own
+//!   integration tests run.
+
+pub mod access;
+pub mod buyers;
+pub mod checker;
+pub mod descriptors;
+pub mod fault;
+pub mod fire;
+pub mod http;
+pub mod latency;
+pub mod ledger;
+pub mod live;
+pub mod phones;
+pub mod publish;
+pub mod reply;
+pub mod scenario;
+pub mod table;
+pub mod target;
+
+pub use access::Access;
+pub use fault::Fault;
+pub use target::Target;

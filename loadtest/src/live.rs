@@ -1,0 +1,122 @@
+//! What a run is doing right now: counters, and lines on stderr for the person watching.
+
+use std::{
+    io::{IsTerminal, Write},
+    sync::atomic::{AtomicU64, Ordering},
+    time::{Duration, Instant},
+};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Counters of one run, shared with whoever watches it (a progress line, a test that injects a
+/// fault at half time).
+#[derive(Debug, Default)]
+pub struct Live {
+    /// Requests answered, or given up on.
+    done: AtomicU64,
+    /// Successes among them.
+    orders: AtomicU64,
+}
+
+impl Live {
+    /// Counts one finished request.
+    pub fn count(&self, ordered: bool) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+        self.orders.fetch_add(u64::from(ordered), Ordering::Relaxed);
+    }
+
+    /// Requests finished so far.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// Successes so far.
+    pub fn orders(&self) -> u64 {
+        self.orders.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `done` requests have finished: the moment for a test to break something.
+    ///
+    /// Waits for ever if the run ends before that; `select!` it with the run.
+    pub async fn reached(&self, done: u64) {
+        let mut tick = interval(Duration::from_millis(1));
+        while self.done() < done {
+            tick.tick().await;
+        }
+    }
+}
+
+/// Where progress goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Nowhere: for tests.
+    Silent,
+    /// Lines on stderr: one that is rewritten on a terminal, one per second elsewhere.
+    Stderr,
+}
+
+impl Progress {
+    /// Says one thing.
+    pub fn say(self, text: &str) {
+        if self == Self::Stderr {
+            say(text);
+        }
+    }
+
+    /// Runs `work` and meanwhile shows `what`, how much of `total` is done, and how fast.
+    pub async fn watch<T>(
+        self,
+        what: &str,
+        total: u64,
+        live: &Live,
+        work: impl Future<Output = T>,
+    ) -> T {
+        if self == Self::Silent {
+            return work.await;
+        }
+        let terminal = std::io::stderr().is_terminal();
+        let begin = Instant::now();
+        let mut tick = interval(Duration::from_millis(if terminal { 200 } else { 1000 }));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        tick.tick().await;
+        let mut work = std::pin::pin!(work);
+        let mut before = (0, begin);
+        loop {
+            let line = |rate: f64| {
+                let orders = match live.orders() {
+                    0 => String::new(),
+                    orders => format!(", {orders} orders"),
+                };
+                format!("{what}: {}/{total} done{orders}, {rate:.0}/s", live.done())
+            };
+            tokio::select! {
+                biased;
+                result = &mut work => {
+                    let rate = live.done() as f64 / begin.elapsed().as_secs_f64().max(1e-6);
+                    if terminal {
+                        rewrite("");
+                    }
+                    say(&line(rate));
+                    return result;
+                }
+                _ = tick.tick() => {
+                    let now = (live.done(), Instant::now());
+                    let span = (now.1 - before.1).as_secs_f64().max(1e-6);
+                    let rate = (now.0 - before.0) as f64 / span;
+                    before = now;
+                    if terminal { rewrite(&line(rate)) } else { say(&line(rate)) }
+                }
+            }
+        }
+    }
+}
+
+/// Progress is a courtesy: a closed stderr must not end the run, so its errors are dropped.
+fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").ok();
+}
+
+fn rewrite(text: &str) {
+    let mut stderr = std::io::stderr();
+    write!(stderr, "\r\x1b[2K{text}").and_then(|()| stderr.flush()).ok();
+}

@@ -1,0 +1,73 @@
+//! `loadtest`: parse the command line, run one scenario, print its report, say it by exit code.
+
+use std::{fmt::Display, path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use seckill_loadtest::{
+    Fault, publish,
+    scenario::{burst, ladder},
+};
+use serde::Serialize;
+
+mod cli;
+
+use cli::{Cli, Scenario};
+
+/// A violation: the run is complete and the service is at fault.
+const VIOLATION: u8 = 1;
+/// Nothing can be said about the service.
+const SETUP_FAULT: u8 = 2;
+
+// One thread is enough to send, and leaves the other cores to the servers.
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    match run(Cli::parse().scenario).await {
+        Ok(code) => code,
+        Err(fault) => {
+            eprintln!("loadtest: {fault}");
+            ExitCode::from(SETUP_FAULT)
+        }
+    }
+}
+
+async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
+    match scenario {
+        Scenario::Burst(args) => {
+            let (options, json) = args.options();
+            let report = burst::run(&options).await?;
+            show(&report, json).await?;
+            if !report.verdict.is_clean() {
+                return Ok(ExitCode::from(VIOLATION));
+            }
+            if !report.settled || (report.verdict.orders == 0 && options.stock > 0) {
+                eprintln!("loadtest: nothing was proved: see the replies above");
+                return Ok(ExitCode::from(SETUP_FAULT));
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Scenario::Ladder(args) => {
+            let (options, json) = args.options();
+            let climb = ladder::run(&options).await?;
+            show(&climb, json).await?;
+            Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
+        }
+        Scenario::Publish(args) => {
+            let id = publish::flash_sale(&args.access(), &args.target, &args.strategy, args.stock)
+                .await?;
+            println!("{id}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Prints a report, and writes it as JSON where asked.
+async fn show(report: &(impl Display + Serialize), json: Option<PathBuf>) -> Result<(), Fault> {
+    println!("{report}");
+    let Some(path) = json else { return Ok(()) };
+    let fault = |source| Fault::File { path: path.clone(), source };
+    let text = serde_json::to_string_pretty(report).map_err(|e| fault(e.into()))?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        tokio::fs::create_dir_all(folder).await.map_err(fault)?;
+    }
+    tokio::fs::write(&path, text + "\n").await.map_err(fault)
+}

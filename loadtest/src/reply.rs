@@ -1,0 +1,202 @@
+//! One HTTP answer to a purchase, read as a claim about an order.
+//!
+//! Only the outside contract is known here: status, envelope, `code`. A node that writes no `code`
+//! (the Java original) is understood by its `errorMsg`. Whatever is not certainly a refusal is
+//! [`Reply::Unknown`], because a wrongly assumed refusal would invent a phantom order.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// What one attempt to buy was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// Success, with the order's id. (An accepted but pending purchase too: a place is held.)
+    Ordered(i64),
+    /// "This user has ordered already", with that order's id where the service knew it.
+    AlreadyOrdered(Option<i64>),
+    /// A definite refusal, by its code: no order came of this attempt.
+    Refused(Cow<'static, str>),
+    /// No telling: an order may exist.
+    Unknown {
+        /// `TIME_OUT`, `CONNECTION_LOST`, `OUTCOME_UNKNOWN`, `HTTP_502`, …
+        why: Cow<'static, str>,
+        /// The id to look up, where the service gave one.
+        id: Option<i64>,
+    },
+    /// Success without a usable order id, or with two that disagree. Always a fault of the service.
+    Malformed,
+}
+
+/// Refused because nothing is left.
+pub const SOLD_OUT: &str = "SOLD_OUT";
+/// The request was never sent: no connection could be made.
+pub const NOT_SENT: &str = "NOT_SENT";
+/// No complete answer within the time limit.
+pub const TIME_OUT: &str = "TIME_OUT";
+/// The connection broke after the request was sent.
+pub const CONNECTION_LOST: &str = "CONNECTION_LOST";
+
+/// The texts of nodes that send no `code`.
+const TEXTS: [(&str, &str); 8] = [
+    ("库存不足！", SOLD_OUT),
+    ("不能重复下单！", "ALREADY_ORDERED"),
+    ("用户已经购买过一次！", "ALREADY_ORDERED"),
+    ("不允许重复下单", "LOCK_BUSY"),
+    ("不允许重复下单！", "LOCK_BUSY"),
+    ("秒杀尚未开始！", "SALE_NOT_BEGUN"),
+    ("秒杀已经结束！", "SALE_ENDED"),
+    ("优惠券不存在！", "VOUCHER_NOT_FOUND"),
+];
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    success: bool,
+    error_msg: Option<String>,
+    code: Option<String>,
+    data: Option<Value>,
+    order_id: Option<String>,
+}
+
+impl Envelope {
+    /// The order id, `Ok(None)` if there is none, `Err` if what is there contradicts itself.
+    fn id(&self) -> Result<Option<i64>, ()> {
+        let number = match &self.data {
+            None => None,
+            Some(value) => Some(value.as_i64().ok_or(())?),
+        };
+        let text = match &self.order_id {
+            None => None,
+            Some(text) => Some(text.parse::<i64>().map_err(|_| ())?),
+        };
+        match (number, text) {
+            (Some(a), Some(b)) if a != b => Err(()),
+            (number, text) => Ok(number.or(text)),
+        }
+    }
+
+    fn code(&self) -> Option<Cow<'static, str>> {
+        if let Some(code) = &self.code {
+            return Some(Cow::Owned(code.clone()));
+        }
+        let text = self.error_msg.as_deref()?;
+        TEXTS.iter().find(|(known, _)| *known == text).map(|(_, code)| Cow::Borrowed(*code))
+    }
+}
+
+impl Reply {
+    /// Reads an answer: HTTP status and body.
+    pub fn read(status: u16, body: &[u8]) -> Self {
+        let envelope = serde_json::from_slice::<Envelope>(body).ok();
+        let http = || Cow::Owned(format!("HTTP_{status}"));
+        let Some(envelope) = envelope else {
+            return match status {
+                408 | 499 => Self::Unknown { why: http(), id: None },
+                400..=499 => Self::Refused(http()),
+                _ => Self::Unknown { why: http(), id: None },
+            };
+        };
+        if envelope.success {
+            return match envelope.id() {
+                Ok(Some(id)) if (200..300).contains(&status) => Self::Ordered(id),
+                _ => Self::Malformed,
+            };
+        }
+        let id = envelope.id().unwrap_or(None);
+        match envelope.code().as_deref() {
+            Some("ALREADY_ORDERED") => Self::AlreadyOrdered(id),
+            Some(code @ ("OUTCOME_UNKNOWN" | "INTERNAL")) => {
+                Self::Unknown { why: Cow::Owned(code.to_owned()), id }
+            }
+            // Only these server errors promise that no order was made.
+            Some(code) if status >= 500 && !matches!(code, "UNAVAILABLE" | "OVERLOADED") => {
+                Self::Unknown { why: Cow::Owned(code.to_owned()), id }
+            }
+            Some(code) => Self::Refused(Cow::Owned(code.to_owned())),
+            None if (400..500).contains(&status) && !matches!(status, 408 | 499) => {
+                Self::Refused(http())
+            }
+            None => Self::Unknown { why: http(), id },
+        }
+    }
+
+    /// An attempt whose request never left the tool: certainly no order.
+    pub fn not_sent() -> Self {
+        Self::Refused(Cow::Borrowed(NOT_SENT))
+    }
+
+    /// An attempt whose answer was lost for the reason `why`.
+    pub fn lost(why: &'static str) -> Self {
+        Self::Unknown { why: Cow::Borrowed(why), id: None }
+    }
+
+    /// The name under which this reply is counted.
+    pub fn label(&self) -> &str {
+        match self {
+            Self::Ordered(_) => "ORDERED",
+            Self::AlreadyOrdered(_) => "ALREADY_ORDERED",
+            Self::Refused(code) => code,
+            Self::Unknown { why, .. } => why,
+            Self::Malformed => "MALFORMED_SUCCESS",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: &'static str) -> Reply {
+        Reply::Refused(Cow::Borrowed(code))
+    }
+
+    fn unknown(why: &'static str, id: Option<i64>) -> Reply {
+        Reply::Unknown { why: Cow::Borrowed(why), id }
+    }
+
+    #[test]
+    fn every_kind_of_answer_is_read() {
+        let id = 662_109_876_543_210_001_i64;
+        let success = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
+        let already =
+            format!(r#"{{"success":false,"code":"ALREADY_ORDERED","data":{id},"orderId":"{id}"}}"#);
+        let in_doubt = format!(r#"{{"success":false,"code":"OUTCOME_UNKNOWN","orderId":"{id}"}}"#);
+        for (status, body, expected) in [
+            (200, success.as_str(), Reply::Ordered(id)),
+            (202, success.as_str(), Reply::Ordered(id)),
+            (200, r#"{"success":true,"data":7}"#, Reply::Ordered(7)),
+            (200, r#"{"success":true}"#, Reply::Malformed),
+            (200, r#"{"success":true,"data":7,"orderId":"8"}"#, Reply::Malformed),
+            (200, r#"{"success":true,"data":"7"}"#, Reply::Malformed),
+            (500, r#"{"success":true,"data":7}"#, Reply::Malformed),
+            (200, already.as_str(), Reply::AlreadyOrdered(Some(id))),
+            (200, r#"{"success":false,"code":"ALREADY_ORDERED"}"#, Reply::AlreadyOrdered(None)),
+            (200, r#"{"success":false,"code":"SOLD_OUT"}"#, refused(SOLD_OUT)),
+            (503, r#"{"success":false,"code":"UNAVAILABLE"}"#, refused("UNAVAILABLE")),
+            (503, r#"{"success":false,"code":"OVERLOADED"}"#, refused("OVERLOADED")),
+            (503, in_doubt.as_str(), unknown("OUTCOME_UNKNOWN", Some(id))),
+            (500, r#"{"success":false,"code":"INTERNAL"}"#, unknown("INTERNAL", None)),
+            (503, r#"{"success":false,"code":"NEW"}"#, unknown("NEW", None)),
+            (401, r#"{"success":false,"code":"UNAUTHORIZED"}"#, refused("UNAUTHORIZED")),
+            (401, "", refused("HTTP_401")),
+            (408, "", unknown("HTTP_408", None)),
+            (502, "<html>", unknown("HTTP_502", None)),
+            (200, "<html>", unknown("HTTP_200", None)),
+        ] {
+            assert_eq!(Reply::read(status, body.as_bytes()), expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_codes_is_understood_by_its_texts() {
+        let read = |text: &str| {
+            Reply::read(200, format!(r#"{{"success":false,"errorMsg":"{text}"}}"#).as_bytes())
+        };
+        assert_eq!(read("库存不足！"), refused(SOLD_OUT));
+        assert_eq!(read("不能重复下单！"), Reply::AlreadyOrdered(None));
+        assert_eq!(read("不允许重复下单"), refused("LOCK_BUSY"));
+        assert_eq!(read("服务器异常"), unknown("HTTP_200", None));
+    }
+}

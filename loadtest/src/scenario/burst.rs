@@ -1,0 +1,267 @@
+//! The burst: a sale, and everybody at once.
+//!
+//! [`run`] does it all. Its steps ([`prepare`], [`crate::publish`], [`sale`], [`judge`]) are public
+//! too, for a test that needs to break something between them or to judge later.
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use serde::Serialize;
+
+use crate::{
+    Access, Fault, Target,
+    buyers::{self, Buyer},
+    checker::{self, Verdict},
+    fire::{Record, Volley, fire},
+    latency::Latency,
+    ledger::{Ledger, Snapshot},
+    live::{Live, Progress},
+    publish,
+    reply::{CONNECTION_LOST, NOT_SENT, Reply, TIME_OUT},
+};
+
+mod show;
+
+/// Most connections used when none are asked for.
+pub const DEFAULT_CONNECTIONS: usize = 1024;
+
+/// Where the buyers come from.
+#[derive(Debug, Clone)]
+pub enum Crowd {
+    /// This many new users, signed in through the API.
+    SignIn(usize),
+    /// The first so many tokens of a file, one per line.
+    File(PathBuf, usize),
+    /// These, signed in before.
+    Given(Arc<[Buyer]>),
+}
+
+/// A burst to run.
+#[derive(Debug, Clone)]
+pub struct BurstOptions {
+    /// Servers and secrets.
+    pub access: Access,
+    /// Base URLs; attempts go to them in turn. Publishing uses the first.
+    pub targets: Vec<Target>,
+    /// Who buys.
+    pub crowd: Crowd,
+    /// Simultaneous attempts of each buyer.
+    pub tries: u32,
+    /// How many are on sale.
+    pub stock: u32,
+    /// The sale's strategy, by the service's name for it.
+    pub strategy: String,
+    /// Keep-alive connections; `None` means one per attempt, at most [`DEFAULT_CONNECTIONS`].
+    pub connections: Option<usize>,
+    /// Time limit of one attempt.
+    pub timeout: Duration,
+    /// Longest wait for in-flight purchases to settle before judging.
+    pub settle: Duration,
+    /// Where progress goes.
+    pub progress: Progress,
+    /// Counters to watch the run by; a test injects its fault when [`Live::reached`] says so.
+    pub live: Arc<Live>,
+}
+
+impl BurstOptions {
+    /// A silent burst of 200 new buyers, 3 tries each, for 50 vouchers on `reentrant-lock`.
+    pub fn new(access: Access, targets: Vec<Target>) -> Self {
+        Self {
+            access,
+            targets,
+            crowd: Crowd::SignIn(200),
+            tries: 3,
+            stock: 50,
+            strategy: "reentrant-lock".to_owned(),
+            connections: None,
+            timeout: Duration::from_secs(10),
+            settle: Duration::from_secs(30),
+            progress: Progress::Silent,
+            live: Arc::default(),
+        }
+    }
+}
+
+/// A burst that was run and judged.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always `burst`.
+    pub scenario: &'static str,
+    /// The sale's strategy.
+    pub strategy: String,
+    /// The sale's voucher.
+    pub voucher_id: u64,
+    /// The base URLs fired at.
+    pub targets: Vec<String>,
+    /// Users who tried.
+    pub buyers: usize,
+    /// Attempts of each.
+    pub tries: u32,
+    /// How many were on sale.
+    pub stock: u32,
+    /// Connections used.
+    pub connections: usize,
+    /// Attempts made.
+    pub requests: u64,
+    /// From the opening of the barrier to the last answer, in seconds.
+    pub elapsed_s: f64,
+    /// Attempts per second, refusals included.
+    pub requests_per_s: f64,
+    /// Successes per second, up to the last success. Refusals are no orders.
+    pub orders_per_s: f64,
+    /// Latency of all attempts.
+    pub latency: Latency,
+    /// Latency of the successes alone.
+    pub latency_ordered: Latency,
+    /// Attempts by the reply they got.
+    pub replies: BTreeMap<String, u64>,
+    /// Attempts without an answer in time.
+    pub timeouts: u64,
+    /// Attempts whose connection broke after sending.
+    pub connections_lost: u64,
+    /// Attempts that found nobody to connect to.
+    pub not_sent: u64,
+    /// Attempts of unknown outcome, the lost ones among them.
+    pub unknown: u64,
+    /// Whether the tables stood still before the judgement.
+    pub settled: bool,
+    /// The judgement.
+    pub verdict: Verdict,
+    /// Every attempt, for judging again.
+    #[serde(skip)]
+    pub records: Vec<Record>,
+    /// The tables that were judged.
+    #[serde(skip)]
+    pub snapshot: Snapshot,
+}
+
+/// Signs in, publishes, fires, waits, judges.
+///
+/// # Errors
+/// A [`Fault`] of the set-up. Violations are no error: see [`Report::verdict`].
+pub async fn run(options: &BurstOptions) -> Result<Report, Fault> {
+    let ledger = Ledger::open(&options.access.database_url).await?;
+    let buyers = prepare(options).await?;
+    sale(options, &ledger, buyers).await
+}
+
+/// The crowd, signed in and ready.
+///
+/// # Errors
+/// See [`buyers::sign_in`] and [`buyers::from_file`].
+pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Fault> {
+    let (targets, progress) = (&options.targets, options.progress);
+    Ok(match &options.crowd {
+        Crowd::SignIn(count) => {
+            buyers::sign_in(&options.access, targets, *count, progress).await?.into()
+        }
+        Crowd::File(file, count) => {
+            buyers::from_file(targets, file, *count, progress).await?.into()
+        }
+        Crowd::Given(buyers) => buyers.clone(),
+    })
+}
+
+/// Publishes a sale of its own, lets `buyers` loose on it, and judges it.
+///
+/// # Errors
+/// As [`run`].
+pub async fn sale(
+    options: &BurstOptions,
+    ledger: &Ledger,
+    buyers: Arc<[Buyer]>,
+) -> Result<Report, Fault> {
+    let Some(first) = options.targets.first() else {
+        return Err(Fault::Usage("at least one target is needed".to_owned()));
+    };
+    let voucher_id =
+        publish::flash_sale(&options.access, first, &options.strategy, options.stock).await?;
+    let total = buyers.len() * options.tries as usize;
+    let connections = options.connections.unwrap_or(DEFAULT_CONNECTIONS).min(total.max(1));
+    let volley = Volley {
+        targets: options.targets.clone(),
+        voucher_id,
+        buyers,
+        tries: options.tries,
+        connections,
+        timeout: options.timeout,
+    };
+    let what = format!("{} on voucher {voucher_id}", options.strategy);
+    let firing = fire(&volley, &options.live);
+    let records = options.progress.watch(&what, total as u64, &options.live, firing).await?;
+    let (snapshot, settled) = settle(options, ledger, voucher_id, &records).await?;
+    Ok(report(options, &volley, records, snapshot, settled))
+}
+
+/// Waits for in-flight purchases: briefly if every reply came, longer if some did not.
+async fn settle(
+    options: &BurstOptions,
+    ledger: &Ledger,
+    voucher_id: u64,
+    records: &[Record],
+) -> Result<(Snapshot, bool), Fault> {
+    let unknown = unknown(records);
+    let quiet = if unknown == 0 { Duration::from_millis(200) } else { Duration::from_secs(3) };
+    if unknown > 0 {
+        let limit = options.settle.as_secs_f32();
+        options.progress.say(&format!(
+            "{unknown} outcomes unknown: waiting until the tables stand still ({limit} s at most)"
+        ));
+    }
+    ledger.settle(voucher_id, quiet, options.settle).await
+}
+
+/// Judges recorded attempts against a snapshot. For several bursts on one voucher, chain records.
+pub fn judge<'a>(records: impl IntoIterator<Item = &'a Record>, snapshot: &Snapshot) -> Verdict {
+    let asked = records.into_iter().map(|record| &record.asked);
+    checker::judge(snapshot.sale, asked, &snapshot.rows)
+}
+
+fn unknown(records: &[Record]) -> u64 {
+    let open = |record: &&Record| matches!(record.asked.reply, Reply::Unknown { .. });
+    records.iter().filter(open).count() as u64
+}
+
+fn report(
+    options: &BurstOptions,
+    volley: &Volley,
+    records: Vec<Record>,
+    snapshot: Snapshot,
+    settled: bool,
+) -> Report {
+    let ordered =
+        || records.iter().filter(|record| matches!(record.asked.reply, Reply::Ordered(_)));
+    let answered = |record: &Record| record.sent + record.latency;
+    let elapsed = records.iter().map(answered).max().unwrap_or_default().as_secs_f64();
+    let selling = ordered().map(answered).max().unwrap_or_default().as_secs_f64();
+    let rate = |count: usize, seconds: f64| if count == 0 { 0.0 } else { count as f64 / seconds };
+    let mut replies = BTreeMap::new();
+    for record in &records {
+        *replies.entry(record.asked.reply.label().to_owned()).or_default() += 1;
+    }
+    let by_label = |label: &str| replies.get(label).copied().unwrap_or(0);
+    Report {
+        scenario: "burst",
+        strategy: options.strategy.clone(),
+        voucher_id: volley.voucher_id,
+        targets: volley.targets.iter().map(Target::to_string).collect(),
+        buyers: volley.buyers.len(),
+        tries: volley.tries,
+        stock: options.stock,
+        connections: volley.connections,
+        requests: records.len() as u64,
+        elapsed_s: elapsed,
+        requests_per_s: rate(records.len(), elapsed),
+        orders_per_s: rate(ordered().count(), selling),
+        latency: Latency::of(records.iter().map(|record| record.latency)),
+        latency_ordered: Latency::of(ordered().map(|record| record.latency)),
+        timeouts: by_label(TIME_OUT),
+        connections_lost: by_label(CONNECTION_LOST),
+        not_sent: by_label(NOT_SENT),
+        unknown: unknown(&records),
+        settled,
+        verdict: judge(&records, &snapshot),
+        replies,
+        records,
+        snapshot,
+    }
+}

@@ -1,0 +1,207 @@
+//! The demonstration: every rung of the ladder, on one instance and on two.
+//!
+//! Buyers are signed in once and serve all sales. There are at least three times as many buyers as
+//! vouchers, so that a safe rung sells out even where many a buyer is refused for a busy lock. A
+//! race that has to show itself and did not gets a fresh sale, [`ATTEMPTS`] in all, and each
+//! repetition is told.
+
+use std::{fmt, sync::Arc};
+
+use serde::Serialize;
+
+use super::{
+    burst::{self, BurstOptions, Report},
+    rungs::{RUNGS, Rung, Standing},
+};
+use crate::{
+    Fault, Target,
+    checker::Verdict,
+    ledger::Ledger,
+    live::Live,
+    table::{Align, render},
+};
+
+/// Sales a race is given to show itself.
+pub const ATTEMPTS: u32 = 4;
+
+/// A ladder to climb.
+#[derive(Debug, Clone)]
+pub struct LadderOptions {
+    /// What all sales have in common. Its targets and strategy are set by the ladder.
+    pub burst: BurstOptions,
+    /// One instance alone.
+    pub one: Target,
+    /// The proxy before two instances.
+    pub two: Target,
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// The strategy.
+    pub rung: &'static str,
+    /// On how many instances.
+    pub instances: u32,
+    /// How many were on sale.
+    pub stock: u32,
+    /// Attempts made.
+    pub requests: u64,
+    /// Attempts per second.
+    pub requests_per_s: f64,
+    /// The sale's voucher.
+    pub voucher_id: u64,
+    /// How many sales it took.
+    pub sales: u32,
+    /// The checker's judgement of the last of them.
+    pub verdict: Verdict,
+    /// That judgement against the rung's promises.
+    pub standing: Standing,
+}
+
+/// The whole ladder.
+#[derive(Debug, Clone, Serialize)]
+pub struct Climb {
+    /// Always `ladder`.
+    pub scenario: &'static str,
+    /// Users who tried, in each sale.
+    pub buyers: usize,
+    /// Attempts of each.
+    pub tries: u32,
+    /// All lines, in the order of the rungs.
+    pub lines: Vec<Line>,
+    /// Whether every rung stands as it should.
+    pub as_promised: bool,
+}
+
+/// Runs every rung on one instance and on two.
+///
+/// # Errors
+/// A [`Fault`] of the set-up; a rung that breaks its promise is in the [`Climb`], not an error.
+pub async fn run(options: &LadderOptions) -> Result<Climb, Fault> {
+    let progress = options.burst.progress;
+    let ledger = Ledger::open(&options.burst.access.database_url).await?;
+    let mut shared = options.burst.clone();
+    shared.targets = vec![options.two.clone()];
+    let buyers = burst::prepare(&shared).await?;
+    if buyers.len() < 3 * shared.stock as usize {
+        return Err(Fault::Usage(format!(
+            "{} buyers for {} vouchers: a ladder needs three times as many buyers as vouchers, or \
+             a sale may end unsold for lack of demand",
+            buyers.len(),
+            shared.stock
+        )));
+    }
+    let mut lines = Vec::with_capacity(2 * RUNGS.len());
+    for rung in &RUNGS {
+        for (instances, target) in [(1, &options.one), (2, &options.two)] {
+            let mut burst = shared.clone();
+            burst.strategy = rung.name.to_owned();
+            burst.targets = vec![target.clone()];
+            let mut sales = 0;
+            let line = loop {
+                burst.live = Arc::new(Live::default());
+                let report = burst::sale(&burst, &ledger, buyers.clone()).await?;
+                sales += 1;
+                let line = line(rung, instances, sales, report);
+                if let Standing::DidNotShow(what) = &line.standing
+                    && sales < ATTEMPTS
+                {
+                    progress.say(&format!("  {what} did not show this time: a fresh sale"));
+                    continue;
+                }
+                break line;
+            };
+            let on = if instances == 1 { "one instance" } else { "two instances" };
+            progress.say(&format!("  {} on {on}: {}", rung.name, line.standing.text()));
+            lines.push(line);
+        }
+    }
+    let as_promised = lines.iter().all(|line| line.standing.is_as_promised());
+    let (scenario, tries) = ("ladder", shared.tries);
+    Ok(Climb { scenario, buyers: buyers.len(), tries, lines, as_promised })
+}
+
+fn line(rung: &Rung, instances: u32, sales: u32, report: Report) -> Line {
+    let sold_out = report.verdict.stock_left == 0;
+    let standing = if report.settled {
+        rung.judge(instances, &report.verdict, sold_out)
+    } else {
+        Standing::Violation("the tables never stood still".to_owned())
+    };
+    Line {
+        rung: rung.name,
+        instances,
+        stock: report.stock,
+        requests: report.requests,
+        requests_per_s: report.requests_per_s,
+        voucher_id: report.voucher_id,
+        sales,
+        verdict: report.verdict,
+        standing,
+    }
+}
+
+impl fmt::Display for Climb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "\nEach sale: {} buyers, {} simultaneous tries each.\n",
+            self.buyers, self.tries
+        )?;
+        let columns = [
+            ("rung", Align::Left),
+            ("instances", Align::Right),
+            ("stock", Align::Right),
+            ("requests", Align::Right),
+            ("orders", Align::Right),
+            ("oversold", Align::Right),
+            ("duplicates", Align::Right),
+            ("verdict", Align::Left),
+        ];
+        let rows: Vec<_> = self.lines.iter().map(cells).collect();
+        writeln!(f, "{}", render(&columns, &rows))?;
+        if self.as_promised {
+            write!(
+                f,
+                "Reading the stock and then writing it back sells what is not there; letting the \
+                 database check the stock in the same statement stops that, but not a second order \
+                 of the same buyer.\n\
+                 A lock inside the process stops the second order only while there is one process: \
+                 behind a proxy the same buyer reaches the other instance, which knows nothing of it.\n\
+                 A lock that all instances share (a row of the database, or a key in Redis) holds on \
+                 two as on one, and every voucher is sold exactly once.\n"
+            )
+        } else {
+            let failed: Vec<_> = self
+                .lines
+                .iter()
+                .filter(|line| !line.standing.is_as_promised())
+                .map(|line| format!("{} on {}", line.rung, line.instances))
+                .collect();
+            writeln!(f, "NOT as promised: {}.", failed.join(", "))?;
+            for line in self.lines.iter().filter(|line| !line.standing.is_as_promised()) {
+                for example in &line.verdict.examples {
+                    writeln!(f, "  {} (voucher {}): {example}", line.rung, line.voucher_id)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+fn cells(line: &Line) -> Vec<String> {
+    let mut verdict = line.standing.text();
+    if line.sales > 1 {
+        verdict.push_str(&format!(" (sale {} of {ATTEMPTS})", line.sales));
+    }
+    vec![
+        line.rung.to_owned(),
+        line.instances.to_string(),
+        line.stock.to_string(),
+        line.requests.to_string(),
+        line.verdict.orders.to_string(),
+        line.verdict.oversold.to_string(),
+        line.verdict.duplicates.to_string(),
+        verdict,
+    ]
+}

@@ -1,0 +1,6 @@
+//! The scenarios, one file each. A scenario prepares, runs, judges, and returns a report; what it
+//! prints is made from that report, so a test and a terminal see the same run.
+
+pub mod burst;
+pub mod ladder;
+pub mod rungs;

@@ -1,0 +1,86 @@
+//! One base URL of the service: an instance, or the proxy before several.
+
+use std::{fmt, str::FromStr};
+
+use hyper::Uri;
+
+use crate::Fault;
+
+/// A base URL such as `http://127.0.0.1:8080` or `http://127.0.0.1:8080/api`. Plain HTTP only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    host: String,
+    port: u16,
+    prefix: String,
+}
+
+impl Target {
+    /// Host name or address, without brackets or port.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// TCP port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The value of the `Host` header.
+    pub fn authority(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// The request path for `path` (which begins with `/`), under this URL's own path.
+    pub fn path(&self, path: &str) -> String {
+        format!("{}{path}", self.prefix)
+    }
+}
+
+impl FromStr for Target {
+    type Err = Fault;
+
+    fn from_str(url: &str) -> Result<Self, Fault> {
+        let fault = |reason: &str| Fault::Target { url: url.to_owned(), reason: reason.to_owned() };
+        let uri: Uri = url.trim().parse().map_err(|_| fault("it is not a URL"))?;
+        if uri.scheme_str() != Some("http") {
+            return Err(fault("only http:// is spoken"));
+        }
+        if uri.query().is_some() {
+            return Err(fault("a query has no place here"));
+        }
+        let host = uri.host().ok_or_else(|| fault("it names no host"))?;
+        Ok(Self {
+            host: host.to_owned(),
+            port: uri.port_u16().unwrap_or(80),
+            prefix: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}:{}{}", self.host, self.port, self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_kept_and_a_trailing_slash_is_not() {
+        let target: Target = "http://127.0.0.1:8080/api/".parse().unwrap();
+        assert_eq!(target.path("/user/me"), "/api/user/me");
+        assert_eq!(target.authority(), "127.0.0.1:8080");
+        assert_eq!(target.to_string(), "http://127.0.0.1:8080/api");
+        let bare: Target = "http://localhost".parse().unwrap();
+        assert_eq!((bare.port(), bare.path("/x").as_str()), (80, "/x"));
+    }
+
+    #[test]
+    fn what_cannot_be_reached_is_refused_at_once() {
+        for url in ["", "127.0.0.1:8080", "https://127.0.0.1", "http://", "http://a/?b=c", "/x"] {
+            assert!(url.parse::<Target>().is_err(), "{url:?} was accepted");
+        }
+    }
+}

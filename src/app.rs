@@ -1,0 +1,140 @@
+//! The only wiring: configuration → connections → parts → bound server → drain.
+
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ServeConfig;
+use crate::conn::{self, migrate};
+use crate::health::Health;
+use crate::http::auth::AdminToken;
+use crate::http::listen;
+use crate::http::session::Sessions;
+use crate::id::Ids;
+use crate::lock::{LockConfig, Locks, ProcessLocks};
+use crate::order::purchase::{Purchasing, Tools};
+use crate::order::store::OrderStore;
+use crate::router::{Parts, router};
+use crate::shop::Shops;
+use crate::shop::store::ShopStore;
+use crate::user::Users;
+use crate::user::code::{Codes, LogSender};
+use crate::user::store::UserStore;
+use crate::voucher::Vouchers;
+use crate::voucher::sales::Sales;
+use crate::voucher::store::VoucherStore;
+
+/// Serves until SIGTERM or Ctrl-C, then drains. An error is a start that failed, with the way out, or
+/// purchases that did not finish within the drain deadline.
+pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
+    config.check()?;
+    let draining = CancellationToken::new();
+    let parts = connect(&config, draining.clone()).await?;
+    let purchasing = parts.purchasing.clone();
+
+    let listener = listen::bind(config.http.bind).with_context(|| {
+        format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
+    })?;
+    tracing::info!(address = %listener.local_addr()?, lab = config.sale.lab, "serving");
+    if config.http.admin_token.is_none() {
+        tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
+    }
+
+    let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
+    let server = listen::serve(listener, router(parts), draining.clone(), grace, deadline);
+    tokio::pin!(server);
+    tokio::select! {
+        // Ends only by draining, which starts below.
+        _ = &mut server => {}
+        stop = stop_signal() => {
+            tracing::info!(signal = stop?, "draining: readiness is false, purchases in flight finish");
+            draining.cancel();
+        }
+    }
+    let drained = tokio::time::timeout(deadline, async {
+        let all_closed = server.await;
+        // Purchases whose client hung up have no connection any more; they finish too.
+        purchasing.finished().await;
+        all_closed
+    })
+    .await;
+    purchasing.shutdown_locks().await;
+    ensure!(
+        matches!(drained, Ok(true)),
+        "requests were still in flight after {deadline:?} and were cut off (--drain-deadline-ms)"
+    );
+    tracing::info!("drained; nothing was in flight any more");
+    Ok(())
+}
+
+async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::Result<Parts> {
+    let zone = config.sale.time_zone;
+    let timeout = config.database.database_timeout;
+    let database = conn::mysql::connect(
+        &config.database.database_url,
+        config.database.database_connections,
+        timeout,
+    )
+    .await?;
+    let missing = migrate::missing(&database.pool).await?;
+    ensure!(missing == 0, "{missing} migration steps are missing: run `seckill migrate` first");
+
+    let client = conn::redis::client(&config.redis.redis_url)?;
+    let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
+    let locks = Locks::connect(
+        client,
+        LockConfig {
+            lease: config.sale.lock_lease,
+            command_timeout: config.redis.redis_timeout,
+            connect_timeout: config.redis.redis_timeout,
+        },
+    )
+    .await
+    .context("cannot set up the locks on Redis")?;
+
+    let sessions = Sessions::new(redis.clone());
+    let shops = Shops::new(ShopStore::new(database.clone(), zone));
+    let vouchers = Vouchers {
+        store: VoucherStore::new(database.clone()),
+        redis: redis.clone(),
+        shops: shops.clone(),
+        zone,
+        lab: config.sale.lab,
+    };
+    let users = Users {
+        store: UserStore::new(database.clone()),
+        codes: Codes::new(redis.clone(), Arc::new(LogSender), config.sign_in.clone()),
+        sessions,
+    };
+    let tools = Tools {
+        store: OrderStore::new(database.clone(), zone),
+        ids: Ids::new(redis.clone(), Arc::new(move || zone.now()), "order", config.sale.id_block),
+        locks,
+        process_locks: ProcessLocks::new(),
+        setnx_lease: config.sale.setnx_lease,
+        database_timeout: timeout,
+    };
+    let sales = Sales::new(vouchers.store.clone(), timeout);
+    Ok(Parts {
+        users,
+        shops,
+        vouchers,
+        purchasing: Purchasing::new(tools, sales, config.sale.lab, config.sale.max_purchases),
+        health: Health { database, redis, draining: draining.clone() },
+        admin: AdminToken(config.http.admin_token.clone()),
+        request_timeout: config.http.request_timeout,
+        draining,
+    })
+}
+
+/// Waits for the signal to stop; returns its name.
+async fn stop_signal() -> anyhow::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}

@@ -1,0 +1,172 @@
+//! `seckill doctor`: looks at everything a healthy start needs, tells each finding in one line with
+//! the way out, and fails where something must be mended.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use chrono::{DateTime, TimeDelta, Utc};
+use redis::Script;
+use redis::aio::ConnectionManager;
+
+use crate::config::DoctorConfig;
+use crate::conn::mysql::Database;
+use crate::conn::{self, migrate, mysql};
+
+/// Clocks further apart than this are worth a warning.
+const MAX_SKEW: TimeDelta = TimeDelta::seconds(2);
+
+/// The oldest Redis whose Lua and commands the scripts need.
+const MIN_REDIS: (u32, u32) = (5, 0);
+
+/// The scripts, by the name of their file.
+const SCRIPTS: [(&str, &str); 3] = [
+    ("session_renew.lua", include_str!("../../lua/session_renew.lua")),
+    ("code_send.lua", include_str!("../../lua/code_send.lua")),
+    ("code_use.lua", include_str!("../../lua/code_use.lua")),
+];
+
+#[derive(Default)]
+struct Findings {
+    faults: usize,
+}
+
+impl Findings {
+    fn good(&self, what: &str) {
+        println!("  ok    {what}");
+    }
+
+    fn warn(&self, what: &str, way_out: &str) {
+        println!("  warn  {what}\n        → {way_out}");
+    }
+
+    fn fault(&mut self, what: &str, way_out: &str) {
+        self.faults += 1;
+        println!("  FAULT {what}\n        → {way_out}");
+    }
+}
+
+/// Runs the command.
+pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
+    let mut findings = Findings::default();
+    println!("time zone");
+    findings.good(&format!("{}: it is {}", config.time_zone.0, config.time_zone.now()));
+
+    println!("database");
+    let database = &config.database;
+    match mysql::connect(&database.database_url, 1, database.database_timeout).await {
+        Ok(pool) => {
+            if let Err(fault) = check_database(&mut findings, &pool, &config).await {
+                findings.fault(&format!("{fault:#}"), "see the message");
+            }
+        }
+        Err(fault) => findings.fault(&format!("{fault:#}"), "start it, or mend DATABASE_URL"),
+    }
+
+    println!("redis");
+    let timeout = config.redis.redis_timeout;
+    let connected = match conn::redis::client(&config.redis.redis_url) {
+        Ok(client) => conn::redis::connect(&client, timeout).await,
+        Err(fault) => Err(fault),
+    };
+    match connected {
+        Ok(mut redis) => {
+            if let Err(fault) = check_redis(&mut findings, &mut redis).await {
+                findings.fault(&format!("{fault:#}"), "see the message");
+            }
+        }
+        Err(fault) => findings.fault(&format!("{fault:#}"), "start it, or mend REDIS_URL"),
+    }
+
+    match findings.faults {
+        0 => Ok(println!("nothing stands in the way of serving")),
+        count => bail!("{count} faults to mend before serving"),
+    }
+}
+
+async fn check_database(
+    findings: &mut Findings,
+    database: &Database,
+    config: &DoctorConfig,
+) -> anyhow::Result<()> {
+    let facts = mysql::facts(database).await?;
+    findings.good(&format!("version {}", facts.version));
+    if facts.flush_at_commit == 1 {
+        findings.good("commits are durable (innodb_flush_log_at_trx_commit=1)");
+    } else {
+        findings.warn(
+            &format!("innodb_flush_log_at_trx_commit={}", facts.flush_at_commit),
+            "a confirmed order can be lost in a power cut; set it to 1",
+        );
+    }
+    let wanted = i64::from(config.database.database_connections);
+    if facts.max_connections < 2 * wanted {
+        findings.warn(
+            &format!("max_connections={} for {wanted} an instance", facts.max_connections),
+            "raise it, or lower --database-connections",
+        );
+    }
+    skew(findings, "the database", facts.now.and_utc());
+    match migrate::missing(&database.pool).await? {
+        0 => findings.good("the schema is up to date"),
+        steps => {
+            findings.fault(&format!("{steps} migration steps are missing"), "run `seckill migrate`")
+        }
+    }
+    Ok(())
+}
+
+async fn check_redis(findings: &mut Findings, redis: &mut ConnectionManager) -> anyhow::Result<()> {
+    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+    let version = field(&info, "redis_version").unwrap_or("0.0");
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let parsed = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if parsed >= MIN_REDIS {
+        findings.good(&format!("version {version}"));
+    } else {
+        findings.fault(&format!("version {version}"), "install Redis 5 or newer");
+    }
+    let memory: String = redis::cmd("INFO").arg("memory").query_async(redis).await?;
+    match field(&memory, "maxmemory_policy") {
+        None | Some("noeviction") => findings.good("keys are never evicted"),
+        Some(policy) => findings.warn(
+            &format!("maxmemory-policy is {policy}"),
+            "locks and sessions can be evicted; use noeviction",
+        ),
+    }
+    let persistence: String = redis::cmd("INFO").arg("persistence").query_async(redis).await?;
+    match field(&persistence, "aof_enabled") {
+        Some("0") => findings.warn(
+            "the append-only file is off",
+            "a restart loses sessions and the id counters; set appendonly yes",
+        ),
+        _ => findings.good("the append-only file is on"),
+    }
+    let (seconds, micros): (i64, u32) = redis::cmd("TIME").query_async(redis).await?;
+    if let Some(now) = DateTime::from_timestamp(seconds, micros * 1000) {
+        skew(findings, "Redis", now);
+    }
+    for (name, source) in SCRIPTS {
+        match Script::new(source).load_async(redis).await {
+            Ok(_) => findings.good(&format!("{name} loads")),
+            Err(fault) => findings.fault(&format!("{name}: {fault}"), "this is a bug; report it"),
+        }
+    }
+    Ok(())
+}
+
+fn skew(findings: &mut Findings, whose: &str, now: DateTime<Utc>) {
+    let skew = (now - Utc::now()).abs();
+    if skew > MAX_SKEW {
+        let skew = Duration::from_millis(skew.num_milliseconds().unsigned_abs());
+        findings.warn(
+            &format!("{whose}'s clock is {skew:?} away from this node's"),
+            "run a time service on every machine; sales follow the database's clock",
+        );
+    } else {
+        findings.good(&format!("{whose}'s clock agrees with this node's"));
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}

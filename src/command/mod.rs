@@ -1,0 +1,43 @@
+//! What the binary does besides serving. Each command prints its result to standard output and fails
+//! with a message that says what to do.
+
+use anyhow::bail;
+
+use crate::clock::Zone;
+use crate::config::{AuditConfig, DatabaseConfig};
+use crate::conn::{migrate, mysql};
+use crate::order::audit;
+use crate::order::store::OrderStore;
+
+pub mod doctor;
+pub mod seed;
+
+/// `seckill migrate`.
+pub async fn migrate(config: DatabaseConfig) -> anyhow::Result<()> {
+    match migrate::run(&config.database_url).await? {
+        0 => println!("the schema is up to date"),
+        steps => println!("{steps} migration steps applied"),
+    }
+    Ok(())
+}
+
+/// `seckill audit`: fails where a law is broken that a sale's strategy promises to keep.
+pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
+    let database =
+        mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
+    // The audit shows no times; any zone will do.
+    let store = OrderStore::new(database, Zone(chrono_tz::UTC));
+    let findings = audit::audit(&store, config.voucher_id).await?;
+    if let (Some(id), true) = (config.voucher_id, findings.is_empty()) {
+        bail!("voucher {id} is no flash sale");
+    }
+    if config.json {
+        println!("{}", serde_json::to_string_pretty(&findings)?);
+    } else {
+        print!("{}", audit::table(&findings));
+    }
+    match findings.iter().filter(|finding| finding.is_violation()).count() {
+        0 => Ok(()),
+        count => bail!("{count} sales break a law that their strategy promises to keep"),
+    }
+}

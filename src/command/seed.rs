@@ -1,0 +1,164 @@
+//! `seckill seed`: sample shops and vouchers for a fresh database, and, for load tools, users who are
+//! signed in already. Harmless when run again.
+
+use std::fs::OpenOptions;
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::Context;
+use chrono::Duration;
+use chrono::Utc;
+
+use crate::clock::Zone;
+use crate::config::SeedConfig;
+use crate::conn;
+use crate::error::Error;
+use crate::http::session::Sessions;
+use crate::shop::store::{SampleShop, ShopStore};
+use crate::user::phone::Phone;
+use crate::user::store::UserStore;
+use crate::voucher::publish::{NewSale, NewVoucher};
+use crate::voucher::store::VoucherStore;
+use crate::voucher::strategy::Strategy;
+
+const SHOP_TYPES: [&str; 10] = [
+    "美食",
+    "KTV",
+    "丽人·美发",
+    "健身运动",
+    "按摩·足疗",
+    "美容SPA",
+    "亲子游乐",
+    "酒吧",
+    "轰趴馆",
+    "美睫·美甲",
+];
+
+const SHOPS: [SampleShop; 3] = [
+    SampleShop {
+        name: "桥头茶餐厅",
+        type_id: 1,
+        area: "大关",
+        address: "金华路 29 号",
+        at: (120.149, 30.316),
+        avg_price: 80,
+        open_hours: "10:00-22:00",
+    },
+    SampleShop {
+        name: "河畔烤鱼",
+        type_id: 1,
+        area: "拱宸桥",
+        address: "上塘路 1035 号",
+        at: (120.152, 30.327),
+        avg_price: 95,
+        open_hours: "11:00-23:00",
+    },
+    SampleShop {
+        name: "星光 KTV",
+        type_id: 2,
+        area: "水晶城",
+        address: "丽水路 66 号",
+        at: (120.141, 30.321),
+        avg_price: 60,
+        open_hours: "12:00-02:00",
+    },
+];
+
+/// Tokens are made this many at a time.
+const CONCURRENCY: u32 = 64;
+
+/// Runs the command.
+pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
+    let database = conn::mysql::connect(
+        &config.database.database_url,
+        config.database.database_connections,
+        config.database.database_timeout,
+    )
+    .await?;
+    let client = conn::redis::client(&config.redis.redis_url)?;
+    let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
+
+    // No times are shown here; any zone will do.
+    let shops = ShopStore::new(database.clone(), Zone(chrono_tz::UTC));
+    let types = shops.seed_types(&SHOP_TYPES).await?;
+    let inserted = shops.seed_shops(&SHOPS).await?;
+    println!("{types} shop types and {inserted} shops inserted");
+    if inserted > 0 {
+        let (ordinary, sale) =
+            vouchers(&VoucherStore::new(database.clone()), redis.clone()).await?;
+        println!("voucher {ordinary} published, and voucher {sale} as a flash sale");
+    }
+    if let Some(file) = &config.tokens_file {
+        let users = UserStore::new(database);
+        let sessions = Sessions::new(redis);
+        tokens(&users, &sessions, config.tokens, file).await?;
+        println!("{} tokens written to {}", config.tokens, file.display());
+    }
+    Ok(())
+}
+
+/// One ordinary voucher, and one flash sale of 100 that is on for 30 days.
+async fn vouchers(
+    store: &VoucherStore,
+    redis: redis::aio::ConnectionManager,
+) -> Result<(i64, i64), Error> {
+    let voucher = |title: &str, pay_value, actual_value| NewVoucher {
+        shop_id: 1,
+        title: title.to_owned(),
+        sub_title: Some("周一至周日均可使用".to_owned()),
+        rules: Some("全场通用；无需预约；不兑现、不找零".to_owned()),
+        pay_value,
+        actual_value,
+        status: None,
+    };
+    let ordinary = store.insert(&voucher("50 元代金券", 4750, 5000)).await?;
+    let sale = NewSale {
+        stock: 100,
+        begin: Utc::now() - Duration::hours(1),
+        end: Utc::now() + Duration::days(30),
+        strategy: Strategy::ReentrantLock,
+    };
+    let flash = voucher("100 元秒杀代金券", 8000, 10000);
+    let id = store
+        .insert_sale(&flash, &sale, async |id| {
+            let key = format!("seckill:stock:{id}");
+            let mut redis = redis.clone();
+            Ok(redis::AsyncCommands::set::<_, _, ()>(&mut redis, key, sale.stock).await?)
+        })
+        .await?;
+    Ok((ordinary, id))
+}
+
+/// Signs in users 19900000000, 19900000001, … and writes their tokens.
+async fn tokens(
+    users: &UserStore,
+    sessions: &Sessions,
+    count: u32,
+    file: &Path,
+) -> anyhow::Result<()> {
+    // A token is as good as a password: nobody else on the machine may read the file.
+    let out = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(file)
+        .with_context(|| format!("cannot write {}", file.display()))?;
+    let mut out = BufWriter::new(out);
+    for first in (0..count).step_by(CONCURRENCY as usize) {
+        let mut batch = tokio::task::JoinSet::new();
+        for n in first..count.min(first + CONCURRENCY) {
+            let (users, sessions) = (users.clone(), sessions.clone());
+            batch.spawn(async move {
+                let phone = Phone::parse(&format!("199{n:08}"))
+                    .ok_or_else(|| Error::Internal(format!("no phone number for user {n}")))?;
+                sessions.create(&users.find_or_register(&phone).await?).await
+            });
+        }
+        while let Some(token) = batch.join_next().await {
+            writeln!(out, "{}", token??.as_str())?;
+        }
+    }
+    out.flush().context("cannot write the tokens")
+}

@@ -1,0 +1,99 @@
+//! Migrations: create what is absent, add what is missing, also over a database that a Java node has
+//! been using. Before anything is changed, rows that would break a new constraint are looked for, so
+//! that the message names them instead of an error number.
+
+use anyhow::{Context, bail};
+use secrecy::SecretString;
+use sqlx::{Connection, MySqlConnection};
+
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
+
+/// Rows shown of each kind of conflict.
+const SHOWN: i64 = 5;
+
+/// Brings the schema up to date; returns how many steps were applied. Harmless when run again, or by
+/// two nodes at once: the migrator takes a lock in the database.
+pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
+    // A connection of its own: the steps set session variables that must not reach the pool.
+    let mut connection = MySqlConnection::connect_with(&super::mysql::options(url)?)
+        .await
+        .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
+    let before = applied(&mut connection).await?;
+    if before == 0 {
+        refuse_conflicting_rows(&mut connection).await?;
+    }
+    MIGRATOR.run_direct(&mut connection).await.context("a migration failed")?;
+    let after = applied(&mut connection).await?;
+    connection.close().await?;
+    Ok(after - before)
+}
+
+/// How many steps this binary has that the database does not; for `doctor` and for `serve`.
+pub async fn missing(pool: &sqlx::MySqlPool) -> anyhow::Result<usize> {
+    let mut connection = pool.acquire().await?;
+    Ok(MIGRATOR.iter().count().saturating_sub(applied(&mut connection).await?))
+}
+
+async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
+    if !table_exists(connection, "_sqlx_migrations").await? {
+        return Ok(0);
+    }
+    let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations WHERE success")
+        .fetch_one(connection)
+        .await?;
+    Ok(usize::try_from(count)?)
+}
+
+async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Result<bool> {
+    let count: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.tables \
+         WHERE table_schema = DATABASE() AND table_name = ?",
+    )
+    .bind(table)
+    .fetch_one(connection)
+    .await?;
+    Ok(count > 0)
+}
+
+async fn refuse_conflicting_rows(connection: &mut MySqlConnection) -> anyhow::Result<()> {
+    if table_exists(connection, "tb_voucher_order").await? {
+        let doubles: Vec<(i64, i64, i64)> = sqlx::query_as(
+            "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), COUNT(*) \
+             FROM tb_voucher_order WHERE status <> 4 \
+             GROUP BY user_id, voucher_id HAVING COUNT(*) > 1 ORDER BY 1, 2 LIMIT ?",
+        )
+        .bind(SHOWN)
+        .fetch_all(&mut *connection)
+        .await?;
+        if !doubles.is_empty() {
+            let rows: String = doubles
+                .iter()
+                .map(|(user, voucher, n)| format!("\n  user {user}, voucher {voucher}: {n} orders"))
+                .collect();
+            bail!(
+                "tb_voucher_order already holds second orders of one user for one voucher, which the \
+                 new unique index forbids:{rows}\nNothing was changed. Cancel the surplus orders \
+                 (UPDATE tb_voucher_order SET status = 4 WHERE id = …) or delete them, then run \
+                 `seckill migrate` again."
+            );
+        }
+    }
+    if table_exists(connection, "tb_user").await? {
+        let doubles: Vec<(i64,)> = sqlx::query_as(
+            "SELECT CAST(MIN(id) AS SIGNED) FROM tb_user GROUP BY phone HAVING COUNT(*) > 1 LIMIT ?",
+        )
+        .bind(SHOWN)
+        .fetch_all(&mut *connection)
+        .await?;
+        if !doubles.is_empty() {
+            let ids: Vec<String> = doubles.iter().map(|(id,)| id.to_string()).collect();
+            bail!(
+                "tb_user already holds several users with one phone number, which must be unique \
+                 (the first users of such groups have ids {}). Nothing was changed. Merge them, then \
+                 run `seckill migrate` again.",
+                ids.join(", ")
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,54 @@
+//! Liveness and readiness. Live: the process answers. Ready: it can sell, because Redis and the
+//! database answer and it is not draining.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use redis::aio::ConnectionManager;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+
+use crate::conn::mysql::{self, Database};
+
+/// A server that takes longer to answer a probe counts as away.
+const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// What readiness depends on.
+#[derive(Clone)]
+#[allow(missing_docs)] // the parts under their names
+pub struct Health {
+    pub database: Database,
+    pub redis: ConnectionManager,
+    pub draining: CancellationToken,
+}
+
+#[derive(Serialize)]
+struct Readiness {
+    success: bool,
+    database: bool,
+    redis: bool,
+    draining: bool,
+}
+
+/// `GET /health/live`: 200 as long as the process answers.
+pub async fn live() -> impl IntoResponse {
+    axum::Json(serde_json::json!({ "success": true }))
+}
+
+/// `GET /health/ready`: 200 when this instance can sell, else 503; the body says what is missing.
+pub async fn ready(State(health): State<Health>) -> impl IntoResponse {
+    let mut connection = health.redis.clone();
+    let ping = redis::cmd("PING");
+    let (database, redis) = tokio::join!(
+        tokio::time::timeout(PROBE_LIMIT, mysql::ping(&health.database)),
+        tokio::time::timeout(PROBE_LIMIT, ping.query_async::<String>(&mut connection)),
+    );
+    let database = matches!(database, Ok(Ok(())));
+    let redis = matches!(redis, Ok(Ok(_)));
+    let draining = health.draining.is_cancelled();
+    let success = database && redis && !draining;
+    let status = if success { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, axum::Json(Readiness { success, database, redis, draining }))
+}

@@ -1,0 +1,95 @@
+//! Sign-in, as two separate layers. [`renew_session`] runs on every request and renews whatever valid
+//! token it carries; [`require_user`] guards the routes that need a user. A third, [`require_admin`],
+//! guards admin writes. Public routes therefore renew a session but never refuse one.
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::Response;
+use secrecy::{ExposeSecret, SecretString};
+use subtle::ConstantTimeEq;
+
+use crate::error::Error;
+use crate::http::session::{CurrentUser, Sessions, Token};
+
+/// What the first layer learnt of the caller, left in the request for the second.
+#[derive(Clone)]
+enum Caller {
+    SignedIn(CurrentUser, Token),
+    /// A token came, but Redis could not say whose: guarded routes answer 503, never a false 401.
+    Unknown,
+}
+
+/// First layer: finds and renews the session of a request that carries a token.
+pub async fn renew_session(
+    State(sessions): State<Sessions>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(token) = header.and_then(Token::parse) {
+        let caller = match sessions.renew(&token).await {
+            Ok(user) => user.map(|user| Caller::SignedIn(user, token)),
+            Err(_) => Some(Caller::Unknown),
+        };
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+    }
+    next.run(request).await
+}
+
+/// Second layer: refuses requests without a signed-in user with 401.
+pub async fn require_user(request: Request, next: Next) -> Result<Response, Error> {
+    match request.extensions().get::<Caller>() {
+        Some(Caller::SignedIn(..)) => Ok(next.run(request).await),
+        Some(Caller::Unknown) => Err(Error::Unavailable("Redis")),
+        None => Err(Error::Unauthorized),
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for CurrentUser {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        match parts.extensions.get::<Caller>() {
+            Some(Caller::SignedIn(user, _)) => Ok(user.clone()),
+            _ => Err(Error::Unauthorized),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Token {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        match parts.extensions.get::<Caller>() {
+            Some(Caller::SignedIn(_, token)) => Ok(token.clone()),
+            _ => Err(Error::Unauthorized),
+        }
+    }
+}
+
+/// The secret that admin writes must present; unset means every admin write is refused.
+#[derive(Clone)]
+pub struct AdminToken(pub Option<SecretString>);
+
+/// Refuses requests whose `x-admin-token` is not the configured one; compared in constant time.
+pub async fn require_admin(
+    State(AdminToken(expected)): State<AdminToken>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Error> {
+    let Some(expected) = expected else {
+        return Err(Error::Forbidden(
+            "admin writes are off: start the server with ADMIN_TOKEN set and send it as x-admin-token",
+        ));
+    };
+    let given = request.headers().get("x-admin-token").map(|value| value.as_bytes());
+    let matches = expected.expose_secret().as_bytes().ct_eq(given.unwrap_or_default());
+    if given.is_none() || !bool::from(matches) {
+        return Err(Error::Forbidden("x-admin-token is missing or wrong"));
+    }
+    Ok(next.run(request).await)
+}

@@ -1,0 +1,80 @@
+//! Extractors that refuse bad input in the reply envelope instead of axum's plain text.
+
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use crate::error::Error;
+
+/// Bodies larger than this many bytes are refused with 413. The largest honest body, a voucher with
+/// its rules, is under 4 KiB.
+pub const BODY_LIMIT_BYTES: usize = 64 * 1024;
+
+/// A JSON body.
+pub struct Json<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+        match axum::Json::<T>::from_request(request, state).await {
+            Ok(axum::Json(value)) => Ok(Json(value)),
+            Err(JsonRejection::JsonDataError(fault)) => {
+                Err(Error::InvalidParameter(fault.body_text()))
+            }
+            Err(JsonRejection::JsonSyntaxError(fault)) => {
+                Err(Error::MalformedJson(fault.body_text()))
+            }
+            Err(JsonRejection::MissingJsonContentType(_)) => Err(Error::UnsupportedMediaType),
+            Err(fault) if fault.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))
+            }
+            Err(fault) => Err(Error::MalformedJson(fault.body_text())),
+        }
+    }
+}
+
+/// A path parameter, such as the `{id}` of a voucher.
+pub struct Path<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        axum::extract::Path::<T>::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Path(value)| Path(value))
+            .map_err(|fault: PathRejection| Error::InvalidParameter(fault.body_text()))
+    }
+}
+
+/// Parameters from the query string, or, where there is none, from a form body: the original
+/// front-end sends either.
+pub struct Params<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+        let is_form = request
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|kind| kind.starts_with("application/x-www-form-urlencoded"));
+        if request.uri().query().is_none() && is_form {
+            return match axum::Form::<T>::from_request(request, state).await {
+                Ok(axum::Form(value)) => Ok(Params(value)),
+                Err(fault) if fault.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                    Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))
+                }
+                Err(fault) => Err(Error::InvalidParameter(fault.body_text())),
+            };
+        }
+        axum::extract::Query::<T>::try_from_uri(request.uri())
+            .map(|axum::extract::Query(value)| Params(value))
+            .map_err(|fault| Error::InvalidParameter(fault.body_text()))
+    }
+}

@@ -1,0 +1,87 @@
+//! What happens to every request, whatever its route: it gets an id, a log span, a time limit, and,
+//! while the server drains, a hint that its connection will close.
+
+use std::time::{Duration, Instant};
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::error::Error;
+use crate::http::reply::Envelope;
+
+/// The header that carries the request's id, in and out.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What the per-request middleware needs to know.
+#[derive(Clone)]
+pub struct RequestPolicy {
+    /// Longest time one request may take before it is answered 503.
+    pub timeout: Duration,
+    /// Cancelled when the server starts to drain.
+    pub draining: CancellationToken,
+}
+
+/// Outermost layer: request id, span, time limit, `connection: close` while draining.
+pub async fn per_request(
+    State(policy): State<RequestPolicy>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = request_id(&request);
+    let span = tracing::info_span!(
+        "request",
+        id = %id.to_str().unwrap_or_default(),
+        method = %request.method(),
+        path = %request.uri().path(),
+    );
+    let started = Instant::now();
+    let mut response = async {
+        let response = match tokio::time::timeout(policy.timeout, next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => Error::Unavailable("an answer within the time limit").into_response(),
+        };
+        let (status, elapsed) = (response.status().as_u16(), started.elapsed());
+        tracing::debug!(status, elapsed_us = elapsed.as_micros() as u64, "answered");
+        response
+    }
+    .instrument(span)
+    .await;
+
+    if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
+        // No detail leaves the process; the id leads an operator to the log line that has it.
+        let envelope = Envelope::failure("INTERNAL", "服务器内部错误".to_owned())
+            .with_request_id(id.to_str().unwrap_or_default());
+        response = (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(envelope)).into_response();
+    }
+    response.headers_mut().insert(REQUEST_ID, id);
+    if policy.draining.is_cancelled() {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// The id the proxy gave, where it is short and printable, else a new one.
+fn request_id(request: &Request) -> HeaderValue {
+    let given = request.headers().get(REQUEST_ID).filter(|value| {
+        let bytes = value.as_bytes();
+        (1..=64).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+    });
+    given.cloned().unwrap_or_else(|| {
+        let id = format!("{:016x}", rand::random::<u64>());
+        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("-"))
+    })
+}
+
+/// Turns a handler's panic into a 500 in the envelope, and into a log line with its message.
+pub fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned());
+    Error::Internal(format!("panic: {message}")).into_response()
+}

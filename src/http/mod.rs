@@ -1,0 +1,10 @@
+//! What every handler shares: the reply envelope, the extractors that refuse bad input in that
+//! envelope, the two sign-in layers, the per-request middleware, and the listener that drains.
+//! Nothing here knows a feature.
+
+pub mod auth;
+pub mod extract;
+pub mod listen;
+pub mod middleware;
+pub mod reply;
+pub mod session;

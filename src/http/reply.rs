@@ -1,0 +1,113 @@
+//! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`.
+//! Absent values are omitted, never `null`. No status is chosen here; failures choose theirs in
+//! [`crate::error`].
+
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+/// A handler's usual result.
+pub type Reply<T> = Result<Success<T>, crate::error::Error>;
+
+/// The JSON body of every reply, good or bad.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Envelope<T: Serialize = ()> {
+    success: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error_msg: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data: Option<T>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    /// The order id as a string: ids pass 2^53, which a JavaScript number cannot hold exactly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+}
+
+impl Envelope<i64> {
+    /// A failure with its stable code and the text for people.
+    pub fn failure(code: &'static str, message: String) -> Self {
+        Envelope {
+            success: false,
+            error_msg: Some(message),
+            data: None,
+            code: Some(code),
+            order_id: None,
+            request_id: None,
+        }
+    }
+
+    /// Names the order the failure speaks of, as number and as string.
+    pub fn with_order_id(self, id: Option<i64>) -> Self {
+        Envelope { data: id, order_id: id.map(|id| id.to_string()), ..self }
+    }
+
+    /// Names the request, so that a user can point an operator at the log.
+    pub fn with_request_id(self, id: &str) -> Self {
+        Envelope { request_id: Some(id.to_owned()), ..self }
+    }
+}
+
+/// A success: 200 with the envelope around `data`.
+#[derive(Debug)]
+pub struct Success<T> {
+    data: Option<T>,
+    order_id: Option<String>,
+}
+
+/// Success without data.
+pub fn done() -> Success<()> {
+    Success { data: None, order_id: None }
+}
+
+/// Success with `data`.
+pub fn data<T: Serialize>(data: T) -> Success<T> {
+    Success { data: Some(data), order_id: None }
+}
+
+/// Success with `data` where there is any.
+pub fn maybe<T: Serialize>(data: Option<T>) -> Success<T> {
+    Success { data, order_id: None }
+}
+
+/// Success whose data is an order id, given as a number and, exactly, as a string.
+pub fn order_id(id: i64) -> Success<i64> {
+    Success { data: Some(id), order_id: Some(id.to_string()) }
+}
+
+impl<T: Serialize> IntoResponse for Success<T> {
+    fn into_response(self) -> Response {
+        Json(Envelope {
+            success: true,
+            error_msg: None,
+            data: self.data,
+            code: None,
+            order_id: self.order_id,
+            request_id: None,
+        })
+        .into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_values_are_omitted() {
+        let text = serde_json::to_string(&Envelope::failure("SOLD_OUT", "库存不足！".into()));
+        assert_eq!(text.unwrap(), r#"{"success":false,"errorMsg":"库存不足！","code":"SOLD_OUT"}"#);
+    }
+
+    #[test]
+    fn an_order_id_past_2_to_the_53_is_exact_as_a_string() {
+        let envelope =
+            Envelope::failure("ALREADY_ORDERED", String::new()).with_order_id(Some((1 << 53) + 1));
+        let text = serde_json::to_string(&envelope).unwrap();
+        assert!(text.contains(r#""data":9007199254740993,"#), "{text}");
+        assert!(text.contains(r#""orderId":"9007199254740993""#), "{text}");
+    }
+}

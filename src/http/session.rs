@@ -1,0 +1,119 @@
+//! Sessions: a token in the client's hand, a hash in Redis under `login:token:{token}`, shared by
+//! every node of either language. Nothing here knows how a user signs in.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use redis::aio::ConnectionManager;
+use redis::{AsyncCommands, Script};
+use serde::Serialize;
+
+use crate::error::Error;
+
+/// How long a session lives after its last request: 36 000 minutes, as on a Java node.
+pub const SESSION_TTL: Duration = Duration::from_secs(36_000 * 60);
+
+static RENEW: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../lua/session_renew.lua")));
+
+/// Who is signed in.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CurrentUser {
+    /// `tb_user.id`.
+    pub id: i64,
+    /// The name shown to others.
+    pub nick_name: String,
+    /// The address of the user's picture; may be empty.
+    pub icon: String,
+}
+
+/// A session token: 32 lowercase hexadecimal characters, 122 random bits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Token(String);
+
+impl Token {
+    /// A new token that cannot be guessed (a version 4 UUID from the system's random source).
+    pub fn random() -> Self {
+        Token(uuid::Uuid::new_v4().simple().to_string())
+    }
+
+    /// Reads the `authorization` header's value, with or without the `Bearer ` prefix. Anything that
+    /// is not a token's shape is `None`, so that no forged text ever becomes part of a Redis key.
+    pub fn parse(header: &str) -> Option<Self> {
+        let text = header.strip_prefix("Bearer ").unwrap_or(header);
+        let is_token = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_token.then(|| Token(text.to_owned()))
+    }
+
+    /// The token's text, for the one reply that hands it out.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    fn key(&self) -> String {
+        format!("login:token:{}", self.0)
+    }
+}
+
+/// The sessions of all nodes, in Redis.
+#[derive(Clone)]
+pub struct Sessions {
+    redis: ConnectionManager,
+}
+
+impl Sessions {
+    /// Sessions kept on this Redis.
+    pub fn new(redis: ConnectionManager) -> Self {
+        Sessions { redis }
+    }
+
+    /// Opens a session; fields and time to live are written atomically.
+    pub async fn create(&self, user: &CurrentUser) -> Result<Token, Error> {
+        let token = Token::random();
+        let fields = [
+            ("id", user.id.to_string()),
+            ("nickName", user.nick_name.clone()),
+            ("icon", user.icon.clone()),
+        ];
+        redis::pipe()
+            .atomic()
+            .hset_multiple(token.key(), &fields)
+            .ignore()
+            .expire(token.key(), SESSION_TTL.as_secs().cast_signed())
+            .ignore()
+            .query_async::<()>(&mut self.redis.clone())
+            .await?;
+        Ok(token)
+    }
+
+    /// Finds the session of `token` and starts its time to live anew, in one round trip.
+    pub async fn renew(&self, token: &Token) -> Result<Option<CurrentUser>, Error> {
+        let found: Option<(i64, String, String)> = RENEW
+            .key(token.key())
+            .arg(SESSION_TTL.as_secs())
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        Ok(found.map(|(id, nick_name, icon)| CurrentUser { id, nick_name, icon }))
+    }
+
+    /// Ends a session, on every node at once.
+    pub async fn end(&self, token: &Token) -> Result<(), Error> {
+        Ok(self.redis.clone().del(token.key()).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_32_hex_characters_with_or_without_the_prefix() {
+        let token = Token::random();
+        assert_eq!(Token::parse(token.as_str()), Some(token.clone()));
+        assert_eq!(Token::parse(&format!("Bearer {}", token.as_str())), Some(token));
+        for forged in ["", "Bearer ", "abc", "*", &"g".repeat(32), &"a".repeat(33)] {
+            assert_eq!(Token::parse(forged), None, "{forged}");
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The locks of one process on one Redis: what is shared between all of them, and the background
+//! tasks. The single place where the parts of this module are put together.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::Client;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use uuid::Uuid;
+
+use super::conn::{Connection, Failure, tuned};
+use super::hold::Hold;
+use super::janitor::{self, Janitor};
+use super::name::LockName;
+use super::registry::{EntryRef, Registry};
+use super::supervise::supervise;
+use super::wake::Topics;
+use super::watchdog::{self, OnLoss, Timetable};
+use super::{Error, LockConfig, LostReason, Owner, ReentrantLock, SetNxLock, listener};
+
+/// How many clean-ups may talk to Redis at once, so that an outage is not followed by a stampede.
+const CLEANUPS_AT_ONCE: usize = 64;
+
+/// The locks of one process on one Redis. Cheap to clone; one per process and Redis is enough.
+#[derive(Clone)]
+pub struct Locks {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Ends the tasks when the last handle, lock and guard are gone without a shutdown.
+    _stop: DropGuard,
+}
+
+/// What operations, guards and background tasks share. It does not refer to the tasks.
+pub(super) struct Shared {
+    pub(super) config: LockConfig,
+    pub(super) connection: Arc<Connection>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) topics: Arc<Topics>,
+    pub(super) timetable: Arc<Timetable>,
+    pub(super) janitor: Janitor,
+    client_id: Uuid,
+    next_id: AtomicU64,
+    cleanups: Semaphore,
+    stop: CancellationToken,
+}
+
+/// How much a process's locks keep at this moment; all zero when nothing is held or awaited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LockUsage {
+    /// Pairs of a lock and an owner that are held, being taken, or being cleaned up.
+    pub entries: usize,
+    /// Held locks that the watchdog looks after.
+    pub watched: usize,
+    /// Channels with waiters.
+    pub channels: usize,
+}
+
+impl Locks {
+    /// Connect to Redis and start the background tasks.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis does not answer a PING in time.
+    pub async fn connect(client: Client, config: LockConfig) -> Result<Self, Error> {
+        let locks = Self::lazy(client, config)?;
+        locks.shared().connection.ping().await.map_err(|f| f.unavailable("connect"))?;
+        Ok(locks)
+    }
+
+    /// Start the background tasks without waiting for Redis: the first operation connects. Has to
+    /// be called on a tokio runtime.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] when the address cannot be used.
+    pub fn lazy(client: Client, config: LockConfig) -> Result<Self, Error> {
+        let config = config.checked();
+        let unusable =
+            |error: redis::RedisError| Failure::Rejected(error.to_string()).outcome("connect");
+        // Several commands' worth of silence, so that a slow answer is not taken for a dead peer.
+        let patience = config.command_timeout * 5;
+        let client = tuned(&client, patience).map_err(unusable)?;
+        let connection = Connection::lazy(client.clone(), &config).map_err(unusable)?;
+        let (janitor, queue) = Janitor::new();
+        let stop = CancellationToken::new();
+        let shared = Arc::new(Shared {
+            connection: Arc::new(connection),
+            registry: Arc::default(),
+            topics: Arc::default(),
+            timetable: Arc::default(),
+            janitor,
+            client_id: Uuid::new_v4(),
+            next_id: AtomicU64::new(1),
+            cleanups: Semaphore::new(CLEANUPS_AT_ONCE),
+            stop: stop.clone(),
+            config: config.clone(),
+        });
+
+        let renewing = supervise("lock watchdog", {
+            let (shared, stop) = (shared.clone(), stop.clone());
+            let on_loss: OnLoss = Arc::new({
+                let shared = shared.clone();
+                move |hold, reason| shared.lose(hold, reason)
+            });
+            move || {
+                let (timetable, connection) = (shared.timetable.clone(), shared.connection.clone());
+                watchdog::run(timetable, connection, on_loss.clone(), stop.clone())
+            }
+        });
+        let listening = supervise("lock listener", {
+            let (topics, stop, config) = (shared.topics.clone(), stop.clone(), config.clone());
+            move || listener::run(topics.clone(), client.clone(), config.clone(), stop.clone())
+        });
+        let cleaning = supervise("lock janitor", {
+            let (stop, patience) = (stop.clone(), config.command_timeout * 2);
+            move || janitor::run(queue.clone(), stop.clone(), patience)
+        });
+
+        let tasks = Mutex::new(vec![renewing, listening, cleaning]);
+        Ok(Self { inner: Arc::new(Inner { shared, tasks, _stop: stop.drop_guard() }) })
+    }
+
+    /// A new owner. Different owners exclude each other, also within this process.
+    pub fn owner(&self) -> Owner {
+        Owner::new(self.shared().client_id, self.shared().id())
+    }
+
+    /// The reentrant lock of this name, shared with every other client of the Redis, Redisson's
+    /// included. Makes no call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] for a name that could not work on a Redis Cluster: empty, or with
+    /// braces that form no hash tag (`a{b`, `a}b`, `a{}b`).
+    pub fn reentrant(&self, name: &str) -> Result<ReentrantLock, Error> {
+        Ok(ReentrantLock::new(self.clone(), LockName::new(name)?))
+    }
+
+    /// The simple lock on this key: `SET key token NX PX lease`, no renewal, no waiting.
+    pub fn setnx(&self, key: &str, lease: Duration) -> SetNxLock {
+        SetNxLock::new(self.clone(), key, super::config::clamp_lease(lease))
+    }
+
+    /// What is held and awaited now: for metrics and for tests.
+    pub fn usage(&self) -> LockUsage {
+        let shared = self.shared();
+        LockUsage {
+            entries: shared.registry.len(),
+            watched: shared.timetable.len(),
+            channels: shared.topics.len(),
+        }
+    }
+
+    /// Stop renewing and listening, finish the clean-ups under way for up to two command timeouts,
+    /// and wait until the background tasks have ended. Locks that are still held are not given
+    /// back: their guards can still be released, else their leases run out. New acquires fail with
+    /// [`Error::Closed`].
+    pub async fn shutdown(&self) {
+        self.shared().stop.cancel();
+        let tasks = {
+            let mut tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *tasks)
+        };
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a lock task ended badly");
+            }
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+}
+
+impl fmt::Debug for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("client", &self.shared().client_id).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// An id that this process has not used yet.
+    pub(super) fn id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A token that nobody else uses, for locks without a reentrant owner.
+    pub(super) fn token(&self) -> String {
+        format!("{}-{}", self.client_id.simple(), self.id())
+    }
+
+    /// # Errors
+    /// [`Error::Closed`] after shutdown.
+    pub(super) fn open(&self) -> Result<(), Error> {
+        if self.stop.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// A place among the clean-ups that may talk to Redis.
+    pub(super) async fn cleanup_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so there always is one in the end.
+        self.cleanups.acquire().await.ok()
+    }
+
+    /// A hold turned out to be lost: tell its guards, and forget it.
+    pub(super) fn lose(self: &Arc<Self>, hold: &Arc<Hold>, reason: LostReason) {
+        if !hold.lose(reason) {
+            return;
+        }
+        self.timetable.strike(hold);
+        tracing::warn!(lock = ?hold.name, owner = %hold.owner, %reason, "lock lost");
+        if reason == LostReason::Unreachable {
+            // A renewal whose answer never came may have filled the lease once more.
+            let entry = self.registry.enter(&hold.name, hold.owner);
+            let until = Instant::now() + self.config.lease.max(self.config.command_timeout);
+            self.janitor.run(settle(self.clone(), entry, until));
+        }
+    }
+}
+
+/// Bring the server to what this process knows: if nothing is held here, nothing is held there.
+///
+/// For outcomes that never became known. Goes on until the server has answered, or until the lease
+/// must have ended anyway. A first "not held" is checked once more: the command in doubt may have
+/// been delayed on a connection that broke.
+pub(super) async fn settle(shared: Arc<Shared>, entry: EntryRef, until: Instant) {
+    let mut free_before = false;
+    let mut pause = Duration::from_millis(25);
+    loop {
+        {
+            let _permit = shared.cleanup_permit().await;
+            let _turn = entry.turn.lock().await;
+            if entry.live().is_some() {
+                return;
+            }
+            let lease = shared.config.lease;
+            match shared.connection.release(&entry.name, entry.owner, lease, 0).await {
+                Ok(Some(_)) => return,
+                Ok(None) if free_before => return,
+                Ok(None) => free_before = true,
+                Err(Failure::Rejected(cause)) => {
+                    tracing::warn!(lock = ?entry.name, cause, "lock clean-up refused");
+                    return;
+                }
+                Err(_) => {}
+            }
+        }
+        if Instant::now() >= until {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,85 @@
+//! Lock names and the channel that belongs to each. Text only.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Error;
+
+/// What Redisson puts before a lock's name to make its channel.
+const CHANNEL_PREFIX: &str = "redisson_lock__channel";
+
+/// A checked lock name with its wake-up channel.
+///
+/// The key and the channel have to hash to the same slot of a Redis Cluster, or the release script
+/// could never run there. So names whose braces do not form one hash tag are refused, on every
+/// kind of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
+/// "Hash tags").
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct LockName {
+    key: Arc<str>,
+    channel: Arc<str>,
+}
+
+impl LockName {
+    /// Check a name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] for an empty name and for `a{b`, `a}b` and `a{}b`.
+    pub(super) fn new(name: &str) -> Result<Self, Error> {
+        let refuse = |reason| Err(Error::InvalidName { name: name.to_owned(), reason });
+        if name.is_empty() {
+            return refuse("it is empty");
+        }
+        match name.split_once('{') {
+            None if name.contains('}') => return refuse("it has a '}' without a '{'"),
+            None => {}
+            Some((_, tag)) => match tag.find('}') {
+                None => return refuse("it has a '{' without a '}'"),
+                Some(0) => return refuse("its hash tag '{}' is empty"),
+                Some(_) => {}
+            },
+        }
+        let channel = if name.contains('{') {
+            format!("{CHANNEL_PREFIX}:{name}")
+        } else {
+            format!("{CHANNEL_PREFIX}:{{{name}}}")
+        };
+        Ok(Self { key: name.into(), channel: channel.into() })
+    }
+
+    /// The Redis key.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The channel on which releases are announced.
+    pub(super) fn channel(&self) -> &Arc<str> {
+        &self.channel
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.key, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LockName;
+
+    #[test]
+    fn channels_carry_braces_once() {
+        let channel = |name| LockName::new(name).unwrap().channel().to_string();
+        assert_eq!(channel("lock:order:1010"), "redisson_lock__channel:{lock:order:1010}");
+        assert_eq!(channel("lock:{7}:order"), "redisson_lock__channel:lock:{7}:order");
+        assert_eq!(channel("{a}b}"), "redisson_lock__channel:{a}b}");
+    }
+
+    #[test]
+    fn names_without_one_hash_slot_are_refused() {
+        for name in ["", "a{b", "a}b", "a{}b", "{", "}", "{}", "}{", "a{}{b}"] {
+            assert!(LockName::new(name).is_err(), "{name:?} was accepted");
+        }
+    }
+}

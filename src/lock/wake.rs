@@ -1,0 +1,170 @@
+//! Who in this process waits for which lock, and who is woken by a message. Memory only; the
+//! connection that hears the messages is in [`super::listener`].
+//!
+//! All waiters of a lock share one subscription, counted: it comes with the first and goes with
+//! the last. One message wakes one waiter, because one release lets one owner in; a woken waiter
+//! that goes away hands the wake on (both are what [`Notify::notify_one`] promises).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+
+/// Every channel that somebody waits on.
+#[derive(Default)]
+pub(super) struct Topics {
+    wanted: Mutex<HashMap<Arc<str>, (Arc<Topic>, usize)>>,
+    /// Tells the listener that `wanted` changed.
+    changed: Notify,
+}
+
+/// One channel.
+struct Topic {
+    channel: Arc<str>,
+    message: Notify,
+    /// Whether the server has confirmed the subscription on the present connection.
+    heard: watch::Sender<bool>,
+}
+
+/// One waiter's share in a subscription.
+pub(super) struct Subscription {
+    topics: Arc<Topics>,
+    topic: Arc<Topic>,
+}
+
+/// A wake that was received and not yet used: passed on unless it is [spent](Wake::spend).
+pub(super) struct Wake<'a>(Option<&'a Notify>);
+
+impl Topics {
+    /// Share in the subscription of `channel`, made if need be.
+    pub(super) fn join(self: &Arc<Self>, channel: &Arc<str>) -> Subscription {
+        let mut wanted = self.wanted();
+        let (topic, count) = wanted.entry(channel.clone()).or_insert_with(|| {
+            let topic = Topic {
+                channel: channel.clone(),
+                message: Notify::new(),
+                heard: watch::Sender::new(false),
+            };
+            (Arc::new(topic), 0)
+        });
+        *count += 1;
+        let (topic, first) = (topic.clone(), *count == 1);
+        drop(wanted);
+        if first {
+            self.changed.notify_one();
+        }
+        Subscription { topics: self.clone(), topic }
+    }
+
+    /// Number of channels waited on.
+    pub(super) fn len(&self) -> usize {
+        self.wanted().len()
+    }
+
+    /// Wait until the wanted channels may have changed.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// What to subscribe and what to unsubscribe, given what is subscribed.
+    pub(super) fn difference(&self, have: &HashSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let wanted = self.wanted();
+        // A channel left and joined again in one moment is a new topic on an old subscription.
+        for channel in have {
+            if let Some((topic, _)) = wanted.get(channel) {
+                topic.confirm();
+            }
+        }
+        let more = wanted.keys().filter(|channel| !have.contains(*channel)).cloned().collect();
+        let less = have.iter().filter(|channel| !wanted.contains_key(*channel)).cloned().collect();
+        (more, less)
+    }
+
+    /// The server listens for these from now on. Whatever was said before was missed, so everyone
+    /// who waits has to look for himself.
+    pub(super) fn confirmed(&self, channels: &[Arc<str>]) {
+        let wanted = self.wanted();
+        for (topic, _) in channels.iter().filter_map(|channel| wanted.get(channel)) {
+            topic.confirm();
+            topic.message.notify_waiters();
+        }
+    }
+
+    /// The connection is gone, and every subscription with it.
+    pub(super) fn disconnected(&self) {
+        for (topic, _) in self.wanted().values() {
+            topic.heard.send_replace(false);
+        }
+    }
+
+    /// A message came.
+    pub(super) fn deliver(&self, channel: &str) {
+        if let Some((topic, _)) = self.wanted().get(channel) {
+            topic.message.notify_one();
+        }
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Arc<Topic>, usize)>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Topic {
+    fn confirm(&self) {
+        self.heard.send_if_modified(|heard| !std::mem::replace(heard, true));
+    }
+}
+
+impl Subscription {
+    /// Wait until the server listens for this channel. Unbounded: the caller sets the limit.
+    pub(super) async fn heard(&self) {
+        // The sender lives as long as `self.topic`, so this ends only by hearing.
+        if self.topic.heard.subscribe().wait_for(|heard| *heard).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The next message. Once enabled it misses none, and dropped unused it passes it on.
+    pub(super) fn message(&self) -> Notified<'_> {
+        self.topic.message.notified()
+    }
+
+    /// Hold the wake that [`message`](Self::message) has just delivered.
+    pub(super) fn wake(&self) -> Wake<'_> {
+        Wake(Some(&self.topic.message))
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut wanted = self.topics.wanted();
+        let Some((_, count)) = wanted.get_mut(&self.topic.channel) else { return };
+        *count -= 1;
+        if *count == 0 {
+            wanted.remove(&self.topic.channel);
+            drop(wanted);
+            self.topics.changed.notify_one();
+        }
+    }
+}
+
+impl Wake<'_> {
+    /// No wake yet.
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
+    /// It has done its work: its owner looked at the lock after receiving it.
+    pub(super) fn spend(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Wake<'_> {
+    fn drop(&mut self) {
+        if let Some(message) = self.0 {
+            message.notify_one();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The audit: the ledger held against its laws, at any time, from the tables alone. The load tool's
+//! checker goes further: it also compares what clients were told.
+
+use serde::Serialize;
+
+use super::store::OrderStore;
+use super::store::totals::Totals;
+use crate::error::Error;
+
+/// What the ledger says of one sale.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// `tb_voucher.id`.
+    pub voucher_id: i64,
+    /// How it sells.
+    pub strategy: String,
+    /// Put on sale in all; `None` where a Java node published the sale.
+    pub issued: Option<i64>,
+    /// Left to sell.
+    pub stock: i64,
+    /// Orders that are not cancelled.
+    pub orders: i64,
+    /// More orders than were put on sale, or, where that is unknown, stock below zero.
+    pub oversold: i64,
+    /// Orders beyond each user's first.
+    pub duplicates: i64,
+    /// `issued − stock − orders`: what was taken from the stock and belongs to nobody (or, below
+    /// zero, was sold without being taken). 0 where `issued` is unknown.
+    pub astray: i64,
+    /// Whether the sale's strategy is one that is meant to fail; then its findings are no alarm.
+    pub expected_to_fail: bool,
+}
+
+impl Finding {
+    fn new(totals: Totals) -> Self {
+        let Totals { voucher_id, strategy, issued, stock, orders, buyers } = totals;
+        let is_unsafe = strategy
+            .parse::<crate::voucher::strategy::Strategy>()
+            .is_ok_and(|strategy| strategy.is_unsafe());
+        Finding {
+            voucher_id,
+            strategy,
+            issued,
+            stock,
+            orders,
+            oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
+            duplicates: orders - buyers,
+            astray: issued.map_or(0, |issued| issued - stock - orders),
+            expected_to_fail: is_unsafe,
+        }
+    }
+
+    /// Whether a law is broken.
+    pub fn is_broken(&self) -> bool {
+        self.oversold != 0 || self.duplicates != 0 || self.astray != 0
+    }
+
+    /// Whether a law is broken that the sale's strategy promises to keep.
+    pub fn is_violation(&self) -> bool {
+        self.is_broken() && !self.expected_to_fail
+    }
+}
+
+/// Audits one sale, or all.
+pub async fn audit(store: &OrderStore, voucher_id: Option<i64>) -> Result<Vec<Finding>, Error> {
+    Ok(store.totals(voucher_id).await?.into_iter().map(Finding::new).collect())
+}
+
+/// The findings as a table for people.
+pub fn table(findings: &[Finding]) -> String {
+    let mut text = format!(
+        "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>11} {:>7}  verdict\n",
+        "voucher", "strategy", "issued", "stock", "orders", "oversold", "duplicates", "astray"
+    );
+    for finding in findings {
+        let verdict = match (finding.is_broken(), finding.expected_to_fail) {
+            (false, _) => "holds",
+            (true, true) => "broken, as its strategy is meant to be",
+            (true, false) => "VIOLATION",
+        };
+        let issued = finding.issued.map_or("?".to_owned(), |issued| issued.to_string());
+        text += &format!(
+            "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>11} {:>7}  {verdict}\n",
+            finding.voucher_id,
+            finding.strategy,
+            issued,
+            finding.stock,
+            finding.orders,
+            finding.oversold,
+            finding.duplicates,
+            finding.astray,
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(issued: Option<i64>, stock: i64, orders: i64, buyers: i64) -> Finding {
+        let strategy = "reentrant-lock".to_owned();
+        Finding::new(Totals { voucher_id: 1, strategy, issued, stock, orders, buyers })
+    }
+
+    #[test]
+    fn a_clean_ledger_holds() {
+        assert!(!finding(Some(10), 4, 6, 6).is_broken());
+        assert!(!finding(None, 4, 6, 6).is_broken());
+    }
+
+    #[test]
+    fn each_broken_law_is_found_by_itself() {
+        assert_eq!(finding(Some(10), 0, 12, 12).oversold, 2);
+        assert_eq!(finding(None, -3, 12, 12).oversold, 3);
+        assert_eq!(finding(Some(10), 4, 6, 5).duplicates, 1);
+        assert_eq!(finding(Some(10), 3, 6, 6).astray, 1);
+        assert_eq!(finding(Some(10), 5, 6, 6).astray, -1);
+    }
+
+    #[test]
+    fn a_strategy_that_is_meant_to_fail_is_no_violation() {
+        let mut finding = finding(Some(10), -2, 12, 12);
+        assert!(finding.is_violation());
+        finding.expected_to_fail = true;
+        assert!(finding.is_broken() && !finding.is_violation());
+    }
+}

@@ -1,0 +1,86 @@
+//! Orders. **How a purchase travels**, in the order of the code:
+//!
+//! 1. `http/auth.rs` finds the session, and refuses who has none.
+//! 2. [`buy`] (below) hands the purchase to [`purchase::Purchasing`], which runs it in a task of its
+//!    own: a client that hangs up does not stop it half-way.
+//! 3. The sale is looked up and must be open (`voucher/sales.rs`).
+//! 4. The sale's [`strategy`] takes over: one short file each. All of them read and write through
+//!    [`store`], where every conditional statement stands as one function.
+//! 5. The order row and the fallen stock are committed together, and only then is the id told.
+//! 6. Conflicts are retried, a commit whose outcome is unknown is resolved, both in [`purchase`].
+//!
+//! [`audit`] holds the ledger against its laws at any time.
+
+use axum::extract::State;
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::http::extract::{Json, Params, Path};
+use crate::http::reply::{self, Reply};
+use crate::http::session::CurrentUser;
+
+pub mod audit;
+pub mod model;
+pub mod purchase;
+pub mod store;
+pub mod strategy;
+
+use model::{Buyer, Order};
+use purchase::Purchasing;
+
+/// Body of `POST /voucher-order/seckill`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PurchaseRequest {
+    voucher_id: i64,
+}
+
+/// Parameters of `GET /voucher-order/of/me`.
+#[derive(Deserialize)]
+pub struct PageRequest {
+    #[serde(default = "first_page")]
+    current: u32,
+}
+
+fn first_page() -> u32 {
+    1
+}
+
+/// `POST /voucher-order/seckill/{id}`: buys one voucher.
+pub async fn buy(
+    State(purchasing): State<Purchasing>,
+    user: CurrentUser,
+    Path(voucher_id): Path<i64>,
+) -> Reply<i64> {
+    let id = purchasing.buy(Buyer { user_id: user.id, voucher_id }).await?;
+    Ok(reply::order_id(id))
+}
+
+/// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
+pub async fn buy_by_body(
+    state: State<Purchasing>,
+    user: CurrentUser,
+    Json(request): Json<PurchaseRequest>,
+) -> Reply<i64> {
+    buy(state, user, Path(request.voucher_id)).await
+}
+
+/// `GET /voucher-order/{orderId}`: one of the caller's own orders. Another's is as unknown as one
+/// that does not exist.
+pub async fn get(
+    State(purchasing): State<Purchasing>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    let order = purchasing.store().find(id).await?.filter(|order| order.user_id == user.id);
+    Ok(reply::data(order.ok_or(Error::OrderNotFound)?))
+}
+
+/// `GET /voucher-order/of/me`: the caller's orders, newest first.
+pub async fn mine(
+    State(purchasing): State<Purchasing>,
+    user: CurrentUser,
+    Params(page): Params<PageRequest>,
+) -> Reply<Vec<Order>> {
+    Ok(reply::data(purchasing.store().of_user(user.id, page.current).await?))
+}

@@ -1,0 +1,48 @@
+//! What an order is. No I/O may come in here.
+
+use chrono::NaiveDateTime;
+use serde::Serialize;
+
+/// Who wants what.
+#[derive(Clone, Copy, Debug)]
+pub struct Buyer {
+    /// `tb_user.id`.
+    pub user_id: i64,
+    /// `tb_voucher.id`.
+    pub voucher_id: i64,
+}
+
+/// An order about to be inserted.
+#[derive(Clone, Copy, Debug)]
+pub struct NewOrder {
+    /// Drawn from [`crate::id::Ids`].
+    pub id: i64,
+    /// Whose it is, and of what.
+    pub buyer: Buyer,
+    /// Whether the database's unique index is to let it pass: only for strategies that are meant to
+    /// fail, on lab sales.
+    pub unguarded: bool,
+}
+
+/// An order, as the contract's JSON has it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct Order {
+    pub id: i64,
+    /// The id as a string: it passes 2^53.
+    pub order_id: String,
+    pub user_id: i64,
+    pub voucher_id: i64,
+    pub pay_type: i64,
+    /// 1 unpaid, 2 paid, 3 used, 4 cancelled, 5 refunding, 6 refunded.
+    pub status: i64,
+    pub create_time: NaiveDateTime,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pay_time: Option<NaiveDateTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub use_time: Option<NaiveDateTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refund_time: Option<NaiveDateTime>,
+    pub update_time: NaiveDateTime,
+}

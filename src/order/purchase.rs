@@ -1,0 +1,183 @@
+//! A purchase from its request to its certain end. What is common to all strategies is here: the
+//! bound on purchases in flight, the task that outlives its client, the retries, and the resolving
+//! of a commit whose outcome is unknown.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+use super::model::{Buyer, NewOrder};
+use super::store::{OrderStore, Standing};
+use super::strategy;
+use crate::error::Error;
+use crate::id::Ids;
+use crate::lock::{Locks, ProcessLocks};
+use crate::voucher::sales::{Sale, Sales};
+
+/// How often a purchase is tried in all when it meets deadlocks or taken ids.
+const ATTEMPTS: u32 = 4;
+
+/// Pause between two looks at an order whose commit is in doubt.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest pause before a try, milliseconds; the pause is random, so that rivals part.
+const PAUSE_MS: u64 = 20;
+
+/// What a strategy works with.
+pub struct Tools {
+    /// The SQL.
+    pub store: OrderStore,
+    /// Order ids.
+    pub ids: Ids,
+    /// Locks shared by all nodes.
+    pub locks: Locks,
+    /// Locks within this process, by user.
+    pub process_locks: ProcessLocks,
+    /// Lease of the setnx lock.
+    pub setnx_lease: Duration,
+    /// Longest time one database step may take.
+    pub database_timeout: Duration,
+}
+
+impl Tools {
+    /// Refuses a buyer who has an order, or comes when nothing is left; else says where they stand.
+    /// A look, not a guarantee. The order is named first: a retry after a lost reply must learn of
+    /// it even when the sale has sold out meanwhile.
+    pub async fn look(&self, buyer: Buyer) -> Result<Standing, Error> {
+        let standing = self.store.standing(buyer).await?.ok_or(Error::VoucherNotFound)?;
+        standing.require_chance()?;
+        Ok(standing)
+    }
+
+    /// An order for this buyer under a fresh id.
+    pub async fn new_order(&self, buyer: Buyer, sale: &Sale) -> Result<NewOrder, Error> {
+        Ok(NewOrder { id: self.ids.next().await?, buyer, unguarded: sale.strategy.is_unsafe() })
+    }
+}
+
+impl Standing {
+    /// Refuses who has ordered already, then who comes too late.
+    pub fn require_chance(&self) -> Result<(), Error> {
+        match self.order_id {
+            Some(id) => Err(Error::AlreadyOrdered(Some(id))),
+            None if self.stock < 1 => Err(Error::SoldOut),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Runs purchases. Cheap to clone.
+#[derive(Clone)]
+pub struct Purchasing(Arc<Inner>);
+
+struct Inner {
+    tools: Tools,
+    sales: Sales,
+    lab: bool,
+    /// One permit a purchase in flight.
+    in_flight: Arc<Semaphore>,
+    tasks: TaskTracker,
+}
+
+impl Purchasing {
+    /// Purchases with these tools; at most `max_in_flight` at once.
+    pub fn new(tools: Tools, sales: Sales, lab: bool, max_in_flight: u32) -> Self {
+        Purchasing(Arc::new(Inner {
+            tools,
+            sales,
+            lab,
+            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
+            tasks: TaskTracker::new(),
+        }))
+    }
+
+    /// The orders, for looking them up.
+    pub fn store(&self) -> &OrderStore {
+        &self.0.tools.store
+    }
+
+    /// Buys one voucher; returns the id of the committed order. The purchase runs to its end even
+    /// when this future is dropped, because the client hung up.
+    pub async fn buy(&self, buyer: Buyer) -> Result<i64, Error> {
+        // Not queued: a purchase that would wait too long learns it at once.
+        let permit = self.0.in_flight.clone().try_acquire_owned().map_err(|_| Error::Overloaded)?;
+        let inner = self.0.clone();
+        let purchase = async move {
+            let _permit = permit;
+            inner.run(buyer).await
+        };
+        let task = self.0.tasks.spawn(purchase.in_current_span());
+        task.await.unwrap_or_else(|fault| Err(Error::Internal(format!("purchase task: {fault}"))))
+    }
+
+    /// Waits until no purchase is in flight. New ones can still begin: to be called when no request
+    /// can come in any more.
+    pub async fn finished(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Ends what the locks have running in the background.
+    pub async fn shutdown_locks(&self) {
+        self.0.tools.locks.shutdown().await;
+    }
+}
+
+impl Inner {
+    async fn run(&self, buyer: Buyer) -> Result<i64, Error> {
+        let sale = self.sales.get(buyer.voucher_id).await?;
+        sale.require_open()?;
+        if sale.strategy.is_unsafe() && !self.lab {
+            return Err(Error::LabOnly(sale.strategy.name()));
+        }
+        match self.try_until_settled(buyer, &sale).await {
+            // The unique index knows that there is an order; the buyer is told which.
+            Err(Error::AlreadyOrdered(None)) => {
+                let standing = self.tools.store.standing(buyer).await.ok().flatten();
+                Err(Error::AlreadyOrdered(standing.and_then(|standing| standing.order_id)))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn try_until_settled(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+        let started = Instant::now();
+        let mut attempt = 1;
+        loop {
+            let outcome = match strategy::buy(&self.tools, buyer, sale).await {
+                Err(Error::OutcomeUnknown(Some(id))) => self.resolve(id).await,
+                outcome => outcome,
+            };
+            let again = attempt < ATTEMPTS && started.elapsed() < self.tools.database_timeout;
+            match outcome {
+                Err(Error::Conflict) if again => {}
+                Err(Error::DuplicateId) if again => {
+                    tracing::warn!("order id already taken: the counter was lost; leasing anew");
+                    self.tools.ids.abandon_lease();
+                }
+                settled => return settled,
+            }
+            attempt += 1;
+            let pause = rand::random_range(1..=PAUSE_MS);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    /// Finds out whether the order exists, for as long as one database step may take. "Not there" is
+    /// certain: see [`OrderStore::is_committed`]. The first tries may meet connections that died with
+    /// the one that was to commit.
+    async fn resolve(&self, order_id: i64) -> Result<i64, Error> {
+        let deadline = Instant::now() + self.tools.database_timeout;
+        loop {
+            match self.tools.store.is_committed(order_id).await {
+                Ok(true) => return Ok(order_id),
+                Ok(false) => return Err(Error::Unavailable("the database")),
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(RESOLVE_PAUSE).await,
+                Err(_) => return Err(Error::OutcomeUnknown(Some(order_id))),
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Decrement where there is stock left: the database checks and changes in one statement, so it never
+//! oversells and never refuses without need. It still lets one user order twice, when two requests
+//! both look before either commits. Unsafe on purpose by itself; [`place`] is what the lock rungs
+//! run under their lock.
+
+use crate::error::Error;
+use crate::order::model::{Buyer, NewOrder};
+use crate::order::purchase::Tools;
+use crate::voucher::sales::Sale;
+
+/// Buys; see the module's prose.
+pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    tools.look(buyer).await?;
+    let order = tools.new_order(buyer, sale).await?;
+    place(tools, &order).await
+}
+
+/// Checks the buyer, inserts, decrements and commits, in one transaction. Safe for one buyer at a
+/// time; callers see to that with a lock.
+pub async fn place(tools: &Tools, order: &NewOrder) -> Result<i64, Error> {
+    let mut ledger = tools.store.begin().await?;
+    if !ledger.insert_unless_ordered(order).await? {
+        ledger.rollback().await?;
+        return Err(Error::AlreadyOrdered(None));
+    }
+    if !ledger.decrement_if_any_left(order.buyer.voucher_id).await? {
+        ledger.rollback().await?;
+        return Err(Error::SoldOut);
+    }
+    ledger.commit(order.id).await?;
+    Ok(order.id)
+}

@@ -1,0 +1,93 @@
+//! The whole route table, and what every request passes through, outermost first.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::{from_fn, from_fn_with_state as with_state};
+use axum::routing::{get, post};
+use tokio_util::sync::CancellationToken;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::error::Error;
+use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
+use crate::http::extract::BODY_LIMIT_BYTES;
+use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::order::purchase::Purchasing;
+use crate::shop::Shops;
+use crate::user::Users;
+use crate::voucher::Vouchers;
+use crate::{health, order, shop, user, voucher};
+
+/// Everything the routes work with.
+#[derive(Clone)]
+#[allow(missing_docs)] // one part a feature, under its name
+pub struct Parts {
+    pub users: Users,
+    pub shops: Shops,
+    pub vouchers: Vouchers,
+    pub purchasing: Purchasing,
+    pub health: health::Health,
+    pub admin: AdminToken,
+    pub request_timeout: Duration,
+    pub draining: CancellationToken,
+}
+
+/// The service's router.
+pub fn router(parts: Parts) -> Router {
+    let signed_in = || from_fn(require_user);
+    let admin = || with_state(parts.admin.clone(), require_admin);
+    let sessions = parts.users.sessions.clone();
+
+    let users = Router::new()
+        .route("/user/code", post(user::send_code))
+        .route("/user/login", post(user::login))
+        .merge(
+            Router::new()
+                .route("/user/logout", post(user::logout))
+                .route("/user/me", get(user::me))
+                .route("/user/{id}", get(user::get))
+                .route_layer(signed_in()),
+        )
+        .with_state(parts.users);
+
+    let shops = Router::new().route("/shop/{id}", get(shop::get)).with_state(parts.shops);
+
+    let vouchers = Router::new()
+        .route("/voucher/list/{shopId}", get(voucher::list))
+        .merge(
+            Router::new()
+                .route("/voucher", post(voucher::publish))
+                .route("/voucher/seckill", post(voucher::publish_seckill))
+                .route_layer(admin()),
+        )
+        .with_state(parts.vouchers);
+
+    let orders = Router::new()
+        .route("/voucher-order/seckill", post(order::buy_by_body))
+        .route("/voucher-order/seckill/{id}", post(order::buy))
+        .route("/voucher-order/of/me", get(order::mine))
+        .route("/voucher-order/{orderId}", get(order::get))
+        .route_layer(signed_in())
+        .with_state(parts.purchasing);
+
+    let health = Router::new()
+        .route("/health/live", get(health::live))
+        .route("/health/ready", get(health::ready))
+        .with_state(parts.health);
+
+    let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
+    Router::new()
+        .merge(users)
+        .merge(shops)
+        .merge(vouchers)
+        .merge(orders)
+        .layer(with_state(sessions, renew_session))
+        // Probes carry no token, and must answer when Redis does not.
+        .merge(health)
+        .fallback(async || Error::NotFound)
+        .method_not_allowed_fallback(async || Error::MethodNotAllowed)
+        .layer(DefaultBodyLimit::max(BODY_LIMIT_BYTES))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(with_state(policy, per_request))
+}

@@ -1,0 +1,98 @@
+//! Sign-in codes: six digits, two minutes, single use. How many one phone may be sent, and how many
+//! wrong guesses a code survives, is limited; both are counted in Redis, so all nodes share them.
+
+use std::sync::{Arc, LazyLock};
+
+use rand::Rng;
+use redis::Script;
+use redis::aio::ConnectionManager;
+
+use super::phone::Phone;
+use crate::config::SignInConfig;
+use crate::error::Error;
+
+/// How long a code is valid, seconds.
+const CODE_TTL_SECONDS: u64 = 120;
+
+/// The window in which sent codes are counted, seconds.
+const SEND_WINDOW_SECONDS: u64 = 600;
+
+static SEND: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../lua/code_send.lua")));
+static USE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../lua/code_use.lua")));
+
+/// Brings a code to its user: by text message, or as [`LogSender`] does.
+pub trait CodeSender: Send + Sync {
+    /// Hands the code over; must not block.
+    fn send(&self, phone: &Phone, code: &str);
+}
+
+/// Writes the code to the log, at debug level only: whoever reads it can sign in as that user. For
+/// learning and testing; enable with `RUST_LOG=info,seckill::user::code=debug`.
+pub struct LogSender;
+
+impl CodeSender for LogSender {
+    fn send(&self, phone: &Phone, code: &str) {
+        tracing::debug!(phone = phone.as_str(), code, "sign-in code");
+    }
+}
+
+/// Issues and spends codes.
+#[derive(Clone)]
+pub struct Codes {
+    redis: ConnectionManager,
+    sender: Arc<dyn CodeSender>,
+    limits: SignInConfig,
+}
+
+impl Codes {
+    /// Codes kept on this Redis and sent by `sender`.
+    pub fn new(
+        redis: ConnectionManager,
+        sender: Arc<dyn CodeSender>,
+        limits: SignInConfig,
+    ) -> Self {
+        Codes { redis, sender, limits }
+    }
+
+    /// Sends a new code; an earlier one is void.
+    pub async fn send(&self, phone: &Phone) -> Result<(), Error> {
+        let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
+        let wait: u64 = SEND
+            .key(code_key(phone))
+            .key(format!("login:code:sends:{}", phone.as_str()))
+            .key(attempts_key(phone))
+            .arg(&code)
+            .arg(CODE_TTL_SECONDS)
+            .arg(self.limits.code_sends)
+            .arg(SEND_WINDOW_SECONDS)
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        if wait > 0 {
+            return Err(Error::TooManyRequests { retry_after_seconds: wait });
+        }
+        self.sender.send(phone, &code);
+        Ok(())
+    }
+
+    /// Whether `guess` is the phone's code; if so, it is spent.
+    pub async fn spend(&self, phone: &Phone, guess: &str) -> Result<bool, Error> {
+        let right: u8 = USE
+            .key(code_key(phone))
+            .key(attempts_key(phone))
+            .arg(guess)
+            .arg(self.limits.code_attempts)
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        Ok(right == 1)
+    }
+}
+
+fn code_key(phone: &Phone) -> String {
+    format!("login:code:{}", phone.as_str())
+}
+
+fn attempts_key(phone: &Phone) -> String {
+    format!("login:code:attempts:{}", phone.as_str())
+}

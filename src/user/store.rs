@@ -1,0 +1,83 @@
+//! The SQL of users.
+
+use rand::Rng;
+use rand::distr::Alphanumeric;
+use sqlx::FromRow;
+
+use super::phone::Phone;
+use crate::conn::mysql::Database;
+use crate::error::Error;
+use crate::http::session::CurrentUser;
+
+/// Characters after `user_` in a new user's name.
+const NICK_LENGTH: usize = 10;
+
+#[derive(FromRow)]
+struct Row {
+    id: i64,
+    nick_name: Option<String>,
+    icon: Option<String>,
+}
+
+impl From<Row> for CurrentUser {
+    fn from(row: Row) -> Self {
+        CurrentUser {
+            id: row.id,
+            nick_name: row.nick_name.unwrap_or_default(),
+            icon: row.icon.unwrap_or_default(),
+        }
+    }
+}
+
+/// Users in the database.
+#[derive(Clone)]
+pub struct UserStore {
+    db: Database,
+}
+
+impl UserStore {
+    /// A store on this database.
+    pub fn new(db: Database) -> Self {
+        UserStore { db }
+    }
+
+    /// The user with this id.
+    pub async fn find(&self, id: i64) -> Result<Option<CurrentUser>, Error> {
+        let query = sqlx::query_as::<_, Row>(
+            "SELECT CAST(id AS SIGNED) AS id, nick_name, icon FROM tb_user WHERE id = ?",
+        )
+        .bind(id);
+        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
+        Ok(row.map(CurrentUser::from))
+    }
+
+    /// The user with this phone, registered now if there is none. Two sign-ins of a new phone at
+    /// once make one user: the unique key on the phone decides.
+    pub async fn find_or_register(&self, phone: &Phone) -> Result<CurrentUser, Error> {
+        if let Some(user) = self.find_by_phone(phone).await? {
+            return Ok(user);
+        }
+        let nick: String =
+            rand::rng().sample_iter(Alphanumeric).take(NICK_LENGTH).map(char::from).collect();
+        let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)")
+            .bind(phone.as_str())
+            .bind(format!("user_{}", nick.to_lowercase()));
+        match self.db.bounded(insert.execute(&self.db.pool)).await {
+            Ok(_) => {}
+            Err(sqlx::Error::Database(fault)) if fault.is_unique_violation() => {}
+            Err(fault) => return Err(fault.into()),
+        }
+        self.find_by_phone(phone)
+            .await?
+            .ok_or_else(|| Error::Internal("a user just registered is not there".to_owned()))
+    }
+
+    async fn find_by_phone(&self, phone: &Phone) -> Result<Option<CurrentUser>, Error> {
+        let query = sqlx::query_as::<_, Row>(
+            "SELECT CAST(id AS SIGNED) AS id, nick_name, icon FROM tb_user WHERE phone = ?",
+        )
+        .bind(phone.as_str());
+        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
+        Ok(row.map(CurrentUser::from))
+    }
+}

@@ -1,0 +1,164 @@
+//! What may be published. Checks only; nothing is stored here.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use serde::Deserialize;
+
+use super::strategy::Strategy;
+use crate::clock::Zone;
+use crate::error::Error;
+
+/// More than this of one voucher is taken for a mistake.
+pub const MAX_STOCK: i64 = 10_000_000;
+
+/// More than this, in cents (ten million yuan), is taken for a mistake.
+const MAX_VALUE: i64 = 1_000_000_000;
+
+/// The last second a TIMESTAMP column can hold, seconds since 1970.
+const TIMESTAMP_MAX: i64 = i32::MAX as i64;
+
+/// The body of `POST /voucher`. Fields this service does not know are ignored.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct NewVoucher {
+    pub shop_id: i64,
+    pub title: String,
+    pub sub_title: Option<String>,
+    pub rules: Option<String>,
+    pub pay_value: i64,
+    pub actual_value: i64,
+    pub status: Option<u8>,
+}
+
+/// The body of `POST /voucher/seckill`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct NewSeckillVoucher {
+    #[serde(flatten)]
+    pub voucher: NewVoucher,
+    pub stock: i64,
+    pub begin_time: NaiveDateTime,
+    pub end_time: NaiveDateTime,
+    pub strategy: Option<String>,
+}
+
+/// A sale that passed the checks.
+#[derive(Debug)]
+pub struct NewSale {
+    /// Put on sale in all; at least 1.
+    pub stock: i64,
+    /// First instant of the window.
+    pub begin: DateTime<Utc>,
+    /// First instant after the window.
+    pub end: DateTime<Utc>,
+    /// How it sells.
+    pub strategy: Strategy,
+}
+
+impl NewVoucher {
+    /// Refuses values that the tables cannot hold or that make no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let length = |text: &Option<String>| text.as_deref().map_or(0, |text| text.chars().count());
+        require(!self.title.trim().is_empty(), "title must not be empty")?;
+        require(self.title.chars().count() <= 255, "title is longer than 255 characters")?;
+        require(length(&self.sub_title) <= 255, "subTitle is longer than 255 characters")?;
+        require(length(&self.rules) <= 1024, "rules is longer than 1024 characters")?;
+        require((0..=MAX_VALUE).contains(&self.pay_value), "payValue must be 0 to 10^9 cents")?;
+        require(
+            (0..=MAX_VALUE).contains(&self.actual_value),
+            "actualValue must be 0 to 10^9 cents",
+        )?;
+        require(
+            self.status.is_none_or(|status| (1..=3).contains(&status)),
+            "status must be 1 (on the shelf), 2 (off) or 3 (expired)",
+        )
+    }
+}
+
+impl NewSeckillVoucher {
+    /// Refuses sales that make no sense, and unsafe strategies outside the lab.
+    pub fn check(&self, zone: Zone, lab: bool) -> Result<NewSale, Error> {
+        self.voucher.check()?;
+        require((1..=MAX_STOCK).contains(&self.stock), "stock must be 1 to 10000000")?;
+        let begin = instant(zone, self.begin_time, "beginTime")?;
+        let end = instant(zone, self.end_time, "endTime")?;
+        require(begin < end, "endTime must be after beginTime")?;
+        let strategy = match self.strategy.as_deref() {
+            None => Strategy::ReentrantLock,
+            Some(name) => name.parse().map_err(|_| {
+                let names = Strategy::ALL.map(Strategy::name).join(", ");
+                Error::InvalidParameter(format!("strategy must be one of {names}"))
+            })?,
+        };
+        if strategy.is_unsafe() && !lab {
+            return Err(Error::LabOnly(strategy.name()));
+        }
+        Ok(NewSale { stock: self.stock, begin, end, strategy })
+    }
+}
+
+fn instant(zone: Zone, local: NaiveDateTime, name: &str) -> Result<DateTime<Utc>, Error> {
+    let in_range = |at: &DateTime<Utc>| (1..=TIMESTAMP_MAX).contains(&at.timestamp());
+    zone.to_utc(local).filter(in_range).ok_or_else(|| {
+        Error::InvalidParameter(format!(
+            "{name} must be a time that exists in the server's zone, from 1970 to January 2038"
+        ))
+    })
+}
+
+fn require(holds: bool, otherwise: &str) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ZONE: Zone = Zone(chrono_tz::Asia::Shanghai);
+
+    fn sale(change: serde_json::Value) -> Result<NewSale, Error> {
+        let mut body = serde_json::json!({
+            "shopId": 1, "title": "t", "payValue": 100, "actualValue": 200, "stock": 10,
+            "beginTime": "2026-01-01T00:00:00", "endTime": "2026-01-02T00:00:00",
+        });
+        for (key, value) in change.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        serde_json::from_value::<NewSeckillVoucher>(body).unwrap().check(ZONE, false)
+    }
+
+    #[test]
+    fn a_plain_sale_is_on_the_reentrant_lock() {
+        let sale = sale(serde_json::json!({})).unwrap();
+        assert_eq!(sale.strategy, Strategy::ReentrantLock);
+        assert_eq!(sale.begin.to_rfc3339(), "2025-12-31T16:00:00+00:00");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for change in [
+            serde_json::json!({"stock": -1}),
+            serde_json::json!({"stock": 0}),
+            serde_json::json!({"stock": 10_000_001}),
+            serde_json::json!({"endTime": "2026-01-01T00:00:00"}),
+            serde_json::json!({"endTime": "2039-01-01T00:00:00"}),
+            serde_json::json!({"beginTime": "1950-01-01T00:00:00"}),
+            serde_json::json!({"title": " "}),
+            serde_json::json!({"title": "长".repeat(256)}),
+            serde_json::json!({"payValue": -1}),
+            serde_json::json!({"status": 9}),
+            serde_json::json!({"strategy": "magic"}),
+        ] {
+            assert!(matches!(sale(change.clone()), Err(Error::InvalidParameter(_))), "{change}");
+        }
+    }
+
+    #[test]
+    fn an_unsafe_strategy_needs_the_lab() {
+        assert!(matches!(
+            sale(serde_json::json!({"strategy": "naive"})),
+            Err(Error::LabOnly("naive"))
+        ));
+    }
+}

@@ -1,0 +1,172 @@
+//! The SQL of vouchers and of what a sale is. How stock falls is in `order/store.rs`.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use serde::Serialize;
+use sqlx::FromRow;
+
+use super::publish::{NewSale, NewVoucher};
+use crate::clock::Zone;
+use crate::conn::mysql::Database;
+use crate::error::Error;
+
+/// A voucher as `GET /voucher/list/{shopId}` shows it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct Listed {
+    pub id: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shop_id: Option<i64>,
+    pub title: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sub_title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rules: Option<String>,
+    pub pay_value: i64,
+    pub actual_value: i64,
+    #[serde(rename = "type")]
+    pub kind: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stock: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begin_time: Option<NaiveDateTime>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_time: Option<NaiveDateTime>,
+}
+
+#[derive(FromRow)]
+struct ListedRow {
+    id: i64,
+    shop_id: Option<i64>,
+    title: String,
+    sub_title: Option<String>,
+    rules: Option<String>,
+    pay_value: i64,
+    actual_value: i64,
+    kind: i64,
+    stock: Option<i64>,
+    begin_time: Option<DateTime<Utc>>,
+    end_time: Option<DateTime<Utc>>,
+}
+
+/// A sale as stored, with the database's clock at the moment of reading.
+#[derive(FromRow)]
+#[allow(missing_docs)] // columns under their names
+pub struct SaleRow {
+    pub status: i64,
+    pub begin_time: DateTime<Utc>,
+    pub end_time: DateTime<Utc>,
+    pub strategy: String,
+    pub now: NaiveDateTime,
+}
+
+/// Vouchers in the database.
+#[derive(Clone)]
+pub struct VoucherStore {
+    db: Database,
+}
+
+impl VoucherStore {
+    /// A store on this database.
+    pub fn new(db: Database) -> Self {
+        VoucherStore { db }
+    }
+
+    /// Inserts an ordinary voucher; returns its id.
+    pub async fn insert(&self, voucher: &NewVoucher) -> Result<i64, Error> {
+        Ok(self.db.bounded(insert(&self.db.pool, voucher, 0)).await?)
+    }
+
+    /// Inserts a voucher and its sale in one transaction, and runs `before_commit` with the new id;
+    /// if that fails, nothing was inserted. Returns the id.
+    pub async fn insert_sale(
+        &self,
+        voucher: &NewVoucher,
+        sale: &NewSale,
+        before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
+    ) -> Result<i64, Error> {
+        let mut transaction = self.db.pool.begin().await?;
+        let id = insert(&mut *transaction, voucher, 1).await?;
+        sqlx::query(
+            "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time, strategy) \
+             VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .bind(id)
+        .bind(sale.stock)
+        .bind(sale.stock)
+        .bind(sale.begin)
+        .bind(sale.end)
+        .bind(sale.strategy.name())
+        .execute(&mut *transaction)
+        .await?;
+        before_commit(id).await?;
+        transaction.commit().await?;
+        Ok(id)
+    }
+
+    /// A shop's vouchers on the shelf, by id.
+    pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<Listed>, Error> {
+        let query = sqlx::query_as(
+            "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
+             v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
+             CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
+             CAST(s.stock AS SIGNED) AS stock, s.begin_time, s.end_time \
+             FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
+             WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
+        )
+        .bind(shop_id);
+        let rows: Vec<ListedRow> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        Ok(rows.into_iter().map(|row| row.listed(zone)).collect())
+    }
+
+    /// One sale.
+    pub async fn sale(&self, voucher_id: i64) -> Result<Option<SaleRow>, Error> {
+        let query = sqlx::query_as(
+            "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
+             UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
+             WHERE s.voucher_id = ?",
+        )
+        .bind(voucher_id);
+        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
+    }
+}
+
+impl ListedRow {
+    fn listed(self, zone: Zone) -> Listed {
+        Listed {
+            id: self.id,
+            shop_id: self.shop_id,
+            title: self.title,
+            sub_title: self.sub_title,
+            rules: self.rules,
+            pay_value: self.pay_value,
+            actual_value: self.actual_value,
+            kind: self.kind,
+            stock: self.stock,
+            begin_time: self.begin_time.map(|at| zone.to_local(at)),
+            end_time: self.end_time.map(|at| zone.to_local(at)),
+        }
+    }
+}
+
+async fn insert<'c>(
+    executor: impl sqlx::MySqlExecutor<'c>,
+    voucher: &NewVoucher,
+    kind: u8,
+) -> sqlx::Result<i64> {
+    let result = sqlx::query(
+        "INSERT INTO tb_voucher (shop_id, title, sub_title, rules, pay_value, actual_value, type, status) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    )
+    .bind(voucher.shop_id)
+    .bind(&voucher.title)
+    .bind(&voucher.sub_title)
+    .bind(&voucher.rules)
+    .bind(voucher.pay_value)
+    .bind(voucher.actual_value)
+    .bind(kind)
+    .bind(voucher.status.unwrap_or(1))
+    .execute(executor)
+    .await?;
+    Ok(result.last_insert_id().cast_signed())
+}

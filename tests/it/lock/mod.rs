@@ -1,0 +1,67 @@
+//! The lock module against real Redis servers of its own: what it writes, how it waits, what it
+//! leaves behind, and what it says when Redis fails.
+
+mod cancel;
+mod exclusion;
+mod faults;
+mod lost;
+mod process;
+mod reentry;
+mod setnx;
+mod wait;
+mod wire;
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use seckill::lock::{LockConfig, LockUsage, Locks};
+
+use crate::support::redis_server::RedisServer;
+
+/// The lease of most tests: short, so that expiry and renewal are seen, and still long enough
+/// that a busy machine does not lose a lock by accident.
+const LEASE: Duration = Duration::from_millis(900);
+
+/// How long a condition may take to come true.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Locks on `server` with a short lease.
+async fn locks(server: &RedisServer) -> Locks {
+    let config = LockConfig { lease: LEASE, ..LockConfig::default() };
+    Locks::connect(server.client(), config).await.expect("connect")
+}
+
+/// Wait until `condition` holds.
+async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Wait until nothing is left: no key, no subscription on the server, no entry in the process.
+async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
+    let conn = server.conn().await;
+    eventually("no key, no subscription, no entry left", || {
+        let mut conn = conn.clone();
+        async move {
+            let keys: Vec<String> = command("KEYS", &["*"]).query_async(&mut conn).await.unwrap();
+            let channels: Vec<String> =
+                command("PUBSUB", &["CHANNELS"]).query_async(&mut conn).await.unwrap();
+            keys.is_empty()
+                && channels.is_empty()
+                && locks.iter().all(|locks| locks.usage() == LockUsage::default())
+        }
+    })
+    .await;
+}
+
+/// A raw command.
+fn command(name: &str, args: &[&str]) -> redis::Cmd {
+    let mut command = redis::cmd(name);
+    for arg in args {
+        command.arg(arg);
+    }
+    command
+}

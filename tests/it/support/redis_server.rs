@@ -1,0 +1,166 @@
+//! A real redis-server process of a test's own: started on a free port with its data in a
+//! temporary folder, killed, paused and restarted at will, and gone when dropped. Nothing here
+//! knows what is tested.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client};
+
+/// How long a server may take to answer its first PING, on a busy machine.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running redis-server, bound to 127.0.0.1.
+pub struct RedisServer {
+    port: u16,
+    folder: PathBuf,
+    append_only: bool,
+    child: Option<Child>,
+}
+
+impl RedisServer {
+    /// Start a server that forgets its data when it ends.
+    pub async fn start() -> Self {
+        Self::start_with(false).await
+    }
+
+    /// Start a server; with `append_only` it keeps every write, so that its data outlives
+    /// [`kill`](Self::kill).
+    pub async fn start_with(append_only: bool) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("seckill-redis-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("create the server's folder");
+        let mut server = Self { port: 0, folder, append_only, child: None };
+        // A free port may be taken by another process before the server binds it: then try another.
+        for _ in 0..5 {
+            server.port = free_port();
+            if server.launch().await {
+                return server;
+            }
+        }
+        panic!("redis-server did not start; is it installed?\n{}", server.log());
+    }
+
+    /// `redis://127.0.0.1:<port>/`
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A client for it; makes no connection yet.
+    pub fn client(&self) -> Client {
+        Client::open(self.url()).expect("a valid address")
+    }
+
+    /// A raw connection of its own, with generous time limits.
+    pub async fn conn(&self) -> MultiplexedConnection {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(10)))
+            .set_response_timeout(Some(Duration::from_secs(10)));
+        self.client()
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .expect("connect to the test server")
+    }
+
+    /// End it at once, as a crash would (SIGKILL), and wait until it is gone.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("kill redis-server");
+            child.wait().expect("wait for redis-server");
+        }
+    }
+
+    /// Start it again on the same port and folder, killing it first if it still runs; returns when
+    /// it answers.
+    pub async fn restart(&mut self) {
+        self.kill();
+        assert!(self.launch().await, "redis-server did not come back\n{}", self.log());
+    }
+
+    /// Stop it from running without ending it (SIGSTOP): connections stay open, nothing answers.
+    pub fn pause(&self) {
+        self.signal("STOP");
+    }
+
+    /// Let it run again (SIGCONT).
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    /// Start the process and wait until it answers; `false` if it ended instead.
+    async fn launch(&mut self) -> bool {
+        let child = Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
+            .args(["--dir", &self.folder.display().to_string()])
+            .args(["--logfile", "redis.log", "--save", "", "--appendfsync", "always"])
+            .args(["--appendonly", if self.append_only { "yes" } else { "no" }])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("run redis-server");
+        self.child = Some(child);
+        let client = self.client();
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Ok(mut conn) = client.get_multiplexed_async_connection().await
+                && redis::cmd("PING").query_async::<String>(&mut conn).await.is_ok()
+            {
+                // Another server may have taken the port first: then ours has ended.
+                return self.running();
+            }
+            if !self.running() {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
+    }
+
+    fn running(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// `kill` is part of every shell, and needs no unsafe code here.
+    fn signal(&self, signal: &str) {
+        let id = self.child.as_ref().expect("the server runs").id();
+        let kill = format!("kill -{signal} {id}");
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("run kill");
+        assert!(status.success(), "{kill} failed");
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("redis.log")).unwrap_or_default()
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // A test that fails here has failed already; do not hide its message by a second panic.
+            if let Err(error) = child.kill().and_then(|()| child.wait()) {
+                eprintln!("redis-server {}: {error}", child.id());
+            }
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            eprintln!("{}: {error}", self.folder.display());
+        }
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("bind any port");
+    socket.local_addr().expect("a bound address").port()
+}
