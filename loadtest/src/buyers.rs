@@ -91,6 +91,13 @@ pub(crate) async fn insist<T: for<'de> Deserialize<'de>>(
 }
 
 async fn redis(access: &Access) -> Result<MultiplexedConnection, Fault> {
+    if access.redis_url.is_empty() {
+        return Err(Fault::Usage(
+            "signing in needs the service's Redis, where the codes are: set REDIS_URL to the \
+             service's own (`eval \"$(./dev env)\"`), give --redis-url, or use --tokens-file"
+                .to_owned(),
+        ));
+    }
     let what = "while connecting";
     let client = redis::Client::open(access.redis_url.as_str())
         .map_err(|source| Fault::Redis { what, source })?;

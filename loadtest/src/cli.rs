@@ -37,10 +37,24 @@ pub enum Scenario {
 #[derive(Debug, Args)]
 pub struct AccessArgs {
     /// The service's database, mysql://user:password@host:port/database
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "URL"
+    )]
     database_url: String,
     /// The service's Redis, redis://host:port/ (sign-in codes are read there)
-    #[arg(long, env = "REDIS_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        env = "REDIS_URL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "URL"
+    )]
     redis_url: String,
     #[command(flatten)]
     admin: AdminArgs,
@@ -49,7 +63,14 @@ pub struct AccessArgs {
 #[derive(Debug, Args)]
 pub struct AdminArgs {
     /// The administrator's token, for publishing the sale
-    #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true, default_value = "")]
+    #[arg(
+        long,
+        env = "ADMIN_TOKEN",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TOKEN"
+    )]
     admin_token: String,
     /// The zone of the service's date-times
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_name = "ZONE")]
@@ -137,14 +158,25 @@ pub struct PublishArgs {
     /// The sale's strategy
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
     pub strategy: String,
-    /// Base URL
-    #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
-    pub target: Target,
+    /// Base URLs, of which the first is asked
+    #[arg(
+        long,
+        env = "TARGETS",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    targets: Vec<Target>,
     #[command(flatten)]
     admin: AdminArgs,
 }
 
 impl PublishArgs {
+    /// Where to publish.
+    pub fn target(&self) -> Option<&Target> {
+        self.targets.first()
+    }
+
     /// Publishing speaks HTTP only: no database, no Redis.
     pub fn access(&self) -> Access {
         Access {

@@ -39,6 +39,13 @@ impl Ledger {
     /// # Errors
     /// [`Fault::Database`].
     pub async fn open(database_url: &str) -> Result<Self, Fault> {
+        if database_url.is_empty() {
+            return Err(Fault::Usage(
+                "judging needs the service's database: set DATABASE_URL to the service's own \
+                 (`eval \"$(./dev env)\"`) or give --database-url"
+                    .to_owned(),
+            ));
+        }
         let pool = MySqlPoolOptions::new()
             .max_connections(2)
             .acquire_timeout(Duration::from_secs(10))

@@ -52,8 +52,9 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
         Scenario::Publish(args) => {
-            let id = publish::flash_sale(&args.access(), &args.target, &args.strategy, args.stock)
-                .await?;
+            let target = args.target().ok_or_else(|| Fault::Usage("--targets is empty".into()))?;
+            let access = args.access();
+            let id = publish::flash_sale(&access, target, &args.strategy, args.stock).await?;
             println!("{id}");
             Ok(ExitCode::SUCCESS)
         }

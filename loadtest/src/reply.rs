@@ -132,6 +132,17 @@ impl Reply {
         Self::Unknown { why: Cow::Borrowed(why), id: None }
     }
 
+    /// Whether the service, or the way to it, was in trouble, as opposed to the sale taking its course.
+    pub fn is_trouble(&self) -> bool {
+        match self {
+            Self::Ordered(_) | Self::AlreadyOrdered(_) => false,
+            Self::Refused(code) => {
+                matches!(code.as_ref(), "UNAVAILABLE" | "OVERLOADED" | NOT_SENT)
+            }
+            Self::Unknown { .. } | Self::Malformed => true,
+        }
+    }
+
     /// The name under which this reply is counted.
     pub fn label(&self) -> &str {
         match self {

@@ -8,16 +8,20 @@ use sqlx::{Connection, MySqlConnection};
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
 
+/// Longest wait for another node that is migrating, seconds.
+const TURN_SECONDS: i64 = 60;
+
 /// Rows shown of each kind of conflict.
 const SHOWN: i64 = 5;
 
 /// Brings the schema up to date; returns how many steps were applied. Harmless when run again, or by
-/// two nodes at once: the migrator takes a lock in the database.
+/// two nodes at once: the second waits for the first.
 pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     // A connection of its own: the steps set session variables that must not reach the pool.
     let mut connection = MySqlConnection::connect_with(&super::mysql::options(url)?)
         .await
         .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
+    take_turn(&mut connection).await?;
     let before = applied(&mut connection).await?;
     if before == 0 {
         refuse_conflicting_rows(&mut connection).await?;
@@ -26,6 +30,24 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     let after = applied(&mut connection).await?;
     connection.close().await?;
     Ok(after - before)
+}
+
+/// Waits until no other node migrates this database; the lock goes with the connection. The
+/// migrator's own lock waits for ever in MySQL but, its time limit being negative, not at all in
+/// MariaDB.
+async fn take_turn(connection: &mut MySqlConnection) -> anyhow::Result<()> {
+    let won: Option<i64> = sqlx::query_scalar(
+        "SELECT CAST(GET_LOCK(CONCAT('seckill-migrate-', DATABASE()), ?) AS SIGNED)",
+    )
+    .bind(TURN_SECONDS)
+    .fetch_one(connection)
+    .await?;
+    if won != Some(1) {
+        bail!(
+            "another node has been migrating this database for {TURN_SECONDS} s; try again later"
+        );
+    }
+    Ok(())
 }
 
 /// How many steps this binary has that the database does not; for `doctor` and for `serve`.

@@ -32,8 +32,9 @@ impl Default for LockConfig {
 impl LockConfig {
     /// The same settings with every value brought into a range that works.
     pub(super) fn checked(mut self) -> Self {
-        self.lease = clamp_lease(self.lease);
         let floor = Duration::from_millis(10);
+        // Shorter leases could not be renewed in time, whatever the machine.
+        self.lease = clamp_lease(self.lease).max(floor * 5);
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
         self

@@ -6,7 +6,6 @@
 //! caller an error.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -149,7 +148,8 @@ impl Connection {
 
     /// Ask for any answer at all.
     pub(super) async fn ping(&self) -> Result<(), Failure> {
-        self.bounded(self.timeout, async |mut c| redis::cmd("PING").query_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, _| redis::cmd("PING").query_async(&mut c).await)
+            .await
     }
 
     /// Take the lock to `depth`. `None`: taken. `Some`: the key's PTTL (-1 no expiry, -2 no key).
@@ -162,7 +162,7 @@ impl Connection {
     ) -> Result<Option<i64>, Failure> {
         let mut call = self.acquire.key(name.key());
         call.arg(millis(lease)).arg(owner.to_string()).arg(depth);
-        self.bounded(self.timeout, async |mut c| call.invoke_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, _| call.invoke_async(&mut c).await).await
     }
 
     /// Set the depth that remains; 0 frees the lock. `None`: this owner does not hold it.
@@ -176,7 +176,12 @@ impl Connection {
         let mut call = self.release.key(name.key());
         call.key(&**name.channel()).arg(UNLOCK_MESSAGE);
         call.arg(millis(lease)).arg(owner.to_string()).arg(left);
-        self.bounded(self.timeout, async |mut c| call.invoke_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, again| {
+            let reply: Option<i64> = call.invoke_async(&mut c).await?;
+            // What the first sending has removed, the second cannot find.
+            Ok(if again && left == 0 { reply.or(Some(1)) } else { reply })
+        })
+        .await
     }
 
     /// Renew the lease, waiting for the answer no longer than `patience`.
@@ -191,7 +196,7 @@ impl Connection {
         call.arg(millis(lease)).arg(owner.to_string());
         let patience = patience.min(self.timeout);
         let reply: i64 =
-            self.bounded(patience, async |mut c| call.invoke_async(&mut c).await).await?;
+            self.bounded(patience, async |mut c, _| call.invoke_async(&mut c).await).await?;
         Ok(match reply {
             1 => Renewal::Done,
             0 => Renewal::Gone,
@@ -199,18 +204,22 @@ impl Connection {
         })
     }
 
-    /// Free the lock whoever holds it. `true`: there was one.
+    /// Free the lock whoever holds it. `true`: there was one, or may have been.
     pub(super) async fn force_unlock(&self, name: &LockName) -> Result<bool, Failure> {
         let mut call = self.force_unlock.key(name.key());
         call.key(&**name.channel()).arg(UNLOCK_MESSAGE);
-        self.bounded(self.timeout, async |mut c| call.invoke_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, again| {
+            let freed: bool = call.invoke_async(&mut c).await?;
+            Ok(freed || again)
+        })
+        .await
     }
 
     /// The key's PTTL.
     pub(super) async fn remaining(&self, name: &LockName) -> Result<i64, Failure> {
         let mut cmd = redis::cmd("PTTL");
         cmd.arg(name.key());
-        self.bounded(self.timeout, async |mut c| cmd.query_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
     }
 
     /// The owner's depth on the server, `None` when it holds nothing.
@@ -221,14 +230,14 @@ impl Connection {
     ) -> Result<Option<u32>, Failure> {
         let mut cmd = redis::cmd("HGET");
         cmd.arg(name.key()).arg(owner.to_string());
-        self.bounded(self.timeout, async |mut c| cmd.query_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
     }
 
     /// Whether anybody holds the lock.
     pub(super) async fn exists(&self, name: &LockName) -> Result<bool, Failure> {
         let mut cmd = redis::cmd("EXISTS");
         cmd.arg(name.key());
-        self.bounded(self.timeout, async |mut c| cmd.query_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
     }
 
     /// `SET key token NX PX lease`. `true`: the key is ours.
@@ -243,11 +252,9 @@ impl Connection {
     ) -> Result<bool, Failure> {
         let mut set = redis::cmd("SET");
         set.arg(key).arg(token).arg("NX").arg("PX").arg(millis(lease));
-        let repeated = AtomicBool::new(false);
-        self.bounded(self.timeout, async |mut c| {
-            let repeated = repeated.swap(true, Ordering::Relaxed);
+        self.bounded(self.timeout, async |mut c, again| {
             let set: Option<String> = set.query_async(&mut c).await?;
-            if set.is_some() || !repeated {
+            if set.is_some() || !again {
                 return Ok(set.is_some());
             }
             let now: Option<String> = redis::cmd("GET").arg(key).query_async(&mut c).await?;
@@ -260,42 +267,43 @@ impl Connection {
     pub(super) async fn setnx_release(&self, key: &str, token: &str) -> Result<bool, Failure> {
         let mut call = self.setnx_release.key(key);
         call.arg(token);
-        self.bounded(self.timeout, async |mut c| call.invoke_async(&mut c).await).await
+        self.bounded(self.timeout, async |mut c, again| {
+            let deleted: bool = call.invoke_async(&mut c).await?;
+            Ok(deleted || again)
+        })
+        .await
     }
 
-    /// Run a command within `patience`, once more if its connection broke under it.
+    /// Run a command within `patience`, once more if its connection broke under it. The command is
+    /// told whether an earlier sending may have been carried out.
     async fn bounded<T, F>(
         &self,
         patience: Duration,
-        mut command: impl FnMut(ConnectionManager) -> F,
+        mut command: impl FnMut(ConnectionManager, bool) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let mut sent = false;
         let run = async {
-            let mut error = match command(self.manager.clone()).await {
+            let first = match command(self.manager.clone(), false).await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            sent |= matches!(Failure::of(&error), Failure::Unknown(_));
-            let again = error.is_connection_dropped()
-                || error.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-            if again {
-                match command(self.manager.clone()).await {
-                    Ok(value) => return Ok(value),
-                    Err(second) => error = second,
-                }
+            let failure = Failure::of(&first);
+            let again = matches!(failure, Failure::Unknown(_));
+            let scripts_flushed = first.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
+            if !first.is_connection_dropped() && !scripts_flushed {
+                return Err(failure);
             }
-            Err(error)
+            match (command(self.manager.clone(), again).await, again) {
+                (Ok(value), _) => Ok(value),
+                // The second try came to nothing, but the first may have gone through.
+                (Err(second), true) => Err(Failure::Unknown(second.to_string())),
+                (Err(second), false) => Err(Failure::of(&second)),
+            }
         };
         match tokio::time::timeout(patience, run).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(match Failure::of(&error) {
-                // The second try was refused, but the first may have gone through.
-                Failure::NotDone(words) if sent => Failure::Unknown(words),
-                failure => failure,
-            }),
+            Ok(result) => result,
             Err(_) => Err(Failure::Unknown(format!("no answer within {patience:?}"))),
         }
     }

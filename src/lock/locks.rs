@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::Client;
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -75,12 +76,16 @@ impl Locks {
         Ok(locks)
     }
 
-    /// Start the background tasks without waiting for Redis: the first operation connects. Has to
-    /// be called on a tokio runtime.
+    /// Start the background tasks without waiting for Redis: the first operation connects.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when the address cannot be used.
+    /// [`Error::Rejected`] when the address cannot be used; [`Error::Unavailable`] when it is called
+    /// outside a tokio runtime.
     pub fn lazy(client: Client, config: LockConfig) -> Result<Self, Error> {
+        if Handle::try_current().is_err() {
+            let cause = "there is no tokio runtime".to_owned();
+            return Err(Error::Unavailable { operation: "connect", cause });
+        }
         let config = config.checked();
         let unusable =
             |error: redis::RedisError| Failure::Rejected(error.to_string()).outcome("connect");
@@ -236,7 +241,8 @@ pub(super) async fn settle(shared: Arc<Shared>, entry: EntryRef, until: Instant)
         {
             let _permit = shared.cleanup_permit().await;
             let _turn = entry.turn.lock().await;
-            if entry.live().is_some() {
+            // Others may have waited so long for their turn that there is nothing left to do.
+            if entry.live().is_some() || Instant::now() >= until {
                 return;
             }
             let lease = shared.config.lease;
@@ -250,9 +256,6 @@ pub(super) async fn settle(shared: Arc<Shared>, entry: EntryRef, until: Instant)
                 }
                 Err(_) => {}
             }
-        }
-        if Instant::now() >= until {
-            return;
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));

@@ -143,7 +143,10 @@ impl ReentrantLock {
         let subscription = shared.topics.join(self.name.channel());
         let patience = shared.config.connect_timeout + shared.config.command_timeout;
         let hear_by = until.into_iter().fold(Instant::now() + patience, Instant::min);
-        let heard = async { Ok(subscription.heard().await) };
+        let heard = async {
+            subscription.heard().await;
+            Ok(())
+        };
         by(Some(hear_by), "subscribe", heard).await?;
 
         let mut wake = Wake::none();

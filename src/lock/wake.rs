@@ -11,10 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
+/// Topics by channel, each with the number of its waiters.
+type Wanted = HashMap<Arc<str>, (Arc<Topic>, usize)>;
+
 /// Every channel that somebody waits on.
 #[derive(Default)]
 pub(super) struct Topics {
-    wanted: Mutex<HashMap<Arc<str>, (Arc<Topic>, usize)>>,
+    wanted: Mutex<Wanted>,
     /// Tells the listener that `wanted` changed.
     changed: Notify,
 }
@@ -105,7 +108,7 @@ impl Topics {
         }
     }
 
-    fn wanted(&self) -> MutexGuard<'_, HashMap<Arc<str>, (Arc<Topic>, usize)>> {
+    fn wanted(&self) -> MutexGuard<'_, Wanted> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

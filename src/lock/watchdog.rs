@@ -83,7 +83,13 @@ impl Timetable {
             }
         }
         // Without a free place, a renewal that ends wakes the watchdog, not the clock.
-        let next = if limit == 0 { None } else { table.due.keys().next().map(|key| key.0) };
+        // With nothing filed, an old wake-up stands: moving it for each short hold would cost more
+        // than waking once for nothing.
+        let next = match table.due.keys().next() {
+            _ if limit == 0 => None,
+            Some(&(at, _)) => Some(at),
+            None => table.wakes_at.filter(|&at| at > now),
+        };
         table.wakes_at = next;
         (taken, next)
     }

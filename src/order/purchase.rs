@@ -43,13 +43,11 @@ pub struct Tools {
 }
 
 impl Tools {
-    /// Refuses a buyer who has an order, or comes when nothing is left; else says where they stand.
-    /// A look, not a guarantee. The order is named first: a retry after a lost reply must learn of
-    /// it even when the sale has sold out meanwhile.
-    pub async fn look(&self, buyer: Buyer) -> Result<Standing, Error> {
-        let standing = self.store.standing(buyer).await?.ok_or(Error::VoucherNotFound)?;
-        standing.require_chance()?;
-        Ok(standing)
+    /// Refuses a buyer who has an order, or comes when nothing is left. A look, not a guarantee. The
+    /// order is named first: a retry after a lost reply must learn of it even when the sale has sold
+    /// out meanwhile.
+    pub async fn look(&self, buyer: Buyer) -> Result<(), Error> {
+        self.store.standing(buyer).await?.ok_or(Error::VoucherNotFound)?.require_chance()
     }
 
     /// An order for this buyer under a fresh id.

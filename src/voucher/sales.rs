@@ -141,3 +141,40 @@ impl Slot {
         sale.as_ref().filter(|sale| sale.read_at.elapsed() < FRESH_FOR).cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::TimeDelta;
+
+    /// A sale from an hour before to an hour after `now`, on a database whose clock says `now`.
+    fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
+        let mut row = SaleRow {
+            status: 1,
+            begin_time: now - TimeDelta::hours(1),
+            end_time: now + TimeDelta::hours(1),
+            strategy: "reentrant-lock".to_owned(),
+            now: now.naive_utc(),
+        };
+        change(&mut row);
+        Sale::read(1, &row).unwrap()
+    }
+
+    #[test]
+    fn the_window_is_judged_by_the_databases_clock_however_wrong_the_nodes_is() {
+        for hours in [-1000, 0, 1000] {
+            let now = Utc::now() + TimeDelta::hours(hours);
+            assert!(sale(now, |_| {}).require_open().is_ok());
+            let early = sale(now, |row| row.begin_time = now + TimeDelta::seconds(5));
+            assert!(matches!(early.require_open(), Err(Error::SaleNotBegun)));
+            let late = sale(now, |row| row.end_time = now);
+            assert!(matches!(late.require_open(), Err(Error::SaleEnded)));
+        }
+    }
+
+    #[test]
+    fn a_voucher_off_the_shelf_is_not_sold() {
+        let off = sale(Utc::now(), |row| row.status = 2);
+        assert!(matches!(off.require_open(), Err(Error::VoucherNotFound)));
+    }
+}

@@ -1,1 +1,15 @@
-//! placeholder
+//! Integration tests, in one binary so that they link once. They run against real servers: a MariaDB
+//! whose address is `TEST_DATABASE_URL` (`./dev test` starts one), and redis-server processes and
+//! instances of the service that the tests start themselves.
+
+mod architecture;
+mod ids;
+mod law;
+mod lock;
+mod purchase;
+mod resilience;
+mod schema;
+mod sign_in;
+mod start;
+mod support;
+mod vouchers;

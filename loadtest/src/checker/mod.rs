@@ -56,7 +56,7 @@ pub struct Asked {
     pub reply: Reply,
 }
 
-/// The judgement. All counts but `orders`, `issued` and `stock_left` are violations if not 0.
+/// The judgement. [`Verdict::laws`] lists the counts that must be 0; the others describe the sale.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Active rows.
@@ -65,6 +65,8 @@ pub struct Verdict {
     pub issued: i64,
     /// Stock at the end.
     pub stock_left: i64,
+    /// Active rows that no reply named: their replies were lost, which is honest, or they are phantom.
+    pub untold: i64,
     /// Active rows beyond what was issued, or stock below zero, whichever is worse.
     pub oversold: i64,
     /// Orders beyond the first of each user, counted by rows or by successes told.
@@ -200,6 +202,7 @@ fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow]) 
         .map(|row| row.id)
         .filter(|id| !told.ordered.contains(id) && !told.named.contains(id))
         .collect();
+    verdict.untold += count(untold.len());
     if untold.len() > told.unknown {
         verdict.phantom += count(untold.len() - told.unknown);
         verdict.example(|| format!("user {user}: order {untold:?} exists, but no reply owns it"));

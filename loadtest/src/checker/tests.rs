@@ -52,6 +52,7 @@ fn an_honest_sale_is_clean() {
     let (sale, asked, rows) = honest();
     let verdict = judge(sale, &asked, &rows);
     assert_eq!((verdict.orders, verdict.issued, verdict.stock_left), (3, 5, 2));
+    assert_eq!(verdict.untold, 1, "user 4's order");
     assert_eq!(verdict.examples, Vec::<String>::new());
 }
 

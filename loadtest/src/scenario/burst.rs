@@ -1,7 +1,7 @@
 //! The burst: a sale, and everybody at once.
 //!
-//! [`run`] does it all. Its steps ([`prepare`], [`crate::publish`], [`sale`], [`judge`]) are public
-//! too, for a test that needs to break something between them or to judge later.
+//! [`run`] does it all. Its steps ([`crate::publish::flash_sale`], [`prepare`], [`on`], [`judge`])
+//! are public too, for a test that needs to break something between them or to judge later.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,6 +11,7 @@ use crate::{
     Access, Fault, Target,
     buyers::{self, Buyer},
     checker::{self, Verdict},
+    descriptors,
     fire::{Record, Volley, fire},
     latency::Latency,
     ledger::{Ledger, Snapshot},
@@ -139,9 +140,12 @@ pub struct Report {
 /// # Errors
 /// A [`Fault`] of the set-up. Violations are no error: see [`Report::verdict`].
 pub async fn run(options: &BurstOptions) -> Result<Report, Fault> {
+    // What is quickly refused comes first: nobody wants to sign in thousands for nothing.
     let ledger = Ledger::open(&options.access.database_url).await?;
+    descriptors::reserve(options.connections.unwrap_or(DEFAULT_CONNECTIONS))?;
+    let voucher_id = publish(options).await?;
     let buyers = prepare(options).await?;
-    sale(options, &ledger, buyers).await
+    on(voucher_id, options, &ledger, buyers).await
 }
 
 /// The crowd, signed in and ready.
@@ -161,6 +165,13 @@ pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Fault> {
     })
 }
 
+async fn publish(options: &BurstOptions) -> Result<u64, Fault> {
+    let Some(first) = options.targets.first() else {
+        return Err(Fault::Usage("at least one target is needed".to_owned()));
+    };
+    publish::flash_sale(&options.access, first, &options.strategy, options.stock).await
+}
+
 /// Publishes a sale of its own, lets `buyers` loose on it, and judges it.
 ///
 /// # Errors
@@ -170,11 +181,21 @@ pub async fn sale(
     ledger: &Ledger,
     buyers: Arc<[Buyer]>,
 ) -> Result<Report, Fault> {
-    let Some(first) = options.targets.first() else {
-        return Err(Fault::Usage("at least one target is needed".to_owned()));
-    };
-    let voucher_id =
-        publish::flash_sale(&options.access, first, &options.strategy, options.stock).await?;
+    let voucher_id = publish(options).await?;
+    on(voucher_id, options, ledger, buyers).await
+}
+
+/// Lets `buyers` loose on a sale that exists, and judges it as if nobody had bought there before.
+/// After a second burst on one voucher, chain both reports' records and [`judge`] again.
+///
+/// # Errors
+/// As [`run`].
+pub async fn on(
+    voucher_id: u64,
+    options: &BurstOptions,
+    ledger: &Ledger,
+    buyers: Arc<[Buyer]>,
+) -> Result<Report, Fault> {
     let total = buyers.len() * options.tries as usize;
     let connections = options.connections.unwrap_or(DEFAULT_CONNECTIONS).min(total.max(1));
     let volley = Volley {
@@ -192,22 +213,24 @@ pub async fn sale(
     Ok(report(options, &volley, records, snapshot, settled))
 }
 
-/// Waits for in-flight purchases: briefly if every reply came, longer if some did not.
+/// Waits for in-flight purchases: briefly if every reply was about the sale, longer if some spoke of
+/// trouble or did not come. A refusal that is followed by an order must be caught, too.
 async fn settle(
     options: &BurstOptions,
     ledger: &Ledger,
     voucher_id: u64,
     records: &[Record],
 ) -> Result<(Snapshot, bool), Fault> {
-    let unknown = unknown(records);
-    let quiet = if unknown == 0 { Duration::from_millis(200) } else { Duration::from_secs(3) };
-    if unknown > 0 {
-        let limit = options.settle.as_secs_f32();
-        options.progress.say(&format!(
-            "{unknown} outcomes unknown: waiting until the tables stand still ({limit} s at most)"
-        ));
+    let troubled = records.iter().filter(|record| record.asked.reply.is_trouble()).count();
+    if troubled == 0 {
+        return ledger.settle(voucher_id, Duration::from_millis(200), options.settle).await;
     }
-    ledger.settle(voucher_id, quiet, options.settle).await
+    let limit = options.settle.as_secs_f32();
+    options.progress.say(&format!(
+        "{troubled} replies speak of trouble: waiting until the tables stand still ({limit} s at \
+         most)"
+    ));
+    ledger.settle(voucher_id, Duration::from_secs(3), options.settle).await
 }
 
 /// Judges recorded attempts against a snapshot. For several bursts on one voucher, chain records.

@@ -24,6 +24,16 @@ use crate::{
 /// Sales a race is given to show itself.
 pub const ATTEMPTS: u32 = 4;
 
+/// What a ladder that stands as promised has shown.
+const MEANING: &str = "\
+Reading the stock and then writing it sells what is not there; checking it in the same statement
+stops that, but not a second order of the same buyer.
+A lock inside the process stops the second order on one instance only: behind a proxy, the same
+buyer also reaches the other, which knows nothing of that lock.
+A lock that all instances share, a row of the database or a key in Redis, holds on two as on one,
+and every voucher is sold exactly once.
+";
+
 /// A ladder to climb.
 #[derive(Debug, Clone)]
 pub struct LadderOptions {
@@ -161,16 +171,7 @@ impl fmt::Display for Climb {
         let rows: Vec<_> = self.lines.iter().map(cells).collect();
         writeln!(f, "{}", render(&columns, &rows))?;
         if self.as_promised {
-            write!(
-                f,
-                "Reading the stock and then writing it back sells what is not there; letting the \
-                 database check the stock in the same statement stops that, but not a second order \
-                 of the same buyer.\n\
-                 A lock inside the process stops the second order only while there is one process: \
-                 behind a proxy the same buyer reaches the other instance, which knows nothing of it.\n\
-                 A lock that all instances share (a row of the database, or a key in Redis) holds on \
-                 two as on one, and every voucher is sold exactly once.\n"
-            )
+            f.write_str(MEANING)
         } else {
             let failed: Vec<_> = self
                 .lines
@@ -191,6 +192,10 @@ impl fmt::Display for Climb {
 
 fn cells(line: &Line) -> Vec<String> {
     let mut verdict = line.standing.text();
+    // What compare-and-set pays for its safety: losers of a race go away, and the stock stays.
+    if line.verdict.stock_left > 0 && line.standing.is_as_promised() {
+        verdict.push_str(&format!("; {} unsold", line.verdict.stock_left));
+    }
     if line.sales > 1 {
         verdict.push_str(&format!(" (sale {} of {ATTEMPTS})", line.sales));
     }

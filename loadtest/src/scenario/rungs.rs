@@ -55,8 +55,10 @@ const fn rung(
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
 pub enum Standing {
-    /// Nothing went wrong, and nothing had to.
+    /// Nothing can go wrong here, and nothing did.
     Holds,
+    /// What can break did not this time, and need not.
+    NotSeen(String),
     /// What can break did.
     Broken(String),
     /// What had to show itself did not; a fresh sale may show it.
@@ -68,14 +70,15 @@ pub enum Standing {
 impl Standing {
     /// Whether the ladder as a whole may still be called a success.
     pub fn is_as_promised(&self) -> bool {
-        matches!(self, Self::Holds | Self::Broken(_))
+        !matches!(self, Self::DidNotShow(_) | Self::Violation(_))
     }
 
     /// The text of the table's last column.
     pub fn text(&self) -> String {
         match self {
             Self::Holds => "holds".to_owned(),
-            Self::Broken(what) => format!("BROKEN, as expected: {what}"),
+            Self::NotSeen(what) => format!("not seen this time: {what}"),
+            Self::Broken(_) => "BROKEN, as expected".to_owned(),
             Self::DidNotShow(what) => format!("did not show: {what}"),
             Self::Violation(what) => format!("VIOLATION: {what}"),
         }
@@ -124,7 +127,10 @@ impl Rung {
                 return Standing::DidNotShow(law.to_owned());
             }
         }
-        if broken.is_empty() { Standing::Holds } else { Standing::Broken(broken.join(", ")) }
+        if !broken.is_empty() {
+            return Standing::Broken(broken.join(", "));
+        }
+        if second == Never { Standing::Holds } else { Standing::NotSeen("duplicates".to_owned()) }
     }
 }
 
@@ -163,6 +169,15 @@ mod tests {
         assert!(matches!(lock.judge(2, &verdict(0, 2, 0), true), Standing::Broken(_)));
         assert!(matches!(lock.judge(2, &verdict(0, 0, 0), true), Standing::DidNotShow(_)));
         assert!(matches!(lock.judge(2, &verdict(3, 2, 0), true), Standing::Violation(_)));
+    }
+
+    #[test]
+    fn a_flaw_that_need_not_show_is_not_called_safe() {
+        let conditional = rung("conditional");
+        let standing = conditional.judge(1, &verdict(0, 0, 0), true);
+        assert!(matches!(standing, Standing::NotSeen(_)) && standing.is_as_promised());
+        assert!(matches!(conditional.judge(1, &verdict(0, 1, 0), true), Standing::Broken(_)));
+        assert!(matches!(conditional.judge(1, &verdict(1, 1, 0), true), Standing::Violation(_)));
     }
 
     #[test]

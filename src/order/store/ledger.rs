@@ -91,6 +91,15 @@ impl Ledger {
         self.change(query).await.map(drop)
     }
 
+    /// The stock as last committed, without locking it.
+    pub async fn stock(&mut self, voucher_id: i64) -> Result<Option<i64>, Error> {
+        let stock = sqlx::query_scalar::<_, i64>(
+            "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?",
+        )
+        .bind(voucher_id);
+        Ok(until(self.deadline, stock.fetch_optional(&mut *self.connection)).await?)
+    }
+
     /// Takes one if the stock is still what was seen; says whether it was.
     pub async fn decrement_if_stock_is(
         &mut self,

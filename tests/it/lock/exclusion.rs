@@ -46,7 +46,7 @@ where
         })
         .collect();
     for task in tasks {
-        task.await.unwrap();
+        task.await.expect("a turn failed");
     }
     TASKS * TURNS - counter.load(Ordering::SeqCst)
 }

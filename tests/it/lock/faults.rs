@@ -100,15 +100,11 @@ async fn an_idle_connection_cut_by_the_server_costs_no_error() {
     let lock = locks.reentrant(NAME).unwrap();
     let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     for _ in 0..5 {
-        let _: i64 = super::command("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"])
-            .query_async(&mut raw)
-            .await
-            .unwrap();
+        let _: i64 =
+            super::ask(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
-        let _: i64 = super::command("CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"])
-            .query_async(&mut raw)
-            .await
-            .unwrap();
+        let _: i64 =
+            super::ask(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         let held = simple.try_acquire().await.unwrap().unwrap();
         guard.release().await.unwrap();
         held.release().await.unwrap();
@@ -160,14 +156,10 @@ async fn guards_outlive_the_handle_they_came_from() {
     drop(guard);
     nothing_left(&server, &[]).await;
     // With the last guard the tasks have ended, and with them the connections.
-    let conn = server.conn().await;
-    eventually("the process's connections are closed", || {
-        let mut conn = conn.clone();
-        async move {
-            let list: String =
-                super::command("CLIENT", &["LIST"]).query_async(&mut conn).await.unwrap();
-            list.lines().count() == 1
-        }
+    let mut conn = server.conn().await;
+    eventually("the process's connections are closed", async || {
+        let list: String = super::ask(&mut conn, "CLIENT", &["LIST"]).await;
+        list.lines().count() == 1
     })
     .await;
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::{Error, LockConfig, Locks, LostReason};
 
-use super::{LEASE, command, locks, nothing_left};
+use super::{LEASE, ask, locks, nothing_left};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -19,7 +19,7 @@ async fn a_flushed_lock_is_expired() {
     let lock = locks.reentrant(NAME).unwrap();
     let outer = lock.acquire(&me).await.unwrap();
     let inner = lock.acquire(&me).await.unwrap();
-    let _: () = command("FLUSHALL", &[]).query_async(&mut raw).await.unwrap();
+    let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
     assert_eq!(outer.lost().await, LostReason::Expired);
     assert_eq!(inner.lost().await, LostReason::Expired);
     assert_eq!(outer.valid_for(), Duration::ZERO);
@@ -93,12 +93,9 @@ async fn a_paused_redis_makes_it_unreachable_at_the_deadline() {
 
 /// No key on the server, although a (lost) guard still keeps its entry.
 async fn nothing_left_but(server: &RedisServer, locks: &Locks) {
-    let conn = server.conn().await;
-    super::eventually("the key is gone", || {
-        let mut conn = conn.clone();
-        async move { !conn.exists::<_, bool>(NAME).await.unwrap() }
-    })
-    .await;
+    let mut conn = server.conn().await;
+    let gone = async || !conn.exists::<_, bool>(NAME).await.expect("EXISTS");
+    super::eventually("the key is gone", gone).await;
     assert_eq!(locks.usage().watched, 0);
 }
 

@@ -4,6 +4,7 @@
 mod cancel;
 mod exclusion;
 mod faults;
+mod lossy;
 mod lost;
 mod process;
 mod reentry;
@@ -11,9 +12,9 @@ mod setnx;
 mod wait;
 mod wire;
 
-use std::future::Future;
 use std::time::{Duration, Instant};
 
+use redis::aio::MultiplexedConnection;
 use seckill::lock::{LockConfig, LockUsage, Locks};
 
 use crate::support::redis_server::RedisServer;
@@ -32,7 +33,7 @@ async fn locks(server: &RedisServer) -> Locks {
 }
 
 /// Wait until `condition` holds.
-async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl FnMut() -> F) {
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !condition().await {
         assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
@@ -42,19 +43,24 @@ async fn eventually<F: Future<Output = bool>>(what: &str, mut condition: impl Fn
 
 /// Wait until nothing is left: no key, no subscription on the server, no entry in the process.
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
-    let conn = server.conn().await;
-    eventually("no key, no subscription, no entry left", || {
-        let mut conn = conn.clone();
-        async move {
-            let keys: Vec<String> = command("KEYS", &["*"]).query_async(&mut conn).await.unwrap();
-            let channels: Vec<String> =
-                command("PUBSUB", &["CHANNELS"]).query_async(&mut conn).await.unwrap();
-            keys.is_empty()
-                && channels.is_empty()
-                && locks.iter().all(|locks| locks.usage() == LockUsage::default())
-        }
+    let mut conn = server.conn().await;
+    eventually("no key, no subscription, no entry left", async || {
+        let keys: Vec<String> = ask(&mut conn, "KEYS", &["*"]).await;
+        let channels: Vec<String> = ask(&mut conn, "PUBSUB", &["CHANNELS"]).await;
+        keys.is_empty()
+            && channels.is_empty()
+            && locks.iter().all(|locks| locks.usage() == LockUsage::default())
     })
     .await;
+}
+
+/// Send a raw command.
+async fn ask<T: redis::FromRedisValue>(
+    raw: &mut MultiplexedConnection,
+    name: &str,
+    args: &[&str],
+) -> T {
+    command(name, args).query_async(raw).await.expect(name)
 }
 
 /// A raw command.

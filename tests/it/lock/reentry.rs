@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::LostReason;
 
-use super::{LEASE, command, eventually, locks, nothing_left};
+use super::{LEASE, ask, eventually, locks, nothing_left};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
@@ -52,7 +52,7 @@ async fn re_entry_from_many_tasks_counts_each_once() {
     for (i, guard) in guards.into_iter().enumerate() {
         if i % 2 == 0 { guard.release().await.unwrap() } else { drop(guard) }
     }
-    eventually("one hold remains", || async { lock.hold_count(&me).await.unwrap() == 1 }).await;
+    eventually("one hold remains", async || lock.hold_count(&me).await.unwrap() == 1).await;
     last.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
@@ -80,9 +80,9 @@ async fn the_watchdog_keeps_a_lock_past_its_lease_and_stops_after_release() {
     // Nothing renews any more: a hold of the very same shape expires, and no script runs.
     let _: () = raw.hset("lock:order:1", me.to_string(), 1).await.unwrap();
     let _: bool = raw.pexpire("lock:order:1", LEASE.as_millis() as i64).await.unwrap();
-    let _: () = command("CONFIG", &["RESETSTAT"]).query_async(&mut raw).await.unwrap();
-    eventually("the planted hold expires", || async { !lock.is_locked().await.unwrap() }).await;
-    let stats: String = command("INFO", &["commandstats"]).query_async(&mut raw).await.unwrap();
+    let _: () = ask(&mut raw, "CONFIG", &["RESETSTAT"]).await;
+    eventually("the planted hold expires", async || !lock.is_locked().await.unwrap()).await;
+    let stats: String = ask(&mut raw, "INFO", &["commandstats"]).await;
     assert!(!stats.contains("cmdstat_evalsha"), "{stats}");
 }
 
@@ -109,6 +109,22 @@ async fn one_bad_key_does_not_delay_the_others() {
 }
 
 #[tokio::test]
+async fn more_locks_than_are_renewed_at_once_all_stay_held() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let mut guards = Vec::new();
+    for i in 0..1200 {
+        guards.push(locks.reentrant(&format!("lock:{i}")).unwrap().acquire(&me).await.unwrap());
+    }
+    tokio::time::sleep(LEASE * 3).await;
+    let lost = guards.iter().filter(|guard| guard.valid_for().is_zero()).count();
+    assert_eq!((lost, locks.usage().watched), (0, 1200));
+    drop(guards);
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
 async fn a_fixed_lease_ends_by_itself() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
@@ -119,7 +135,7 @@ async fn a_fixed_lease_ends_by_itself() {
     assert!(valid > Duration::ZERO && valid <= Duration::from_millis(300), "{valid:?}");
     assert_eq!(guard.lost().await, LostReason::Expired);
     assert_eq!(guard.valid_for(), Duration::ZERO);
-    eventually("the key expires", || async { !lock.is_locked().await.unwrap() }).await;
+    eventually("the key expires", async || !lock.is_locked().await.unwrap()).await;
     drop(guard);
     nothing_left(&server, &[&locks]).await;
 }

@@ -39,11 +39,7 @@ async fn after_its_lease_the_next_owner_is_left_alone() {
     let short = locks.setnx(KEY, Duration::from_millis(100));
     let late = short.try_acquire().await.unwrap().unwrap();
     let later = {
-        eventually("the lease ends", || {
-            let mut raw = raw.clone();
-            async move { !raw.exists::<_, bool>(KEY).await.unwrap() }
-        })
-        .await;
+        eventually("the lease ends", async || !raw.exists::<_, bool>(KEY).await.unwrap()).await;
         locks.setnx(KEY, Duration::from_secs(60)).try_acquire().await.unwrap().unwrap()
     };
     let token: String = raw.get(KEY).await.unwrap();

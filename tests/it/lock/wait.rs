@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::{LockConfig, Locks};
 
-use super::{command, eventually, nothing_left};
+use super::{ask, eventually, nothing_left};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -13,19 +13,15 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 
 /// Locks with the full lease of 30 s, so that a wake-up in time can only come from a message.
 async fn slow(server: &RedisServer) -> Locks {
-    Locks::connect(server.client(), LockConfig::default()).await.unwrap()
+    Locks::connect(server.client(), LockConfig::default()).await.expect("connect")
 }
 
 /// Wait until so many connections listen on the lock's channel.
 async fn listeners(server: &RedisServer, count: i64) {
-    let conn = server.conn().await;
-    eventually("the waiters listen", || {
-        let mut conn = conn.clone();
-        async move {
-            let reply: (String, i64) =
-                command("PUBSUB", &["NUMSUB", CHANNEL]).query_async(&mut conn).await.unwrap();
-            reply.1 == count
-        }
+    let mut conn = server.conn().await;
+    eventually("the waiters listen", async || {
+        let (_, now): (String, i64) = ask(&mut conn, "PUBSUB", &["NUMSUB", CHANNEL]).await;
+        now == count
     })
     .await;
 }
@@ -111,10 +107,10 @@ async fn many_waiters_share_one_subscription_and_each_gets_in() {
 
 /// How many scripts the server has run.
 async fn script_calls(raw: &mut redis::aio::MultiplexedConnection) -> i64 {
-    let stats: String = command("INFO", &["commandstats"]).query_async(raw).await.unwrap();
+    let stats: String = ask(raw, "INFO", &["commandstats"]).await;
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
     let calls = line.and_then(|line| line.split_once("calls=")?.1.split(',').next());
-    calls.map_or(0, |calls| calls.parse().unwrap())
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
 }
 
 #[tokio::test]
@@ -123,6 +119,7 @@ async fn one_message_lets_one_waiter_try() {
     let mut raw = server.conn().await;
     let locks = slow(&server).await;
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let taken = script_calls(&mut raw).await;
     let waiters: Vec<_> = (0..20)
         .map(|_| {
             let locks = locks.clone();
@@ -132,22 +129,16 @@ async fn one_message_lets_one_waiter_try() {
             })
         })
         .collect();
-    // Each waiter tries twice before it sleeps; the holder took one command.
-    let before = 1 + 2 * 20;
-    eventually("all waiters sleep", || {
-        let mut raw = raw.clone();
-        async move { script_calls(&mut raw).await == before }
-    })
-    .await;
+    // Each waiter tries twice before it sleeps.
+    let before = taken + 2 * 20;
+    eventually("all waiters sleep", async || script_calls(&mut raw).await == before).await;
     // A message without a release: exactly one waiter looks, and sleeps again.
     for messages in 1..=3 {
         let _: i64 = raw.publish(CHANNEL, "0").await.unwrap();
         let expected = before + messages;
-        eventually("one waiter has looked", || {
-            let mut raw = raw.clone();
-            async move { script_calls(&mut raw).await >= expected }
-        })
-        .await;
+        let looked = async || script_calls(&mut raw).await >= expected;
+        eventually("one waiter has looked", looked).await;
+        // Time for a second one to look, which must not happen.
         tokio::time::sleep(Duration::from_millis(50)).await;
         assert_eq!(script_calls(&mut raw).await, expected);
     }
@@ -191,8 +182,7 @@ async fn waiters_survive_a_reconnect() {
     // The lock comes free without a message, and the subscription is cut: whoever reconnects has
     // to assume that he missed one.
     let _: () = raw.del(NAME).await.unwrap();
-    let cut: i64 =
-        command("CLIENT", &["KILL", "TYPE", "pubsub"]).query_async(&mut raw).await.unwrap();
+    let cut: i64 = ask(&mut raw, "CLIENT", &["KILL", "TYPE", "pubsub"]).await;
     assert_eq!(cut, 1);
     let started = Instant::now();
     let got = waiter.await.unwrap();

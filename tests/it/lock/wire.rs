@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use redis::AsyncCommands;
 use seckill::lock::{Error, LockConfig, Locks};
 
-use super::{LEASE, command, locks, nothing_left};
+use super::{LEASE, ask, locks, nothing_left};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_held_lock_is_redissons_hash() {
     let me = locks.owner();
     let guard = locks.reentrant("lock:order:1010").unwrap().acquire(&me).await.unwrap();
 
-    let kind: String = command("TYPE", &["lock:order:1010"]).query_async(&mut raw).await.unwrap();
+    let kind: String = ask(&mut raw, "TYPE", &["lock:order:1010"]).await;
     assert_eq!(kind, "hash");
     let hash: HashMap<String, String> = raw.hgetall("lock:order:1010").await.unwrap();
     let (field, count) = hash.iter().next().unwrap();
@@ -74,11 +74,11 @@ async fn an_uncontended_cycle_costs_two_commands() {
     let lock = locks.reentrant("lock:order:1").unwrap();
     // The first cycle loads the scripts.
     lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
-    let _: () = command("CONFIG", &["RESETSTAT"]).query_async(&mut raw).await.unwrap();
+    let _: () = ask(&mut raw, "CONFIG", &["RESETSTAT"]).await;
     for _ in 0..100 {
         lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
     }
-    let stats: String = command("INFO", &["commandstats"]).query_async(&mut raw).await.unwrap();
+    let stats: String = ask(&mut raw, "INFO", &["commandstats"]).await;
     let calls = |name: &str| {
         let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
         let calls = line.and_then(|line| line.split_once("calls=")?.1.split(',').next());
@@ -98,7 +98,7 @@ async fn scripts_come_back_after_script_flush() {
     let me = locks.owner();
     let lock = locks.reentrant("lock:order:1").unwrap();
     let mut flush = async || {
-        let _: () = command("SCRIPT", &["FLUSH", "SYNC"]).query_async(&mut raw).await.unwrap();
+        let _: () = ask(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
     };
     flush().await;
     let guard = lock.try_acquire(&me).await.unwrap().unwrap();

@@ -52,11 +52,6 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// The port it listens on.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
     /// A client for it; makes no connection yet.
     pub fn client(&self) -> Client {
         Client::open(self.url()).expect("a valid address")

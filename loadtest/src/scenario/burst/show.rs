@@ -73,6 +73,13 @@ impl fmt::Display for Report {
             self.connections_lost,
             self.not_sent
         )?;
+        if self.unknown > 0 {
+            let (unknown, untold) = (self.unknown, verdict.untold);
+            writeln!(
+                f,
+                "{unknown} outcomes unknown to their buyers; {untold} of them are orders."
+            )?;
+        }
         for example in &verdict.examples {
             writeln!(f, "  {example}")?;
         }

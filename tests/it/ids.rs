@@ -1,0 +1,144 @@
+//! Ids against a real Redis: unique and rising under many tasks, over a day change, after a lost
+//! counter, and on nodes whose clocks disagree.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDateTime};
+use redis::AsyncCommands;
+use seckill::id::Ids;
+
+use crate::support::redis_server::RedisServer;
+
+/// A local time two seconds before midnight.
+fn before_midnight() -> i64 {
+    "2026-07-01T23:59:58".parse::<NaiveDateTime>().unwrap().and_utc().timestamp()
+}
+
+/// A node whose clock stands where `seconds` says.
+async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<Ids> {
+    let client = seckill::conn::redis::client(&server.url().into()).unwrap();
+    let redis = seckill::conn::redis::connect(&client, Duration::from_secs(5)).await.unwrap();
+    let clock =
+        move || DateTime::from_timestamp(seconds.load(Ordering::Relaxed), 0).unwrap().naive_utc();
+    Arc::new(Ids::new(redis, Arc::new(clock), "order", block))
+}
+
+/// 300 tasks drawing 100 ids each; every task's ids rise.
+async fn draw(nodes: &[Arc<Ids>]) -> Vec<i64> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..300 {
+        let ids = nodes[task % nodes.len()].clone();
+        tasks.spawn(async move {
+            let mut mine = Vec::new();
+            for _ in 0..100 {
+                mine.push(ids.next().await.unwrap());
+                tokio::task::yield_now().await;
+            }
+            assert!(mine.is_sorted_by(|a, b| a < b), "a task's ids fall");
+            mine
+        });
+    }
+    tasks.join_all().await.concat()
+}
+
+fn assert_unique(ids: &[i64]) {
+    let unique: HashSet<_> = ids.iter().collect();
+    assert_eq!(unique.len(), ids.len(), "ids repeat");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_tasks_on_two_nodes_draw_unique_rising_ids_over_midnight() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight()));
+    let nodes = [node(&server, clock.clone(), 64).await, node(&server, clock.clone(), 64).await];
+    let ticking = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            clock.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut ids = draw(&nodes).await;
+    ids.extend(draw(&nodes).await);
+    ticking.abort();
+    assert_unique(&ids);
+    let mut keys: Vec<String> = server.conn().await.keys("icr:*").await.unwrap();
+    keys.sort();
+    assert_eq!(keys, ["icr:order:2026:07:01", "icr:order:2026:07:02"]);
+    // A number belongs to the day whose counter it came from.
+    let midnight = before_midnight() + 2 - 1_640_995_200;
+    for day in [keys[0].as_str(), keys[1].as_str()] {
+        let counter: i64 = server.conn().await.get(day).await.unwrap();
+        let is_second_day = day.ends_with("02");
+        let largest = ids
+            .iter()
+            .filter(|id| ((*id >> 32) >= midnight) == is_second_day)
+            .map(|id| id & 0xffff_ffff)
+            .max();
+        assert!(largest.is_some_and(|largest| largest <= counter), "{day}: {largest:?} {counter}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_goes_on_rising_after_its_counter_was_lost() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
+    let ids = node(&server, clock, 10).await;
+    let mut drawn = Vec::new();
+    for round in 0..20 {
+        for _ in 0..15 {
+            drawn.push(ids.next().await.unwrap());
+        }
+        if round % 3 == 0 {
+            let _: () = redis::cmd("FLUSHALL").query_async(&mut server.conn().await).await.unwrap();
+        }
+        if round % 5 == 0 {
+            ids.abandon_lease();
+        }
+    }
+    // The clock stands still all the while: only the counter's loss is at work.
+    assert!(drawn.is_sorted_by(|a, b| a < b), "{drawn:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_whose_clocks_are_an_hour_apart_never_draw_the_same_id() {
+    let server = RedisServer::start().await;
+    let late = Arc::new(AtomicI64::new(before_midnight() + 1800));
+    let early = Arc::new(AtomicI64::new(before_midnight() - 1800));
+    let nodes = [node(&server, late, 50).await, node(&server, early, 50).await];
+    assert_unique(&draw(&nodes).await);
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_an_hour_does_not_make_ids_fall() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight() + 10));
+    let ids = node(&server, clock.clone(), 5).await;
+    let mut drawn = Vec::new();
+    for step in [0, -3600, 1, -1, 3600] {
+        clock.fetch_add(step, Ordering::Relaxed);
+        for _ in 0..7 {
+            drawn.push(ids.next().await.unwrap());
+        }
+    }
+    assert!(drawn.is_sorted_by(|a, b| a < b), "{drawn:?}");
+}
+
+#[tokio::test]
+async fn without_redis_there_is_an_error_within_the_time_limit_and_no_id() {
+    let mut server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight()));
+    let ids = node(&server, clock, 3).await;
+    for _ in 0..3 {
+        ids.next().await.unwrap();
+    }
+    server.kill();
+    let limit = Duration::from_secs(15);
+    let outcome = tokio::time::timeout(limit, ids.next()).await.expect("bounded");
+    assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
+    server.restart().await;
+    crate::support::eventually("ids come again", limit, || async { ids.next().await.is_ok() })
+        .await;
+}

@@ -1,0 +1,139 @@
+//! The law every strategy's row in the table of guarantees states: the safe rungs hold, the unsafe ones
+//! are *seen* to break, on one instance and on two processes. The judge is the load tool's checker,
+//! which compares every reply with every row.
+
+use std::time::Duration;
+
+use seckill::voucher::strategy::Strategy;
+use seckill_loadtest::scenario::burst::{self, BurstOptions, Crowd, Report};
+use seckill_loadtest::{Access, Target};
+use secrecy::ExposeSecret;
+
+use crate::support::api::ADMIN_TOKEN;
+use crate::support::stack::Stack;
+
+/// Users, attempts of each at once, and how many are on sale: more buyers than stock, several tries a
+/// buyer.
+const BUYERS: i64 = 60;
+const TRIES: u32 = 4;
+const STOCK: u32 = 20;
+
+/// A race may not show in one sale; it must in this many.
+const SALES_UNTIL_IT_SHOWS: u32 = 8;
+
+/// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
+pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32) -> BurstOptions {
+    let access = Access {
+        database_url: stack.database.url().expose_secret().to_owned(),
+        redis_url: stack.redis.url(),
+        admin_token: ADMIN_TOKEN.to_owned(),
+        time_zone: chrono_tz::Asia::Shanghai,
+    };
+    let targets: Vec<Target> = stack.urls().iter().map(|url| url.parse().unwrap()).collect();
+    let crowd = stack.users(buyers).await.into_iter().map(|user| burst_buyer(&user)).collect();
+    let mut options = BurstOptions::new(access, targets);
+    options.crowd = Crowd::Given(crowd);
+    options.tries = TRIES;
+    options.stock = stock;
+    options.strategy = strategy.name().to_owned();
+    options.timeout = Duration::from_secs(40);
+    options
+}
+
+fn burst_buyer(user: &crate::support::stack::SignedIn) -> seckill_loadtest::buyers::Buyer {
+    seckill_loadtest::buyers::Buyer {
+        user_id: user.id.cast_unsigned(),
+        token: user.token.parse().unwrap(),
+    }
+}
+
+async fn sale(stack: &Stack, strategy: Strategy) -> Report {
+    burst::run(&options(stack, strategy, BUYERS, STOCK).await).await.expect("the burst runs")
+}
+
+fn assert_holds(report: &Report) {
+    assert!(report.verdict.is_clean(), "{}: {:?}", report.strategy, report.verdict);
+    assert_eq!(report.verdict.orders, i64::from(STOCK), "{}: not all sold", report.strategy);
+    assert_eq!(report.unknown, 0, "{}: {:?}", report.strategy, report.replies);
+}
+
+/// Runs every rung and compares what happened with what the table allows and demands.
+async fn ladder(instances: usize) {
+    let stack = Stack::lab(instances).await;
+    for strategy in Strategy::ALL {
+        let risks = strategy.risks();
+        let second_order = if instances == 1 {
+            risks.second_order_on_one_node
+        } else {
+            risks.second_order_on_two_nodes
+        };
+        if !risks.oversell && !second_order {
+            let report = sale(&stack, strategy).await;
+            assert_holds(&report);
+            continue;
+        }
+        // What can break must be seen to, and nothing else may.
+        let (mut oversold, mut duplicates) = (0, 0);
+        for _ in 0..SALES_UNTIL_IT_SHOWS {
+            let verdict = sale(&stack, strategy).await.verdict;
+            oversold += verdict.oversold;
+            duplicates += verdict.duplicates;
+            assert_eq!((verdict.lost, verdict.phantom), (0, 0), "{strategy}: {verdict:?}");
+            if (oversold > 0 || !risks.oversell) && (duplicates > 0 || !second_order) {
+                break;
+            }
+        }
+        assert_eq!(oversold > 0, risks.oversell, "{strategy}: {oversold} oversold");
+        assert_eq!(duplicates > 0, second_order, "{strategy}: {duplicates} duplicates");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_rung_on_one_instance() {
+    ladder(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_rung_on_two_instances() {
+    ladder(2).await;
+}
+
+/// Without the unique index nothing but the lock stands between a user and a second order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_redis_locks_hold_by_themselves() {
+    let stack = Stack::lab(2).await;
+    stack.database.run("ALTER TABLE tb_voucher_order DROP KEY uk_one_order_per_user").await;
+    for strategy in [Strategy::SetnxLock, Strategy::ReentrantLock] {
+        for _ in 0..3 {
+            assert_holds(&sale(&stack, strategy).await);
+        }
+    }
+}
+
+/// With a Redis that forgets everything over and over, locks included, the unique index holds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_database_holds_even_if_redis_lies() {
+    let stack = Stack::lab(2).await;
+    for strategy in [Strategy::SetnxLock, Strategy::ReentrantLock] {
+        let options = options(&stack, strategy, BUYERS, STOCK).await;
+        let mut redis = stack.redis.conn().await;
+        let forgetting = async {
+            loop {
+                let deleted: Result<(), _> = redis::Script::new(
+                    "for _, key in ipairs(redis.call('KEYS', 'lock:*')) do redis.call('DEL', key) end \
+                     for _, key in ipairs(redis.call('KEYS', 'icr:*')) do redis.call('DEL', key) end",
+                )
+                .invoke_async(&mut redis)
+                .await;
+                deleted.expect("delete the locks and the counter");
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let report = tokio::select! {
+            report = burst::run(&options) => report.expect("the burst runs"),
+            () = forgetting => unreachable!(),
+        };
+        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert_eq!(report.verdict.orders, i64::from(STOCK), "{strategy}");
+    }
+}

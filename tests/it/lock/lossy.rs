@@ -1,0 +1,141 @@
+//! Replies that get lost: the server carried the command out, and nobody heard. A command is sent
+//! again then, and must count once.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use seckill::lock::{LockConfig, Locks};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use super::{ask, nothing_left};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+
+/// A proxy before a Redis that, once armed, swallows the next reply and closes the connection.
+struct Lossy {
+    address: SocketAddr,
+    armed: Arc<AtomicBool>,
+    _task: JoinSet<()>,
+}
+
+impl Lossy {
+    async fn before(server: &RedisServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+        let address = listener.local_addr().expect("a bound address");
+        let armed = Arc::new(AtomicBool::new(false));
+        let server = server.url().replace("redis://", "").replace('/', "");
+        let mut task = JoinSet::new();
+        task.spawn({
+            let armed = armed.clone();
+            async move {
+                let mut pairs = JoinSet::new();
+                while let Ok((near, _)) = listener.accept().await {
+                    let far = TcpStream::connect(&server).await.expect("connect to the server");
+                    pairs.spawn(pass(near, far, armed.clone()));
+                }
+            }
+        });
+        Self { address, armed, _task: task }
+    }
+
+    fn client(&self) -> redis::Client {
+        redis::Client::open(format!("redis://{}/", self.address)).expect("a valid address")
+    }
+
+    fn lose_next_reply(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+    }
+
+    fn has_lost_it(&self) -> bool {
+        !self.armed.load(Ordering::SeqCst)
+    }
+}
+
+/// Pass bytes both ways until either side closes or a reply is to be lost.
+async fn pass(mut near: TcpStream, mut far: TcpStream, armed: Arc<AtomicBool>) {
+    let (mut up, mut down) = ([0; 4096], [0; 4096]);
+    loop {
+        tokio::select! {
+            n = near.read(&mut up) => match n {
+                Ok(n) if n > 0 => if far.write_all(&up[..n]).await.is_err() { return },
+                _ => return,
+            },
+            n = far.read(&mut down) => match n {
+                Ok(n) if n > 0 => {
+                    if armed.swap(false, Ordering::SeqCst)
+                        || near.write_all(&down[..n]).await.is_err()
+                    {
+                        return;
+                    }
+                }
+                _ => return,
+            },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_costs_neither_a_count_nor_an_error() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let lossy = Lossy::before(&server).await;
+    let locks = Locks::connect(lossy.client(), LockConfig::default()).await.unwrap();
+    let me = locks.owner();
+    let lock = locks.reentrant(NAME).unwrap();
+    // Once without loss, so that the scripts are known and the next reply is the script's.
+    lock.acquire(&me).await.unwrap().release().await.unwrap();
+
+    lossy.lose_next_reply();
+    let outer = lock.try_acquire(&me).await.unwrap().expect("it is free");
+    assert!(lossy.has_lost_it());
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    lossy.lose_next_reply();
+    let inner = lock.try_acquire(&me).await.unwrap().expect("it is ours");
+    assert!(lossy.has_lost_it());
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+    lossy.lose_next_reply();
+    inner.release().await.unwrap();
+    assert!(lossy.has_lost_it());
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    lossy.lose_next_reply();
+    outer.release().await.unwrap();
+    assert!(lossy.has_lost_it());
+    assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
+
+    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    simple.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    lossy.lose_next_reply();
+    let held = simple.try_acquire().await.unwrap().expect("it is free");
+    assert!(lossy.has_lost_it());
+    lossy.lose_next_reply();
+    held.release().await.unwrap();
+    assert!(lossy.has_lost_it());
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_about_a_foreign_lock_is_no_acquire() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let lossy = Lossy::before(&server).await;
+    let locks = Locks::connect(lossy.client(), LockConfig::default()).await.unwrap();
+    let _: () = raw.hset(NAME, "somebody else", 1).await.unwrap();
+    let _: () = raw.set("lock:setnx:1", "somebody else").await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    assert!(lock.try_acquire(&locks.owner()).await.unwrap().is_none());
+    lossy.lose_next_reply();
+    assert!(lock.try_acquire(&locks.owner()).await.unwrap().is_none());
+    assert!(lossy.has_lost_it());
+    lossy.lose_next_reply();
+    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    assert!(simple.try_acquire().await.unwrap().is_none());
+    assert!(lossy.has_lost_it());
+    let _: i64 = ask(&mut raw, "DEL", &[NAME, "lock:setnx:1"]).await;
+    nothing_left(&server, &[&locks]).await;
+}

@@ -1,0 +1,259 @@
+//! Buying: success, every refusal of the contract with its text and code, bad input, and what Redis
+//! and the tables hold.
+
+use std::time::Duration;
+
+use chrono::{TimeDelta, Utc};
+use hyper::Method;
+use redis::AsyncCommands;
+use seckill::clock::Zone;
+use serde_json::json;
+
+use crate::support::api::{call, get, post};
+use crate::support::eventually;
+use crate::support::stack::{Stack, buy};
+
+#[tokio::test]
+async fn an_order_is_told_once_and_can_be_looked_up() {
+    let stack = Stack::lab(2).await;
+    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let users = stack.users(2).await;
+
+    let first = buy(one, &users[0], sale).await;
+    let id = first.data().as_i64().unwrap();
+    assert_eq!(first.body, json!({ "success": true, "data": id, "orderId": id.to_string() }));
+
+    // A client that lost the reply and asks again learns of its order, on either instance.
+    let again = buy(two, &users[0], sale).await;
+    assert_eq!(again.refused(200, "ALREADY_ORDERED"), "不能重复下单！");
+    assert_eq!((&again.body["data"], &again.body["orderId"]), (&json!(id), &json!(id.to_string())));
+
+    let order = get(two, &format!("/voucher-order/{id}")).token(&users[0].token).send().await;
+    let order = order.data();
+    assert_eq!(
+        (&order["id"], &order["orderId"], &order["userId"], &order["voucherId"], &order["status"]),
+        (&json!(id), &json!(id.to_string()), &json!(users[0].id), &json!(sale), &json!(1))
+    );
+    let zone = Zone(chrono_tz::Asia::Shanghai);
+    let created: chrono::NaiveDateTime =
+        order["createTime"].as_str().unwrap().parse().expect("a local date-time");
+    assert!((zone.now() - created).abs() < TimeDelta::seconds(30), "{created}");
+    // Another's order is as unknown as none.
+    for path in [format!("/voucher-order/{id}"), "/voucher-order/1".to_owned()] {
+        get(one, &path).token(&users[1].token).send().await.refused(200, "ORDER_NOT_FOUND");
+    }
+
+    // The body form is the same purchase.
+    let second = post(one, "/voucher-order/seckill").token(&users[1].token);
+    let second = second.json(json!({ "voucherId": sale })).send().await;
+    assert!(second.data().as_i64().unwrap() != id);
+    let other = stack.publish(2, "reentrant-lock").await;
+    let newest = buy(one, &users[0], other).await.data().as_i64().unwrap();
+    let mine = get(two, "/voucher-order/of/me").token(&users[0].token).send().await;
+    let ids: Vec<i64> =
+        mine.data().as_array().unwrap().iter().map(|o| o["id"].as_i64().unwrap()).collect();
+    assert_eq!(ids, [newest, id]);
+    let page = get(two, "/voucher-order/of/me?current=2").token(&users[0].token).send().await;
+    assert_eq!(page.data(), &json!([]));
+}
+
+#[tokio::test]
+async fn every_refusal_has_the_contracts_text() {
+    let stack = Stack::lab(1).await;
+    let users = stack.users(3).await;
+    let url = stack.url();
+    for strategy in seckill::voucher::strategy::Strategy::ALL {
+        let sale = stack.publish(1, strategy.name()).await;
+        buy(url, &users[0], sale).await.data();
+        let late = buy(url, &users[1], sale).await;
+        assert_eq!(late.refused(200, "SOLD_OUT"), "库存不足！", "{strategy}");
+        // Whoever has an order is told so, though the sale is sold out.
+        let again = buy(url, &users[0], sale).await;
+        assert_eq!(again.refused(200, "ALREADY_ORDERED"), "不能重复下单！", "{strategy}");
+        assert!(again.body["orderId"].is_string(), "{strategy}");
+
+        let with = |begin: &str, end: &str| {
+            let mut body = Stack::sale(5, strategy.name());
+            (body["beginTime"], body["endTime"]) = (json!(begin), json!(end));
+            body
+        };
+        let early = stack.publish_as(with("2037-01-01T00:00:00", "2037-02-01T00:00:00")).await;
+        let answer = buy(url, &users[0], early).await;
+        assert_eq!(answer.refused(200, "SALE_NOT_BEGUN"), "秒杀尚未开始！", "{strategy}");
+        let over = stack.publish_as(with("2022-01-01T00:00:00", "2022-02-01T00:00:00")).await;
+        let answer = buy(url, &users[0], over).await;
+        assert_eq!(answer.refused(200, "SALE_ENDED"), "秒杀已经结束！", "{strategy}");
+
+        let off = stack.publish(5, strategy.name()).await;
+        stack.database.run(&format!("UPDATE tb_voucher SET status = 2 WHERE id = {off}")).await;
+        let answer = buy(url, &users[0], off).await;
+        assert_eq!(answer.refused(200, "VOUCHER_NOT_FOUND"), "优惠券不存在！", "{strategy}");
+    }
+}
+
+#[tokio::test]
+async fn a_held_lock_means_busy_and_is_left_alone() {
+    let stack = Stack::lab(1).await;
+    let user = &stack.users(1).await[0];
+    let mut redis = stack.redis.conn().await;
+    let key = format!("lock:order:{}", user.id);
+    let sale = stack.publish(5, "reentrant-lock").await;
+    // As a Redisson client on a Java node would hold it.
+    let field = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f:57";
+    let _: i64 = redis.hset(&key, field, 1).await.unwrap();
+    let _: bool = redis.pexpire(&key, 30_000).await.unwrap();
+    let busy = buy(stack.url(), user, sale).await;
+    assert_eq!(busy.refused(200, "LOCK_BUSY"), "不允许重复下单");
+    let holds: i64 = redis.hget(&key, field).await.unwrap();
+    assert_eq!(holds, 1);
+    let _: i64 = redis.del(&key).await.unwrap();
+    buy(stack.url(), user, sale).await.data();
+    // Nothing is left behind by the purchase.
+    let left: Vec<String> = redis.keys("lock:*").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+
+    let sale = stack.publish(5, "setnx-lock").await;
+    let key = format!("lock:setnx:order:{}", user.id);
+    let _: () = redis.set_ex(&key, "somebody-else", 30).await.unwrap();
+    buy(stack.url(), user, sale).await.refused(200, "LOCK_BUSY");
+    let owner: String = redis.get(&key).await.unwrap();
+    assert_eq!(owner, "somebody-else");
+}
+
+/// Holds the sale's row, so that a purchase stands still between its lock and its commit, and looks.
+#[tokio::test]
+async fn a_held_purchase_lock_has_the_contracts_shape() {
+    let stack = Stack::lab(1).await;
+    let user = stack.users(1).await.remove(0);
+    let sale = stack.publish(5, "reentrant-lock").await;
+    let mut holder = stack.database.pool.begin().await.unwrap();
+    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
+        .bind(sale)
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    let url = stack.url().to_owned();
+    let purchase = tokio::spawn({
+        let user = user.clone();
+        async move { buy(&url, &user, sale).await }
+    });
+    let mut redis = stack.redis.conn().await;
+    let key = format!("lock:order:{}", user.id);
+    eventually("the purchase holds its lock", Duration::from_secs(10), || {
+        let (mut redis, key) = (redis.clone(), key.clone());
+        async move { redis.exists(&key).await.unwrap() }
+    })
+    .await;
+    let kind: String = redis::cmd("TYPE").arg(&key).query_async(&mut redis).await.unwrap();
+    assert_eq!(kind, "hash");
+    let fields: Vec<(String, String)> = redis.hgetall(&key).await.unwrap();
+    let [(field, count)] = &fields[..] else { panic!("{fields:?}") };
+    let (client, owner) = field.split_once(':').expect("client:owner");
+    assert!(uuid::Uuid::parse_str(client).is_ok_and(|uuid| uuid.to_string() == client), "{field}");
+    assert!(owner.parse::<i64>().is_ok_and(|owner| owner >= 0), "{field}");
+    assert_eq!(count, "1");
+    let ttl: i64 = redis.pttl(&key).await.unwrap();
+    assert!((20_000..=30_000).contains(&ttl), "{ttl}");
+    holder.rollback().await.unwrap();
+    purchase.await.unwrap().data();
+}
+
+#[tokio::test]
+async fn order_ids_and_their_counter_have_the_contracts_shape() {
+    let stack = Stack::start(1, &["--id-block", "1"]).await;
+    let sale = stack.publish(5, "reentrant-lock").await;
+    let zone = Zone(chrono_tz::Asia::Shanghai);
+    let (mut redis, before) = (stack.redis.conn().await, zone.now());
+    let key = format!("icr:order:{}", before.format("%Y:%m:%d"));
+    let _: () = redis.set(&key, 41).await.unwrap();
+    let user = &stack.users(1).await[0];
+    let id = buy(stack.url(), user, sale).await.data().as_i64().unwrap();
+    let seconds = (id >> 32) + 1_640_995_200;
+    let now = zone.now().and_utc().timestamp();
+    assert!((before.and_utc().timestamp()..=now).contains(&seconds), "{seconds} {now}");
+    if zone.now().date() == before.date() {
+        assert_eq!(id & 0xffff_ffff, 42);
+        let counter: String = redis.get(&key).await.unwrap();
+        assert_eq!(counter, "42");
+    }
+}
+
+#[tokio::test]
+async fn bad_input_is_refused_in_the_envelope_and_loses_nothing() {
+    let stack = Stack::lab(1).await;
+    let (url, users) = (stack.url(), stack.users(1).await);
+    let token = &users[0].token;
+    for id in ["0", "-1", "999999", "9223372036854775807"] {
+        let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;
+        assert_eq!(answer.refused(200, "VOUCHER_NOT_FOUND"), "优惠券不存在！", "{id}");
+    }
+    for id in
+        ["abc", "1.5", "9223372036854775808", "99999999999999999999999", "%00", "1;DROP", "１"]
+    {
+        let id: String = id
+            .chars()
+            .map(|c| if c.is_ascii() { c.to_string() } else { "%EF%BC%91".to_owned() })
+            .collect();
+        let answer = post(url, &format!("/voucher-order/seckill/{id}")).token(token).send().await;
+        answer.refused(400, "INVALID_PARAMETER");
+    }
+    let body = |kind: &str, text: &str| {
+        post(url, "/voucher-order/seckill").token(token).body(kind, text.to_owned()).send()
+    };
+    body("application/json", "{").await.refused(400, "MALFORMED_JSON");
+    body("application/json", "").await.refused(400, "MALFORMED_JSON");
+    body("application/json", "[]").await.refused(400, "INVALID_PARAMETER");
+    body("application/json", r#"{"voucherId":"x"}"#).await.refused(400, "INVALID_PARAMETER");
+    body("application/json", r#"{"voucherId":1e99}"#).await.refused(400, "INVALID_PARAMETER");
+    body("application/json", "{}").await.refused(400, "INVALID_PARAMETER");
+    body("text/plain", "{}").await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    let huge = format!(r#"{{"voucherId":{}}}"#, " ".repeat(100_000));
+    body("application/json", &huge).await.refused(413, "PAYLOAD_TOO_LARGE");
+
+    let nowhere = get(url, "/no/such/route").send().await;
+    nowhere.refused(404, "NOT_FOUND");
+    assert!(nowhere.headers.contains_key("x-request-id"));
+    call(Method::DELETE, url, "/shop/1").send().await.refused(405, "METHOD_NOT_ALLOWED");
+    call(Method::GET, url, "/user/login").send().await.refused(405, "METHOD_NOT_ALLOWED");
+    for path in ["/voucher-order/seckill/1", "/user/logout"] {
+        post(url, path).send().await.refused(401, "UNAUTHORIZED");
+    }
+    for path in ["/voucher-order/of/me?current=-1", "/voucher-order/of/me?current=x"] {
+        get(url, path).token(token).send().await.refused(400, "INVALID_PARAMETER");
+    }
+    let far = get(url, "/voucher-order/of/me?current=4294967295").token(token).send().await;
+    assert_eq!(far.data(), &json!([]));
+
+    // A request id is taken from the proxy when it is sane, else made.
+    let given = get(url, "/health/live").header("x-request-id", "abc-123").send().await;
+    assert_eq!(given.headers["x-request-id"], "abc-123");
+    let long = get(url, "/health/live").header("x-request-id", &"a".repeat(100)).send().await;
+    assert_eq!(long.headers["x-request-id"].len(), 16);
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+}
+
+/// That the clock is the database's, whatever the node's says, is a unit test of `voucher/sales.rs`.
+#[tokio::test]
+async fn a_sale_opens_on_time() {
+    let stack = Stack::lab(1).await;
+    let user = &stack.users(1).await[0];
+    let zone = Zone(chrono_tz::Asia::Shanghai);
+    let at = |seconds: i64| {
+        let at = zone.to_local(Utc::now() + TimeDelta::seconds(seconds));
+        json!(at.format("%Y-%m-%dT%H:%M:%S").to_string())
+    };
+    let mut body = Stack::sale(5, "reentrant-lock");
+    (body["beginTime"], body["endTime"]) = (at(3), at(3600));
+    let sale = stack.publish_as(body).await;
+    buy(stack.url(), user, sale).await.refused(200, "SALE_NOT_BEGUN");
+    eventually("the sale opens", Duration::from_secs(10), || async {
+        buy(stack.url(), user, sale).await.body["success"] == true
+    })
+    .await;
+    let sold = format!(
+        "SELECT COUNT(*) FROM tb_voucher_order o JOIN tb_seckill_voucher s USING (voucher_id) \
+         WHERE o.voucher_id = {sale} AND o.create_time >= s.begin_time"
+    );
+    assert_eq!(stack.database.number(&sold).await, 1);
+}

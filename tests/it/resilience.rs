@@ -1,0 +1,302 @@
+//! Faults in the middle of a sale: instances killed and drained, servers that hang, break or forget,
+//! replies that are lost. What must hold is always the same: nothing oversold, no second order,
+//! nothing told that is not so, and every request answered in time.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use seckill::voucher::strategy::Strategy;
+use seckill_loadtest::scenario::burst::{self, BurstOptions, Report};
+use serde_json::json;
+
+use crate::law;
+use crate::support::api::{get, post};
+use crate::support::eventually;
+use crate::support::instance::Instance;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::stack::{SignedIn, Stack, buy};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs a burst and lets `fault` happen once a tenth of the requests is answered.
+async fn with_fault(options: &BurstOptions, total: u64, fault: impl Future<Output = ()>) -> Report {
+    let broken = async {
+        options.live.reached(total / 10).await;
+        fault.await;
+    };
+    let (report, ()) = tokio::join!(burst::run(options), broken);
+    report.expect("the burst runs")
+}
+
+async fn big_burst(stack: &Stack) -> (BurstOptions, u64) {
+    let buyers = 300;
+    let options = law::options(stack, Strategy::ReentrantLock, buyers, 100).await;
+    let total = buyers.cast_unsigned() * u64::from(options.tries);
+    (options, total)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
+    let mut stack = Stack::lab(2).await;
+    let (options, total) = big_burst(&stack).await;
+    let mut victim = stack.instances.pop().expect("a second instance");
+    let report = with_fault(&options, total, async { victim.kill() }).await;
+    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
+    assert!(report.connections_lost + report.not_sent > 0, "nothing was cut: {report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_nothing() {
+    let stack = Stack::lab(2).await;
+    let (options, total) = big_burst(&stack).await;
+    let report = with_fault(&options, total, async {
+        stack.redis.pause();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        stack.redis.resume();
+    })
+    .await;
+    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
+    assert_eq!(report.timeouts, 0, "every request is answered: {:?}", report.replies);
+    // It recovers by itself: the rest of the stock can be sold.
+    let sale = stack.publish(1, "reentrant-lock").await;
+    let user = &stack.users(1).await[0];
+    eventually("sales go on", PATIENCE, || async {
+        buy(stack.url(), user, sale).await.body["success"] == true
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sigterm_in_the_middle_of_a_sale_finishes_what_is_in_flight_and_exits_0() {
+    let mut stack = Stack::lab(2).await;
+    let (options, total) = big_burst(&stack).await;
+    let mut leaving = stack.instances.pop().expect("a second instance");
+    let report = with_fault(&options, total, async {
+        leaving.signal("TERM");
+        leaving.wait_for_line("draining").await;
+        let ready = get(&leaving.url, "/health/ready").try_send().await;
+        if let Ok(ready) = ready {
+            assert_eq!((ready.status, &ready.body["draining"]), (503, &json!(true)));
+        }
+        let status = leaving.ended().await;
+        assert!(status.success(), "{status}:\n{}", leaving.log().join("\n"));
+        let refused = get(&leaving.url, "/health/live").try_send().await;
+        assert!(refused.is_err(), "still accepting: {refused:?}");
+    })
+    .await;
+    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
+    assert_eq!(report.verdict.orders, 100);
+    // Connections are closed between requests, never within one.
+    assert_eq!((report.connections_lost, report.timeouts), (0, 0), "{:?}", report.replies);
+}
+
+/// Holds a sale's row while `work` runs, so that purchases stand still before their commit.
+async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
+    let mut holder = stack.database.pool.begin().await.unwrap();
+    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
+        .bind(sale)
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    let result = work.await;
+    holder.rollback().await.unwrap();
+    result
+}
+
+async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
+    let key = format!("lock:order:{}", user.id);
+    let redis = stack.redis.conn().await;
+    eventually("the purchase holds its lock", PATIENCE, || {
+        let (mut redis, key) = (redis.clone(), key.clone());
+        async move { redis.exists(&key).await.unwrap() }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_purchase_goes_on_when_its_client_hangs_up() {
+    let mut stack = Stack::lab(1).await;
+    let sale = stack.publish(1, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    while_sale_is_locked(&stack, sale, async {
+        let (url, user) = (stack.url().to_owned(), user.clone());
+        let mine = user.clone();
+        let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
+        purchase_under_way(&stack, &user).await;
+        client.abort();
+        assert!(client.await.is_err_and(|end| end.is_cancelled()));
+        // It even outlives the drain that follows.
+        stack.instances[0].signal("TERM");
+        stack.instances[0].wait_for_line("draining").await;
+    })
+    .await;
+    let status = stack.instances[0].ended().await;
+    assert!(status.success(), "{status}");
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
+    let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn purchases_beyond_the_bound_are_refused_at_once() {
+    let stack = Stack::start(1, &["--max-purchases", "1"]).await;
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let users = stack.users(2).await;
+    let first = while_sale_is_locked(&stack, sale, async {
+        let (url, user) = (stack.url().to_owned(), users[0].clone());
+        let first = tokio::spawn(async move { buy(&url, &user, sale).await });
+        purchase_under_way(&stack, &users[0]).await;
+        let second = buy(stack.url(), &users[1], sale).await;
+        second.refused(503, "OVERLOADED");
+        assert!(second.headers.contains_key("retry-after"));
+        first
+    })
+    .await;
+    first.await.unwrap().data();
+    buy(stack.url(), &users[1], sale).await.data();
+}
+
+#[tokio::test]
+async fn without_redis_purchases_say_503_and_come_back_by_themselves() {
+    let mut stack = Stack::lab(1).await;
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    stack.redis.kill();
+    let started = Instant::now();
+    let answer = buy(stack.url(), &user, sale).await;
+    answer.refused(503, "UNAVAILABLE");
+    assert!(answer.headers.contains_key("retry-after"));
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    // Public reads do not need Redis, even with a token; readiness says what is missing.
+    get(stack.url(), "/shop/1").token(&user.token).send().await.data();
+    let ready = get(stack.url(), "/health/ready").send().await;
+    assert_eq!((ready.status, &ready.body["redis"]), (503, &json!(false)));
+    assert_eq!(ready.body["database"], true);
+    get(stack.url(), "/health/live").send().await.data();
+    post(stack.url(), "/user/code?phone=13800000001").send().await.refused(503, "UNAVAILABLE");
+
+    stack.redis.restart().await;
+    eventually("it sells again", PATIENCE, || async {
+        buy(stack.url(), &user, sale).await.status == 200
+    })
+    .await;
+    eventually("it is ready again", PATIENCE, || async {
+        get(stack.url(), "/health/ready").send().await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn scripts_that_redis_forgot_are_sent_again() {
+    let stack = Stack::lab(1).await;
+    let sale = stack.publish(5, "reentrant-lock").await;
+    for user in stack.users(3).await {
+        let mut redis = stack.redis.conn().await;
+        let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.unwrap();
+        buy(stack.url(), &user, sale).await.data();
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_is_taken_is_replaced_by_another() {
+    let stack = Stack::lab(1).await;
+    let sale = stack.publish(5, "reentrant-lock").await;
+    let users = stack.users(2).await;
+    // Another node was given the same numbers after the counter was lost: it has taken every id of
+    // the next two minutes that this instance's block holds.
+    buy(stack.url(), &users[0], sale).await.data();
+    stack.database.run("CREATE TABLE t (n INT)").await;
+    for second in 0..120 {
+        stack
+            .database
+            .run(&format!(
+                "INSERT INTO tb_voucher_order (id, user_id, voucher_id) \
+                 SELECT (((id >> 32) + {second}) << 32) | ((id & 0xffffffff) + 1), 5, 1000000 + {second} \
+                 FROM tb_voucher_order WHERE user_id = {}",
+                users[0].id
+            ))
+            .await;
+    }
+    let id = buy(stack.url(), &users[1], sale).await.data().as_i64().unwrap();
+    let row = format!("SELECT user_id FROM tb_voucher_order WHERE id = {id}");
+    assert_eq!(stack.database.number(&row).await, users[1].id);
+    stack.instances[0].wait_for_line("order id already taken").await;
+}
+
+/// A stack whose one instance reaches its database through a proxy.
+async fn behind_proxy() -> (Stack, Proxy, SignedIn, i64) {
+    let mut stack = Stack::start(0, &[]).await;
+    let proxy = Proxy::start(stack.database.server().to_owned()).await;
+    let mut env = stack.env();
+    env[0].1 = stack.database.url_through(proxy.address);
+    let args = ["--database-timeout-ms", "1500"].map(str::to_owned);
+    stack.instances.push(Instance::start(&args, &env).await);
+    let sale = stack.publish(2, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    (stack, proxy, user, sale)
+}
+
+#[tokio::test]
+async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
+    let (stack, proxy, user, sale) = behind_proxy().await;
+    for mode in [Mode::Cut, Mode::Hang] {
+        proxy.set(mode);
+        let started = Instant::now();
+        let answer = buy(stack.url(), &user, sale).await;
+        answer.refused(503, "UNAVAILABLE");
+        assert!(answer.headers.contains_key("retry-after"));
+        assert!(started.elapsed() < Duration::from_secs(10), "{mode:?}: {:?}", started.elapsed());
+        let ready = get(stack.url(), "/health/ready").send().await;
+        assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
+        proxy.set(Mode::Forward);
+        eventually("it is ready again", PATIENCE, || async {
+            get(stack.url(), "/health/ready").send().await.status == 200
+        })
+        .await;
+    }
+    eventually("it sells again", PATIENCE, || async {
+        buy(stack.url(), &user, sale).await.status == 200
+    })
+    .await;
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
+}
+
+#[tokio::test]
+async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
+    let (stack, proxy, user, sale) = behind_proxy().await;
+    proxy.set(Mode::LoseCommitReply);
+    // The order exists, and that is what the buyer is told, with its id.
+    let id = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
+    stack.instances[0].wait_for_line("the commit's reply was lost").await;
+    let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
+    assert_eq!(stack.database.number(&row).await, 1);
+}
+
+#[tokio::test]
+async fn a_commit_that_never_arrived_is_a_definite_failure() {
+    let (stack, proxy, user, sale) = behind_proxy().await;
+    proxy.set(Mode::LoseCommit);
+    buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
+    stack.instances[0].wait_for_line("the commit's reply was lost").await;
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+    let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+    assert_eq!(stack.database.number(&stock).await, 2);
+}
+
+#[tokio::test]
+async fn a_commit_that_cannot_be_resolved_is_called_unknown_and_can_be_looked_up() {
+    let (stack, proxy, user, sale) = behind_proxy().await;
+    proxy.set(Mode::LoseCommitReplyThenCut);
+    let answer = buy(stack.url(), &user, sale).await;
+    answer.refused(503, "OUTCOME_UNKNOWN");
+    let id = answer.body["orderId"].as_str().expect("the id to look up").to_owned();
+    proxy.set(Mode::Forward);
+    eventually("the order is found", PATIENCE, || async {
+        let order =
+            get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await;
+        order.body["data"]["orderId"] == id.as_str()
+    })
+    .await;
+    let again = buy(stack.url(), &user, sale).await;
+    assert_eq!(again.body["orderId"], id.as_str(), "{again:?}");
+}

@@ -1,0 +1,127 @@
+//! Migrations: on an empty database, again, and over the tables of an existing hm-dianping database
+//! with rows in them.
+
+use crate::support::database::TestDatabase;
+
+/// The tables as a Java project's script makes them, where they matter here: other widths and signs,
+/// zero dates as defaults, none of our columns.
+const EXISTING: [&str; 6] = [
+    "SET SESSION sql_mode = ''",
+    "CREATE TABLE tb_user (id BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     phone VARCHAR(11) NOT NULL, password VARCHAR(128), nick_name VARCHAR(32), icon VARCHAR(255), \
+     create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+     update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, UNIQUE KEY phone_key (phone))",
+    "CREATE TABLE tb_voucher (id BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
+     shop_id BIGINT(20) UNSIGNED, title VARCHAR(255) NOT NULL, sub_title VARCHAR(255), \
+     rules VARCHAR(1024), pay_value BIGINT(10) UNSIGNED NOT NULL, actual_value BIGINT(10) NOT NULL, \
+     type TINYINT(1) UNSIGNED NOT NULL DEFAULT 0, status TINYINT(1) UNSIGNED NOT NULL DEFAULT 1, \
+     create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+     update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+    "CREATE TABLE tb_seckill_voucher (voucher_id BIGINT(20) UNSIGNED NOT NULL PRIMARY KEY, \
+     stock INT(8) NOT NULL, create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, \
+     begin_time TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00', \
+     end_time TIMESTAMP NOT NULL DEFAULT '0000-00-00 00:00:00', \
+     update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+    "CREATE TABLE tb_voucher_order (id BIGINT(20) NOT NULL PRIMARY KEY, \
+     user_id BIGINT(20) UNSIGNED NOT NULL, voucher_id BIGINT(20) UNSIGNED NOT NULL, \
+     pay_type TINYINT(1) UNSIGNED NOT NULL DEFAULT 1, status TINYINT(1) UNSIGNED NOT NULL DEFAULT 1, \
+     create_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP, pay_time TIMESTAMP NULL, \
+     use_time TIMESTAMP NULL, refund_time TIMESTAMP NULL, \
+     update_time TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP)",
+    "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
+     VALUES (1, 7, 9, 1), (2, 7, 9, 4), (3, 8, 9, 1)",
+];
+
+async fn existing() -> TestDatabase {
+    let database = TestDatabase::empty().await;
+    // One connection: the session's mode must hold for all statements.
+    let mut connection = database.pool.acquire().await.unwrap();
+    for statement in EXISTING {
+        sqlx::query(statement).execute(&mut *connection).await.unwrap();
+    }
+    drop(connection);
+    database
+}
+
+#[tokio::test]
+async fn migrating_twice_is_harmless() {
+    let database = TestDatabase::empty().await;
+    let steps = seckill::conn::migrate::run(&database.url()).await.unwrap();
+    assert!(steps > 0);
+    assert_eq!(seckill::conn::migrate::run(&database.url()).await.unwrap(), 0);
+    assert_eq!(seckill::conn::migrate::missing(&database.pool).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn two_nodes_can_migrate_at_once() {
+    let database = TestDatabase::empty().await;
+    let (url, other) = (database.url(), database.url());
+    let (one, two) =
+        tokio::join!(seckill::conn::migrate::run(&url), seckill::conn::migrate::run(&other));
+    one.unwrap();
+    two.unwrap();
+    assert_eq!(seckill::conn::migrate::missing(&database.pool).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
+    let database = existing().await;
+    seckill::conn::migrate::run(&database.url()).await.unwrap();
+    assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 3);
+    let strategy = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
+                    VALUES (9, 5, NOW(), NOW())";
+    database.run(strategy).await;
+    let default = "SELECT COUNT(*) FROM tb_seckill_voucher WHERE strategy = 'reentrant-lock' \
+                   AND issued IS NULL";
+    assert_eq!(database.number(default).await, 1);
+}
+
+#[tokio::test]
+async fn rows_written_by_a_java_node_are_guarded_too() {
+    for database in [existing().await, TestDatabase::empty().await] {
+        seckill::conn::migrate::run(&database.url()).await.unwrap();
+        database.run("DELETE FROM tb_voucher_order").await;
+        // A Java node names only the columns it knows.
+        let insert = |id: i64, status: i64| {
+            format!(
+                "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
+                 VALUES ({id}, 7, 9, {status})"
+            )
+        };
+        database.run(&insert(1, 1)).await;
+        let second = sqlx::query(&insert(2, 1)).execute(&database.pool).await;
+        assert!(second.is_err_and(|fault| fault.to_string().contains("uk_one_order_per_user")));
+        // A cancelled order frees its user's place; a paid one does not.
+        database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
+        database.run(&insert(2, 1)).await;
+        let back = "UPDATE tb_voucher_order SET status = 1 WHERE id = 1";
+        assert!(sqlx::query(back).execute(&database.pool).await.is_err());
+        // Lab orders are exempt.
+        database
+            .run(
+                "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
+                  VALUES (3, 7, 9, 1), (4, 7, 9, 1)",
+            )
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn rows_that_break_a_new_constraint_are_named_and_nothing_is_changed() {
+    let database = existing().await;
+    database.run("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (4, 8, 9)").await;
+    let fault = seckill::conn::migrate::run(&database.url()).await.unwrap_err().to_string();
+    assert!(fault.contains("user 8, voucher 9: 2 orders"), "{fault}");
+    let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
+                   AND column_name IN ('unguarded', 'strategy')";
+    assert_eq!(database.number(columns).await, 0);
+    // Mended as the message says, it goes through.
+    database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
+    seckill::conn::migrate::run(&database.url()).await.unwrap();
+
+    let database = existing().await;
+    database.run("ALTER TABLE tb_user DROP KEY phone_key").await;
+    database.run("INSERT INTO tb_user (phone) VALUES ('13800000001'), ('13800000001')").await;
+    let fault = seckill::conn::migrate::run(&database.url()).await.unwrap_err().to_string();
+    assert!(fault.contains("one phone number"), "{fault}");
+}

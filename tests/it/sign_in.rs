@@ -1,0 +1,155 @@
+//! Signing in: codes, tokens, the two layers, and what Redis holds of them.
+
+use std::collections::HashMap;
+
+use redis::AsyncCommands;
+use serde_json::json;
+
+use crate::support::api::{get, post};
+use crate::support::stack::Stack;
+
+const PHONE: &str = "13800000001";
+
+async fn code(stack: &Stack, phone: &str) -> String {
+    post(stack.url(), &format!("/user/code?phone={phone}")).send().await.data();
+    stack.redis.conn().await.get(format!("login:code:{phone}")).await.unwrap()
+}
+
+async fn login(stack: &Stack, phone: &str, code: &str) -> crate::support::api::Answer {
+    post(stack.url(), "/user/login").json(json!({ "phone": phone, "code": code })).send().await
+}
+
+#[tokio::test]
+async fn a_session_has_the_contracts_shape_and_ends_on_logout() {
+    let stack = Stack::lab(2).await;
+    let user = stack.sign_in(PHONE).await;
+    assert!(user.token.len() == 32 && user.token.bytes().all(|b| b.is_ascii_hexdigit()));
+
+    let mut redis = stack.redis.conn().await;
+    let key = format!("login:token:{}", user.token);
+    let fields: HashMap<String, String> = redis.hgetall(&key).await.unwrap();
+    assert_eq!(fields["id"], user.id.to_string());
+    assert_eq!(fields["icon"], "");
+    let nick = fields["nickName"].strip_prefix("user_").expect("a generated name");
+    assert_eq!((nick.len(), fields.len()), (10, 3), "{fields:?}");
+    let ttl: i64 = redis.ttl(&key).await.unwrap();
+    assert!((36_000 * 60 - 60..=36_000 * 60).contains(&ttl), "{ttl}");
+
+    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let me = get(two, "/user/me").token(&user.token).send().await;
+    assert_eq!(me.data(), &json!({ "id": user.id, "nickName": fields["nickName"], "icon": "" }));
+    let bearer = format!("Bearer {}", user.token);
+    assert_eq!(get(one, "/user/me").token(&bearer).send().await.data()["id"], user.id);
+    let other = get(one, &format!("/user/{}", user.id)).token(&user.token).send().await;
+    assert_eq!(other.data()["id"], user.id);
+    let nobody = get(one, "/user/999999999").token(&user.token).send().await;
+    assert_eq!(nobody.body, json!({ "success": true }));
+
+    post(one, "/user/logout").token(&user.token).send().await.data();
+    get(two, "/user/me").token(&user.token).send().await.refused(401, "UNAUTHORIZED");
+}
+
+#[tokio::test]
+async fn every_request_renews_the_session_even_on_a_public_route() {
+    let stack = Stack::lab(1).await;
+    let user = stack.sign_in(PHONE).await;
+    let mut redis = stack.redis.conn().await;
+    let key = format!("login:token:{}", user.token);
+    for path in ["/shop/1", "/user/me"] {
+        let _: bool = redis.expire(&key, 60).await.unwrap();
+        get(stack.url(), path).token(&user.token).send().await.data();
+        let ttl: i64 = redis.ttl(&key).await.unwrap();
+        assert!(ttl > 60, "{path}: {ttl}");
+    }
+}
+
+#[tokio::test]
+async fn missing_forged_and_expired_tokens_are_not_signed_in() {
+    let stack = Stack::lab(1).await;
+    let user = stack.sign_in(PHONE).await;
+    let _: i64 = stack.redis.conn().await.del(format!("login:token:{}", user.token)).await.unwrap();
+    get(stack.url(), "/user/me").send().await.refused(401, "UNAUTHORIZED");
+    for token in [&user.token, "", "x", "*", &"f".repeat(32), &"a".repeat(5000), "Bearer *"] {
+        let answer = get(stack.url(), "/user/me").token(token).send().await;
+        answer.refused(401, "UNAUTHORIZED");
+        // A bad token does not spoil a public route.
+        get(stack.url(), "/shop/1").token(token).send().await.data();
+    }
+}
+
+#[tokio::test]
+async fn a_code_is_six_digits_for_two_minutes_and_works_once() {
+    let stack = Stack::lab(1).await;
+    let first = code(&stack, PHONE).await;
+    assert!(first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()), "{first}");
+    let ttl: i64 = stack.redis.conn().await.ttl(format!("login:code:{PHONE}")).await.unwrap();
+    assert!((100..=120).contains(&ttl), "{ttl}");
+    // The log has it for whoever runs the instance, at debug level.
+    let line = stack.instances[0].wait_for_line(&first).await;
+    assert!(line.contains("DEBUG") && line.contains("seckill::user::code"), "{line}");
+
+    login(&stack, PHONE, &first).await.data();
+    assert_eq!(login(&stack, PHONE, &first).await.refused(200, "CODE_INVALID"), "验证码错误!");
+    let users = stack.database.number("SELECT COUNT(*) FROM tb_user").await;
+    assert_eq!(users, 1);
+}
+
+#[tokio::test]
+async fn phones_and_codes_that_are_none_are_refused() {
+    let stack = Stack::lab(1).await;
+    for phone in ["", "123", "12000000000", "138000000011", "1380000000x", "%00", "13800000001%20"]
+    {
+        let answer = post(stack.url(), &format!("/user/code?phone={phone}")).send().await;
+        assert_eq!(answer.refused(200, "PHONE_INVALID"), "手机号格式错误！");
+    }
+    login(&stack, "123", "123456").await.refused(200, "PHONE_INVALID");
+    for code in ["", "000000", "1", &"9".repeat(1000)] {
+        login(&stack, PHONE, code).await.refused(200, "CODE_INVALID");
+    }
+    post(stack.url(), "/user/code").send().await.refused(400, "INVALID_PARAMETER");
+    post(stack.url(), "/user/login").json(json!({})).send().await.refused(200, "PHONE_INVALID");
+    let form = post(stack.url(), "/user/code")
+        .body("application/x-www-form-urlencoded", format!("phone={PHONE}"));
+    form.send().await.data();
+}
+
+#[tokio::test]
+async fn guesses_and_sends_are_limited() {
+    let stack = Stack::lab(1).await;
+    let right = code(&stack, PHONE).await;
+    let wrong = if right == "000000" { "000001" } else { "000000" };
+    for _ in 0..5 {
+        login(&stack, PHONE, wrong).await.refused(200, "CODE_INVALID");
+    }
+    login(&stack, PHONE, &right).await.refused(200, "CODE_INVALID");
+
+    for _ in 0..4 {
+        code(&stack, PHONE).await;
+    }
+    let answer = post(stack.url(), &format!("/user/code?phone={PHONE}")).send().await;
+    answer.refused(429, "TOO_MANY_REQUESTS");
+    let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=600).contains(&wait), "{wait}");
+    // Another phone is not held back.
+    code(&stack, "13800000002").await;
+}
+
+#[tokio::test]
+async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
+    let stack = Stack::lab(1).await;
+    let phone = "13911112222";
+    for _ in 0..5 {
+        stack.database.run("DELETE FROM tb_user").await;
+        let phone = seckill::user::phone::Phone::parse(phone).unwrap();
+        let (url, limit) = (stack.database.url(), std::time::Duration::from_secs(10));
+        let database = seckill::conn::mysql::connect(&url, 8, limit).await.unwrap();
+        let store = seckill::user::store::UserStore::new(database);
+        let mut at_once = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let (store, phone) = (store.clone(), phone.clone());
+            at_once.spawn(async move { store.find_or_register(&phone).await.unwrap().id });
+        }
+        let ids = at_once.join_all().await;
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    }
+}

@@ -1,0 +1,157 @@
+//! The binary as an operator meets it: starts that fail say why and what to do, and the commands that
+//! end by themselves do what they say.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::Output;
+
+use crate::support::api::get;
+use crate::support::database::TestDatabase;
+use crate::support::instance::Instance;
+use crate::support::redis_server::RedisServer;
+use crate::support::stack::{Stack, buy};
+
+fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
+    let mut command = Instance::command(args);
+    command.envs(env.iter().map(|(name, value)| (name, value)));
+    let Output { status, stdout, stderr } = command.output().expect("run seckill");
+    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (status.code(), text)
+}
+
+#[tokio::test]
+async fn a_start_that_fails_says_why_and_what_to_do() {
+    let stack = Stack::start(1, &[]).await;
+    let with = |name: &str, value: &str| {
+        let mut env = stack.env();
+        env.retain(|(given, _)| *given != name);
+        env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
+        match name {
+            "DATABASE_URL" => env.push(("DATABASE_URL", value.to_owned())),
+            "REDIS_URL" => env.push(("REDIS_URL", value.to_owned())),
+            "BIND_ADDR" => env.push(("BIND_ADDR", value.to_owned())),
+            other => panic!("{other}"),
+        }
+        env
+    };
+    let taken = stack.url().trim_start_matches("http://");
+    for (name, value, says) in [
+        ("DATABASE_URL", "nonsense", "mysql://user:password@"),
+        ("DATABASE_URL", "mysql://root:s3cret@127.0.0.1:1/x", "cannot connect to the database"),
+        ("REDIS_URL", "nonsense", "redis://127.0.0.1:6379/"),
+        ("REDIS_URL", "redis://127.0.0.1:1/", "cannot connect to Redis"),
+        ("BIND_ADDR", taken, "is another program using it?"),
+    ] {
+        let (code, text) = run(&["serve"], &with(name, value));
+        assert_eq!(code, Some(1), "{name}={value}: {text}");
+        assert!(text.contains(says), "{name}={value}: {text}");
+        assert!(!text.contains("s3cret"), "a secret in the output: {text}");
+    }
+    let empty = TestDatabase::empty().await;
+    let url = secrecy::ExposeSecret::expose_secret(&empty.url()).to_owned();
+    let (code, text) = run(&["serve"], &with("DATABASE_URL", &url));
+    assert_eq!(code, Some(1));
+    assert!(text.contains("run `seckill migrate` first"), "{text}");
+
+    let (code, text) = run(&["serve"], &[]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("--database-url"), "{text}");
+    let (code, text) = run(&["serve", "--redis-timeout-ms", "soon"], &stack.env());
+    assert_eq!(code, Some(2));
+    assert!(text.contains("milliseconds"), "{text}");
+    let (code, text) = run(&["serve", "--request-timeout-ms", "10"], &stack.env());
+    assert_eq!(code, Some(1));
+    assert!(text.contains("must be longer than a purchase"), "{text}");
+}
+
+#[tokio::test]
+async fn doctor_finds_nothing_on_a_healthy_stack_and_names_what_is_wrong_elsewhere() {
+    let stack = Stack::start(0, &[]).await;
+    let (code, text) = run(&["doctor"], &stack.env());
+    assert_eq!(code, Some(0), "{text}");
+    for line in ["schema is up to date", "clock agrees", "session_renew.lua loads", "append-only"] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let mut redis = RedisServer::start().await;
+    let mut env = stack.env();
+    env[1].1 = redis.url();
+    let (code, text) = run(&["doctor"], &env);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("the append-only file is off"), "{text}");
+    redis.kill();
+    let empty = TestDatabase::empty().await;
+    env[0].1 = secrecy::ExposeSecret::expose_secret(&empty.url()).to_owned();
+    let (code, text) = run(&["doctor"], &env);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("migration steps are missing"), "{text}");
+    assert!(text.contains("cannot connect to Redis"), "{text}");
+}
+
+#[tokio::test]
+async fn seed_is_harmless_when_run_again_and_its_tokens_are_signed_in() {
+    let stack = Stack::start(1, &[]).await;
+    stack.database.run("DELETE FROM tb_shop").await;
+    let file = std::env::temp_dir().join(format!("seckill-tokens-{}", std::process::id()));
+    let path = file.display().to_string();
+    for _ in 0..2 {
+        let args = ["seed", "--tokens", "70", "--tokens-file", &path];
+        let (code, text) = run(&args, &stack.env());
+        assert_eq!(code, Some(0), "{text}");
+    }
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_shop").await, 3);
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_seckill_voucher").await, 1);
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_user").await, 70);
+    let tokens = std::fs::read_to_string(&file).unwrap();
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(mode & 0o777, 0o600, "a token is as good as a password");
+    let tokens: Vec<&str> = tokens.lines().collect();
+    assert_eq!(tokens.len(), 70);
+    for token in [tokens[0], tokens[69]] {
+        get(stack.url(), "/user/me").token(token).send().await.data();
+    }
+}
+
+#[tokio::test]
+async fn audit_passes_a_clean_ledger_and_fails_a_broken_one() {
+    let stack = Stack::lab(1).await;
+    let sale = stack.publish(3, "reentrant-lock").await;
+    let lab = stack.publish(3, "naive").await;
+    for user in stack.users(2).await {
+        buy(stack.url(), &user, sale).await.data();
+    }
+    let (code, text) = run(&["audit"], &stack.env());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("holds"), "{text}");
+
+    // A lab sale that broke as it is meant to is no alarm.
+    stack
+        .database
+        .run(&format!("UPDATE tb_seckill_voucher SET stock = -2 WHERE voucher_id = {lab}"))
+        .await;
+    let (code, text) = run(&["audit"], &stack.env());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("as its strategy is meant to be"), "{text}");
+
+    // Stock that went astray on a safe sale is.
+    stack
+        .database
+        .run(&format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}"))
+        .await;
+    let id = sale.to_string();
+    let (code, text) = run(&["audit", "--voucher-id", &id, "--json"], &stack.env());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(r#""astray": 1"#), "{text}");
+    let (code, text) = run(&["audit", "--voucher-id", "999"], &stack.env());
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no flash sale"), "{text}");
+}
+
+#[test]
+fn help_names_every_setting_with_its_unit() {
+    let (code, text) = run(&["serve", "--help"], &[]);
+    assert_eq!(code, Some(0));
+    for word in ["DATABASE_URL", "REDIS_URL", "BIND_ADDR", "ADMIN_TOKEN", "milliseconds", "default"]
+    {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}

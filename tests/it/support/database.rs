@@ -1,0 +1,113 @@
+//! A database of a test's own on the MariaDB at `TEST_DATABASE_URL`, dropped with it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use secrecy::SecretString;
+use sqlx::mysql::MySqlPoolOptions;
+use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
+
+/// An empty database; [`TestDatabase::migrated`] has the tables.
+pub struct TestDatabase {
+    server: String,
+    name: String,
+    /// For looking at the rows, and for changing them behind the service's back.
+    pub pool: MySqlPool,
+}
+
+impl TestDatabase {
+    /// A new, empty database.
+    pub async fn empty() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let server = std::env::var("TEST_DATABASE_URL").expect(
+            "TEST_DATABASE_URL is not set: run the tests with ./dev test, which starts a MariaDB",
+        );
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("seckill_test_{}_{number}", std::process::id());
+        let mut connection =
+            MySqlConnection::connect(&server).await.expect("connect to the test database server");
+        let statement = format!("CREATE DATABASE {name} DEFAULT CHARACTER SET utf8mb4");
+        connection.execute(statement.as_str()).await.expect("create a test database");
+        let database = TestDatabase { pool: Self::pool(&at(&server, &name)).await, server, name };
+        connection.close().await.expect("close");
+        database
+    }
+
+    /// A new database with the tables and one shop, id 1.
+    pub async fn migrated() -> Self {
+        let database = Self::empty().await;
+        seckill::conn::migrate::run(&database.url()).await.expect("migrate");
+        database
+            .pool
+            .execute(
+                "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
+                 VALUES (1, '测试小店', 1, '', '', 120.1, 30.3)",
+            )
+            .await
+            .expect("insert a shop");
+        database
+    }
+
+    /// Its address.
+    pub fn url(&self) -> SecretString {
+        at(&self.server, &self.name).into()
+    }
+
+    /// `host:port` of its server.
+    pub fn server(&self) -> &str {
+        let (_, rest) = self.server.split_once('@').expect("TEST_DATABASE_URL has a user");
+        rest.split('/').next().unwrap_or(rest)
+    }
+
+    /// Its address through a proxy that listens on `address`.
+    pub fn url_through(&self, address: std::net::SocketAddr) -> String {
+        at(&self.server, &self.name).replace(self.server(), &address.to_string())
+    }
+
+    /// One number from the database.
+    pub async fn number(&self, sql: &str) -> i64 {
+        sqlx::query_scalar(&format!("SELECT CAST(({sql}) AS SIGNED)"))
+            .fetch_one(&self.pool)
+            .await
+            .unwrap_or_else(|fault| panic!("{sql}: {fault}"))
+    }
+
+    /// Runs a statement.
+    pub async fn run(&self, sql: &str) {
+        self.pool.execute(sql).await.unwrap_or_else(|fault| panic!("{sql}: {fault}"));
+    }
+
+    async fn pool(url: &str) -> MySqlPool {
+        MySqlPoolOptions::new()
+            .max_connections(4)
+            .acquire_timeout(Duration::from_secs(20))
+            .connect(url)
+            .await
+            .expect("connect to the test database")
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        // A thread of its own: drop may run inside a runtime, which must not be blocked on.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                let mut connection = MySqlConnection::connect(&server).await?;
+                connection.execute(format!("DROP DATABASE {name}").as_str()).await?;
+                Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
+            })
+        });
+        if let Ok(Err(fault)) = dropping.join() {
+            eprintln!("a test database is left behind: {fault}");
+        }
+    }
+}
+
+/// `server`'s address with `name` as its database.
+fn at(server: &str, name: &str) -> String {
+    let (scheme, rest) = server.split_once("://").expect("TEST_DATABASE_URL has a scheme");
+    let host = rest.split('/').next().unwrap_or(rest);
+    format!("{scheme}://{host}/{name}")
+}

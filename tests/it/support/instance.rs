@@ -1,0 +1,120 @@
+//! A process of the service: the real binary, on a free port, its log kept for failures.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a process may take to start serving, or to end, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// A running instance; killed when dropped.
+pub struct Instance {
+    child: Child,
+    log: Log,
+    reader: Option<JoinHandle<()>>,
+    /// `http://127.0.0.1:<port>`
+    pub url: String,
+}
+
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn add(&self, line: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Instance {
+    /// Starts `seckill serve` with these arguments and environment, and waits until it serves.
+    pub async fn start(args: &[String], env: &[(&str, String)]) -> Self {
+        let mut command = Self::command(&["serve", "--bind", "127.0.0.1:0"]);
+        command.args(args).envs(env.iter().map(|(name, value)| (name, value)));
+        let mut child =
+            command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().expect("start seckill");
+        let log = Log::default();
+        let stderr = child.stderr.take().expect("its standard error");
+        let lines = log.clone();
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.add(line);
+            }
+        });
+        let mut instance = Instance { child, log, reader: Some(reader), url: String::new() };
+        let line = instance.wait_for_line("serving address=").await;
+        let address = line.split("address=").nth(1).and_then(|rest| rest.split(' ').next());
+        instance.url = format!("http://{}", address.expect("an address in the log"));
+        instance
+    }
+
+    /// The binary with a clean environment, for commands that end by themselves.
+    pub fn command(args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seckill"));
+        command.args(args).env_clear().env("RUST_LOG", "info,seckill::user::code=debug");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// The first line of the log that contains `text`, waiting for it.
+    pub async fn wait_for_line(&self, text: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let lines = self.log.lines();
+            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
+                return line.clone();
+            }
+            assert!(Instant::now() < deadline, "no line with `{text}` in:\n{}", lines.join("\n"));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// The log so far.
+    pub fn log(&self) -> Vec<String> {
+        self.log.lines()
+    }
+
+    /// Ends it at once, as a crash would (SIGKILL).
+    pub fn kill(&mut self) {
+        self.child.kill().expect("kill the instance");
+        self.child.wait().expect("wait for the instance");
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.child.id());
+        let status = Command::new("sh").args(["-c", &kill]).status().expect("run kill");
+        assert!(status.success(), "{kill} failed");
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("wait for the instance") {
+                if let Some(reader) = self.reader.take() {
+                    reader.join().expect("read the log to its end");
+                }
+                return status;
+            }
+            assert!(Instant::now() < deadline, "did not end:\n{}", self.log().join("\n"));
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+        if std::thread::panicking() {
+            eprintln!("── log of {} ──\n{}", self.url, self.log().join("\n"));
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Real servers for the tests. Nothing here knows what is tested.
+
+pub mod api;
+pub mod database;
+pub mod instance;
+pub mod proxy;
+pub mod redis_server;
+pub mod stack;
+
+use std::time::{Duration, Instant};
+
+/// Waits until `condition` holds, or fails the test.
+pub async fn eventually<F: Future<Output = bool>>(
+    what: &str,
+    limit: Duration,
+    mut condition: impl FnMut() -> F,
+) {
+    let deadline = Instant::now() + limit;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
