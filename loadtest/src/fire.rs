@@ -176,40 +176,4 @@ impl Worker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
-        let queues = queues(10, 3, 2);
-        let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
-        all.sort_unstable();
-        let expected: Vec<_> = (0..10).flat_map(|b| (0..3).map(move |t| (b, t))).collect();
-        assert_eq!(all, expected);
-        for queue in &queues {
-            for buyer in 0..10 {
-                assert!(queue.attempts.iter().any(|(b, _)| *b == buyer), "buyer {buyer}");
-            }
-        }
-    }
-
-    #[tokio::test]
-    async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-        drop(listener);
-        let buyer = Buyer { user_id: 1, token: hyper::header::HeaderValue::from_static("t") };
-        let volley = Volley {
-            targets: vec![target],
-            voucher_id: 1,
-            buyers: vec![buyer].into(),
-            tries: 2,
-            connections: 2,
-            timeout: Duration::from_secs(1),
-        };
-        let live = Arc::new(Live::default());
-        let fault = fire(&volley, &live).await.unwrap_err();
-        assert!(matches!(fault, Fault::Unreachable { .. }), "{fault}");
-        assert_eq!(live.done(), 0);
-    }
-}
+mod tests;

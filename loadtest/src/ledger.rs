@@ -48,7 +48,7 @@ impl Ledger {
         }
         let pool = MySqlPoolOptions::new()
             .max_connections(2)
-            .acquire_timeout(Duration::from_secs(10))
+            .acquire_timeout(Duration::from_secs(3))
             .after_connect(|connection, _| {
                 Box::pin(async move {
                     // A snapshot needs it, whatever the server's default is.

@@ -77,10 +77,11 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
         Err(fault) => findings.fault(&format!("{fault:#}"), "start it, or mend REDIS_URL"),
     }
 
-    match findings.faults {
-        0 => Ok(println!("nothing stands in the way of serving")),
-        count => bail!("{count} faults to mend before serving"),
+    if findings.faults > 0 {
+        bail!("{} faults to mend before serving", findings.faults);
     }
+    println!("nothing stands in the way of serving");
+    Ok(())
 }
 
 async fn check_database(

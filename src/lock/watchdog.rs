@@ -44,6 +44,10 @@ impl Timetable {
     /// File a hold, in place of where it was filed before.
     pub(super) fn file(&self, hold: &Arc<Hold>, at: Instant) {
         let mut table = self.table();
+        // It may have ended a moment ago; whoever ended it has struck it off, or will.
+        if !hold.is_live() {
+            return;
+        }
         if let Some(old) = hold.file(Some(at)) {
             table.due.remove(&(old, hold.id));
         }
@@ -63,7 +67,7 @@ impl Timetable {
         }
     }
 
-    /// Number of holds that are filed.
+    /// Number of live holds.
     pub(super) fn len(&self) -> usize {
         self.table().due.len()
     }
@@ -116,6 +120,9 @@ pub(super) async fn run(
                 Verdict::Wait(at) => timetable.file(&hold, at),
                 Verdict::Lose(reason) => on_loss(&hold, reason),
                 Verdict::Renew { lease, deadline } => {
+                    // Filed under its deadline meanwhile: whatever becomes of the renewal, the
+                    // hold is looked at again.
+                    timetable.file(&hold, deadline);
                     let connection = connection.clone();
                     renewals.spawn(async move {
                         let sent = Instant::now();

@@ -2,6 +2,9 @@
 //! whose address is `TEST_DATABASE_URL` (`./dev test` starts one), and redis-server processes and
 //! instances of the service that the tests start themselves.
 
+// A test that cannot go on fails right there.
+#![allow(clippy::unwrap_used)]
+
 mod architecture;
 mod ids;
 mod law;

@@ -142,14 +142,18 @@ async fn purchases_beyond_the_bound_are_refused_at_once() {
     let stack = Stack::start(1, &["--max-purchases", "1"]).await;
     let sale = stack.publish(2, "reentrant-lock").await;
     let users = stack.users(2).await;
-    let first = while_sale_is_locked(&stack, sale, async {
-        let (url, user) = (stack.url().to_owned(), users[0].clone());
-        let first = tokio::spawn(async move { buy(&url, &user, sale).await });
+    let (url, user) = (stack.url().to_owned(), users[0].clone());
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let first = tokio::spawn(async move {
+        begun.await.expect("told to begin");
+        buy(&url, &user, sale).await
+    });
+    while_sale_is_locked(&stack, sale, async {
+        begin.send(()).expect("the buyer waits");
         purchase_under_way(&stack, &users[0]).await;
         let second = buy(stack.url(), &users[1], sale).await;
         second.refused(503, "OVERLOADED");
         assert!(second.headers.contains_key("retry-after"));
-        first
     })
     .await;
     first.await.unwrap().data();
@@ -205,7 +209,6 @@ async fn an_id_that_is_taken_is_replaced_by_another() {
     // Another node was given the same numbers after the counter was lost: it has taken every id of
     // the next two minutes that this instance's block holds.
     buy(stack.url(), &users[0], sale).await.data();
-    stack.database.run("CREATE TABLE t (n INT)").await;
     for second in 0..120 {
         stack
             .database

@@ -36,6 +36,16 @@ pub enum Crowd {
     Given(Arc<[Buyer]>),
 }
 
+impl Crowd {
+    /// How many buyers that is.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::SignIn(count) | Self::File(_, count) => *count,
+            Self::Given(buyers) => buyers.len(),
+        }
+    }
+}
+
 /// A burst to run.
 #[derive(Debug, Clone)]
 pub struct BurstOptions {
@@ -125,6 +135,8 @@ pub struct Report {
     pub unknown: u64,
     /// Whether the tables stood still before the judgement.
     pub settled: bool,
+    /// Whether the judgement found no violation.
+    pub clean: bool,
     /// The judgement.
     pub verdict: Verdict,
     /// Every attempt, for judging again.
@@ -261,6 +273,7 @@ fn report(
     for record in &records {
         *replies.entry(record.asked.reply.label().to_owned()).or_default() += 1;
     }
+    let verdict = judge(&records, &snapshot);
     let by_label = |label: &str| replies.get(label).copied().unwrap_or(0);
     Report {
         scenario: "burst",
@@ -282,7 +295,8 @@ fn report(
         not_sent: by_label(NOT_SENT),
         unknown: unknown(&records),
         settled,
-        verdict: judge(&records, &snapshot),
+        clean: verdict.is_clean(),
+        verdict,
         replies,
         records,
         snapshot,

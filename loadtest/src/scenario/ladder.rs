@@ -89,18 +89,17 @@ pub struct Climb {
 /// A [`Fault`] of the set-up; a rung that breaks its promise is in the [`Climb`], not an error.
 pub async fn run(options: &LadderOptions) -> Result<Climb, Fault> {
     let progress = options.burst.progress;
+    let (size, stock) = (options.burst.crowd.size(), options.burst.stock);
+    if size < 3 * stock as usize {
+        return Err(Fault::Usage(format!(
+            "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
+             vouchers, or a sale may end unsold for lack of demand"
+        )));
+    }
     let ledger = Ledger::open(&options.burst.access.database_url).await?;
     let mut shared = options.burst.clone();
     shared.targets = vec![options.two.clone()];
     let buyers = burst::prepare(&shared).await?;
-    if buyers.len() < 3 * shared.stock as usize {
-        return Err(Fault::Usage(format!(
-            "{} buyers for {} vouchers: a ladder needs three times as many buyers as vouchers, or \
-             a sale may end unsold for lack of demand",
-            buyers.len(),
-            shared.stock
-        )));
-    }
     let mut lines = Vec::with_capacity(2 * RUNGS.len());
     for rung in &RUNGS {
         for (instances, target) in [(1, &options.one), (2, &options.two)] {

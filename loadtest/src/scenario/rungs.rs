@@ -77,7 +77,7 @@ impl Standing {
     pub fn text(&self) -> String {
         match self {
             Self::Holds => "holds".to_owned(),
-            Self::NotSeen(what) => format!("not seen this time: {what}"),
+            Self::NotSeen(what) => format!("no {what} this time"),
             Self::Broken(_) => "BROKEN, as expected".to_owned(),
             Self::DidNotShow(what) => format!("did not show: {what}"),
             Self::Violation(what) => format!("VIOLATION: {what}"),

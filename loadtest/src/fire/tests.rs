@@ -1,0 +1,111 @@
+//! Firing at real sockets: every attempt once, all of them at the same time.
+
+use hyper::{body::Incoming, header::HeaderValue, service::service_fn};
+use hyper_util::rt::TokioIo;
+use std::{collections::HashMap, convert::Infallible, sync::Mutex};
+use tokio::{net::TcpListener, sync::Barrier};
+
+use super::*;
+use crate::checker::Asked;
+
+#[test]
+fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
+    let queues = queues(10, 3, 2);
+    let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
+    all.sort_unstable();
+    let expected: Vec<_> = (0..10).flat_map(|b| (0..3).map(move |t| (b, t))).collect();
+    assert_eq!(all, expected);
+    for queue in &queues {
+        for buyer in 0..10 {
+            assert!(queue.attempts.iter().any(|(b, _)| *b == buyer), "buyer {buyer}");
+        }
+    }
+}
+
+fn buyers(count: u64) -> Arc<[Buyer]> {
+    let token = |user_id| HeaderValue::from_str(&format!("token-{user_id}")).unwrap();
+    (1..=count).map(|user_id| Buyer { user_id, token: token(user_id) }).collect()
+}
+
+/// A server that answers nobody until `crowd` requests are waiting, then sells one to each.
+async fn server(crowd: usize, seen: Arc<Mutex<HashMap<String, u32>>>) -> Target {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    let barrier = Arc::new(Barrier::new(crowd));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (barrier, seen) = (barrier.clone(), seen.clone());
+            tokio::spawn(async move {
+                let service = service_fn(|request: hyper::Request<Incoming>| {
+                    let (barrier, seen) = (barrier.clone(), seen.clone());
+                    async move {
+                        assert_eq!(request.uri(), "/voucher-order/seckill/77");
+                        let token = request.headers()["authorization"].to_str().unwrap();
+                        *seen.lock().unwrap().entry(token.to_owned()).or_default() += 1;
+                        let id = token.trim_start_matches("token-").to_owned();
+                        barrier.wait().await;
+                        let body = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
+                        Ok::<_, Infallible>(hyper::Response::new(body))
+                    }
+                });
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service)
+                    .await
+                    .unwrap();
+            });
+        }
+    });
+    target
+}
+
+#[tokio::test]
+async fn every_attempt_is_made_once_and_all_at_the_same_time() {
+    // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
+    let seen = Arc::new(Mutex::new(HashMap::new()));
+    let targets = vec![server(10, seen.clone()).await, server(10, seen.clone()).await];
+    let volley = Volley {
+        targets,
+        voucher_id: 77,
+        buyers: buyers(5),
+        tries: 4,
+        connections: 20,
+        timeout: Duration::from_secs(5),
+    };
+    let live = Arc::new(Live::default());
+    let records = fire(&volley, &live).await.unwrap();
+    assert_eq!((live.done(), live.orders()), (20, 20));
+    let mut asked: Vec<Asked> = records.into_iter().map(|record| record.asked).collect();
+    asked.sort_by_key(|asked| (asked.user_id, asked.attempt));
+    let expected: Vec<Asked> = (1..=5)
+        .flat_map(|user_id| {
+            let reply = Reply::Ordered(i64::try_from(user_id).unwrap());
+            (0..4).map(move |attempt| Asked { user_id, attempt, reply: reply.clone() })
+        })
+        .collect();
+    assert_eq!(asked, expected);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 5);
+    assert!(seen.values().all(|count| *count == 4), "{seen:?}");
+}
+
+#[tokio::test]
+async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
+    let seen = Arc::new(Mutex::new(HashMap::new()));
+    let up = server(1, seen.clone()).await;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let down = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    drop(listener);
+    let volley = Volley {
+        targets: vec![up, down],
+        voucher_id: 77,
+        buyers: buyers(2),
+        tries: 2,
+        connections: 4,
+        timeout: Duration::from_secs(1),
+    };
+    let live = Arc::new(Live::default());
+    let fault = fire(&volley, &live).await.unwrap_err();
+    assert!(matches!(fault, Fault::Unreachable { .. }), "{fault}");
+    assert_eq!((live.done(), seen.lock().unwrap().len()), (0, 0));
+}

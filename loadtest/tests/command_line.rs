@@ -1,0 +1,58 @@
+//! The binary's own promises: exit code 2 and a way out for every fault of usage or set-up, and no
+//! secret on the screen.
+
+use std::process::{Command, Output};
+
+/// Runs `loadtest` with nothing in its environment but `env`.
+fn loadtest(args: &[&str], env: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_loadtest"))
+        .args(args)
+        .env_clear()
+        .envs(env.iter().copied())
+        .output()
+        .expect("the binary starts")
+}
+
+#[track_caller]
+fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
+    let output = loadtest(args, env);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+    assert!(stderr.contains(way_out), "{args:?}: no {way_out:?} in: {stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+#[test]
+fn a_fault_of_usage_or_set_up_exits_2_and_names_the_way_out() {
+    refused(&["burst"], &[], "set DATABASE_URL");
+    refused(&["publish"], &[], "set ADMIN_TOKEN");
+    refused(&["ladder", "--buyers", "10", "--stock", "4"], &[], "three times as many");
+    refused(&["burst", "--targets", "https://127.0.0.1"], &[], "http://127.0.0.1:8080");
+    refused(&["burst", "--buyers", "0"], &[], "--buyers");
+    refused(&["burst", "--time-zone", "Mars/Olympus"], &[], "--time-zone");
+    refused(&["dance"], &[], "Usage");
+    let closed = "http://127.0.0.1:1";
+    refused(&["publish", "--targets", closed], &[("ADMIN_TOKEN", "x")], "./dev up");
+    let database = [("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x")];
+    refused(&["burst", "--buyers", "1"], &database, "./dev env");
+}
+
+#[test]
+fn no_secret_is_printed() {
+    let env = [
+        ("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x"),
+        ("REDIS_URL", "redis://:hidden-password@127.0.0.1:1/"),
+        ("ADMIN_TOKEN", "hidden-password"),
+    ];
+    for args in [
+        ["burst", "--help"].as_slice(),
+        &["ladder", "--help"],
+        &["publish", "--help"],
+        &["burst", "--buyers", "1"],
+        &["publish", "--targets", "http://127.0.0.1:1"],
+    ] {
+        let output = loadtest(args, &env);
+        let all = [output.stdout, output.stderr].concat();
+        assert!(!String::from_utf8_lossy(&all).contains("hidden-password"), "{args:?}");
+    }
+}
