@@ -20,6 +20,8 @@ pub struct RedisServer {
     folder: PathBuf,
     append_only: bool,
     child: Option<Child>,
+    /// Ends the server and removes its folder if this process is killed before it can.
+    watcher: Option<Child>,
 }
 
 impl RedisServer {
@@ -36,7 +38,7 @@ impl RedisServer {
         let name = format!("seckill-redis-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("create the server's folder");
-        let mut server = Self { port: 0, folder, append_only, child: None };
+        let mut server = Self { port: 0, folder, append_only, child: None, watcher: None };
         // A free port may be taken by another process before the server binds it: then try another.
         for _ in 0..5 {
             server.port = free_port();
@@ -70,7 +72,8 @@ impl RedisServer {
 
     /// End it at once, as a crash would (SIGKILL), and wait until it is gone.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        // The watcher first: once the server is waited for, its id may be somebody else's.
+        for mut child in [self.watcher.take(), self.child.take()].into_iter().flatten() {
             child.kill().expect("kill redis-server");
             child.wait().expect("wait for redis-server");
         }
@@ -105,7 +108,17 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("run redis-server");
+        // Its standard input is a pipe from this process, and ends when this process does.
+        let watcher = Command::new("sh")
+            .args(["-c", r#"read _; kill -KILL "$0"; rm -rf "$1""#])
+            .args([child.id().to_string(), self.folder.display().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("run sh");
         self.child = Some(child);
+        self.watcher = Some(watcher);
         let client = self.client();
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
@@ -142,10 +155,10 @@ impl RedisServer {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
+        for mut child in [self.watcher.take(), self.child.take()].into_iter().flatten() {
             // A test that fails here has failed already; do not hide its message by a second panic.
             if let Err(error) = child.kill().and_then(|()| child.wait()) {
-                eprintln!("redis-server {}: {error}", child.id());
+                eprintln!("process {}: {error}", child.id());
             }
         }
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
