@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::{Error, LockConfig, Locks, LostReason};
 
-use super::{LEASE, ask, locks, nothing_left};
+use super::{LEASE, ask, locks, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -20,8 +20,8 @@ async fn a_flushed_lock_is_expired() {
     let outer = lock.acquire(&me).await.unwrap();
     let inner = lock.acquire(&me).await.unwrap();
     let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
-    assert_eq!(outer.lost().await, LostReason::Expired);
-    assert_eq!(inner.lost().await, LostReason::Expired);
+    assert_eq!(soon("the loss is noticed", outer.lost()).await, LostReason::Expired);
+    assert_eq!(soon("the loss is noticed", inner.lost()).await, LostReason::Expired);
     assert_eq!(outer.valid_for(), Duration::ZERO);
 
     // The same owner may take it anew; the guards of the lost hold cannot touch that.
@@ -42,7 +42,7 @@ async fn a_lock_in_other_hands_is_taken() {
     let lost = mine.lost();
     assert!(lock.force_unlock().await.unwrap());
     let theirs = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
-    assert_eq!(lost.await, LostReason::Taken);
+    assert_eq!(soon("the loss is noticed", lost).await, LostReason::Taken);
     assert_eq!(mine.release().await, Err(Error::Lost(LostReason::Taken)));
     theirs.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -60,14 +60,14 @@ async fn re_entry_notices_a_lost_lock() {
     let first = lock.acquire(&me).await.unwrap();
     let _: () = raw.del(NAME).await.unwrap();
     let second = lock.try_acquire(&me).await.unwrap().expect("the lock is free");
-    assert_eq!(first.lost().await, LostReason::Expired);
+    assert_eq!(soon("the loss is noticed", first.lost()).await, LostReason::Expired);
     assert_eq!(lock.hold_count(&me).await.unwrap(), 1, "a new hold, not a continued one");
     drop(first);
 
     let _: () = raw.del(NAME).await.unwrap();
     let theirs = lock.try_acquire(&other).await.unwrap().unwrap();
     assert!(lock.try_acquire(&me).await.unwrap().is_none());
-    assert_eq!(second.lost().await, LostReason::Taken);
+    assert_eq!(soon("the loss is noticed", second.lost()).await, LostReason::Taken);
     drop(second);
     theirs.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -80,7 +80,7 @@ async fn a_paused_redis_makes_it_unreachable_at_the_deadline() {
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
     server.pause();
     let paused = Instant::now();
-    assert_eq!(guard.lost().await, LostReason::Unreachable);
+    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Unreachable);
     let took = paused.elapsed();
     assert!(took <= LEASE + Duration::from_millis(900), "{took:?}");
     assert_eq!(guard.valid_for(), Duration::ZERO);

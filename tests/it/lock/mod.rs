@@ -54,6 +54,14 @@ async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     .await;
 }
 
+/// What `future` gives, which has to be soon.
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(output) => output,
+        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+    }
+}
+
 /// Send a raw command.
 async fn ask<T: redis::FromRedisValue>(
     raw: &mut MultiplexedConnection,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::LostReason;
 
-use super::{LEASE, ask, eventually, locks, nothing_left};
+use super::{LEASE, ask, eventually, locks, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn one_bad_key_does_not_delay_the_others() {
     }
     let bad_lost = bad.lost();
     let _: () = raw.set("bad", "of another type").await.unwrap();
-    assert_eq!(bad_lost.await, LostReason::Unreachable);
+    assert_eq!(soon("the loss is noticed", bad_lost).await, LostReason::Unreachable);
     tokio::time::sleep(LEASE).await;
     for guard in good {
         assert!(guard.valid_for() > Duration::ZERO);
@@ -133,7 +133,7 @@ async fn a_fixed_lease_ends_by_itself() {
     let guard = lock.acquire(&me).await.unwrap();
     let valid = guard.valid_for();
     assert!(valid > Duration::ZERO && valid <= Duration::from_millis(300), "{valid:?}");
-    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Expired);
     assert_eq!(guard.valid_for(), Duration::ZERO);
     eventually("the key expires", async || !lock.is_locked().await.unwrap()).await;
     drop(guard);
