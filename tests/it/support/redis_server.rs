@@ -110,7 +110,7 @@ impl RedisServer {
             .expect("run redis-server");
         // Its standard input is a pipe from this process, and ends when this process does.
         let watcher = Command::new("sh")
-            .args(["-c", r#"read _; kill -KILL "$0"; rm -rf "$1""#])
+            .args(["-c", r#"trap "" INT TERM; read _; kill -KILL "$0"; rm -rf "$1""#])
             .args([child.id().to_string(), self.folder.display().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
