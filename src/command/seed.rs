@@ -10,7 +10,6 @@ use anyhow::Context;
 use chrono::Duration;
 use chrono::Utc;
 
-use crate::clock::Zone;
 use crate::config::SeedConfig;
 use crate::conn;
 use crate::error::Error;
@@ -79,8 +78,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     let client = conn::redis::client(&config.redis.redis_url)?;
     let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
 
-    // No times are shown here; any zone will do.
-    let shops = ShopStore::new(database.clone(), Zone(chrono_tz::UTC));
+    let shops = ShopStore::new(database.clone());
     let types = shops.seed_types(&SHOP_TYPES).await?;
     let inserted = shops.seed_shops(&SHOPS).await?;
     println!("{types} shop types and {inserted} shops inserted");

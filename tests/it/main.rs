@@ -12,6 +12,7 @@ mod lock;
 mod purchase;
 mod resilience;
 mod schema;
+mod shops;
 mod sign_in;
 mod start;
 mod support;
