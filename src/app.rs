@@ -8,12 +8,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
-use crate::config::ServeConfig;
+use crate::config::{ServeConfig, SessionStore};
 use crate::conn::{self, migrate};
 use crate::health::Health;
 use crate::http::auth::AdminToken;
 use crate::http::listen;
-use crate::http::session::Sessions;
+use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
 use crate::order::purchase::{Purchasing, Tools};
@@ -107,7 +107,10 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     .await
     .context("cannot set up the locks on Redis")?;
 
-    let sessions = Sessions::new(redis.clone());
+    let sessions = match config.sign_in.sessions {
+        SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone())),
+        SessionStore::Process => Sessions::Process(ProcessSessions::default()),
+    };
     let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let vouchers = Vouchers {

@@ -131,9 +131,21 @@ pub struct HttpConfig {
     pub drain_deadline: Duration,
 }
 
-/// Limits on signing in.
+/// Where sessions are kept.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum SessionStore {
+    /// In Redis, shared by all nodes.
+    Redis,
+    /// In each process's memory, by cookie: a second node knows nothing of them. Needs --lab.
+    Process,
+}
+
+/// Signing in: where sessions are kept, and limits.
 #[derive(Args, Clone, Debug)]
 pub struct SignInConfig {
+    /// Where sessions are kept.
+    #[arg(long, env = "SESSIONS", value_enum, default_value_t = SessionStore::Redis)]
+    pub sessions: SessionStore,
     /// Codes one phone may be sent within ten minutes.
     #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
     pub code_sends: u32,
@@ -246,6 +258,11 @@ impl ServeConfig {
     pub fn check(&self) -> anyhow::Result<()> {
         let purchase = self.purchase_limit();
         ensure!(
+            self.sale.lab || self.sign_in.sessions == SessionStore::Redis,
+            "--sessions process loses every session with its process and knows none of another node: \
+             it is for learning, and needs --lab"
+        );
+        ensure!(
             self.http.request_timeout > purchase,
             "--request-timeout-ms ({:?}) must be longer than a purchase may take ({purchase:?}, from \
              --database-timeout-ms and --redis-timeout-ms), or replies would be cut off",
@@ -317,6 +334,7 @@ mod tests {
             ["--database-timeout-ms", "0"],
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],
+            ["--sessions", "process"],
         ] {
             assert!(serve(&bad).is_err(), "{bad:?}");
         }

@@ -13,7 +13,7 @@ use chrono::Utc;
 use crate::config::SeedConfig;
 use crate::conn;
 use crate::error::Error;
-use crate::http::session::Sessions;
+use crate::http::session::SharedSessions;
 use crate::shop::store::{SampleShop, ShopStore};
 use crate::user::phone::Phone;
 use crate::user::store::UserStore;
@@ -89,7 +89,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     }
     if let Some(file) = &config.tokens_file {
         let users = UserStore::new(database);
-        let sessions = Sessions::new(redis);
+        let sessions = SharedSessions::new(redis);
         tokens(&users, &sessions, config.tokens, file).await?;
         println!("{} tokens written to {}", config.tokens, file.display());
     }
@@ -131,7 +131,7 @@ async fn vouchers(
 /// Signs in users 19900000000, 19900000001, … and writes their tokens.
 async fn tokens(
     users: &UserStore,
-    sessions: &Sessions,
+    sessions: &SharedSessions,
     count: u32,
     file: &Path,
 ) -> anyhow::Result<()> {

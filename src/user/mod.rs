@@ -2,6 +2,8 @@
 //! at its first sign-in.
 
 use axum::extract::State;
+use axum::http::header::SET_COOKIE;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use crate::error::Error;
@@ -60,14 +62,19 @@ pub async fn login(
     State(users): State<Users>,
     from: ClientAddress,
     Json(request): Json<LoginRequest>,
-) -> Reply<String> {
+) -> Result<Response, Error> {
     let phone = Phone::parse(&request.phone).ok_or(Error::PhoneInvalid)?;
     if !users.codes.spend(&phone, &request.code, from).await? {
         return Err(Error::CodeInvalid);
     }
     let user = users.store.find_or_register(&phone).await?;
     let token = users.sessions.create(&user).await?;
-    Ok(reply::data(token.as_str().to_owned()))
+    let reply = reply::data(token.as_str().to_owned());
+    Ok(if users.sessions.uses_cookie() {
+        ([(SET_COOKIE, token.cookie())], reply).into_response()
+    } else {
+        reply.into_response()
+    })
 }
 
 /// `POST /user/logout`: ends the session on every node.

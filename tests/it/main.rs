@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod architecture;
+mod cache;
 mod ids;
 mod law;
 mod lock;
