@@ -38,7 +38,7 @@ impl Listener {
     pub(super) async fn run(&self) {
         // After a panic this runs anew, and what was said in between is lost.
         self.local.distrust();
-        let mut pause = PAUSES.0;
+        let (mut pause, mut told) = (PAUSES.0, false);
         loop {
             let end = tokio::select! {
                 end = self.session() => Some(end),
@@ -48,8 +48,11 @@ impl Listener {
             let Some(cause) = end else { return };
             if lost {
                 self.counters.listener_losses.up();
-                tracing::warn!(cause, "invalidation connection lost; nothing is kept in memory");
-                pause = PAUSES.0;
+                (pause, told) = (PAUSES.0, false);
+            }
+            if !told {
+                tracing::warn!(cause, "no invalidations are heard; nothing is kept in memory");
+                told = true;
             }
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}

@@ -29,13 +29,15 @@
 //!   soon as the message arrives; if it is lost with its connection, after
 //!   [`Policy::local_ttl`] at the latest. What cannot be delivered is retried until it is.
 //!   A node of another make that only deletes the key does not know leases: a load of ours that
-//!   was on its way may then store what it saw, for one time to live.
+//!   was on its way may then store what it saw, for one time to live. So may a Redis that comes
+//!   back from an old snapshot bring back what was deleted since: run it with an append-only file,
+//!   or with no persistence at all.
 //! - **Nobody waits without bound**: for another node's load at most [`Policy::wait_limit`], for a
 //!   turn [`CacheConfig::load_wait`], for a load [`CacheConfig::load_limit`], for Redis
 //!   [`CacheConfig::redis_timeout`] (and not at all while it is known to be away).
 //! - **A reader that goes away** does not break off the load others wait for. A load that panics
 //!   frees the mutex at once; a process that dies, after [`Policy::mutex_ttl`].
-//! - A mutex is removed only by its owner. Redis losing its data loses nothing but time.
+//! - A mutex is removed only by its owner. A Redis that is emptied costs time and nothing else.
 //!
 //! # The parts
 //! [`Cache`] puts them together · `read` the ways to read · `rebuild` one load per cluster ·

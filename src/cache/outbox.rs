@@ -1,5 +1,6 @@
 //! Invalidations that Redis did not confirm, and the task that delivers them as soon as it can.
-//! While one is pending, this process reads that key from the source.
+//! While one is pending, this process reads that key from the source. There are never more of them
+//! than keys changed while Redis was away.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -82,7 +82,8 @@ pub struct Policy {
     /// With logical expiry: how long a value counts as fresh. Default 30 min ± 10 %.
     pub fresh_for: Ttl,
     /// Layered: a value with less than this left to live is served and rebuilt in the background.
-    /// Default 3 min. 0: values are loaded only after they have expired.
+    /// Default 3 min, and never more than half of [`ttl`](Self::ttl). 0: values are loaded only
+    /// after they have expired.
     pub rebuild_ahead: Duration,
     /// How long a value may be served from memory: how old an answer may be if an invalidation got
     /// lost with its connection. Default 1 s.
@@ -112,6 +113,12 @@ impl Policy {
             filter: None,
             counters: Counters::default(),
         }
+    }
+
+    /// How long before its expiry a value is rebuilt. A value that was stale from the start would
+    /// be rebuilt without end.
+    pub(super) fn ahead(&self) -> Duration {
+        self.rebuild_ahead.min(self.ttl.base() / 2)
     }
 
     /// What happened under this policy and its clones since it was made.

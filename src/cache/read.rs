@@ -273,7 +273,7 @@ impl Inner {
         load: impl Load<T, E>,
     ) -> Outcome<T, E> {
         let there = |value| Loaded { value, keep: true };
-        let loaded = match self.look(key, policy, Some(policy.rebuild_ahead)).await {
+        let loaded = match self.look(key, policy, Some(policy.ahead())).await {
             Some(Found::Fresh(value)) => there(Some(value)),
             Some(Found::Stale(value)) => {
                 policy.counters.0.stale_served.up();

@@ -56,7 +56,7 @@ impl Inner {
             return Ok(Loaded::new(None, false));
         }
         let give_up = Instant::now() + policy.wait_limit.min(Duration::from_secs(3600));
-        let ahead = if format == Format::Plain { policy.rebuild_ahead } else { Duration::ZERO };
+        let ahead = if format == Format::Plain { policy.ahead() } else { Duration::ZERO };
         let mut replace = purpose == Purpose::Replace;
         let mut loads = 0;
         loop {
@@ -197,7 +197,8 @@ impl Inner {
     }
 }
 
-/// The mutex of `key`: `lock:shop:7` for `cache:shop:7`.
+/// The mutex of `key`: `lock:shop:7` for `cache:shop:7`. It is a string; names of other locks, such
+/// as `lock:order:…`, must not be those of cached keys.
 fn mutex(key: &str, owner: String, policy: &Policy) -> Mutex {
     let name = key.strip_prefix("cache:").unwrap_or(key);
     Mutex { key: format!("lock:{name}"), owner, ttl: policy.mutex_ttl }

@@ -4,6 +4,7 @@
 mod bloom;
 mod faults;
 mod invalidation;
+mod law;
 mod listener;
 mod logical;
 mod outage;
