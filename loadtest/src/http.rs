@@ -44,7 +44,14 @@ pub struct Call {
 impl Call {
     /// A request without body or tokens.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), token: None, admin_token: None, lab_cache: None, json: None }
+        Self {
+            method,
+            path: path.into(),
+            token: None,
+            admin_token: None,
+            lab_cache: None,
+            json: None,
+        }
     }
 }
 

@@ -71,16 +71,6 @@ impl Answer {
             _ => Self::Odd(status),
         }
     }
-
-    /// Whether the reader got what was asked for, a shop or the certainty that there is none.
-    pub fn is_answered(&self) -> bool {
-        matches!(self, Self::Found { .. } | Self::Absent)
-    }
-
-    /// Whether it is what the law "no 5xx" forbids.
-    pub fn is_failure(&self) -> bool {
-        matches!(self, Self::ServerError(_) | Self::NoAnswer)
-    }
 }
 
 /// Answers by kind.
@@ -113,11 +103,26 @@ impl Tally {
         } += 1;
     }
 
+    /// Counts what another tally has.
+    pub fn add(&mut self, other: &Self) {
+        self.found += other.found;
+        self.absent += other.absent;
+        self.throttled += other.throttled;
+        self.server_errors += other.server_errors;
+        self.no_answer += other.no_answer;
+        self.odd += other.odd;
+    }
+
     /// Counts many.
     pub fn of<'a>(answers: impl IntoIterator<Item = &'a Answer>) -> Self {
         let mut tally = Self::default();
         answers.into_iter().for_each(|answer| tally.count(answer));
         tally
+    }
+
+    /// What the law "no 5xx" forbids: 5xx, and no answer at all.
+    pub fn failures(&self) -> u64 {
+        self.server_errors + self.no_answer
     }
 
     /// All answers.
@@ -178,7 +183,10 @@ mod tests {
         let answers =
             [Answer::Absent, Answer::NoAnswer, Answer::ServerError(502), Answer::Odd(404)];
         let tally = Tally::of(&answers);
-        assert_eq!((tally.total(), tally.unanswered()), (4, 3));
+        assert_eq!((tally.total(), tally.unanswered(), tally.failures()), (4, 3, 2));
+        let mut twice = tally;
+        twice.add(&tally);
+        assert_eq!((twice.total(), twice.odd), (8, 2));
         assert_eq!(tally.text(), "5xx 1, absent 1, no answer 1, unexpected 1");
     }
 }

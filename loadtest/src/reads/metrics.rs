@@ -98,6 +98,18 @@ impl Layers {
         })
     }
 
+    /// Reads and sums all instances' pages.
+    ///
+    /// # Errors
+    /// [`Fault::Metric`].
+    pub fn sum(pages: &[Page]) -> Result<Self, Fault> {
+        let mut sum = Self::default();
+        for page in pages {
+            sum = sum.plus(Self::read(page)?);
+        }
+        Ok(sum)
+    }
+
     fn each(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             loads: f(self.loads, other.loads),
@@ -129,8 +141,7 @@ pub struct Nodes {
 impl Nodes {
     /// Nothing is connected yet.
     pub fn new(targets: &[Target]) -> Self {
-        let node =
-            |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
+        let node = |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
         Self { nodes: targets.iter().map(node).collect() }
     }
 
@@ -161,11 +172,7 @@ impl Nodes {
     /// # Errors
     /// [`Fault::Unreachable`], [`Fault::Metric`].
     pub async fn layers(&mut self) -> Result<Layers, Fault> {
-        let mut sum = Layers::default();
-        for page in self.pages().await? {
-            sum = sum.plus(Layers::read(&page)?);
-        }
-        Ok(sum)
+        Layers::sum(&self.pages().await?)
     }
 
     /// Sum of a gauge over all instances.

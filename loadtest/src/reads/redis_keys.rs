@@ -132,11 +132,14 @@ impl RedisKeys {
                 let parsed: Result<((i64, i64), Vec<i64>), _> =
                     answers.split_first().map_or(Ok(((0, 0), Vec::new())), |(time, left)| {
                         let time = redis::from_redis_value_ref(time)?;
-                        let left = left.iter().map(redis::from_redis_value_ref).collect::<Result<_, _>>()?;
+                        let left = left
+                            .iter()
+                            .map(redis::from_redis_value_ref)
+                            .collect::<Result<_, _>>()?;
                         Ok::<_, redis::ParsingError>((time, left))
                     });
-                let ((seconds, micros), left) = parsed
-                    .map_err(|e| fault("while reading times to live")(e.into()))?;
+                let ((seconds, micros), left) =
+                    parsed.map_err(|e| fault("while reading times to live")(e.into()))?;
                 (seconds, micros, left)
             };
             let now = seconds * 1000 + micros / 1000;

@@ -90,12 +90,13 @@ impl ShopTable {
     /// # Errors
     /// [`Fault::Database`].
     pub async fn count(&self, from: u64, to: u64) -> Result<u64, Fault> {
-        let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM tb_shop WHERE id BETWEEN ? AND ?")
-            .bind(from)
-            .bind(to)
-            .fetch_one(&self.pool)
-            .await
-            .map_err(fault("while counting shops"))?;
+        let count: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM tb_shop WHERE id BETWEEN ? AND ?")
+                .bind(from)
+                .bind(to)
+                .fetch_one(&self.pool)
+                .await
+                .map_err(fault("while counting shops"))?;
         Ok(count.unsigned_abs())
     }
 
@@ -139,9 +140,13 @@ impl ShopTable {
     /// # Errors
     /// [`Fault::Database`].
     pub async fn block(&self) -> Result<Blockade, Fault> {
-        let fault = fault("while locking the table of shops (this needs the privilege LOCK TABLES)");
+        let fault =
+            fault("while locking the table of shops (this needs the privilege LOCK TABLES)");
         let mut connection = MySqlConnection::connect(&self.url).await.map_err(&fault)?;
-        sqlx::raw_sql("LOCK TABLES tb_shop WRITE").execute(&mut connection).await.map_err(&fault)?;
+        sqlx::raw_sql("LOCK TABLES tb_shop WRITE")
+            .execute(&mut connection)
+            .await
+            .map_err(&fault)?;
         Ok(Blockade { connection })
     }
 

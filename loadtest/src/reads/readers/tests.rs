@@ -27,8 +27,7 @@ async fn server() -> Target {
                 let id = request.uri().path().rsplit('/').next().unwrap_or_default();
                 let way = request.headers().get("x-lab-cache");
                 let way = way.map_or("none", |way| way.to_str().unwrap());
-                let body =
-                    format!(r#"{{"success":true,"data":{{"id":{id},"name":"{way}"}}}}"#);
+                let body = format!(r#"{{"success":true,"data":{{"id":{id},"name":"{way}"}}}}"#);
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(body))))
             });
             let http = hyper::server::conn::http1::Builder::new();
@@ -117,6 +116,8 @@ async fn a_dead_target_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
-    let Err(fault) = Readers::open(&[target.clone()], 2, LIMIT).await else { panic!("opened") };
+    let Err(fault) = Readers::open(std::slice::from_ref(&target), 2, LIMIT).await else {
+        panic!("opened")
+    };
     assert!(fault.to_string().contains(&target.to_string()), "{fault}");
 }
