@@ -65,7 +65,6 @@ mod bloom;
 mod breaker;
 mod config;
 mod conn;
-
 mod error;
 mod flight;
 mod handle;

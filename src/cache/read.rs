@@ -131,6 +131,8 @@ impl Cache {
         load: impl Load<T, E>,
     ) -> Outcome<T, E> {
         if let Some(value) = self.peek(key, policy) {
+            // A task that reads from memory without end must let the others run.
+            tokio::task::coop::consume_budget().await;
             return Ok(value);
         }
         let stamp = self.inner.local.stamp(key);

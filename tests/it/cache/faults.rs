@@ -194,18 +194,22 @@ async fn a_waiter_never_removes_the_holders_mutex() {
 async fn a_mutex_that_expired_is_not_taken_from_its_next_owner() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let cache = node(&server).await;
-    let source = Source::new(Duration::ZERO);
-    source.set(|source| &source.closed, true);
-    let slow = tokio::spawn({
-        let (cache, source) = (cache.clone(), source.clone());
-        async move { version(&cache, Kind::Mutex, &policy(), &source).await }
-    });
-    eventually("the mutex is held", async || source.running() == 1).await;
-    let _: String = ask(&mut raw, "SET", &[MUTEX, "the next owner"]).await;
-    source.set(|source| &source.closed, false);
-    assert_eq!(slow.await.unwrap(), Some(1));
-    assert_eq!(get(&mut raw, MUTEX).await.as_deref(), Some("the next owner"));
+    for fails in [false, true] {
+        let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+        let cache = node(&server).await;
+        let source = Source::new(Duration::ZERO);
+        source.set(|source| &source.closed, true);
+        source.set(|source| &source.broken, fails);
+        let slow = tokio::spawn({
+            let (cache, source) = (cache.clone(), source.clone());
+            async move { read(&cache, Kind::Mutex, &policy(), &source).await }
+        });
+        eventually("the mutex is held", async || source.running() == 1).await;
+        let _: String = ask(&mut raw, "SET", &[MUTEX, "the next owner"]).await;
+        source.set(|source| &source.closed, false);
+        assert_eq!(slow.await.unwrap().is_err(), fails);
+        assert_eq!(get(&mut raw, MUTEX).await.as_deref(), Some("the next owner"));
+    }
 }
 
 /// Whoever wins the mutex looks again before it loads.

@@ -64,6 +64,36 @@ async fn an_invalidation_that_redis_does_not_take_is_delivered_later() {
     }
 }
 
+/// Redis answers reads, but not this: a node that knows better does not believe it.
+#[tokio::test]
+async fn while_an_invalidation_is_pending_its_node_reads_from_the_source() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let [cache, other] = nodes(&server).await;
+    for kind in Kind::ALL {
+        let source = Source::new(Duration::ZERO);
+        version(&cache, kind, &policy(), &source).await;
+        let _: String = ask(&mut raw, "ACL", &["SETUSER", "default", "-del"]).await;
+        let now = source.change();
+        assert_eq!(cache.invalidate(&[KEY]).await, Delivery::Pending);
+        assert!(get(&mut raw, KEY).await.unwrap().contains(r#""version":1"#), "{kind}");
+        for _ in 0..3 {
+            assert_eq!(version(&cache, kind, &policy(), &source).await, Some(now), "{kind}");
+        }
+        let old = version(&other, kind, &policy(), &source).await;
+        assert_eq!(old, Some(1), "{kind}: the check can fail");
+        let _: String = ask(&mut raw, "ACL", &["SETUSER", "default", "+del"]).await;
+        eventually("delivered", async || cache.stats().retries_pending == 0).await;
+        for cache in [&cache, &other] {
+            eventually("both know", async || {
+                version(cache, kind, &policy(), &source).await == Some(now)
+            })
+            .await;
+        }
+        assert_eq!(cache.invalidate(&[KEY]).await, Delivery::Done);
+    }
+}
+
 /// The clean-up is there before readers can be misled by what a restarted Redis still knows.
 #[tokio::test]
 async fn a_redis_that_comes_back_with_old_values_is_told() {
