@@ -1,23 +1,26 @@
 //! The only wiring: configuration → connections → parts → bound server → drain.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::ServeConfig;
+use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
+use crate::config::{ServeConfig, SessionStore};
 use crate::conn::{self, migrate};
 use crate::health::Health;
 use crate::http::auth::AdminToken;
 use crate::http::listen;
-use crate::http::session::Sessions;
+use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
 use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
 use crate::router::{Parts, router};
 use crate::shop::Shops;
+use crate::shop::reads::ShopReads;
 use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::{Codes, LogSender};
@@ -26,13 +29,22 @@ use crate::voucher::Vouchers;
 use crate::voucher::sales::Sales;
 use crate::voucher::store::VoucherStore;
 
+/// Shops the filter is sized for; with more, it lets more absent ids through.
+const FILTERED_SHOPS: u64 = 1_000_000;
+
+/// Share of absent ids that the filter lets through to the database: 1 %, in 1.2 MB.
+const FALSE_POSITIVES: f64 = 0.01;
+
+/// How often the filter is looked after: how long a Redis that lost it goes without.
+const FILTER_CHECK: Duration = Duration::from_secs(2);
+
 /// Serves until SIGTERM or Ctrl-C, then drains. An error is a start that failed, with the way out, or
 /// purchases that did not finish within the drain deadline.
 pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
     let draining = CancellationToken::new();
     let parts = connect(&config, draining.clone()).await?;
-    let purchasing = parts.purchasing.clone();
+    let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
 
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
@@ -57,6 +69,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         let all_closed = server.await;
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
+        shops.shutdown().await;
         all_closed
     })
     .await;
@@ -84,7 +97,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     let client = conn::redis::client(&config.redis.redis_url)?;
     let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
     let locks = Locks::connect(
-        client,
+        client.clone(),
         LockConfig {
             lease: config.sale.lock_lease,
             command_timeout: config.redis.redis_timeout,
@@ -94,8 +107,12 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     .await
     .context("cannot set up the locks on Redis")?;
 
-    let sessions = Sessions::new(redis.clone());
-    let shops = Shops::new(ShopStore::new(database.clone(), zone));
+    let sessions = match config.sign_in.sessions {
+        SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone())),
+        SessionStore::Process => Sessions::Process(ProcessSessions::default()),
+    };
+    let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
+    let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let vouchers = Vouchers {
         store: VoucherStore::new(database.clone()),
         redis: redis.clone(),
@@ -122,11 +139,40 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         shops,
         vouchers,
         purchasing: Purchasing::new(tools, sales, config.sale.lab, config.sale.max_purchases),
+        cache,
         health: Health { database, redis, draining: draining.clone() },
         admin: AdminToken(config.http.admin_token.clone()),
         request_timeout: config.http.request_timeout,
         draining,
     })
+}
+
+/// The shops, and how they are cached.
+fn shops(
+    config: &ServeConfig,
+    store: ShopStore,
+    cache: Cache,
+    redis: redis::aio::ConnectionManager,
+) -> Shops {
+    let mut policy = Policy::named("shop");
+    if config.sale.shop_filter {
+        let size = BloomSize::for_items(FILTERED_SHOPS, FALSE_POSITIVES);
+        let filter = cache.bloom("shop", size);
+        let ids = store.clone();
+        cache.keep_filled(filter.clone(), FILTER_CHECK, move |after| {
+            let ids = ids.clone();
+            async move { ids.keys_after(after).await }
+        });
+        policy.filter = Some(filter);
+    }
+    let reads = ShopReads {
+        kind: config.sale.shop_cache,
+        shop: policy,
+        lab: config.sale.lab,
+        per_shop_per_second: config.sale.per_shop_per_second,
+        zone: config.sale.time_zone,
+    };
+    Shops::new(store, cache, redis, reads)
 }
 
 /// Waits for the signal to stop; returns its name.

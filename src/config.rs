@@ -9,6 +9,7 @@ use anyhow::ensure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use secrecy::SecretString;
 
+use crate::cache::Kind;
 use crate::clock::Zone;
 
 /// A flash-sale backend that cannot be made to lie.
@@ -130,15 +131,35 @@ pub struct HttpConfig {
     pub drain_deadline: Duration,
 }
 
-/// Limits on signing in.
+/// Where sessions are kept.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum SessionStore {
+    /// In Redis, shared by all nodes.
+    Redis,
+    /// In each process's memory, by cookie: a second node knows nothing of them. Needs --lab.
+    Process,
+}
+
+/// Signing in: where sessions are kept, and limits.
 #[derive(Args, Clone, Debug)]
 pub struct SignInConfig {
+    /// Where sessions are kept.
+    #[arg(long, env = "SESSIONS", value_enum, default_value_t = SessionStore::Redis)]
+    pub sessions: SessionStore,
     /// Codes one phone may be sent within ten minutes.
     #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
     pub code_sends: u32,
     /// Wrong guesses after which a code is void.
     #[arg(long, env = "CODE_ATTEMPTS", default_value_t = 5)]
     pub code_attempts: u32,
+    /// Codes one address may ask for within ten minutes; 0 for no limit. This machine itself is not
+    /// limited.
+    #[arg(long, env = "CODE_SENDS_PER_ADDRESS", default_value_t = 100)]
+    pub code_sends_per_address: u32,
+    /// Wrong guesses from one address within ten minutes; 0 for no limit. This machine itself is not
+    /// limited.
+    #[arg(long, env = "CODE_GUESSES_PER_ADDRESS", default_value_t = 50)]
+    pub code_guesses_per_address: u32,
 }
 
 /// How this instance sells.
@@ -163,6 +184,16 @@ pub struct SaleConfig {
     #[arg(long = "lock-lease-ms", env = "LOCK_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]
     pub lock_lease: Duration,
+    /// How shops and shop types are cached: cache-aside, null-caching, mutex, logical-expiry or
+    /// layered.
+    #[arg(long, env = "SHOP_CACHE", default_value_t = Kind::Layered)]
+    pub shop_cache: Kind,
+    /// Whether ids of shops that do not exist are kept from the database by a Bloom filter.
+    #[arg(long, env = "SHOP_FILTER", default_value_t = true, action = clap::ArgAction::Set)]
+    pub shop_filter: bool,
+    /// Requests a second for one shop on this instance; 0 for no limit.
+    #[arg(long, env = "PER_SHOP_PER_SECOND", default_value_t = 50_000)]
+    pub per_shop_per_second: u32,
     /// Lease of the setnx purchase lock, never renewed; milliseconds.
     #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]
@@ -226,6 +257,11 @@ impl ServeConfig {
     /// Refuses settings that contradict each other.
     pub fn check(&self) -> anyhow::Result<()> {
         let purchase = self.purchase_limit();
+        ensure!(
+            self.sale.lab || self.sign_in.sessions == SessionStore::Redis,
+            "--sessions process loses every session with its process and knows none of another node: \
+             it is for learning, and needs --lab"
+        );
         ensure!(
             self.http.request_timeout > purchase,
             "--request-timeout-ms ({:?}) must be longer than a purchase may take ({purchase:?}, from \
@@ -298,6 +334,7 @@ mod tests {
             ["--database-timeout-ms", "0"],
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],
+            ["--sessions", "process"],
         ] {
             assert!(serve(&bad).is_err(), "{bad:?}");
         }

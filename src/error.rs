@@ -44,6 +44,8 @@ pub enum Error {
     VoucherNotFound,
     #[error("店铺不存在")]
     ShopNotFound,
+    #[error("店铺id不能为空")]
+    ShopIdMissing,
     #[error("订单不存在！")]
     OrderNotFound,
     #[error("手机号格式错误！")]
@@ -101,6 +103,7 @@ impl Error {
             Error::SaleEnded => (S::OK, "SALE_ENDED"),
             Error::VoucherNotFound => (S::OK, "VOUCHER_NOT_FOUND"),
             Error::ShopNotFound => (S::OK, "SHOP_NOT_FOUND"),
+            Error::ShopIdMissing => (S::OK, "SHOP_ID_MISSING"),
             Error::OrderNotFound => (S::OK, "ORDER_NOT_FOUND"),
             Error::PhoneInvalid => (S::OK, "PHONE_INVALID"),
             Error::CodeInvalid => (S::OK, "CODE_INVALID"),

@@ -16,6 +16,7 @@
 //! feature's `store`; axum and sqlx appear only where `tests/it/architecture.rs` lets them.
 
 pub mod app;
+pub mod cache;
 pub mod clock;
 pub mod command;
 pub mod config;
@@ -25,6 +26,7 @@ pub mod health;
 pub mod http;
 pub mod id;
 pub mod lock;
+pub mod metrics;
 pub mod order;
 pub mod router;
 pub mod shop;

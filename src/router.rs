@@ -9,6 +9,7 @@ use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
+use crate::cache::Cache;
 use crate::error::Error;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
@@ -17,7 +18,7 @@ use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
-use crate::{health, order, shop, user, voucher};
+use crate::{health, metrics, order, shop, user, voucher};
 
 /// Everything the routes work with.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ pub struct Parts {
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub purchasing: Purchasing,
+    pub cache: Cache,
     pub health: health::Health,
     pub admin: AdminToken,
     pub request_timeout: Duration,
@@ -51,7 +53,15 @@ pub fn router(parts: Parts) -> Router {
         )
         .with_state(parts.users);
 
-    let shops = Router::new().route("/shop/{id}", get(shop::get)).with_state(parts.shops);
+    let shops = Router::new()
+        .route("/shop/{id}", get(shop::get))
+        .route("/shop/of/type", get(shop::of_type))
+        .route("/shop/of/name", get(shop::of_name))
+        .route("/shop-type/list", get(shop::types))
+        .merge(
+            Router::new().route("/shop", post(shop::create).put(shop::update)).route_layer(admin()),
+        )
+        .with_state(parts.shops.clone());
 
     let vouchers = Router::new()
         .route("/voucher/list/{shopId}", get(voucher::list))
@@ -75,6 +85,9 @@ pub fn router(parts: Parts) -> Router {
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .with_state(parts.health);
+    let metrics = Router::new()
+        .route("/metrics", get(metrics::get))
+        .with_state(metrics::Metrics { shops: parts.shops, cache: parts.cache });
 
     let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
     Router::new()
@@ -85,6 +98,7 @@ pub fn router(parts: Parts) -> Router {
         .layer(with_state(sessions, renew_session))
         // Probes carry no token, and must answer when Redis does not.
         .merge(health)
+        .merge(metrics)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         .layer(DefaultBodyLimit::max(BODY_LIMIT_BYTES))

@@ -13,10 +13,14 @@ use seckill_loadtest::{
     },
 };
 
-/// Drives flash sales and judges every reply against every row.
+mod reads;
+
+use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs};
+
+/// Drives flash sales and reads of shops, and judges every reply.
 ///
 /// Exit code: 0 clean, 1 a violation (or a rung that does not stand as promised), 2 a fault of
-/// usage or set-up. `eval "$(./dev env)"` sets the variables for the private stack.
+/// usage or set-up, or nothing proved. `eval "$(./dev env)"` sets the variables for the private stack.
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version)]
 pub struct Cli {
@@ -30,6 +34,16 @@ pub enum Scenario {
     Burst(BurstArgs),
     /// The demonstration: every rung on one instance and on two
     Ladder(LadderArgs),
+    /// A hot key expires under readers on two instances: loads per expiry, and who waits (breakdown)
+    Stampede(StampedeArgs),
+    /// Random ids that do not exist: how many reach the database (penetration)
+    Penetration(PenetrationArgs),
+    /// Keys stored together: how many expire in the worst second, with and without jitter (avalanche)
+    Avalanche(AvalancheArgs),
+    /// Steady reads with a mixed hit ratio, second by second; break something meanwhile
+    Read(ReadArgs),
+    /// Changes of a shop under readers: how long an old value is still served
+    Updates(UpdatesArgs),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }
@@ -46,7 +60,7 @@ pub struct AccessArgs {
         value_name = "URL"
     )]
     database_url: String,
-    /// The service's Redis, redis://host:port/ (sign-in codes are read there)
+    /// The service's Redis, redis://host:port/ (sign-in codes and cached shops are there)
     #[arg(
         long,
         env = "REDIS_URL",
@@ -60,9 +74,20 @@ pub struct AccessArgs {
     admin: AdminArgs,
 }
 
+impl AccessArgs {
+    fn access(self) -> Access {
+        Access {
+            database_url: self.database_url,
+            redis_url: self.redis_url,
+            admin_token: self.admin.admin_token,
+            time_zone: self.admin.time_zone,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct AdminArgs {
-    /// The administrator's token, for publishing the sale
+    /// The administrator's token, for publishing a sale or changing a shop
     #[arg(
         long,
         env = "ADMIN_TOKEN",
@@ -215,12 +240,7 @@ fn burst(
     tries: u32,
     stock: u32,
 ) -> BurstOptions {
-    let access = Access {
-        database_url: access.database_url,
-        redis_url: access.redis_url,
-        admin_token: access.admin.admin_token,
-        time_zone: access.admin.time_zone,
-    };
+    let access = access.access();
     let buyers = buyers as usize;
     BurstOptions {
         crowd: match firing.tokens_file {

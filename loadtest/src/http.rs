@@ -35,6 +35,8 @@ pub struct Call {
     pub token: Option<HeaderValue>,
     /// The administrator's token.
     pub admin_token: Option<HeaderValue>,
+    /// The cache policy asked for (`x-lab-cache`); a server without `--lab` ignores it.
+    pub lab_cache: Option<HeaderValue>,
     /// A JSON body.
     pub json: Option<Bytes>,
 }
@@ -42,7 +44,14 @@ pub struct Call {
 impl Call {
     /// A request without body or tokens.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), token: None, admin_token: None, json: None }
+        Self {
+            method,
+            path: path.into(),
+            token: None,
+            admin_token: None,
+            lab_cache: None,
+            json: None,
+        }
     }
 }
 
@@ -182,6 +191,9 @@ impl Connection {
         }
         if let Some(token) = &call.admin_token {
             request = request.header("x-admin-token", token);
+        }
+        if let Some(policy) = &call.lab_cache {
+            request = request.header("x-lab-cache", policy);
         }
         if call.json.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");

@@ -5,6 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+const HOUR_US: u64 = 3_600_000_000;
+
 /// A distribution of latencies. All figures in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Latency {
@@ -25,16 +27,35 @@ pub struct Latency {
 impl Latency {
     /// Summarises latencies. Beyond an hour they count as an hour.
     pub fn of(latencies: impl IntoIterator<Item = Duration>) -> Self {
-        const HOUR_US: u64 = 3_600_000_000;
-        let Ok(mut histogram) = Histogram::<u64>::new_with_bounds(1, HOUR_US, 3) else {
-            return Self::default();
-        };
-        for latency in latencies {
-            let micros = u64::try_from(latency.as_micros()).unwrap_or(HOUR_US);
+        let mut recorder = Recorder::new(3);
+        latencies.into_iter().for_each(|latency| recorder.record(latency));
+        recorder.summary()
+    }
+}
+
+/// Collects latencies of a run that is too long to remember each of them.
+#[derive(Debug, Clone)]
+pub struct Recorder(Option<Histogram<u64>>);
+
+impl Recorder {
+    /// Keeps so many significant digits, 1 to 5; each costs about ten times the memory.
+    pub fn new(digits: u8) -> Self {
+        Self(Histogram::new_with_bounds(1, HOUR_US, digits).ok())
+    }
+
+    /// Counts one. Beyond an hour it counts as an hour.
+    pub fn record(&mut self, latency: Duration) {
+        let micros = u64::try_from(latency.as_micros()).unwrap_or(HOUR_US);
+        if let Some(histogram) = &mut self.0 {
             histogram.saturating_record(micros.max(1));
         }
+    }
+
+    /// What was collected.
+    pub fn summary(&self) -> Latency {
+        let Some(histogram) = &self.0 else { return Latency::default() };
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        Self {
+        Latency {
             count: histogram.len(),
             p50_ms: at(0.5),
             p90_ms: at(0.9),

@@ -1,6 +1,6 @@
-//! Load scenarios for the flash sale, and the checker that judges them.
+//! Load scenarios for the flash sale and for reads of shops, and the checkers that judge them.
 //!
-//! This package judges from outside: it knows HTTP, two tables and a handful of Redis keys, and it
+//! This package judges from outside: it knows HTTP, three tables and a handful of Redis keys, and it
 //! depends on nothing of the service, so it cannot share the service's mistakes. It drives any node
 //! that speaks the same API.
 //!
@@ -10,6 +10,7 @@
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`fire`] sends very many at once.
 //! - [`buyers`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
+//! - [`reads`] reads shops: connections, answers, the service's metrics, the cache's keys.
 //! - [`latency`], [`live`], [`table`] count and show.
 //! - [`scenario`] has one file per scenario: what the binary `loadtest` and the service's own
 //!   integration tests run.
@@ -26,6 +27,7 @@ pub mod ledger;
 pub mod live;
 pub mod phones;
 pub mod publish;
+pub mod reads;
 pub mod reply;
 pub mod scenario;
 pub mod table;

@@ -5,7 +5,7 @@ use std::{fmt::Display, path::PathBuf, process::ExitCode};
 use clap::Parser;
 use seckill_loadtest::{
     Fault, publish,
-    scenario::{burst, ladder},
+    scenario::{avalanche, burst, ladder, penetration, read, stampede, standing::Outcome, updates},
 };
 use serde::Serialize;
 
@@ -51,6 +51,31 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             show(&climb, json).await?;
             Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
+        Scenario::Stampede(args) => {
+            let (options, json) = args.options();
+            let report = stampede::run(&options).await?;
+            ended(&report, report.outcome, json).await
+        }
+        Scenario::Penetration(args) => {
+            let (options, json) = args.options();
+            let report = penetration::run(&options).await?;
+            ended(&report, report.outcome, json).await
+        }
+        Scenario::Avalanche(args) => {
+            let (options, json) = args.options();
+            let report = avalanche::run(&options).await?;
+            ended(&report, report.outcome, json).await
+        }
+        Scenario::Read(args) => {
+            let (options, json) = args.options();
+            let report = read::run(&options).await?;
+            ended(&report, report.outcome, json).await
+        }
+        Scenario::Updates(args) => {
+            let (options, json) = args.options();
+            let report = updates::run(&options).await?;
+            ended(&report, report.outcome, json).await
+        }
         Scenario::Publish(args) => {
             let target = args.target().ok_or_else(|| Fault::Usage("--targets is empty".into()))?;
             let access = args.access();
@@ -59,6 +84,20 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Shows the report of a read scenario, and says its outcome by exit code.
+async fn ended(
+    report: &(impl Display + Serialize),
+    outcome: Outcome,
+    json: Option<PathBuf>,
+) -> Result<ExitCode, Fault> {
+    show(report, json).await?;
+    Ok(match outcome {
+        Outcome::Clean => ExitCode::SUCCESS,
+        Outcome::Unproved => ExitCode::from(SETUP_FAULT),
+        Outcome::Violated => ExitCode::from(VIOLATION),
+    })
 }
 
 /// Prints a report, and writes it as JSON where asked.

@@ -31,6 +31,16 @@ fn a_fault_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst", "--buyers", "0"], &[], "--buyers");
     refused(&["burst", "--time-zone", "Mars/Olympus"], &[], "--time-zone");
     refused(&["dance"], &[], "Usage");
+    for scenario in ["stampede", "penetration", "avalanche", "read"] {
+        refused(&[scenario], &[], "set DATABASE_URL");
+        refused(&[scenario], &[("NODES", "https://127.0.0.1")], "http://127.0.0.1:8080");
+    }
+    refused(&["updates"], &[], "set ADMIN_TOKEN");
+    refused(&["stampede", "--policies", "mutex,mutexes"], &[], "there are cache-aside, ");
+    refused(&["penetration", "--false-positives", "1"], &[], "below 1");
+    refused(&["read", "--rate", "0"], &[], "above 0");
+    refused(&["read", "--absent", "101"], &[], "from 0 to 100");
+    refused(&["avalanche", "--policy", "logical-expiry"], &[], "never leave");
     let closed = "http://127.0.0.1:1";
     refused(&["publish", "--targets", closed], &[("ADMIN_TOKEN", "x")], "./dev up");
     let database = [("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x")];
@@ -48,6 +58,9 @@ fn no_secret_is_printed() {
         ["burst", "--help"].as_slice(),
         &["ladder", "--help"],
         &["publish", "--help"],
+        &["stampede", "--help"],
+        &["updates", "--help"],
+        &["read"],
         &["burst", "--buyers", "1"],
         &["publish", "--targets", "http://127.0.0.1:1"],
     ] {

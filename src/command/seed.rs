@@ -10,11 +10,10 @@ use anyhow::Context;
 use chrono::Duration;
 use chrono::Utc;
 
-use crate::clock::Zone;
 use crate::config::SeedConfig;
 use crate::conn;
 use crate::error::Error;
-use crate::http::session::Sessions;
+use crate::http::session::SharedSessions;
 use crate::shop::store::{SampleShop, ShopStore};
 use crate::user::phone::Phone;
 use crate::user::store::UserStore;
@@ -79,8 +78,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     let client = conn::redis::client(&config.redis.redis_url)?;
     let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
 
-    // No times are shown here; any zone will do.
-    let shops = ShopStore::new(database.clone(), Zone(chrono_tz::UTC));
+    let shops = ShopStore::new(database.clone());
     let types = shops.seed_types(&SHOP_TYPES).await?;
     let inserted = shops.seed_shops(&SHOPS).await?;
     println!("{types} shop types and {inserted} shops inserted");
@@ -91,7 +89,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     }
     if let Some(file) = &config.tokens_file {
         let users = UserStore::new(database);
-        let sessions = Sessions::new(redis);
+        let sessions = SharedSessions::new(redis);
         tokens(&users, &sessions, config.tokens, file).await?;
         println!("{} tokens written to {}", config.tokens, file.display());
     }
@@ -133,7 +131,7 @@ async fn vouchers(
 /// Signs in users 19900000000, 19900000001, … and writes their tokens.
 async fn tokens(
     users: &UserStore,
-    sessions: &Sessions,
+    sessions: &SharedSessions,
     count: u32,
     file: &Path,
 ) -> anyhow::Result<()> {

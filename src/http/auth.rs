@@ -3,7 +3,8 @@
 //! guards admin writes. Public routes therefore renew a session but never refuse one.
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::AUTHORIZATION;
+use axum::http::HeaderMap;
+use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
@@ -27,8 +28,7 @@ pub async fn renew_session(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let header = request.headers().get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    if let Some(token) = header.and_then(Token::parse) {
+    if let Some(token) = token(request.headers(), sessions.uses_cookie()) {
         let caller = match sessions.renew(&token).await {
             Ok(user) => user.map(|user| Caller::SignedIn(user, token)),
             Err(_) => Some(Caller::Unknown),
@@ -38,6 +38,15 @@ pub async fn renew_session(
         }
     }
     next.run(request).await
+}
+
+fn token(headers: &HeaderMap, in_cookie: bool) -> Option<Token> {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if in_cookie {
+        header(COOKIE).and_then(Token::from_cookie)
+    } else {
+        header(AUTHORIZATION).and_then(Token::parse)
+    }
 }
 
 /// Second layer: refuses requests without a signed-in user with 401.

@@ -4,16 +4,21 @@
 //! connections are still accepted for a short grace; then the listener closes, and connections end
 //! as their requests do.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use axum::Router;
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+use super::address::Peer;
 
 /// Connections the kernel may hold until they are accepted: a sale opens with a burst of them.
 const BACKLOG: u32 = 4096;
@@ -52,7 +57,9 @@ pub async fn serve(
             () = &mut stop => break,
         };
         match stream {
-            Ok((stream, _)) => handle(stream, router.clone(), &graceful, &connections),
+            Ok((stream, peer)) => {
+                handle(stream, peer.ip(), router.clone(), &graceful, &connections);
+            }
             Err(fault) => {
                 // Out of file descriptors, most likely: pause, or this loop would spin.
                 tracing::warn!(%fault, "cannot accept a connection");
@@ -71,6 +78,7 @@ pub async fn serve(
 
 fn handle(
     stream: TcpStream,
+    peer: IpAddr,
     router: Router,
     graceful: &GracefulShutdown,
     connections: &TaskTracker,
@@ -79,10 +87,14 @@ fn handle(
     if let Err(fault) = stream.set_nodelay(true) {
         tracing::debug!(%fault, "cannot set TCP_NODELAY");
     }
+    let service = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        request
+    });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_READ_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let connection = graceful.watch(connection);
     connections.spawn(async move {
         if let Err(fault) = connection.await {

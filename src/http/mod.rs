@@ -2,6 +2,7 @@
 //! envelope, the two sign-in layers, the per-request middleware, and the listener that drains.
 //! Nothing here knows a feature.
 
+pub mod address;
 pub mod auth;
 pub mod extract;
 pub mod listen;

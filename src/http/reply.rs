@@ -3,6 +3,7 @@
 //! [`crate::error`].
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -78,17 +79,28 @@ pub fn order_id(id: i64) -> Success<i64> {
     Success { data: Some(id), order_id: Some(id.to_string()) }
 }
 
-impl<T: Serialize> IntoResponse for Success<T> {
-    fn into_response(self) -> Response {
-        Json(Envelope {
+impl<T: Serialize> Success<T> {
+    /// The body, for a reply that is sent many times.
+    pub fn to_bytes(self) -> Bytes {
+        // Our own types always have a JSON form: no map with keys that are not text.
+        serde_json::to_vec(&self.envelope()).unwrap_or_default().into()
+    }
+
+    fn envelope(self) -> Envelope<T> {
+        Envelope {
             success: true,
             error_msg: None,
             data: self.data,
             code: None,
             order_id: self.order_id,
             request_id: None,
-        })
-        .into_response()
+        }
+    }
+}
+
+impl<T: Serialize> IntoResponse for Success<T> {
+    fn into_response(self) -> Response {
+        Json(self.envelope()).into_response()
     }
 }
 

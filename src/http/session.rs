@@ -1,9 +1,11 @@
 //! Sessions: a token in the client's hand, a hash in Redis under `login:token:{token}`, shared by
 //! every node of either language. Nothing here knows how a user signs in.
 
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use quick_cache::sync::Cache;
 use redis::aio::ConnectionManager;
 use redis::{AsyncCommands, Script};
 use serde::Serialize;
@@ -12,6 +14,17 @@ use crate::error::Error;
 
 /// How long a session lives after its last request: 36 000 minutes, as on a Java node.
 pub const SESSION_TTL: Duration = Duration::from_secs(36_000 * 60);
+
+/// How long a node believes what Redis said of a token. A logout on any node is thus honoured on all
+/// within a second, with time to spare, and a busy user's session is renewed about once a second
+/// instead of at every request.
+const BELIEVED_FOR: Duration = Duration::from_millis(800);
+
+/// Sessions a node remembers at most: some 20 MB when full.
+const REMEMBERED: usize = 100_000;
+
+/// The cookie's name.
+const COOKIE: &str = "SESSION";
 
 static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/session_renew.lua")));
@@ -29,7 +42,7 @@ pub struct CurrentUser {
 }
 
 /// A session token: 32 lowercase hexadecimal characters, 122 random bits.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token(String);
 
 impl Token {
@@ -51,21 +64,83 @@ impl Token {
         &self.0
     }
 
+    /// The cookie in which [`ProcessSessions`] hand it out.
+    pub fn cookie(&self) -> String {
+        format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Lax", self.0)
+    }
+
+    /// Reads a `cookie` header's value.
+    pub fn from_cookie(header: &str) -> Option<Self> {
+        let pairs = header.split(';').filter_map(|pair| pair.trim().split_once('='));
+        pairs.filter(|(name, _)| *name == COOKIE).find_map(|(_, value)| Token::parse(value))
+    }
+
     fn key(&self) -> String {
         format!("login:token:{}", self.0)
     }
 }
 
-/// The sessions of all nodes, in Redis.
+/// The sessions, wherever they are kept.
 #[derive(Clone)]
-pub struct Sessions {
-    redis: ConnectionManager,
+pub enum Sessions {
+    /// In Redis, shared by all nodes.
+    Shared(SharedSessions),
+    /// In this process's memory: where the story starts. Lab only.
+    Process(ProcessSessions),
 }
 
 impl Sessions {
+    /// Opens a session.
+    pub async fn create(&self, user: &CurrentUser) -> Result<Token, Error> {
+        match self {
+            Sessions::Shared(sessions) => sessions.create(user).await,
+            Sessions::Process(sessions) => Ok(sessions.create(user)),
+        }
+    }
+
+    /// Finds the session of `token` and starts its time to live anew.
+    pub async fn renew(&self, token: &Token) -> Result<Option<CurrentUser>, Error> {
+        match self {
+            Sessions::Shared(sessions) => sessions.renew(token).await,
+            Sessions::Process(sessions) => Ok(sessions.find(token)),
+        }
+    }
+
+    /// Ends a session.
+    pub async fn end(&self, token: &Token) -> Result<(), Error> {
+        match self {
+            Sessions::Shared(sessions) => sessions.end(token).await,
+            Sessions::Process(sessions) => {
+                sessions.end(token);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the token travels in a cookie instead of the `authorization` header.
+    pub fn uses_cookie(&self) -> bool {
+        matches!(self, Sessions::Process(_))
+    }
+}
+
+/// The sessions of all nodes, in Redis, each remembered for a moment by the nodes that see it.
+#[derive(Clone)]
+pub struct SharedSessions {
+    redis: ConnectionManager,
+    recent: Arc<Cache<Token, Seen>>,
+}
+
+/// What Redis said of a token.
+#[derive(Clone)]
+struct Seen {
+    user: CurrentUser,
+    believed_until: Instant,
+}
+
+impl SharedSessions {
     /// Sessions kept on this Redis.
     pub fn new(redis: ConnectionManager) -> Self {
-        Sessions { redis }
+        SharedSessions { redis, recent: Arc::new(Cache::new(REMEMBERED)) }
     }
 
     /// Opens a session; fields and time to live are written atomically.
@@ -87,19 +162,67 @@ impl Sessions {
         Ok(token)
     }
 
-    /// Finds the session of `token` and starts its time to live anew, in one round trip.
+    /// Finds the session of `token` and starts its time to live anew: from memory, or in one round
+    /// trip.
     pub async fn renew(&self, token: &Token) -> Result<Option<CurrentUser>, Error> {
+        let now = Instant::now();
+        if let Some(seen) = self.recent.get(token)
+            && now < seen.believed_until
+        {
+            return Ok(Some(seen.user));
+        }
         let found: Option<(i64, String, String)> = RENEW
             .key(token.key())
             .arg(SESSION_TTL.as_secs())
             .invoke_async(&mut self.redis.clone())
             .await?;
-        Ok(found.map(|(id, nick_name, icon)| CurrentUser { id, nick_name, icon }))
+        let user = found.map(|(id, nick_name, icon)| CurrentUser { id, nick_name, icon });
+        match &user {
+            // Counted from before the question: a logout in between is honoured in time.
+            Some(user) => {
+                let seen = Seen { user: user.clone(), believed_until: now + BELIEVED_FOR };
+                self.recent.insert(token.clone(), seen);
+            }
+            None => drop(self.recent.remove(token)),
+        }
+        Ok(user)
     }
 
-    /// Ends a session, on every node at once.
+    /// Ends a session: here at once, on every other node within a second.
     pub async fn end(&self, token: &Token) -> Result<(), Error> {
-        Ok(self.redis.clone().del(token.key()).await?)
+        let () = self.redis.clone().del(token.key()).await?;
+        self.recent.remove(token);
+        Ok(())
+    }
+}
+
+/// Sessions in one process's memory, as a servlet container keeps them. A second node behind the same
+/// proxy knows nothing of them and answers 401: the reason why sessions moved to Redis. Never for
+/// production: they end with the process.
+#[derive(Clone, Default)]
+pub struct ProcessSessions(Arc<Mutex<HashMap<Token, CurrentUser>>>);
+
+impl ProcessSessions {
+    fn create(&self, user: &CurrentUser) -> Token {
+        let token = Token::random();
+        let mut sessions = self.sessions();
+        if sessions.len() >= REMEMBERED {
+            sessions.clear();
+        }
+        sessions.insert(token.clone(), user.clone());
+        token
+    }
+
+    fn find(&self, token: &Token) -> Option<CurrentUser> {
+        self.sessions().get(token).cloned()
+    }
+
+    fn end(&self, token: &Token) {
+        self.sessions().remove(token);
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<Token, CurrentUser>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

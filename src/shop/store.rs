@@ -1,37 +1,11 @@
 //! The SQL of shops and shop types.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use serde::Serialize;
-use sqlx::FromRow;
+use chrono::{DateTime, Utc};
+use sqlx::{FromRow, MySql, QueryBuilder};
 
-use crate::clock::Zone;
+use super::model::{Shop, ShopChange, ShopType};
 use crate::conn::mysql::Database;
 use crate::error::Error;
-
-/// A shop, as the contract's JSON has it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[allow(missing_docs)] // the contract's fields, under the contract's names
-pub struct Shop {
-    pub id: i64,
-    pub name: String,
-    pub type_id: i64,
-    pub images: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub area: Option<String>,
-    pub address: String,
-    pub x: f64,
-    pub y: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub avg_price: Option<i64>,
-    pub sold: i64,
-    pub comments: i64,
-    pub score: i64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub open_hours: Option<String>,
-    pub create_time: NaiveDateTime,
-    pub update_time: NaiveDateTime,
-}
 
 #[derive(FromRow)]
 struct Row {
@@ -70,47 +44,190 @@ pub struct SampleShop {
     pub open_hours: &'static str,
 }
 
+// Casts: databases made by the Java project differ in signedness and width.
+const SELECT_SHOP: &str = "SELECT CAST(id AS SIGNED) AS id, name, CAST(type_id AS SIGNED) AS type_id, \
+     images, area, address, x, y, CAST(avg_price AS SIGNED) AS avg_price, \
+     CAST(sold AS SIGNED) AS sold, CAST(comments AS SIGNED) AS comments, \
+     CAST(score AS SIGNED) AS score, open_hours, create_time, update_time FROM tb_shop";
+
+/// Metres between a shop and a point (longitude, latitude), by the haversine formula on the sphere that
+/// Redis's GEO commands use. Takes three parameters: y, y, x.
+const DISTANCE: &str = "2 * 6372797.560856 * ASIN(SQRT(LEAST(1, POW(SIN(RADIANS(y - ?) / 2), 2) + \
+     COS(RADIANS(?)) * COS(RADIANS(y)) * POW(SIN(RADIANS(x - ?) / 2), 2))))";
+
 /// Shops in the database.
 #[derive(Clone)]
 pub struct ShopStore {
     db: Database,
-    zone: Zone,
 }
 
 impl ShopStore {
-    /// A store on this database, giving times in this zone.
-    pub fn new(db: Database, zone: Zone) -> Self {
-        ShopStore { db, zone }
+    /// A store on this database.
+    pub fn new(db: Database) -> Self {
+        ShopStore { db }
     }
 
     /// One shop.
     pub async fn find(&self, id: i64) -> Result<Option<Shop>, Error> {
-        // Casts: databases made by the Java project differ in signedness and width.
-        let query = sqlx::query_as(
-            "SELECT CAST(id AS SIGNED) AS id, name, CAST(type_id AS SIGNED) AS type_id, images, area, \
-             address, x, y, CAST(avg_price AS SIGNED) AS avg_price, CAST(sold AS SIGNED) AS sold, \
-             CAST(comments AS SIGNED) AS comments, CAST(score AS SIGNED) AS score, open_hours, \
-             create_time, update_time FROM tb_shop WHERE id = ?",
+        let sql = format!("{SELECT_SHOP} WHERE id = ?");
+        let query = sqlx::query_as::<_, Row>(&sql).bind(id);
+        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
+        Ok(row.map(Shop::from))
+    }
+
+    /// Shops of a type by id, from `offset`, at most `limit`.
+    pub async fn of_type(&self, type_id: i64, offset: u64, limit: u32) -> Result<Vec<Shop>, Error> {
+        let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY id LIMIT ? OFFSET ?");
+        let query = sqlx::query_as::<_, Row>(&sql).bind(type_id).bind(limit).bind(offset);
+        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        Ok(rows.into_iter().map(Shop::from).collect())
+    }
+
+    /// Shops whose name contains `part` (all shops where it is empty), by id, from `offset`, at most
+    /// `limit`.
+    pub async fn of_name(&self, part: &str, offset: u64, limit: u32) -> Result<Vec<Shop>, Error> {
+        // `%`, `_` and the escape character stand for themselves in a search.
+        let escaped: String = part
+            .chars()
+            .flat_map(|c| matches!(c, '%' | '_' | '!').then_some('!').into_iter().chain([c]))
+            .collect();
+        let sql =
+            format!("{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY id LIMIT ? OFFSET ?");
+        let query =
+            sqlx::query_as::<_, Row>(&sql).bind(format!("%{escaped}%")).bind(limit).bind(offset);
+        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        Ok(rows.into_iter().map(Shop::from).collect())
+    }
+
+    /// These shops, in no order; those that do not exist are left out.
+    pub async fn these(&self, ids: &[i64]) -> Result<Vec<Shop>, Error> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut query = QueryBuilder::<MySql>::new(SELECT_SHOP);
+        query.push(" WHERE id IN (");
+        let mut list = query.separated(", ");
+        for id in ids {
+            list.push_bind(id);
+        }
+        query.push(")");
+        let rows: Vec<Row> =
+            self.db.bounded(query.build_query_as().fetch_all(&self.db.pool)).await?;
+        Ok(rows.into_iter().map(Shop::from).collect())
+    }
+
+    /// Shops of a type within `radius` metres of a point (longitude, latitude), nearest first, as
+    /// (id, metres): what the GEO index answers when Redis is there.
+    pub async fn near(
+        &self,
+        type_id: i64,
+        (x, y): (f64, f64),
+        radius: f64,
+        offset: u64,
+        limit: u32,
+    ) -> Result<Vec<(i64, f64)>, Error> {
+        let sql = format!(
+            "SELECT CAST(id AS SIGNED), {DISTANCE} AS distance FROM tb_shop WHERE type_id = ? \
+             HAVING distance <= ? ORDER BY distance, id LIMIT ? OFFSET ?"
+        );
+        let query = sqlx::query_as(&sql)
+            .bind(y)
+            .bind(y)
+            .bind(x)
+            .bind(type_id)
+            .bind(radius)
+            .bind(limit)
+            .bind(offset);
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+    }
+
+    /// Every shop of a type with its place, as (id, longitude, latitude).
+    pub async fn places(&self, type_id: i64) -> Result<Vec<(i64, f64, f64)>, Error> {
+        let query =
+            sqlx::query_as("SELECT CAST(id AS SIGNED), x, y FROM tb_shop WHERE type_id = ?")
+                .bind(type_id);
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+    }
+
+    /// The cache keys of the shops that follow the one with the key `after` (at first none), in
+    /// pieces of bounded size: for filling a filter.
+    pub async fn keys_after(&self, after: Option<String>) -> Result<Vec<String>, Error> {
+        let id = after.and_then(|key| key.rsplit(':').next()?.parse().ok()).unwrap_or(0_i64);
+        let query = sqlx::query_scalar::<_, i64>(
+            "SELECT CAST(id AS SIGNED) FROM tb_shop WHERE id > ? ORDER BY id LIMIT 5000",
         )
         .bind(id);
-        let row: Option<Row> = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
-        Ok(row.map(|row| Shop {
-            id: row.id,
-            name: row.name,
-            type_id: row.type_id,
-            images: row.images,
-            area: row.area,
-            address: row.address,
-            x: row.x,
-            y: row.y,
-            avg_price: row.avg_price,
-            sold: row.sold,
-            comments: row.comments,
-            score: row.score,
-            open_hours: row.open_hours,
-            create_time: self.zone.to_local(row.create_time),
-            update_time: self.zone.to_local(row.update_time),
-        }))
+        let ids = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        Ok(ids.into_iter().map(super::reads::key).collect())
+    }
+
+    /// All shop types, by `sort`.
+    pub async fn types(&self) -> Result<Vec<ShopType>, Error> {
+        let query = sqlx::query_as::<_, (i64, String, String, i64)>(
+            "SELECT CAST(id AS SIGNED), COALESCE(name, ''), COALESCE(icon, ''), \
+             CAST(COALESCE(sort, 0) AS SIGNED) FROM tb_shop_type ORDER BY sort, id",
+        );
+        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        let of = |(id, name, icon, sort)| ShopType { id, name, icon, sort };
+        Ok(rows.into_iter().map(of).collect())
+    }
+
+    /// Inserts a shop that passed [`ShopChange::check_new`], and runs `before_commit` with its id; if
+    /// that fails, nothing was inserted. Returns the id.
+    pub async fn insert(
+        &self,
+        shop: &ShopChange,
+        before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
+    ) -> Result<i64, Error> {
+        let mut transaction = self.db.bounded(self.db.pool.begin()).await?;
+        let query = sqlx::query(
+            "INSERT INTO tb_shop (name, type_id, images, area, address, x, y, avg_price, sold, \
+             comments, score, open_hours) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        )
+        .bind(&shop.name)
+        .bind(shop.type_id)
+        .bind(shop.images.as_deref().unwrap_or_default())
+        .bind(&shop.area)
+        .bind(&shop.address)
+        .bind(shop.x)
+        .bind(shop.y)
+        .bind(shop.avg_price)
+        .bind(shop.sold.unwrap_or(0))
+        .bind(shop.comments.unwrap_or(0))
+        .bind(shop.score.unwrap_or(0))
+        .bind(&shop.open_hours);
+        let done = self.db.bounded(query.execute(&mut *transaction)).await?;
+        let id = done.last_insert_id().cast_signed();
+        before_commit(id).await?;
+        self.db.bounded(transaction.commit()).await?;
+        Ok(id)
+    }
+
+    /// Changes the fields that are given; says whether there is such a shop.
+    pub async fn update(&self, id: i64, change: &ShopChange) -> Result<bool, Error> {
+        let query = sqlx::query(
+            "UPDATE tb_shop SET name = COALESCE(?, name), type_id = COALESCE(?, type_id), \
+             images = COALESCE(?, images), area = COALESCE(?, area), \
+             address = COALESCE(?, address), x = COALESCE(?, x), y = COALESCE(?, y), \
+             avg_price = COALESCE(?, avg_price), sold = COALESCE(?, sold), \
+             comments = COALESCE(?, comments), score = COALESCE(?, score), \
+             open_hours = COALESCE(?, open_hours) WHERE id = ?",
+        )
+        .bind(&change.name)
+        .bind(change.type_id)
+        .bind(&change.images)
+        .bind(&change.area)
+        .bind(&change.address)
+        .bind(change.x)
+        .bind(change.y)
+        .bind(change.avg_price)
+        .bind(change.sold)
+        .bind(change.comments)
+        .bind(change.score)
+        .bind(&change.open_hours)
+        .bind(id);
+        // The driver counts matched rows, so an update that changes nothing still finds its shop.
+        Ok(self.db.bounded(query.execute(&self.db.pool)).await?.rows_affected() > 0)
     }
 
     /// Inserts the shop types, where there are none; returns how many were inserted.
@@ -157,5 +274,27 @@ impl ShopStore {
     async fn count(&self, table: &'static str) -> Result<i64, Error> {
         let query = format!("SELECT COUNT(*) FROM {table}");
         Ok(sqlx::query_scalar(&query).fetch_one(&self.db.pool).await?)
+    }
+}
+
+impl From<Row> for Shop {
+    fn from(row: Row) -> Self {
+        Shop {
+            id: row.id,
+            name: row.name,
+            type_id: row.type_id,
+            images: row.images,
+            area: row.area,
+            address: row.address,
+            x: row.x,
+            y: row.y,
+            avg_price: row.avg_price,
+            sold: row.sold,
+            comments: row.comments,
+            score: row.score,
+            open_hours: row.open_hours,
+            create_time: row.create_time,
+            update_time: row.update_time,
+        }
     }
 }

@@ -10,12 +10,13 @@ use redis::aio::ConnectionManager;
 use super::phone::Phone;
 use crate::config::SignInConfig;
 use crate::error::Error;
+use crate::http::address::ClientAddress;
 
 /// How long a code is valid, seconds.
 const CODE_TTL_SECONDS: u64 = 120;
 
-/// The window in which sent codes are counted, seconds.
-const SEND_WINDOW_SECONDS: u64 = 600;
+/// The window in which sent codes, and wrong guesses from one address, are counted, seconds.
+const WINDOW_SECONDS: u64 = 600;
 
 static SEND: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/code_send.lua")));
@@ -57,16 +58,18 @@ impl Codes {
     }
 
     /// Sends a new code; an earlier one is void.
-    pub async fn send(&self, phone: &Phone) -> Result<(), Error> {
+    pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
         let wait: u64 = SEND
             .key(code_key(phone))
             .key(format!("login:code:sends:{}", phone.as_str()))
             .key(attempts_key(phone))
+            .key(format!("login:code:sends:from:{from}"))
             .arg(&code)
             .arg(CODE_TTL_SECONDS)
             .arg(self.limits.code_sends)
-            .arg(SEND_WINDOW_SECONDS)
+            .arg(WINDOW_SECONDS)
+            .arg(limit(self.limits.code_sends_per_address, from))
             .invoke_async(&mut self.redis.clone())
             .await?;
         if wait > 0 {
@@ -77,16 +80,32 @@ impl Codes {
     }
 
     /// Whether `guess` is the phone's code; if so, it is spent.
-    pub async fn spend(&self, phone: &Phone, guess: &str) -> Result<bool, Error> {
-        let right: u8 = USE
+    pub async fn spend(
+        &self,
+        phone: &Phone,
+        guess: &str,
+        from: ClientAddress,
+    ) -> Result<bool, Error> {
+        let outcome: i64 = USE
             .key(code_key(phone))
             .key(attempts_key(phone))
+            .key(format!("login:code:guesses:from:{from}"))
             .arg(guess)
             .arg(self.limits.code_attempts)
+            .arg(limit(self.limits.code_guesses_per_address, from))
+            .arg(WINDOW_SECONDS)
             .invoke_async(&mut self.redis.clone())
             .await?;
-        Ok(right == 1)
+        match outcome {
+            wait @ ..0 => Err(Error::TooManyRequests { retry_after_seconds: wait.unsigned_abs() }),
+            outcome => Ok(outcome == 1),
+        }
     }
+}
+
+/// The limit for an address; 0 means none.
+fn limit(limit: u32, from: ClientAddress) -> u32 {
+    if from.is_local() { 0 } else { limit }
 }
 
 fn code_key(phone: &Phone) -> String {

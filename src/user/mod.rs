@@ -2,9 +2,12 @@
 //! at its first sign-in.
 
 use axum::extract::State;
+use axum::http::header::SET_COOKIE;
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::http::address::ClientAddress;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::{CurrentUser, Sessions, Token};
@@ -46,22 +49,32 @@ pub struct LoginRequest {
 /// `POST /user/code`: sends a sign-in code.
 pub async fn send_code(
     State(users): State<Users>,
+    from: ClientAddress,
     Params(request): Params<CodeRequest>,
 ) -> Reply<()> {
     let phone = Phone::parse(&request.phone).ok_or(Error::PhoneInvalid)?;
-    users.codes.send(&phone).await?;
+    users.codes.send(&phone, from).await?;
     Ok(reply::done())
 }
 
 /// `POST /user/login`: spends the code, registers the phone if it is new, and opens a session.
-pub async fn login(State(users): State<Users>, Json(request): Json<LoginRequest>) -> Reply<String> {
+pub async fn login(
+    State(users): State<Users>,
+    from: ClientAddress,
+    Json(request): Json<LoginRequest>,
+) -> Result<Response, Error> {
     let phone = Phone::parse(&request.phone).ok_or(Error::PhoneInvalid)?;
-    if !users.codes.spend(&phone, &request.code).await? {
+    if !users.codes.spend(&phone, &request.code, from).await? {
         return Err(Error::CodeInvalid);
     }
     let user = users.store.find_or_register(&phone).await?;
     let token = users.sessions.create(&user).await?;
-    Ok(reply::data(token.as_str().to_owned()))
+    let reply = reply::data(token.as_str().to_owned());
+    Ok(if users.sessions.uses_cookie() {
+        ([(SET_COOKIE, token.cookie())], reply).into_response()
+    } else {
+        reply.into_response()
+    })
 }
 
 /// `POST /user/logout`: ends the session on every node.

@@ -6,12 +6,14 @@
 #![allow(clippy::unwrap_used)]
 
 mod architecture;
+mod cache;
 mod ids;
 mod law;
 mod lock;
 mod purchase;
 mod resilience;
 mod schema;
+mod shops;
 mod sign_in;
 mod start;
 mod support;

@@ -1,11 +1,13 @@
 //! Signing in: codes, tokens, the two layers, and what Redis holds of them.
 
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use serde_json::json;
 
 use crate::support::api::{get, post};
+use crate::support::eventually;
 use crate::support::stack::Stack;
 
 const PHONE: &str = "13800000001";
@@ -46,7 +48,86 @@ async fn a_session_has_the_contracts_shape_and_ends_on_logout() {
     assert_eq!(nobody.body, json!({ "success": true }));
 
     post(one, "/user/logout").token(&user.token).send().await.data();
-    get(two, "/user/me").token(&user.token).send().await.refused(401, "UNAUTHORIZED");
+    get(one, "/user/me").token(&user.token).send().await.refused(401, "UNAUTHORIZED");
+}
+
+/// The other node is kept busy with the token, so that it remembers it as freshly as it can.
+#[tokio::test]
+async fn a_logout_is_honoured_on_every_node_within_a_second() {
+    let stack = Stack::lab(2).await;
+    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    for (round, user) in stack.users(10).await.iter().enumerate() {
+        let busy = Instant::now();
+        while busy.elapsed() < Duration::from_millis(100 * round as u64) {
+            get(two, "/user/me").token(&user.token).send().await.data();
+        }
+        post(one, "/user/logout").token(&user.token).send().await.data();
+        let ended = Instant::now();
+        loop {
+            let asked = ended.elapsed();
+            let answer = get(two, "/user/me").token(&user.token).send().await;
+            if answer.status == 401 {
+                break;
+            }
+            assert!(asked < Duration::from_secs(1), "still signed in {asked:?} after the logout");
+        }
+    }
+}
+
+/// On a hot path a token costs no round trip: Redis hears of it about once a second.
+#[tokio::test]
+async fn a_busy_session_is_looked_up_about_once_a_second() {
+    let stack = Stack::lab(1).await;
+    let user = &stack.users(1).await[0];
+    let mut redis = stack.redis.conn().await;
+    let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut redis).await.unwrap();
+    let started = Instant::now();
+    let mut requests = 0;
+    while started.elapsed() < Duration::from_secs(2) {
+        get(stack.url(), "/user/me").token(&user.token).send().await.data();
+        requests += 1;
+    }
+    let stats: String =
+        redis::cmd("INFO").arg("commandstats").query_async(&mut redis).await.unwrap();
+    let lookups: u32 = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_hmget:calls="))
+        .and_then(|rest| rest.split(',').next()?.parse().ok())
+        .expect("lookups are counted");
+    assert!(requests > 50, "{requests}");
+    assert!((1..=4).contains(&lookups), "{lookups} lookups for {requests} requests");
+}
+
+#[tokio::test]
+async fn an_address_that_asks_or_guesses_too_often_is_held_back_whatever_the_phone() {
+    let limits = ["--code-sends-per-address", "3", "--code-guesses-per-address", "4"];
+    let stack = Stack::start(1, &limits).await;
+    let from =
+        |call: crate::support::api::Call, address: &str| call.header("x-forwarded-for", address);
+    let ask = async |n: u32, address: &str| {
+        let path = format!("/user/code?phone=1380000{n:04}");
+        from(post(stack.url(), &path), address).send().await
+    };
+    for n in 0..3 {
+        ask(n, "203.0.113.7").await.data();
+    }
+    let held = ask(3, "203.0.113.7").await;
+    held.refused(429, "TOO_MANY_REQUESTS");
+    assert!(held.headers.contains_key("retry-after"));
+    ask(3, "203.0.113.8").await.data();
+    // This machine itself, where load tools run, is not limited.
+    for n in 10..20 {
+        ask(n, "127.0.0.1").await.data();
+    }
+
+    let guess = async |n: u32| {
+        let body = json!({ "phone": format!("1390000{n:04}"), "code": "000000" });
+        from(post(stack.url(), "/user/login").json(body), "203.0.113.9").send().await
+    };
+    for n in 0..4 {
+        guess(n).await.refused(200, "CODE_INVALID");
+    }
+    guess(4).await.refused(429, "TOO_MANY_REQUESTS");
 }
 
 #[tokio::test]
@@ -57,17 +138,27 @@ async fn every_request_renews_the_session_even_on_a_public_route() {
     let key = format!("login:token:{}", user.token);
     for path in ["/shop/1", "/user/me"] {
         let _: bool = redis.expire(&key, 60).await.unwrap();
-        get(stack.url(), path).token(&user.token).send().await.data();
-        let ttl: i64 = redis.ttl(&key).await.unwrap();
-        assert!(ttl > 60, "{path}: {ttl}");
+        // At the latest when the node does not remember the session any more.
+        eventually("the session is renewed", Duration::from_secs(2), || async {
+            get(stack.url(), path).token(&user.token).send().await.data();
+            redis.clone().ttl::<_, i64>(&key).await.unwrap() > 60
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn missing_forged_and_expired_tokens_are_not_signed_in() {
     let stack = Stack::lab(1).await;
-    let user = stack.sign_in(PHONE).await;
-    let _: i64 = stack.redis.conn().await.del(format!("login:token:{}", user.token)).await.unwrap();
+    // Expired before this node has seen it; one that it has seen was renewed just then.
+    let user = &stack.users(1).await[0];
+    let key = format!("login:token:{}", user.token);
+    let mut redis = stack.redis.conn().await;
+    let _: bool = redis.pexpire(&key, 1).await.unwrap();
+    eventually("the session expires", Duration::from_secs(5), || async {
+        !redis.clone().exists::<_, bool>(&key).await.unwrap()
+    })
+    .await;
     get(stack.url(), "/user/me").send().await.refused(401, "UNAUTHORIZED");
     for token in [&user.token, "", "x", "*", &"f".repeat(32), &"a".repeat(5000), "Bearer *"] {
         let answer = get(stack.url(), "/user/me").token(token).send().await;
@@ -152,4 +243,23 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
         let ids = at_once.join_all().await;
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     }
+}
+
+/// Where the story starts: sessions in one node's memory, and a second node behind the same proxy.
+#[tokio::test]
+async fn sessions_in_one_processs_memory_are_unknown_to_the_other_node() {
+    let stack = Stack::start(2, &["--lab", "--sessions", "process"]).await;
+    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let code = code(&stack, PHONE).await;
+    let answer = login(&stack, PHONE, &code).await;
+    let token = answer.data().as_str().unwrap().to_owned();
+    let cookie = answer.headers["set-cookie"].to_str().unwrap();
+    let cookie = cookie.split(';').next().unwrap();
+    get(one, "/user/me").header("cookie", cookie).send().await.data();
+    get(two, "/user/me").header("cookie", cookie).send().await.refused(401, "UNAUTHORIZED");
+    get(one, "/user/me").token(&token).send().await.refused(401, "UNAUTHORIZED");
+    let keys: Vec<String> = stack.redis.conn().await.keys("login:token:*").await.unwrap();
+    assert!(keys.is_empty(), "{keys:?}");
+    post(one, "/user/logout").header("cookie", cookie).send().await.data();
+    get(one, "/user/me").header("cookie", cookie).send().await.refused(401, "UNAUTHORIZED");
 }

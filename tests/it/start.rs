@@ -68,7 +68,7 @@ async fn doctor_finds_nothing_on_a_healthy_stack_and_names_what_is_wrong_elsewhe
     let stack = Stack::start(0, &[]).await;
     let (code, text) = run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
-    for line in ["schema is up to date", "clock agrees", "session_renew.lua loads", "append-only"] {
+    for line in ["schema is up to date", "clock agrees", "scripts load", "append-only"] {
         assert!(text.contains(line), "{line}: {text}");
     }
     let mut redis = RedisServer::start().await;
@@ -153,5 +153,15 @@ fn help_names_every_setting_with_its_unit() {
     for word in ["DATABASE_URL", "REDIS_URL", "BIND_ADDR", "ADMIN_TOKEN", "milliseconds", "default"]
     {
         assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn doctor_knows_every_script() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let doctor = std::fs::read_to_string(root.join("src/command/doctor.rs")).unwrap();
+    for entry in std::fs::read_dir(root.join("lua")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        assert!(doctor.contains(&format!("\"{name}\"")), "doctor.rs does not load lua/{name}");
     }
 }

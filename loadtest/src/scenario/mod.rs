@@ -1,6 +1,12 @@
 //! The scenarios, one file each. A scenario prepares, runs, judges, and returns a report; what it
 //! prints is made from that report, so a test and a terminal see the same run.
 
+pub mod avalanche;
 pub mod burst;
 pub mod ladder;
+pub mod penetration;
+pub mod read;
 pub mod rungs;
+pub mod stampede;
+pub mod standing;
+pub mod updates;

@@ -96,8 +96,25 @@ impl Call {
         call
     }
 
+    /// Sends it and expects a complete answer that is no JSON.
+    pub async fn text(self) -> String {
+        let (status, _, bytes) = self.exchange().await.expect("an answer");
+        assert_eq!(status, 200);
+        String::from_utf8(bytes.to_vec()).expect("UTF-8")
+    }
+
     /// Sends it; the failure's text says that there was no complete answer.
     pub async fn try_send(self) -> Result<Answer, String> {
+        let (status, headers, bytes) = self.exchange().await?;
+        let body = if bytes.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&bytes).map_err(|f| format!("{f}: {bytes:?}"))?
+        };
+        Ok(Answer { status, headers, body })
+    }
+
+    async fn exchange(self) -> Result<(u16, HeaderMap, Bytes), String> {
         let exchange = async {
             let stream =
                 TcpStream::connect(&self.url).await.map_err(|f| format!("connect: {f}"))?;
@@ -115,12 +132,7 @@ impl Call {
             .await;
             driver.abort();
             let (parts, bytes) = answer.map_err(|fault| fault.to_string())?;
-            let body = if bytes.is_empty() {
-                Value::Null
-            } else {
-                serde_json::from_slice(&bytes).map_err(|f| format!("{f}: {bytes:?}"))?
-            };
-            Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+            Ok((parts.status.as_u16(), parts.headers, bytes))
         };
         tokio::time::timeout(LIMIT, exchange).await.map_err(|_| "no answer in time".to_owned())?
     }

@@ -1,7 +1,7 @@
 //! A whole stack of a test's own: a database, a redis-server, and instances of the service.
 
 use redis::AsyncCommands;
-use seckill::http::session::{CurrentUser, Sessions};
+use seckill::http::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
@@ -108,7 +108,7 @@ impl Stack {
         let client = seckill::conn::redis::client(&self.redis.url().into()).expect("a client");
         let limit = std::time::Duration::from_secs(10);
         let redis = seckill::conn::redis::connect(&client, limit).await.expect("connect");
-        let sessions = Sessions::new(redis);
+        let sessions = SharedSessions::new(redis);
         let mut users = Vec::new();
         for id in 1_000_001..=1_000_000 + count {
             let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };

@@ -1,0 +1,226 @@
+//! The service's own counters, from `GET /metrics` of each instance (Prometheus text format 0.0.4).
+
+use std::{collections::HashMap, time::Duration};
+
+use hyper::Method;
+use serde::Serialize;
+
+use crate::{
+    Fault, Target,
+    http::{Call, Connection},
+};
+
+/// The cache whose counters matter here.
+const CACHE: &str = "shop";
+/// Time limit of one scrape.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// One instance's metrics, as far as they concern the cache of shops.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    url: String,
+    samples: HashMap<String, f64>,
+}
+
+impl Page {
+    /// Reads the text; what cannot be read is left out, and missed only when asked for.
+    pub fn parse(url: &str, text: &str) -> Self {
+        let samples = text.lines().filter_map(sample).collect();
+        Self { url: url.to_owned(), samples }
+    }
+
+    /// A counter or gauge of whole numbers.
+    ///
+    /// # Errors
+    /// [`Fault::Metric`] when it is not there or not a whole number.
+    pub fn get(&self, name: &'static str) -> Result<u64, Fault> {
+        match self.samples.get(name) {
+            Some(value) if *value >= 0.0 && value.fract() == 0.0 => Ok(*value as u64),
+            _ => Err(Fault::Metric { url: self.url.clone(), name }),
+        }
+    }
+}
+
+/// A sample's name and value, if it is about our cache or about none in particular.
+fn sample(line: &str) -> Option<(String, f64)> {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return None;
+    }
+    let (name, rest) = match line.split_once('{') {
+        Some((name, rest)) => {
+            // A brace inside a label's value would end the labels early; no label of ours has one.
+            let (labels, rest) = rest.split_once('}')?;
+            let mut labels = labels.split(',').filter_map(|label| label.split_once('='));
+            let cache = labels.find(|(label, _)| label.trim() == "cache");
+            if cache.is_some_and(|(_, value)| value.trim().trim_matches('"') != CACHE) {
+                return None;
+            }
+            (name, rest)
+        }
+        None => line.split_once(char::is_whitespace)?,
+    };
+    // A time stamp may follow the value.
+    let value = rest.split_whitespace().next()?.parse().ok()?;
+    Some((name.trim().to_owned(), value))
+}
+
+/// Which layer answered how many reads, over all instances.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Layers {
+    /// Reads of the database.
+    pub loads: u64,
+    /// Answered from an instance's memory.
+    pub local_hits: u64,
+    /// Answered by a value from Redis.
+    pub redis_hits: u64,
+    /// Answered by a cached null.
+    pub null_hits: u64,
+    /// Answered by the Bloom filter.
+    pub filtered: u64,
+    /// Answered by an old value while it was being rebuilt (counted as a Redis hit, too).
+    pub stale_served: u64,
+}
+
+impl Layers {
+    /// Reads one instance's page.
+    ///
+    /// # Errors
+    /// [`Fault::Metric`].
+    pub fn read(page: &Page) -> Result<Self, Fault> {
+        Ok(Self {
+            loads: page.get("cache_loads_total")?,
+            local_hits: page.get("cache_local_hits_total")?,
+            redis_hits: page.get("cache_redis_hits_total")?,
+            null_hits: page.get("cache_null_hits_total")?,
+            filtered: page.get("cache_filtered_total")?,
+            stale_served: page.get("cache_stale_served_total")?,
+        })
+    }
+
+    /// Reads and sums all instances' pages.
+    ///
+    /// # Errors
+    /// [`Fault::Metric`].
+    pub fn sum(pages: &[Page]) -> Result<Self, Fault> {
+        let mut sum = Self::default();
+        for page in pages {
+            sum = sum.plus(Self::read(page)?);
+        }
+        Ok(sum)
+    }
+
+    fn each(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            loads: f(self.loads, other.loads),
+            local_hits: f(self.local_hits, other.local_hits),
+            redis_hits: f(self.redis_hits, other.redis_hits),
+            null_hits: f(self.null_hits, other.null_hits),
+            filtered: f(self.filtered, other.filtered),
+            stale_served: f(self.stale_served, other.stale_served),
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Self) -> Self {
+        self.each(other, u64::saturating_add)
+    }
+
+    /// What happened since `before`; nothing where an instance was started anew.
+    pub fn since(self, before: Self) -> Self {
+        self.each(before, u64::saturating_sub)
+    }
+}
+
+/// Scrapes instances.
+#[derive(Debug)]
+pub struct Nodes {
+    nodes: Vec<(String, Connection)>,
+}
+
+impl Nodes {
+    /// Nothing is connected yet.
+    pub fn new(targets: &[Target]) -> Self {
+        let node = |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
+        Self { nodes: targets.iter().map(node).collect() }
+    }
+
+    /// All pages, in the order of the targets.
+    ///
+    /// # Errors
+    /// [`Fault::Unreachable`].
+    pub async fn pages(&mut self) -> Result<Vec<Page>, Fault> {
+        let mut pages = Vec::with_capacity(self.nodes.len());
+        for (url, connection) in &mut self.nodes {
+            let fault = |reason: String| Fault::Unreachable {
+                url: url.clone(),
+                what: "GET /metrics",
+                reason,
+            };
+            let call = Call::new(Method::GET, "/metrics");
+            let response = connection.send(&call).await.map_err(|e| fault(e.to_string()))?;
+            if response.status != 200 {
+                return Err(fault(format!("HTTP {}", response.status)));
+            }
+            pages.push(Page::parse(url, &String::from_utf8_lossy(&response.body)));
+        }
+        Ok(pages)
+    }
+
+    /// The layers' counters, summed over all instances.
+    ///
+    /// # Errors
+    /// [`Fault::Unreachable`], [`Fault::Metric`].
+    pub async fn layers(&mut self) -> Result<Layers, Fault> {
+        Layers::sum(&self.pages().await?)
+    }
+
+    /// Sum of a gauge over all instances.
+    ///
+    /// # Errors
+    /// [`Fault::Unreachable`], [`Fault::Metric`].
+    pub async fn sum(&mut self, name: &'static str) -> Result<u64, Fault> {
+        let mut sum = 0;
+        for page in self.pages().await? {
+            sum += page.get(name)?;
+        }
+        Ok(sum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# HELP cache_loads_total loads\n# TYPE cache_loads_total counter\n\
+        cache_loads_total{cache=\"shop-type\"} 5\ncache_loads_total{cache=\"shop\"} 17 1700000000\n\
+        cache_local_hits_total{node=\"a\", cache=\"shop\"} 3.0\n\ncache_redis_hits_total 2e3\n\
+        cache_breaker_open 1\ncache_null_hits_total{cache=\"shop\"} NaN\nrubbish\n";
+
+    #[test]
+    fn the_right_caches_samples_are_read_in_every_spelling() {
+        let page = Page::parse("u", TEXT);
+        assert_eq!(page.get("cache_loads_total").unwrap(), 17);
+        assert_eq!(page.get("cache_local_hits_total").unwrap(), 3);
+        assert_eq!(page.get("cache_redis_hits_total").unwrap(), 2000);
+        assert_eq!(page.get("cache_breaker_open").unwrap(), 1);
+    }
+
+    #[test]
+    fn what_is_absent_or_no_number_is_named() {
+        let page = Page::parse("http://x", TEXT);
+        for name in ["cache_filtered_total", "cache_null_hits_total"] {
+            let message = page.get(name).unwrap_err().to_string();
+            assert!(message.contains(name) && message.contains("http://x"), "{message}");
+        }
+        assert!(Layers::read(&page).is_err());
+    }
+
+    #[test]
+    fn differences_are_per_counter_and_never_negative() {
+        let before = Layers { loads: 5, filtered: 9, ..Layers::default() };
+        let now = Layers { loads: 7, filtered: 2, ..Layers::default() };
+        assert_eq!(now.since(before), Layers { loads: 2, ..Layers::default() });
+        assert_eq!(now.plus(before).loads, 12);
+    }
+}

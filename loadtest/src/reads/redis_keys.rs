@@ -1,0 +1,276 @@
+//! The cache as Redis holds it: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at
+//! these keys, makes them expire, and removes what it caused; it never invents a value.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use redis::{
+    AsyncCommands, RedisError, ScanOptions,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::{Access, Fault};
+
+/// Keys in one pipeline.
+const BATCH: usize = 1000;
+/// Time limit of one pipeline: the tool shares its cores with what it loads.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A connection to the service's Redis that comes back after an outage.
+#[derive(Clone)]
+pub struct RedisKeys {
+    redis: ConnectionManager,
+}
+
+/// The key of one shop.
+fn key(id: u64) -> String {
+    format!("cache:shop:{id}")
+}
+
+fn fault(what: &'static str) -> impl Fn(RedisError) -> Fault {
+    move |source| Fault::Redis { what, source }
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+impl RedisKeys {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`Fault::Usage`] without an address, [`Fault::Redis`].
+    pub async fn open(access: &Access) -> Result<Self, Fault> {
+        if access.redis_url.is_empty() {
+            return Err(Fault::Usage(
+                "this scenario works on the cache's keys: set REDIS_URL to the service's own Redis \
+                 (`eval \"$(./dev env)\"`) or give --redis-url"
+                    .to_owned(),
+            ));
+        }
+        let fault = fault("while connecting");
+        let client = redis::Client::open(access.redis_url.as_str()).map_err(&fault)?;
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(2)
+            .set_connection_timeout(Some(Duration::from_secs(3)))
+            .set_response_timeout(Some(LIMIT));
+        let redis = ConnectionManager::new_with_config(client, config).await.map_err(&fault)?;
+        Ok(Self { redis })
+    }
+
+    /// What Redis holds for a shop.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn value(&self, id: u64) -> Result<Option<String>, Fault> {
+        self.redis.clone().get(key(id)).await.map_err(fault("while reading a cached shop"))
+    }
+
+    /// Lets the key of a shop expire by itself, 1 ms from now, and waits until it has.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn expire(&self, id: u64) -> Result<(), Fault> {
+        let fault = fault("while letting a key expire");
+        let mut redis = self.redis.clone();
+        let _was_there: bool = redis.pexpire(key(id), 1).await.map_err(&fault)?;
+        let give_up = Instant::now() + LIMIT;
+        while redis.exists::<_, bool>(key(id)).await.map_err(&fault)? {
+            if Instant::now() > give_up {
+                return Err(Fault::Usage(format!(
+                    "{} comes back as soon as it expires: is somebody else reading that shop?",
+                    key(id)
+                )));
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
+    }
+
+    /// Puts the logical expiry of a shop into the past, leaving its value as it is. `false`: the key
+    /// does not hold a value with a logical expiry.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn expire_logically(&self, id: u64) -> Result<bool, Fault> {
+        let Some(text) = self.value(id).await? else { return Ok(false) };
+        let Some(aged) = aged(&text, now_ms() - 1000) else { return Ok(false) };
+        let fault = fault("while ageing a cached shop");
+        let () = self.redis.clone().set(key(id), aged).await.map_err(fault)?;
+        Ok(true)
+    }
+
+    /// Whether a shop is held with a logical expiry that lies in the future.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn is_fresh(&self, id: u64) -> Result<bool, Fault> {
+        let text = self.value(id).await?;
+        Ok(text.and_then(|text| logical_expiry(&text)).is_some_and(|expiry| expiry > now_ms()))
+    }
+
+    /// When the keys of these shops expire, in milliseconds since 1970 by Redis's own clock; those
+    /// that are not there or never expire are left out.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Fault> {
+        let mut expiries = Vec::with_capacity(ids.len());
+        for part in ids.chunks(BATCH) {
+            let mut pipeline = redis::pipe();
+            pipeline.cmd("TIME");
+            part.iter().for_each(|id| {
+                pipeline.pttl(key(*id));
+            });
+            let (seconds, micros, left) = {
+                let answers: Vec<redis::Value> = pipeline
+                    .query_async(&mut self.redis.clone())
+                    .await
+                    .map_err(fault("while reading times to live"))?;
+                let parsed: Result<((i64, i64), Vec<i64>), _> =
+                    answers.split_first().map_or(Ok(((0, 0), Vec::new())), |(time, left)| {
+                        let time = redis::from_redis_value_ref(time)?;
+                        let left = left
+                            .iter()
+                            .map(redis::from_redis_value_ref)
+                            .collect::<Result<_, _>>()?;
+                        Ok::<_, redis::ParsingError>((time, left))
+                    });
+                let ((seconds, micros), left) =
+                    parsed.map_err(|e| fault("while reading times to live")(e.into()))?;
+                (seconds, micros, left)
+            };
+            let now = seconds * 1000 + micros / 1000;
+            expiries.extend(left.into_iter().filter(|left| *left >= 0).map(|left| now + left));
+        }
+        Ok(expiries)
+    }
+
+    /// Gives the keys of these shops one and the same time to live, all in one pipeline.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn set_ttl(&self, ids: &[u64], ttl: Duration) -> Result<(), Fault> {
+        let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
+        let mut pipeline = redis::pipe();
+        ids.iter().for_each(|id| {
+            pipeline.pexpire(key(*id), ttl).ignore();
+        });
+        let set = pipeline.query_async(&mut self.redis.clone()).await;
+        set.map_err(fault("while setting times to live"))
+    }
+
+    /// Removes the keys of these shops; returns how many were there.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn remove(&self, ids: &[u64]) -> Result<u64, Fault> {
+        let mut removed = 0;
+        for part in ids.chunks(BATCH) {
+            let keys: Vec<_> = part.iter().map(|id| key(*id)).collect();
+            let gone: u64 =
+                self.redis.clone().unlink(keys).await.map_err(fault("while removing keys"))?;
+            removed += gone;
+        }
+        Ok(removed)
+    }
+
+    /// The keys of the shops' Bloom filters.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn filters(&self) -> Result<Vec<String>, Fault> {
+        let fault = fault("while looking for the Bloom filter");
+        let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
+        let mut redis = self.redis.clone();
+        let mut found = redis.scan_options::<String>(options).await.map_err(&fault)?;
+        let mut keys = Vec::new();
+        while let Some(key) = found.next_item().await {
+            keys.push(key.map_err(&fault)?);
+        }
+        Ok(keys)
+    }
+
+    /// Removes Bloom filters. The service answers "maybe" until it has filled them anew from the
+    /// table, by itself, within seconds.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn drop_filters(&self, filters: &[String]) -> Result<(), Fault> {
+        if filters.is_empty() {
+            return Ok(());
+        }
+        let dropped = self.redis.clone().unlink::<_, u64>(filters).await;
+        dropped.map(drop).map_err(fault("while removing the Bloom filter"))
+    }
+
+    /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`], or those of `work`.
+    pub async fn without_filters<T>(
+        &self,
+        work: impl Future<Output = Result<T, Fault>>,
+    ) -> Result<T, Fault> {
+        let filters = self.filters().await?;
+        self.drop_filters(&filters).await?;
+        let removing = async {
+            loop {
+                sleep(Duration::from_millis(5)).await;
+                if let Err(fault) = self.drop_filters(&filters).await {
+                    return fault;
+                }
+            }
+        };
+        tokio::select! {
+            done = work => done,
+            fault = removing => Err(fault),
+        }
+    }
+
+    /// Cuts every connection that has subscribed to a channel; returns how many those were.
+    ///
+    /// # Errors
+    /// [`Fault::Redis`].
+    pub async fn cut_subscribers(&self) -> Result<u64, Fault> {
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg("KILL").arg("TYPE").arg("pubsub");
+        let cut = kill.query_async(&mut self.redis.clone()).await;
+        cut.map_err(fault("while cutting invalidation connections"))
+    }
+}
+
+/// The value with another logical expiry; `None` if it is not `{"data":…,"expireTime":…}`.
+fn aged(text: &str, expire_time: i64) -> Option<String> {
+    let mut value: Value = serde_json::from_str(text).ok()?;
+    let fields = value.as_object_mut().filter(|fields| fields.contains_key("data"))?;
+    *fields.get_mut("expireTime")? = expire_time.into();
+    Some(value.to_string())
+}
+
+fn logical_expiry(text: &str) -> Option<i64> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    value.get("data")?;
+    value.get("expireTime")?.as_i64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_expiry_of_a_logical_value_is_changed() {
+        let value = r#"{"data":{"id":1,"name":"店"},"expireTime":99}"#;
+        let aged_value = aged(value, 5).unwrap();
+        assert_eq!(logical_expiry(&aged_value), Some(5));
+        assert_eq!(logical_expiry(value), Some(99));
+        let data = |text: &str| serde_json::from_str::<Value>(text).unwrap()["data"].clone();
+        assert_eq!(data(&aged_value), data(value));
+        for other in ["", "{", r#"{"id":1,"expireTime":3}"#, r#"{"data":1}"#, "[]"] {
+            assert_eq!(aged(other, 5), None, "{other}");
+            assert_eq!(logical_expiry(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! The stampede: a hot key expires while two nodes' readers all want it at once (*breakdown*).
+//!
+//! Each round warms the key, measures the same burst on the warm key (what the tool and the machine
+//! cost by themselves), lets the key expire for real, waits until copies in the nodes' memory are
+//! gone too, and lets every reader go at one instant. Loads are counted by the service's metric,
+//! and by the database's count of statements as a witness.
+//!
+//! A load of one row takes well below a millisecond, too little to tell who waited for it. So the
+//! table is locked while the readers arrive ([`crate::reads::shops::Blockade`]): whoever waits for
+//! the load is answered after the lock was lifted, whoever does not, before.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
+
+use self::judge::{Round, judge};
+use super::standing::{Outcome, Standing};
+use crate::{
+    Access, Fault, Target,
+    latency::Latency,
+    live::Progress,
+    reads::{Answer, Nodes, Read, Readers, RedisKeys, ShopTable, Way},
+};
+
+pub mod judge;
+mod show;
+
+/// Extra rounds a policy is given to show what it has to show.
+pub const EXTRA_ROUNDS: u32 = 4;
+/// Time limit of one read.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+/// Between the making of a burst and its beginning.
+const LEAD: Duration = Duration::from_millis(100);
+/// Reads by which each target is tried out: a proxy before two instances is found out by 15 of 16.
+const PROBES: usize = 4;
+/// Longest wait for rebuilds in the background.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// A stampede to let loose.
+#[derive(Debug, Clone)]
+pub struct StampedeOptions {
+    /// Servers and secrets.
+    pub access: Access,
+    /// The instances.
+    pub targets: Vec<Target>,
+    /// Readers per instance, each with a connection of its own.
+    pub waiters: usize,
+    /// Expiries per policy.
+    pub rounds: u32,
+    /// The policies, by turns in each round.
+    pub ways: Vec<Way>,
+    /// The hot shop.
+    pub shop_id: u64,
+    /// How long loads are made to last at least; zero: as long as they take.
+    pub slow_load: Duration,
+    /// How long an instance may serve a copy from its memory.
+    pub local_ttl: Duration,
+    /// Where progress goes.
+    pub progress: Progress,
+}
+
+impl StampedeOptions {
+    /// Silent; 1,000 readers per instance, five expiries per policy, loads of 300 ms, shop 1.
+    pub fn new(access: Access, targets: Vec<Target>) -> Self {
+        Self {
+            access,
+            targets,
+            waiters: 1000,
+            rounds: 5,
+            ways: Way::ALL.to_vec(),
+            shop_id: 1,
+            slow_load: Duration::from_millis(300),
+            local_ttl: Duration::from_secs(1),
+            progress: Progress::Silent,
+        }
+    }
+}
+
+/// One policy's rounds, judged.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// The policy.
+    pub way: Way,
+    /// Each expiry.
+    pub rounds: Vec<Round>,
+    /// Latency of all readers on the warm key.
+    pub warm: Latency,
+    /// Latency of all readers when it had expired.
+    pub expired: Latency,
+    /// The judgement.
+    pub standing: Standing,
+}
+
+/// A stampede that was run and judged.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always `stampede`.
+    pub scenario: &'static str,
+    /// The instances.
+    pub targets: Vec<String>,
+    /// Readers per instance.
+    pub waiters: usize,
+    /// The hot shop.
+    pub shop_id: u64,
+    /// How long the table was locked from the beginning of each burst, in milliseconds.
+    pub slow_load_ms: u64,
+    /// Median time of the tool's own query for the shop, in milliseconds.
+    pub query_ms: f64,
+    /// A line per policy.
+    pub lines: Vec<Line>,
+    /// What it amounts to.
+    pub outcome: Outcome,
+}
+
+/// What a run needs at hand.
+struct Stage<'a> {
+    options: &'a StampedeOptions,
+    keys: RedisKeys,
+    table: ShopTable,
+    nodes: Nodes,
+    readers: Readers,
+    query: Duration,
+}
+
+/// Runs all rounds of all policies.
+///
+/// # Errors
+/// A [`Fault`] of the set-up; a policy that breaks its promise is in the [`Report`].
+pub async fn run(options: &StampedeOptions) -> Result<Report, Fault> {
+    let progress = options.progress;
+    let table = ShopTable::open(&options.access.database_url).await?;
+    let keys = RedisKeys::open(&options.access).await?;
+    table.name(options.shop_id).await?;
+    let query = table.query_time(options.shop_id).await?;
+    let mut nodes = Nodes::new(&options.targets);
+    nodes.layers().await?;
+    let total = options.waiters * options.targets.len();
+    progress.say(&format!("opening {total} connections"));
+    let readers = Readers::open(&options.targets, options.waiters, READ_LIMIT).await?;
+    let mut stage = Stage { options, keys, table, nodes, readers, query };
+    stage.insist_on_lab().await?;
+
+    let mut seen: Vec<Seen> = options.ways.iter().map(|way| Seen::new(*way)).collect();
+    for number in 1..=options.rounds {
+        for seen in &mut seen {
+            stage.round(number, seen).await?;
+        }
+    }
+    for seen in &mut seen {
+        for extra in 1..=EXTRA_ROUNDS {
+            if !matches!(seen.judge(options), Standing::DidNotShow(_)) {
+                break;
+            }
+            stage.round(options.rounds + extra, seen).await?;
+        }
+    }
+    stage.keys.remove(&[options.shop_id]).await?;
+    let lines: Vec<_> = seen.into_iter().map(|seen| seen.line(options)).collect();
+    Ok(Report {
+        scenario: "stampede",
+        targets: options.targets.iter().map(Target::to_string).collect(),
+        waiters: options.waiters,
+        shop_id: options.shop_id,
+        slow_load_ms: options.slow_load.as_millis() as u64,
+        query_ms: query.as_secs_f64() * 1e3,
+        outcome: Outcome::of(lines.iter().map(|line| &line.standing)),
+        lines,
+    })
+}
+
+/// All rounds of one policy so far.
+struct Seen {
+    way: Way,
+    rounds: Vec<Round>,
+    warm: Vec<Duration>,
+    expired: Vec<Duration>,
+}
+
+impl Seen {
+    fn new(way: Way) -> Self {
+        Self { way, rounds: Vec::new(), warm: Vec::new(), expired: Vec::new() }
+    }
+
+    fn judge(&self, options: &StampedeOptions) -> Standing {
+        judge(self.way, &self.rounds, options.slow_load)
+    }
+
+    fn line(self, options: &StampedeOptions) -> Line {
+        Line {
+            way: self.way,
+            standing: self.judge(options),
+            warm: Latency::of(self.warm),
+            expired: Latency::of(self.expired),
+            rounds: self.rounds,
+        }
+    }
+}
+
+impl Stage<'_> {
+    /// The policies can only be told apart by a server that obeys the header, and loads only be
+    /// counted where reads and metrics meet the same instance each time.
+    async fn insist_on_lab(&mut self) -> Result<(), Fault> {
+        let id = self.options.shop_id;
+        for target in self.options.targets.iter().flat_map(|target| [target; PROBES]) {
+            let one = std::slice::from_ref(target);
+            let mut node = Nodes::new(one);
+            self.keys.remove(&[id]).await?;
+            let before = node.layers().await?.loads;
+            self.read_each(one, Way::LogicalExpiry).await?;
+            if !self.keys.is_fresh(id).await? {
+                return Err(Fault::Usage(format!(
+                    "{target} did not store a logical expiry when asked to by x-lab-cache: is it a \
+                     server started with --lab, on the Redis of REDIS_URL?"
+                )));
+            }
+            if node.layers().await?.loads <= before {
+                return Err(Fault::Usage(format!(
+                    "{target} did not count a load in its metrics: --targets must be the instances \
+                     themselves, not a proxy before them"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Until no instance can have a copy of the shop in its memory.
+    async fn forget_local(&self) {
+        sleep(self.options.local_ttl + Duration::from_millis(200)).await;
+    }
+
+    /// Reads the shop once on each target.
+    async fn read_each(&self, targets: &[Target], way: Way) -> Result<(), Fault> {
+        let id = self.options.shop_id;
+        let mut readers = Readers::open(targets, 1, READ_LIMIT).await?;
+        for read in readers.burst(id, &way.read(id), Instant::now()).await? {
+            if !matches!(read.answer, Answer::Found { id: found, .. } if found == id) {
+                return Err(Fault::Unreachable {
+                    url: targets[read.target].to_string(),
+                    what: "a read of the shop",
+                    reason: format!("{:?}", read.answer),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn round(&mut self, number: u32, seen: &mut Seen) -> Result<(), Fault> {
+        let (way, id) = (seen.way, self.options.shop_id);
+        let call = way.read(id);
+        self.keys.remove(&[id]).await?;
+        self.forget_local().await;
+        self.read_each(&self.options.targets, way).await?;
+
+        self.readers.reopen().await?;
+        let warm = self.readers.burst(id, &call, Instant::now() + LEAD).await?;
+
+        if way == Way::LogicalExpiry {
+            if !self.keys.expire_logically(id).await? {
+                return Err(Fault::Usage(format!(
+                    "cache:shop:{id} holds no logical expiry although it was read that way"
+                )));
+            }
+        } else {
+            self.keys.expire(id).await?;
+        }
+        self.forget_local().await;
+        self.readers.reopen().await?;
+
+        let layers = self.nodes.layers().await?;
+        let statements = self.table.statements().await?;
+        let slow = self.options.slow_load;
+        let blockade = if slow.is_zero() { None } else { Some(self.table.block().await?) };
+        let begin = Instant::now() + LEAD;
+        let lifting = async {
+            let Some(blockade) = blockade else { return Ok(Duration::ZERO) };
+            sleep_until(TokioInstant::from_std(begin + slow)).await;
+            blockade.lift().await?;
+            Ok::<_, Fault>(begin.elapsed())
+        };
+        let (reads, lifted) = tokio::join!(self.readers.burst(id, &call, begin), lifting);
+        let (reads, lifted) = (reads?, lifted?);
+        let rebuilt = self.settle(way).await?;
+        let loads = self.nodes.layers().await?.since(layers).loads;
+        let statements = self.table.statements().await?.saturating_sub(statements);
+        let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+        let wanted =
+            |read: &&Read| matches!(read.answer, Answer::Found { id: found, .. } if found == id);
+        let round = Round {
+            loads,
+            statements,
+            rebuilt,
+            load_ms: ms(lifted + self.query),
+            warm: Latency::of(warm.iter().map(Read::latency)),
+            expired: Latency::of(reads.iter().map(Read::latency)),
+            failed: (reads.len() - reads.iter().filter(wanted).count()) as u64,
+            failed_warm: (warm.len() - warm.iter().filter(wanted).count()) as u64,
+        };
+        self.options.progress.say(&format!(
+            "round {number}, {way}: {loads} loads ({statements} statements), longest wait {:.0} ms, \
+             {:.0} ms on the warm key",
+            round.expired.max_ms, round.warm.max_ms
+        ));
+        seen.warm.extend(warm.iter().map(Read::latency));
+        seen.expired.extend(reads.iter().map(Read::latency));
+        seen.rounds.push(round);
+        Ok(())
+    }
+
+    /// Waits for rebuilds in the background; returns whether the key is fresh again.
+    async fn settle(&mut self, way: Way) -> Result<bool, Fault> {
+        let give_up = Instant::now() + SETTLE;
+        loop {
+            sleep(Duration::from_millis(50)).await;
+            let id = self.options.shop_id;
+            let fresh = match way {
+                Way::LogicalExpiry => self.keys.is_fresh(id).await?,
+                _ => self.keys.value(id).await?.is_some(),
+            };
+            let running = self.nodes.sum("cache_loads_running").await?;
+            if (fresh && running == 0) || Instant::now() > give_up {
+                return Ok(fresh);
+            }
+        }
+    }
+}

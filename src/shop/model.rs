@@ -1,0 +1,227 @@
+//! What a shop is: as kept, as cached, as shown, and as an administrator writes it. No I/O.
+
+use chrono::{DateTime, NaiveDateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Zone;
+use crate::error::Error;
+
+/// A shop. Its serde form is the one under `cache:shop:{id}`: nulls omitted, dates as milliseconds
+/// since 1970, as a Java node writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct Shop {
+    pub id: i64,
+    pub name: String,
+    pub type_id: i64,
+    #[serde(default)]
+    pub images: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub area: Option<String>,
+    #[serde(default)]
+    pub address: String,
+    pub x: f64,
+    pub y: f64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub avg_price: Option<i64>,
+    #[serde(default)]
+    pub sold: i64,
+    #[serde(default)]
+    pub comments: i64,
+    #[serde(default)]
+    pub score: i64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub open_hours: Option<String>,
+    #[serde(with = "chrono::serde::ts_milliseconds")]
+    pub create_time: DateTime<Utc>,
+    #[serde(with = "chrono::serde::ts_milliseconds")]
+    pub update_time: DateTime<Utc>,
+}
+
+/// A shop as a reply shows it: dates local, and, in a search around a point, the distance to it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct ShopView {
+    pub id: i64,
+    pub name: String,
+    pub type_id: i64,
+    pub images: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub area: Option<String>,
+    pub address: String,
+    pub x: f64,
+    pub y: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub avg_price: Option<i64>,
+    pub sold: i64,
+    pub comments: i64,
+    pub score: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_hours: Option<String>,
+    pub create_time: NaiveDateTime,
+    pub update_time: NaiveDateTime,
+    /// Metres.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distance: Option<f64>,
+}
+
+impl Shop {
+    /// As a reply shows it.
+    pub fn view(&self, zone: Zone, distance: Option<f64>) -> ShopView {
+        let shop = self.clone();
+        ShopView {
+            id: shop.id,
+            name: shop.name,
+            type_id: shop.type_id,
+            images: shop.images,
+            area: shop.area,
+            address: shop.address,
+            x: shop.x,
+            y: shop.y,
+            avg_price: shop.avg_price,
+            sold: shop.sold,
+            comments: shop.comments,
+            score: shop.score,
+            open_hours: shop.open_hours,
+            create_time: zone.to_local(shop.create_time),
+            update_time: zone.to_local(shop.update_time),
+            distance,
+        }
+    }
+}
+
+/// A kind of shop. Its serde form is the one in replies and under `cache:shop:type`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct ShopType {
+    pub id: i64,
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
+    pub icon: String,
+    #[serde(default)]
+    pub sort: i64,
+}
+
+/// The body of `POST /shop` and `PUT /shop`. Absent fields stay as they are; the id and the times are
+/// never taken from a new shop's body.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[allow(missing_docs)] // the contract's fields, under the contract's names
+pub struct ShopChange {
+    pub id: Option<i64>,
+    pub name: Option<String>,
+    pub type_id: Option<i64>,
+    pub images: Option<String>,
+    pub area: Option<String>,
+    pub address: Option<String>,
+    pub x: Option<f64>,
+    pub y: Option<f64>,
+    pub avg_price: Option<i64>,
+    pub sold: Option<i64>,
+    pub comments: Option<i64>,
+    pub score: Option<i64>,
+    pub open_hours: Option<String>,
+}
+
+impl ShopChange {
+    /// Refuses values that the table or the GEO index cannot hold.
+    pub fn check(&self) -> Result<(), Error> {
+        let fits = |name: &str, text: &Option<String>, limit: usize| {
+            require(
+                text.as_ref().is_none_or(|text| text.chars().count() <= limit),
+                &format!("{name} is longer than {limit} characters"),
+            )
+        };
+        fits("name", &self.name, 128)?;
+        fits("images", &self.images, 1024)?;
+        fits("area", &self.area, 128)?;
+        fits("address", &self.address, 255)?;
+        fits("openHours", &self.open_hours, 32)?;
+        require(
+            self.name.as_ref().is_none_or(|name| !name.trim().is_empty()),
+            "name must not be empty",
+        )?;
+        // The limits of Redis's GEO index (EPSG:3857).
+        let within = |value: Option<f64>, limit: f64| value.is_none_or(|v| v.abs() <= limit);
+        require(within(self.x, 180.0), "x must be a longitude, -180 to 180 degrees")?;
+        require(within(self.y, 85.05112878), "y must be a latitude, -85.05 to 85.05 degrees")?;
+        for (name, value) in [
+            ("avgPrice", self.avg_price),
+            ("sold", self.sold),
+            ("comments", self.comments),
+            ("score", self.score),
+        ] {
+            let sane = value.is_none_or(|value| (0..=i64::from(i32::MAX)).contains(&value));
+            require(sane, &format!("{name} must be 0 to 2147483647"))?;
+        }
+        require(self.type_id.is_none_or(|id| id > 0), "typeId must be positive")
+    }
+
+    /// As [`ShopChange::check`], and what a new shop cannot do without must be there.
+    pub fn check_new(&self) -> Result<(), Error> {
+        self.check()?;
+        require(self.name.is_some(), "name is missing")?;
+        require(self.type_id.is_some(), "typeId is missing")?;
+        require(self.address.is_some(), "address is missing")?;
+        require(self.x.is_some() && self.y.is_some(), "x and y are missing")
+    }
+}
+
+fn require(holds: bool, otherwise: &str) -> Result<(), Error> {
+    if holds { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cached_form_has_epoch_milliseconds_and_no_nulls() {
+        let shop = Shop {
+            id: 1,
+            name: "店".into(),
+            type_id: 2,
+            images: String::new(),
+            area: None,
+            address: "路".into(),
+            x: 120.5,
+            y: 30.25,
+            avg_price: None,
+            sold: 3,
+            comments: 4,
+            score: 45,
+            open_hours: None,
+            create_time: DateTime::from_timestamp(1_641_260_559, 0).unwrap(),
+            update_time: DateTime::from_timestamp(1_641_260_559, 0).unwrap(),
+        };
+        let text = serde_json::to_string(&shop).unwrap();
+        assert_eq!(
+            text,
+            r#"{"id":1,"name":"店","typeId":2,"images":"","address":"路","x":120.5,"y":30.25,"sold":3,"comments":4,"score":45,"createTime":1641260559000,"updateTime":1641260559000}"#
+        );
+        assert_eq!(serde_json::from_str::<Shop>(&text).unwrap(), shop);
+        let view = serde_json::to_value(shop.view(Zone(chrono_tz::Asia::Shanghai), Some(1.5)));
+        let view = view.unwrap();
+        assert_eq!(view["createTime"], "2022-01-04T09:42:39");
+        assert_eq!(view["distance"], 1.5);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let change = |text: &str| serde_json::from_str::<ShopChange>(text).unwrap();
+        for bad in [
+            r#"{"x":181}"#,
+            r#"{"y":-86}"#,
+            r#"{"name":" "}"#,
+            r#"{"score":-1}"#,
+            r#"{"typeId":0}"#,
+        ] {
+            assert!(change(bad).check().is_err(), "{bad}");
+        }
+        assert!(change(r#"{"score":1}"#).check().is_ok());
+        assert!(change(r#"{"score":1}"#).check_new().is_err());
+    }
+}

@@ -1,0 +1,387 @@
+//! The shop endpoints: paging, search by name and by distance, writes that everybody sees, and what is
+//! left when Redis or the database is away.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use serde_json::{Value, json};
+
+use crate::support::api::{Answer, call, get, post};
+use crate::support::eventually;
+use crate::support::instance::Instance;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::stack::Stack;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn shop(name: &str, type_id: i64, x: f64, y: f64) -> Value {
+    json!({ "name": name, "typeId": type_id, "address": "路", "x": x, "y": y, "score": 40 })
+}
+
+async fn create(stack: &Stack, shop: Value) -> i64 {
+    post(stack.url(), "/shop").admin().json(shop).send().await.data().as_i64().unwrap()
+}
+
+async fn put(base: &str, change: Value) -> Answer {
+    call(hyper::Method::PUT, base, "/shop").admin().json(change).send().await
+}
+
+fn ids(answer: &Answer) -> Vec<i64> {
+    answer.data().as_array().unwrap().iter().map(|s| s["id"].as_i64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn shops_are_listed_page_by_page() {
+    let stack = Stack::lab(1).await;
+    let mut made = Vec::new();
+    for n in 0..11 {
+        made.push(create(&stack, shop(&format!("面馆{n}"), 7, 120.0, 30.0)).await);
+    }
+    let page = async |current: u32| {
+        let path = format!("/shop/of/type?typeId=7&current={current}");
+        ids(&get(stack.url(), &path).send().await)
+    };
+    assert_eq!(page(1).await, made[..5]);
+    assert_eq!(page(2).await, made[5..10]);
+    assert_eq!(page(3).await, made[10..]);
+    assert!(page(4).await.is_empty());
+    assert!(page(u32::MAX).await.is_empty());
+    assert_eq!(ids(&get(stack.url(), "/shop/of/type?typeId=7").send().await), made[..5]);
+
+    let named =
+        async |query: &str| ids(&get(stack.url(), &format!("/shop/of/name?{query}")).send().await);
+    assert_eq!(named("name=%E9%9D%A2%E9%A6%86").await, made[..10]);
+    assert_eq!(named("name=%E9%9D%A2%E9%A6%86&current=2").await, made[10..]);
+    assert_eq!(named("name=%E9%A6%861").await, [made[1], made[10]]);
+    assert_eq!(named("").await.len(), 10);
+    // What means something to LIKE means itself.
+    for special in ["%25", "_", "!", "%5C"] {
+        assert!(named(&format!("name={special}")).await.is_empty(), "{special}");
+    }
+    for bad in ["current=0", "current=-1", "current=x"] {
+        get(stack.url(), &format!("/shop/of/name?{bad}"))
+            .send()
+            .await
+            .refused(400, "INVALID_PARAMETER");
+        let path = format!("/shop/of/type?typeId=7&{bad}");
+        get(stack.url(), &path).send().await.refused(400, "INVALID_PARAMETER");
+    }
+    get(stack.url(), "/shop/of/type").send().await.refused(400, "INVALID_PARAMETER");
+}
+
+#[tokio::test]
+async fn the_nearest_come_first_with_their_distance_and_the_index_follows_writes() {
+    let mut stack = Stack::lab(1).await;
+    // Seven shops eastwards, about 960 m apart; the last two are beyond 5 km.
+    let mut made = Vec::new();
+    for n in 0..7 {
+        made.push(create(&stack, shop("店", 8, 120.0 + 0.01 * f64::from(n), 30.0)).await);
+    }
+    let near = async |current: u32| {
+        let path = format!("/shop/of/type?typeId=8&x=120&y=30&current={current}");
+        get(stack.url(), &path).send().await
+    };
+    let first = near(1).await;
+    assert_eq!(ids(&first), made[..5]);
+    let distances: Vec<f64> =
+        first.data().as_array().unwrap().iter().map(|s| s["distance"].as_f64().unwrap()).collect();
+    for (n, distance) in (0..5).zip(&distances) {
+        let expected = f64::from(n) * 963.0;
+        assert!((distance - expected).abs() < 5.0, "{distances:?}");
+    }
+    // The sixth lies 4.8 km away, the seventh beyond the radius.
+    assert_eq!(ids(&near(2).await), [made[5]]);
+    assert!(ids(&near(3).await).is_empty());
+    let kind: String = redis::cmd("TYPE")
+        .arg("shop:geo:8")
+        .query_async(&mut stack.redis.conn().await)
+        .await
+        .unwrap();
+    assert_eq!(kind, "zset");
+
+    // Moved next to the point; a new one in between; one of another type.
+    put(stack.url(), json!({ "id": made[6], "x": 120.0001 })).await.data();
+    let new = create(&stack, shop("新", 8, 120.00005, 30.0)).await;
+    create(&stack, shop("别", 9, 120.0, 30.0)).await;
+    assert_eq!(ids(&near(1).await)[..3], [made[0], new, made[6]]);
+    put(stack.url(), json!({ "id": new, "typeId": 9 })).await.data();
+    assert_eq!(ids(&near(1).await)[..2], [made[0], made[6]]);
+
+    // An index that was lost is built again; without Redis the database answers the same.
+    let _: i64 = stack.redis.conn().await.del("shop:geo:8").await.unwrap();
+    let with_index = near(1).await;
+    assert_eq!(ids(&with_index)[..2], [made[0], made[6]]);
+    let empty = get(stack.url(), "/shop/of/type?typeId=99&x=120&y=30").send().await;
+    assert_eq!(empty.data(), &json!([]));
+    stack.redis.kill();
+    let path = "/shop/of/type?typeId=8&x=120&y=30&current=1";
+    let without = get(stack.url(), path).send().await;
+    assert_eq!(ids(&without), ids(&with_index));
+    for (a, b) in
+        without.data().as_array().unwrap().iter().zip(with_index.data().as_array().unwrap())
+    {
+        let (a, b) = (a["distance"].as_f64().unwrap(), b["distance"].as_f64().unwrap());
+        assert!((a - b).abs() < 1.0, "{a} {b}");
+    }
+}
+
+#[tokio::test]
+async fn a_search_around_a_point_needs_a_whole_and_a_real_point() {
+    let stack = Stack::lab(1).await;
+    for bad in ["x=120", "y=30", "x=181&y=0", "x=0&y=86", "x=NaN&y=0", "x=a&y=b", "x=&y="] {
+        let path = format!("/shop/of/type?typeId=1&{bad}");
+        get(stack.url(), &path).send().await.refused(400, "INVALID_PARAMETER");
+    }
+}
+
+#[tokio::test]
+async fn a_write_is_seen_by_every_node_at_once_and_keeps_what_was_not_given() {
+    let stack = Stack::lab(2).await;
+    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
+    let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
+    let path = format!("/shop/{id}");
+    for round in 0..20 {
+        for base in [one, two] {
+            get(base, &path).send().await.data();
+        }
+        let name = format!("新{round}");
+        put(one, json!({ "id": id, "name": name })).await.data();
+        // Here at once; there as soon as the message is heard, within the time an answer may be
+        // remembered at the latest.
+        assert_eq!(get(one, &path).send().await.data()["name"], name.as_str());
+        let written = Instant::now();
+        eventually("the other node follows", Duration::from_millis(1500), || async {
+            get(two, &path).send().await.data()["name"] == name.as_str()
+        })
+        .await;
+        assert!(written.elapsed() < Duration::from_millis(1500));
+    }
+    let shop = get(two, &path).send().await;
+    assert_eq!((&shop.data()["score"], &shop.data()["address"]), (&json!(40), &json!("路")));
+
+    assert_eq!(
+        put(one, json!({ "name": "x" })).await.refused(200, "SHOP_ID_MISSING"),
+        "店铺id不能为空"
+    );
+    put(one, json!({ "id": 999_999, "name": "x" })).await.refused(200, "SHOP_NOT_FOUND");
+    put(one, json!({ "id": id, "x": 500 })).await.refused(400, "INVALID_PARAMETER");
+    let bare = post(one, "/shop").admin().json(json!({ "name": "x" })).send().await;
+    bare.refused(400, "INVALID_PARAMETER");
+    let open = call(hyper::Method::PUT, one, "/shop").json(json!({ "id": id })).send().await;
+    open.refused(403, "FORBIDDEN");
+}
+
+#[tokio::test]
+async fn what_is_cached_has_the_contracts_shape_under_every_policy() {
+    let stack = Stack::lab(1).await;
+    let id = create(&stack, shop("形", 1, 120.0, 30.0)).await;
+    let mut redis = stack.redis.conn().await;
+    let key = format!("cache:shop:{id}");
+    for kind in ["cache-aside", "null-caching", "mutex", "logical-expiry", "layered"] {
+        put(stack.url(), json!({ "id": id, "name": kind })).await.data();
+        let read =
+            async |path: &str| get(stack.url(), path).header("x-lab-cache", kind).send().await;
+        for _ in 0..2 {
+            let answer = read(&format!("/shop/{id}")).await;
+            assert_eq!(answer.data()["name"], kind);
+            let created = answer.data()["createTime"].as_str().unwrap().to_owned();
+            assert!(created.parse::<chrono::NaiveDateTime>().is_ok(), "{created}");
+        }
+        let text: String = redis.get(&key).await.unwrap();
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let ttl: i64 = redis.pttl(&key).await.unwrap();
+        let shop = if kind == "logical-expiry" {
+            assert_eq!(ttl, -1, "{kind}");
+            assert!(value["expireTime"].as_i64().unwrap() > 1_700_000_000_000, "{text}");
+            &value["data"]
+        } else {
+            let minutes = 60_000.0;
+            assert!((26.9 * minutes..=33.1 * minutes).contains(&(ttl as f64)), "{kind}: {ttl}");
+            &value
+        };
+        assert!(shop["createTime"].as_i64().unwrap() > 1_700_000_000_000, "{text}");
+        assert!(shop.get("area").is_none(), "nulls are omitted: {text}");
+        read("/shop/888888").await.refused(200, "SHOP_NOT_FOUND");
+    }
+    get(stack.url(), "/shop/1")
+        .header("x-lab-cache", "hope")
+        .send()
+        .await
+        .refused(400, "INVALID_PARAMETER");
+
+    let types = get(stack.url(), "/shop-type/list").send().await;
+    assert_eq!(types.data(), &json!([]));
+    stack
+        .database
+        .run("INSERT INTO tb_shop_type (id, name, icon, sort) VALUES (5, '二', 'b', 2), (6, '一', 'a', 1)")
+        .await;
+    let _: i64 = redis.del("cache:shop:type").await.unwrap();
+    let expected = json!([
+        { "id": 6, "name": "一", "icon": "a", "sort": 1 },
+        { "id": 5, "name": "二", "icon": "b", "sort": 2 },
+    ]);
+    eventually("the list is read again", PATIENCE, || async {
+        get(stack.url(), "/shop-type/list").send().await.data() == &expected
+    })
+    .await;
+    let cached: String = redis.get("cache:shop:type").await.unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&cached).unwrap(), expected);
+}
+
+#[tokio::test]
+async fn what_a_java_node_cached_is_read() {
+    let stack = Stack::lab(1).await;
+    let mut redis = stack.redis.conn().await;
+    let java = json!({
+        "id": 77, "name": "爪哇", "typeId": 1, "images": "", "address": "路", "x": 1.0, "y": 2.0,
+        "avgPrice": 80, "sold": 1, "comments": 2, "score": 37, "openHours": "10:00-22:00",
+        "createTime": 1_640_167_839_000_i64, "updateTime": 1_640_167_839_000_i64,
+    });
+    let _: () = redis.set_ex("cache:shop:77", java.to_string(), 60).await.unwrap();
+    let shop = get(stack.url(), "/shop/77").send().await;
+    assert_eq!((&shop.data()["name"], &shop.data()["score"]), (&json!("爪哇"), &json!(37)));
+    assert_eq!(shop.data()["createTime"], "2021-12-22T18:10:39");
+    let _: () = redis.set_ex("cache:shop:78", "", 60).await.unwrap();
+    get(stack.url(), "/shop/78").send().await.refused(200, "SHOP_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_new_shop_is_found_though_its_id_was_asked_for_before() {
+    let stack = Stack::lab(2).await;
+    let next = create(&stack, shop("一", 1, 120.0, 30.0)).await + 1;
+    for instance in &stack.instances {
+        let path = format!("/shop/{next}");
+        get(&instance.url, &path).send().await.refused(200, "SHOP_NOT_FOUND");
+    }
+    assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, next);
+    for instance in &stack.instances {
+        let path = format!("/shop/{next}");
+        eventually("it is found", Duration::from_millis(1500), || async {
+            get(&instance.url, &path).send().await.body["success"] == true
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_go_on_without_redis_and_writes_are_delivered_when_it_is_back() {
+    let mut stack = Stack::lab(2).await;
+    let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
+    let path = format!("/shop/{id}");
+    let urls = stack.urls();
+    for base in &urls {
+        get(base, &path).send().await.data();
+    }
+    stack.redis.kill();
+    for base in &urls {
+        for _ in 0..20 {
+            let started = Instant::now();
+            get(base, &path).send().await.data();
+            assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        }
+    }
+    get(&urls[0], "/shop-type/list").send().await.data();
+    get(&urls[0], "/shop/of/name").send().await.data();
+    // A shop that exists already may change: who cannot be told now is told later.
+    put(&urls[0], json!({ "id": id, "name": "新" })).await.data();
+    assert_eq!(get(&urls[0], &path).send().await.data()["name"], "新");
+    let refused = post(&urls[0], "/shop").admin().json(shop("x", 1, 1.0, 1.0)).send().await;
+    refused.refused(503, "UNAVAILABLE");
+
+    stack.redis.restart().await;
+    for base in &urls {
+        eventually("the change arrives", PATIENCE, || async {
+            get(base, &path).send().await.data()["name"] == "新"
+        })
+        .await;
+    }
+    eventually("the invalidation is delivered", PATIENCE, || async {
+        metric(&urls[0], "cache_retries_pending").await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn cached_reads_go_on_without_the_database() {
+    let mut stack = Stack::start(0, &[]).await;
+    let proxy = Proxy::start(stack.database.server().to_owned()).await;
+    let mut env = stack.env();
+    env[0].1 = stack.database.url_through(proxy.address);
+    let args = ["--database-timeout-ms", "1000"].map(str::to_owned);
+    stack.instances.push(Instance::start(&args, &env).await);
+    get(stack.url(), "/shop/1").send().await.data();
+    proxy.set(Mode::Cut);
+    for _ in 0..5 {
+        get(stack.url(), "/shop/1").send().await.data();
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    // What is not cached cannot be had: a clear 503, no false "does not exist".
+    stack
+        .database
+        .run(
+            "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
+                        VALUES (2, '二', 1, '', '', 1, 1)",
+        )
+        .await;
+    let mut redis = stack.redis.conn().await;
+    let filters: Vec<String> = redis.keys("bloom:*").await.unwrap();
+    let _: i64 = redis.del(filters).await.unwrap();
+    get(stack.url(), "/shop/2").send().await.refused(503, "UNAVAILABLE");
+    proxy.set(Mode::Forward);
+    eventually("it is found again", PATIENCE, || async {
+        get(stack.url(), "/shop/2").send().await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_hot_shop_is_limited_and_the_others_are_not() {
+    let stack = Stack::start(1, &["--per-shop-per-second", "5"]).await;
+    let mut refused = 0;
+    for _ in 0..30 {
+        let answer = get(stack.url(), "/shop/1").send().await;
+        if answer.status == 429 {
+            answer.refused(429, "TOO_MANY_REQUESTS");
+            assert!(answer.headers.contains_key("retry-after"));
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    get(stack.url(), "/shop/2").send().await.refused(200, "SHOP_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_lab_header_means_nothing_outside_the_lab() {
+    let stack = Stack::start(1, &[]).await;
+    let answer = get(stack.url(), "/shop/1").header("x-lab-cache", "logical-expiry").send().await;
+    answer.data();
+    let ttl: i64 = stack.redis.conn().await.pttl("cache:shop:1").await.unwrap();
+    assert!(ttl > 0, "stored with a time to live: {ttl}");
+}
+
+/// One number of `/metrics`.
+async fn metric(base: &str, name: &str) -> i64 {
+    let text = get(base, "/metrics").text().await;
+    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no {name} in:\n{text}"))
+}
+
+#[tokio::test]
+async fn absent_ids_are_kept_from_the_database() {
+    let stack = Stack::lab(1).await;
+    eventually("the filter is filled", PATIENCE, || async {
+        get(stack.url(), "/shop/1").send().await.data();
+        get(stack.url(), "/shop/5000000").send().await.refused(200, "SHOP_NOT_FOUND");
+        let filtered = metric(stack.url(), "cache_filtered_total{cache=\"shop\"}").await;
+        filtered > 0
+    })
+    .await;
+    let loads = metric(stack.url(), "cache_loads_total{cache=\"shop\"}").await;
+    for id in 6_000_000..6_000_500 {
+        let answer = get(stack.url(), &format!("/shop/{id}")).send().await;
+        answer.refused(200, "SHOP_NOT_FOUND");
+    }
+    let loads = metric(stack.url(), "cache_loads_total{cache=\"shop\"}").await - loads;
+    assert!(loads <= 5, "{loads} loads for 500 absent ids, in a filter that holds a single one");
+}
