@@ -51,6 +51,7 @@
 
 mod config;
 mod conn;
+mod ear;
 mod error;
 mod guard;
 mod hold;
@@ -67,7 +68,8 @@ mod supervise;
 mod wake;
 mod watchdog;
 
-pub use config::LockConfig;
+pub use config::{LockConfig, Replicas};
+pub use conn::Server;
 pub use error::{Error, LostReason};
 pub use guard::Guard;
 pub use locks::{LockUsage, Locks};

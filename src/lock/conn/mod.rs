@@ -1,19 +1,37 @@
-//! The command connection: each lock command as one bounded call, and failures sorted by what they
-//! leave known. Nothing here remembers who holds what.
+//! The command connection: each lock command as one bounded call, over whatever kind of Redis.
+//! Nothing here remembers who holds what.
+//!
+//! - [`server`]: one server, a cluster or a master kept by Sentinel, and where to listen
+//! - [`link`]: takes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
+//! - [`acknowledge`]: waits until replicas have what was acquired
+//! - [`failure`]: what is known after a command failed
 //!
 //! Every script is idempotent for the same arguments, so a command whose connection broke under it
 //! is sent once more straight away: an idle connection that a restarted server closed costs no
 //! caller an error.
 
+mod acknowledge;
+mod cluster;
+mod failure;
+mod link;
+mod sentinel;
+mod server;
+mod slots;
+
 use std::future::Future;
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::io::tcp::TcpSettings;
-use redis::{Client, ErrorKind, RedisError, RedisResult, Script, ServerErrorKind};
+use redis::{ErrorKind, RedisResult, Script, ServerErrorKind};
 
 use super::name::LockName;
-use super::{Error, LockConfig, Owner};
+use super::{LockConfig, Owner};
+use acknowledge::Acknowledging;
+use link::Link;
+
+pub(super) use failure::Failure;
+pub use server::Server;
+pub(super) use server::{Backend, Channels};
+pub(super) use slots::Address;
 
 /// The text that tells waiters of a release. Redisson's `UNLOCK_MESSAGE`.
 const UNLOCK_MESSAGE: &str = "0";
@@ -21,64 +39,6 @@ const UNLOCK_MESSAGE: &str = "0";
 /// How many commands may queue for the socket before callers wait. The default of 50 is below the
 /// number of purchases that one instance has in flight.
 const PIPELINE_BUFFER: usize = 1024;
-
-/// What is known after a command failed.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// It was never carried out: no connection, or the server cannot serve now.
-    NotDone(String),
-    /// The server refused it.
-    Rejected(String),
-    /// It may have been carried out.
-    Unknown(String),
-}
-
-impl Failure {
-    /// The error of an operation that changes nothing, or whose possible effect is undone.
-    pub(super) fn unavailable(self, operation: &'static str) -> Error {
-        match self {
-            Self::NotDone(cause) | Self::Unknown(cause) => Error::Unavailable { operation, cause },
-            Self::Rejected(cause) => Error::Rejected { operation, cause },
-        }
-    }
-
-    /// The error of an operation whose effect matters to the caller.
-    pub(super) fn outcome(self, operation: &'static str) -> Error {
-        match self {
-            Self::NotDone(cause) => Error::Unavailable { operation, cause },
-            Self::Rejected(cause) => Error::Rejected { operation, cause },
-            Self::Unknown(cause) => Error::Unknown { operation, cause },
-        }
-    }
-
-    fn of(error: &RedisError) -> Self {
-        let words = error.to_string();
-        // A refused connection is the one I/O error that can only come before anything is sent.
-        if error.is_connection_refusal() {
-            return Self::NotDone(words);
-        }
-        match error.kind() {
-            ErrorKind::Server(
-                ServerErrorKind::BusyLoading
-                | ServerErrorKind::TryAgain
-                | ServerErrorKind::ClusterDown
-                | ServerErrorKind::MasterDown
-                | ServerErrorKind::ReadOnly
-                | ServerErrorKind::NoScript,
-            ) => Self::NotDone(words),
-            ErrorKind::Server(_) => Self::Rejected(words),
-            ErrorKind::Extension => match error.code() {
-                Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS") => Self::NotDone(words),
-                _ => Self::Rejected(words),
-            },
-            ErrorKind::AuthenticationFailed
-            | ErrorKind::InvalidClientConfig
-            | ErrorKind::Client
-            | ErrorKind::RESP3NotSupported => Self::NotDone(words),
-            _ => Self::Unknown(words),
-        }
-    }
-}
 
 /// What a renewal found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,24 +51,12 @@ pub(super) enum Renewal {
     Taken,
 }
 
-/// A client for the same server with the socket settings a lock needs: no Nagle delay, and a
-/// connection whose peer vanished is given up after `patience` (where the system can do that).
-///
-/// # Errors
-/// When the address cannot be used.
-pub(super) fn tuned(client: &Client, patience: Duration) -> RedisResult<Client> {
-    let settings = TcpSettings::default().set_nodelay(true);
-    #[cfg(target_os = "linux")]
-    let settings = settings.set_user_timeout(patience);
-    #[cfg(not(target_os = "linux"))]
-    let _ = patience;
-    Client::open(client.get_connection_info().clone().set_tcp_settings(settings))
-}
-
 /// The command connection and its scripts. Reconnects by itself; commands are multiplexed over it,
 /// in the order in which they are sent.
 pub(super) struct Connection {
-    manager: ConnectionManager,
+    backend: Backend,
+    link: Link,
+    acknowledging: Option<Acknowledging>,
     timeout: Duration,
     acquire: Script,
     release: Script,
@@ -121,24 +69,30 @@ impl Connection {
     /// A connection that is opened by its first command.
     ///
     /// # Errors
-    /// When the client's settings contradict each other.
-    pub(super) fn lazy(client: Client, config: &LockConfig) -> RedisResult<Self> {
-        let settings = ConnectionManagerConfig::new()
-            .set_response_timeout(Some(config.command_timeout))
-            .set_connection_timeout(Some(config.connect_timeout))
-            // Each command tries to connect once and then fails: callers learn at once that Redis
-            // is away, and the next command is the next try.
-            .set_number_of_retries(0)
-            .set_pipeline_buffer_size(PIPELINE_BUFFER);
+    /// When an address cannot be used, or settings contradict each other.
+    pub(super) fn lazy(server: Server, config: &LockConfig) -> RedisResult<Self> {
+        let backend = Backend::new(server.clone(), config)?;
         Ok(Self {
-            manager: ConnectionManager::new_lazy_with_config(client, settings)?,
+            link: backend.link()?,
+            backend,
+            acknowledging: Acknowledging::new(server, config)?,
             timeout: config.command_timeout,
-            acquire: Script::new(include_str!("../../lua/lock_acquire.lua")),
-            release: Script::new(include_str!("../../lua/lock_release.lua")),
-            renew: Script::new(include_str!("../../lua/lock_renew.lua")),
-            force_unlock: Script::new(include_str!("../../lua/lock_force_unlock.lua")),
-            setnx_release: Script::new(include_str!("../../lua/lock_setnx_release.lua")),
+            acquire: Script::new(include_str!("../../../lua/lock_acquire.lua")),
+            release: Script::new(include_str!("../../../lua/lock_release.lua")),
+            renew: Script::new(include_str!("../../../lua/lock_renew.lua")),
+            force_unlock: Script::new(include_str!("../../../lua/lock_force_unlock.lua")),
+            setnx_release: Script::new(include_str!("../../../lua/lock_setnx_release.lua")),
         })
+    }
+
+    /// What is behind it, for the listener.
+    pub(super) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// The commands by which a script announces a release: its last arguments.
+    fn publishing(&self) -> &'static [&'static str] {
+        self.backend.publishing()
     }
 
     /// How long one command may take.
@@ -162,7 +116,16 @@ impl Connection {
     ) -> Result<Option<i64>, Failure> {
         let mut call = self.acquire.key(name.key());
         call.arg(millis(lease)).arg(owner.to_string()).arg(depth);
-        self.bounded(self.timeout, async |mut c, _| call.invoke_async(&mut c).await).await
+        let held: Option<i64> =
+            self.bounded(self.timeout, async |mut c, _| call.invoke_async(&mut c).await).await?;
+        if held.is_none()
+            && let Err(why) = self.acknowledged(name.key()).await
+        {
+            // Not believed, so given back. If that fails too, the caller has to go on trying.
+            let undone = self.release(name, owner, lease, depth.saturating_sub(1)).await;
+            return Err(undone.map_or_else(|failure| Failure::Unknown(failure.cause()), |_| why));
+        }
+        Ok(held)
     }
 
     /// Set the depth that remains; 0 frees the lock. `None`: this owner does not hold it.
@@ -175,7 +138,7 @@ impl Connection {
     ) -> Result<Option<i64>, Failure> {
         let mut call = self.release.key(name.key());
         call.key(&**name.channel()).arg(UNLOCK_MESSAGE);
-        call.arg(millis(lease)).arg(owner.to_string()).arg(left);
+        call.arg(millis(lease)).arg(owner.to_string()).arg(left).arg(self.publishing());
         self.bounded(self.timeout, async |mut c, again| {
             let reply: Option<i64> = call.invoke_async(&mut c).await?;
             // What the first sending has removed, the second cannot find.
@@ -207,7 +170,7 @@ impl Connection {
     /// Free the lock whoever holds it. `true`: there was one, or may have been.
     pub(super) async fn force_unlock(&self, name: &LockName) -> Result<bool, Failure> {
         let mut call = self.force_unlock.key(name.key());
-        call.key(&**name.channel()).arg(UNLOCK_MESSAGE);
+        call.key(&**name.channel()).arg(UNLOCK_MESSAGE).arg(self.publishing());
         self.bounded(self.timeout, async |mut c, again| {
             let freed: bool = call.invoke_async(&mut c).await?;
             Ok(freed || again)
@@ -279,32 +242,51 @@ impl Connection {
     async fn bounded<T, F>(
         &self,
         patience: Duration,
-        mut command: impl FnMut(ConnectionManager, bool) -> F,
+        command: impl FnMut(Link, bool) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,
     {
-        let run = async {
-            let first = match command(self.manager.clone(), false).await {
-                Ok(value) => return Ok(value),
-                Err(error) => error,
-            };
-            let failure = Failure::of(&first);
-            let again = matches!(failure, Failure::Unknown(_));
-            let scripts_flushed = first.kind() == ErrorKind::Server(ServerErrorKind::NoScript);
-            if !first.is_connection_dropped() && !scripts_flushed {
-                return Err(failure);
-            }
-            match (command(self.manager.clone(), again).await, again) {
-                (Ok(value), _) => Ok(value),
-                // The second try came to nothing, but the first may have gone through.
-                (Err(second), true) => Err(Failure::Unknown(second.to_string())),
-                (Err(second), false) => Err(Failure::of(&second)),
-            }
+        bounded(&self.link, patience, command).await
+    }
+}
+
+/// See [`Connection::bounded`].
+async fn bounded<T, F>(
+    link: &Link,
+    patience: Duration,
+    mut command: impl FnMut(Link, bool) -> F,
+) -> Result<T, Failure>
+where
+    F: Future<Output = RedisResult<T>>,
+{
+    let run = async {
+        let first = match command(link.clone(), false).await {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
         };
-        match tokio::time::timeout(patience, run).await {
-            Ok(result) => result,
-            Err(_) => Err(Failure::Unknown(format!("no answer within {patience:?}"))),
+        let failure = Failure::of(&first);
+        let again = matches!(failure, Failure::Unknown(_));
+        // Scripts may have been flushed, and the master replaced: the link knows better by now.
+        let answered = matches!(
+            first.kind(),
+            ErrorKind::Server(ServerErrorKind::NoScript | ServerErrorKind::ReadOnly)
+        );
+        if !first.is_connection_dropped() && !answered {
+            return Err(failure);
+        }
+        match (command(link.clone(), again).await, again) {
+            (Ok(value), _) => Ok(value),
+            // The second try came to nothing, but the first may have gone through.
+            (Err(second), true) => Err(Failure::Unknown(second.to_string())),
+            (Err(second), false) => Err(Failure::of(&second)),
+        }
+    };
+    match tokio::time::timeout(patience, run).await {
+        Ok(result) => result,
+        Err(_) => {
+            link.doubt();
+            Err(Failure::Unknown(format!("no answer within {patience:?}")))
         }
     }
 }
