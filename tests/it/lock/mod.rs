@@ -2,12 +2,15 @@
 //! leaves behind, and what it says when Redis fails.
 
 mod cancel;
+mod cluster;
 mod exclusion;
 mod faults;
 mod lossy;
 mod lost;
 mod process;
 mod reentry;
+mod replica;
+mod sentinel;
 mod setnx;
 mod wait;
 mod wire;
