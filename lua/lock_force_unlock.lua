@@ -1,9 +1,9 @@
 -- Free the lock whoever holds it, and tell a waiter.
 --
 -- KEYS[1]   the lock's name
--- KEYS[2]   the channel its waiters listen on
--- ARGV[1]   the message that tells them ("0")
--- ARGV[2..] the commands that tell them: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[1]   the channel its waiters listen on
+-- ARGV[2]   the message that tells them ("0")
+-- ARGV[3..] the commands that tell them: PUBLISH, and SPUBLISH on a cluster
 --
 -- Returns 1 when there was a lock to free, else 0.
 if redis.call('DEL', KEYS[1]) == 0 then
@@ -11,7 +11,7 @@ if redis.call('DEL', KEYS[1]) == 0 then
 end
 -- pcall: the lock is free by now, even where telling is refused (a denied channel, SPUBLISH before
 -- Redis 7). Waiters look again at the latest when the lease they know of ends.
-for i = 2, #ARGV do
-  redis.pcall(ARGV[i], KEYS[2], ARGV[1])
+for i = 3, #ARGV do
+  redis.pcall(ARGV[i], ARGV[1], ARGV[2])
 end
 return 1

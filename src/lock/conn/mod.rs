@@ -90,9 +90,10 @@ impl Connection {
         &self.backend
     }
 
-    /// The commands by which a script announces a release: its last arguments.
-    fn publishing(&self) -> &'static [&'static str] {
-        self.backend.publishing()
+    /// How a script announces a release, its last arguments: channel, message, and the commands to
+    /// publish by.
+    fn announcement<'a>(&self, name: &'a LockName) -> Vec<&'a str> {
+        [&[&**name.channel(), UNLOCK_MESSAGE], self.backend.publishing()].concat()
     }
 
     /// How long one command may take.
@@ -137,8 +138,8 @@ impl Connection {
         left: u32,
     ) -> Result<Option<i64>, Failure> {
         let mut call = self.release.key(name.key());
-        call.key(&**name.channel()).arg(UNLOCK_MESSAGE);
-        call.arg(millis(lease)).arg(owner.to_string()).arg(left).arg(self.publishing());
+        call.arg(millis(lease)).arg(owner.to_string()).arg(left);
+        call.arg(self.announcement(name));
         self.bounded(self.timeout, async |mut c, again| {
             let reply: Option<i64> = call.invoke_async(&mut c).await?;
             // What the first sending has removed, the second cannot find.
@@ -170,7 +171,7 @@ impl Connection {
     /// Free the lock whoever holds it. `true`: there was one, or may have been.
     pub(super) async fn force_unlock(&self, name: &LockName) -> Result<bool, Failure> {
         let mut call = self.force_unlock.key(name.key());
-        call.key(&**name.channel()).arg(UNLOCK_MESSAGE).arg(self.publishing());
+        call.arg(self.announcement(name));
         self.bounded(self.timeout, async |mut c, again| {
             let freed: bool = call.invoke_async(&mut c).await?;
             Ok(freed || again)
