@@ -115,7 +115,7 @@ impl Connection {
                 call.arg(patience.map_or(0, millis));
             }
             Kind::Read => {
-                call.key(claim.holds()).arg(claim.writer());
+                call.arg(&*name.suffixed());
             }
             Kind::Reentrant | Kind::Write => {}
         }
@@ -145,7 +145,7 @@ impl Connection {
                 call.arg(u8::from(leave));
             }
             Kind::Read => {
-                call.key(claim.holds()).key(&*name.suffixed());
+                call.arg(&*name.suffixed());
             }
             Kind::Reentrant | Kind::Fenced | Kind::Write => {}
         }
@@ -169,10 +169,10 @@ impl Connection {
             Kind::Read | Kind::Write => &READ_WRITE_RENEW,
         };
         let mut call = script.key(claim.name.key());
-        if claim.kind == Kind::Read {
-            call.key(claim.holds());
-        }
         call.arg(millis(lease)).arg(claim.field());
+        if claim.kind == Kind::Read {
+            call.arg(&*claim.name.suffixed());
+        }
         let patience = patience.min(self.timeout());
         let reply: i64 =
             self.bounded(patience, async |mut c, _| call.invoke_async(&mut c).await).await?;
@@ -190,7 +190,7 @@ impl Connection {
             Kind::Fair => self.fair(&FAIR_FORCE, name),
             Kind::Read | Kind::Write => {
                 let mut call = self.telling(&READ_WRITE_FORCE, kind, name);
-                call.key(&*name.suffixed()).arg(kind.to_string());
+                call.arg(kind.to_string()).arg(&*name.suffixed());
                 call
             }
         };
@@ -226,18 +226,17 @@ impl Connection {
     fn telling<'a>(&self, script: &'a Script, kind: Kind, name: &LockName) -> ScriptInvocation<'a> {
         let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
         let mut call = script.key(name.key());
-        call.key(&*channel(name, kind)).arg(self.publishing().join(" ")).arg(message);
+        call.arg(self.publishing().join(" ")).arg(message).arg(&*channel(name, kind));
         call
     }
 
     /// A script with what those of the fair lock are given first.
     fn fair<'a>(&self, script: &'a Script, name: &LockName) -> ScriptInvocation<'a> {
-        let mut call = script.key(name.key());
+        let mut call = self.telling(script, Kind::Fair, name);
         call.key(name.prefixed("redisson_lock_queue"));
         call.key(name.prefixed("redisson_lock_timeout"));
         call.key(name.prefixed("lock_waiters_alive"));
-        call.key(&*channel(name, Kind::Fair));
-        call.arg(self.publishing().join(" ")).arg(UNLOCK_MESSAGE).arg(FAIR_ALLOWANCE);
+        call.arg(FAIR_ALLOWANCE);
         call
     }
 
