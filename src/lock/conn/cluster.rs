@@ -18,6 +18,7 @@ use redis::{
 };
 use tokio::sync::watch;
 
+use super::server::Channels;
 use super::slots::{Address, Table, slot, slot_of};
 
 /// How often one command may be sent elsewhere: a slot that moves, and moves on, and a node that
@@ -78,14 +79,22 @@ impl Cluster {
         self.doubted.store(true, Ordering::Release);
     }
 
-    /// Who serves the slot of `channel`.
-    pub(super) async fn home(&self, channel: &str) -> RedisResult<Address> {
-        self.master(Some(slot(channel.as_bytes()))).await
-    }
-
-    /// The nodes that serve slots now.
-    pub(super) fn masters(&self) -> BTreeSet<Address> {
-        self.table().1.masters().cloned().collect()
+    /// Share channels out among the masters that serve their slots; masters without a channel come
+    /// with an empty share, and channels that nobody serves now are left out.
+    pub(super) async fn share_out(
+        &self,
+        channels: Channels,
+    ) -> RedisResult<HashMap<Address, Channels>> {
+        let table = self.known().await?;
+        let mut shares: HashMap<Address, Channels> =
+            table.masters().map(|node| (node.clone(), Channels::new())).collect();
+        for channel in channels {
+            match table.master(slot(channel.as_bytes())) {
+                Some(node) => drop(shares.entry(node.clone()).or_default().insert(channel)),
+                None => self.doubt(),
+            }
+        }
+        Ok(shares)
     }
 
     /// A client for one node.
@@ -110,8 +119,8 @@ impl Cluster {
         self.view.borrow().clone()
     }
 
-    /// The master of `slot`, or any master.
-    async fn master(&self, slot: Option<u16>) -> RedisResult<Address> {
+    /// The table, learned anew if there is none or it is doubted.
+    async fn known(&self) -> RedisResult<Arc<Table>> {
         let (number, table) = self.table();
         let asked_already = self.asking.try_lock().is_err();
         if table.is_empty() {
@@ -123,15 +132,19 @@ impl Cluster {
         {
             tracing::debug!(%error, "no cluster node answers");
         }
-        let (_, table) = self.table();
+        Ok(self.table().1)
+    }
+
+    /// The master of `slot`, or any master.
+    async fn master(&self, slot: Option<u16>) -> RedisResult<Address> {
+        let table = self.known().await?;
         let master = match slot {
             Some(slot) => table.master(slot),
             None => table.masters().next(),
         };
-        let unserved = || (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into();
         master.cloned().ok_or_else(|| {
             self.doubt();
-            unserved()
+            (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into()
         })
     }
 

@@ -119,12 +119,9 @@ impl Connection {
         call.arg(millis(lease)).arg(owner.to_string()).arg(depth);
         let held: Option<i64> =
             self.bounded(self.timeout, async |mut c, _| call.invoke_async(&mut c).await).await?;
-        if held.is_none()
-            && let Err(why) = self.acknowledged(name.key()).await
-        {
-            // Not believed, so given back. If that fails too, the caller has to go on trying.
-            let undone = self.release(name, owner, lease, depth.saturating_sub(1)).await;
-            return Err(undone.map_or_else(|failure| Failure::Unknown(failure.cause()), |_| why));
+        if held.is_none() {
+            let undo = self.release(name, owner, lease, depth.saturating_sub(1));
+            self.kept_if_acknowledged(name.key(), undo).await?;
         }
         Ok(held)
     }
@@ -216,15 +213,19 @@ impl Connection {
     ) -> Result<bool, Failure> {
         let mut set = redis::cmd("SET");
         set.arg(key).arg(token).arg("NX").arg("PX").arg(millis(lease));
-        self.bounded(self.timeout, async |mut c, again| {
+        let set = self.bounded(self.timeout, async |mut c, again| {
             let set: Option<String> = set.query_async(&mut c).await?;
             if set.is_some() || !again {
                 return Ok(set.is_some());
             }
             let now: Option<String> = redis::cmd("GET").arg(key).query_async(&mut c).await?;
             Ok(now.as_deref() == Some(token))
-        })
-        .await
+        });
+        let set = set.await?;
+        if set {
+            self.kept_if_acknowledged(key, self.setnx_release(key, token)).await?;
+        }
+        Ok(set)
     }
 
     /// Delete the key if it holds `token`. `true`: deleted.

@@ -151,8 +151,8 @@ impl Backend {
         if self.has_slots() { &["PUBLISH", "SPUBLISH"] } else { &["PUBLISH"] }
     }
 
-    /// Share `channels` out among the nodes to listen to. Nodes that serve slots but none of these
-    /// channels come with an empty share; a single place is called "".
+    /// Share `channels` out among the nodes to listen to; a single place is called "". Channels
+    /// that nobody can be listened to for at the moment are left out.
     ///
     /// # Errors
     /// When no node of a cluster answers.
@@ -160,21 +160,10 @@ impl Backend {
         &self,
         channels: Channels,
     ) -> RedisResult<HashMap<Address, Channels>> {
-        let Place::Cluster(cluster) = &self.place else {
-            return Ok(HashMap::from([(Address::from(""), channels)]));
-        };
-        let mut shares: HashMap<Address, Channels> = HashMap::new();
-        for channel in channels {
-            // A slot that nobody serves is nobody's loss but its own.
-            match cluster.home(&channel).await {
-                Ok(node) => drop(shares.entry(node).or_default().insert(channel)),
-                Err(error) => tracing::debug!(%error, %channel, "nobody to listen to"),
-            }
+        match &self.place {
+            Place::Cluster(cluster) => cluster.share_out(channels).await,
+            _ => Ok(HashMap::from([(Address::from(""), channels)])),
         }
-        for node in cluster.masters() {
-            shares.entry(node).or_default();
-        }
-        Ok(shares)
     }
 
     /// A client for one of the nodes to listen to.

@@ -2,9 +2,11 @@
 //! temporary folder, killed, paused and restarted at will, and gone when dropped. Nothing here
 //! knows what is tested.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -68,6 +70,8 @@ impl RedisServer {
             if server.launch().await {
                 return server;
             }
+            // Its watcher must not live on to remove the folder of the next attempt.
+            server.kill();
         }
         panic!("redis-server did not start; is it installed?\n{}", server.log());
     }
@@ -226,8 +230,14 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that nobody else in this process was given.
 fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("bind any port");
-    socket.local_addr().expect("a bound address").port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("bind any port");
+        let port = socket.local_addr().expect("a bound address").port();
+        if GIVEN.lock().expect("no panic while it is held").insert(port) {
+            return port;
+        }
+    }
 }
