@@ -7,7 +7,6 @@
 //! independent: one that hangs delays no other.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,9 +39,9 @@ pub(super) async fn run(
     config: LockConfig,
     stop: CancellationToken,
 ) {
-    let listening = listen(topics, backend, config);
     tokio::select! {
-        () = listening => {}
+        () = listen(topics, backend.clone(), config) => {}
+        () = backend.patrol() => {}
         () = stop.cancelled() => {}
     }
 }
@@ -58,7 +57,7 @@ async fn listen(topics: Arc<Topics>, backend: Backend, config: LockConfig) {
             topics.changed().await;
             continue;
         }
-        let changes = pin!(backend.changes());
+        let changes = backend.changes();
         let wanted = topics.channels();
         let number = wanted.len();
         // Channels that nobody can be asked for now are tried again soon.

@@ -13,13 +13,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult,
-    ServerErrorKind, Value,
+    Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind,
+    Value,
 };
 use tokio::sync::watch;
 
 use super::server::Channels;
-use super::slots::{Address, Table, slot, slot_of};
+use super::slots::{Address, Table, relocated, slot, slot_of};
 
 /// How often one command may be sent elsewhere: a slot that moves, and moves on, and a node that
 /// turns out to be gone. Each time the command is known not to have been carried out.
@@ -70,8 +70,14 @@ impl Cluster {
     }
 
     /// Told when the table has been learned anew.
-    pub(super) fn watch(&self) -> watch::Receiver<(u64, Arc<Table>)> {
-        self.view.subscribe()
+    pub(super) fn changes(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut view = self.view.subscribe();
+        async move {
+            // An error means that nobody is left to learn one.
+            if view.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// The next command, or the listener, asks for a new table first.
@@ -99,20 +105,9 @@ impl Cluster {
 
     /// A client for one node.
     pub(super) fn client(&self, address: &str) -> RedisResult<Client> {
-        let unusable = || RedisError::from((ErrorKind::Client, "not a node address"));
-        let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;
-        let (host, port) = (host.to_owned(), port.parse().map_err(|_| unusable())?);
-        let seed = self.seeds.first().ok_or_else(unusable)?.clone();
-        let addr = match seed.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Client::open(seed.set_addr(addr))
+        let seed = self.seeds.first();
+        let none = || RedisError::from((ErrorKind::Client, "there is no node"));
+        Client::open(relocated(seed.ok_or_else(none)?, address)?)
     }
 
     fn table(&self) -> (u64, Arc<Table>) {
