@@ -151,8 +151,6 @@ impl Cluster {
         if number != seen {
             return Ok(());
         }
-        // Doubts that come up from here on are about the table to come.
-        self.doubted.store(false, Ordering::Release);
         let mut learned = match first {
             Some(node) => self.ask(node).await,
             None => Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into()),
@@ -166,7 +164,10 @@ impl Cluster {
                 learned = answer;
             }
         }
-        let table = learned.inspect_err(|_| self.doubt())?;
+        let table = learned?;
+        // Only now: whoever asks may go away before. If the doubt is about this table already, the
+        // next failure raises it again.
+        self.doubted.store(false, Ordering::Release);
         self.opened().retain(|address, _| table.nodes().contains(address));
         self.view.send_replace((number + 1, Arc::new(table)));
         Ok(())

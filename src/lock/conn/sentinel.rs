@@ -133,7 +133,6 @@ impl Master {
     /// The node that a sentinel calls master and that agrees. All sentinels are asked at once, so
     /// that those which hang cost nothing; older words count only where no newer one is to be had.
     pub(super) async fn find(&self) -> RedisResult<Address> {
-        self.doubted.store(false, Ordering::Release);
         let newest = self.known.borrow().as_ref().map_or(0, |known| known.epoch);
         let mut answers: FuturesUnordered<_> =
             self.sentinels.iter().map(|sentinel| self.checked(sentinel)).collect();
@@ -150,10 +149,10 @@ impl Master {
         }
         // Whatever it was, no command was sent.
         let found = found.or(older).ok_or_else(|| {
-            self.doubt();
             let cause = (ErrorKind::MasterNameNotFoundBySentinel, "no master", error.to_string());
             RedisError::from(cause)
         })?;
+        self.doubted.store(false, Ordering::Release);
         let address = found.address.clone();
         self.known.send_if_modified(|known| {
             let news = known.as_ref() != Some(&found);
