@@ -154,16 +154,18 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("run sh");
+        let id = child.id();
         self.child = Some(child);
         self.watcher = Some(watcher);
         let client = self.client();
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
+            // Another server may have taken the port first, and would answer as well.
             if let Ok(mut conn) = client.get_multiplexed_async_connection().await
-                && redis::cmd("PING").query_async::<String>(&mut conn).await.is_ok()
+                && let Ok(info) =
+                    redis::cmd("INFO").arg("server").query_async::<String>(&mut conn).await
             {
-                // Another server may have taken the port first: then ours has ended.
-                return self.running();
+                return info.lines().any(|line| line.trim() == format!("process_id:{id}"));
             }
             if !self.running() {
                 return false;
