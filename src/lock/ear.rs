@@ -88,14 +88,13 @@ impl Ear {
     ///
     /// # Errors
     /// The cause, when the connection is of no more use.
-    pub(super) async fn next(&mut self) -> Result<String, String> {
+    pub(super) async fn next(&mut self) -> Result<(String, Vec<u8>), String> {
         loop {
             tokio::select! {
                 push = self.pushes.recv() => match push {
                     Some(PushInfo { kind: PushKind::Message | PushKind::SMessage, data }) => {
-                        let channel = data.into_iter().next().map(from_redis_value);
-                        if let Some(Ok(channel)) = channel {
-                            return Ok(channel);
+                        if let Ok(heard) = from_redis_value(Value::Array(data)) {
+                            return Ok(heard);
                         }
                     }
                     Some(PushInfo { kind: PushKind::SUnsubscribe, .. }) => {

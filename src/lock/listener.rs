@@ -179,7 +179,7 @@ impl Place {
             }
             tokio::select! {
                 message = ear.next() => match message {
-                    Ok(channel) => self.topics.deliver(&channel),
+                    Ok((channel, message)) => self.topics.deliver(&channel, &message),
                     Err(cause) => return Some(cause),
                 },
                 changed = share.changed() => if changed.is_err() { return None },

@@ -45,7 +45,7 @@ pub(in super::super) struct Cluster {
 
 /// One call's way into the cluster.
 #[derive(Clone)]
-pub(super) struct ClusterLink {
+pub(in super::super) struct ClusterLink {
     cluster: Arc<Cluster>,
     /// The node that the last command went to. Commands without a key follow it there: the script
     /// is loaded where it was missing.

@@ -34,7 +34,7 @@ impl Failure {
     }
 
     /// The cause in words.
-    pub(super) fn cause(self) -> String {
+    pub(in super::super) fn cause(self) -> String {
         match self {
             Self::NotDone(cause) | Self::Rejected(cause) | Self::Unknown(cause) => cause,
         }

@@ -23,8 +23,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisResult, Script, ServerErrorKind};
 
-use super::name::LockName;
-use super::{LockConfig, Owner};
+use super::LockConfig;
 use acknowledge::Acknowledging;
 use link::Link;
 
@@ -33,23 +32,9 @@ pub use server::Server;
 pub(super) use server::{Backend, Channels};
 pub(super) use slots::Address;
 
-/// The text that tells waiters of a release. Redisson's `UNLOCK_MESSAGE`.
-const UNLOCK_MESSAGE: &str = "0";
-
 /// How many commands may queue for the socket before callers wait. The default of 50 is below the
 /// number of purchases that one instance has in flight.
 const PIPELINE_BUFFER: usize = 1024;
-
-/// What a renewal found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Renewal {
-    /// The lease is full again.
-    Done,
-    /// The key is gone.
-    Gone,
-    /// The key belongs to somebody else.
-    Taken,
-}
 
 /// The command connection and its scripts. Reconnects by itself; commands are multiplexed over it,
 /// in the order in which they are sent.
@@ -58,10 +43,6 @@ pub(super) struct Connection {
     link: Link,
     acknowledging: Option<Acknowledging>,
     timeout: Duration,
-    acquire: Script,
-    release: Script,
-    renew: Script,
-    force_unlock: Script,
     setnx_release: Script,
 }
 
@@ -77,10 +58,6 @@ impl Connection {
             backend,
             acknowledging: Acknowledging::new(server, config)?,
             timeout: config.command_timeout,
-            acquire: Script::new(include_str!("../../../lua/lock_acquire.lua")),
-            release: Script::new(include_str!("../../../lua/lock_release.lua")),
-            renew: Script::new(include_str!("../../../lua/lock_renew.lua")),
-            force_unlock: Script::new(include_str!("../../../lua/lock_force_unlock.lua")),
             setnx_release: Script::new(include_str!("../../../lua/lock_setnx_release.lua")),
         })
     }
@@ -90,10 +67,9 @@ impl Connection {
         &self.backend
     }
 
-    /// How a script announces a release, its last arguments: channel, message, and the commands to
-    /// publish by.
-    fn announcement<'a>(&self, name: &'a LockName) -> Vec<&'a str> {
-        [&[&**name.channel(), UNLOCK_MESSAGE], self.backend.publishing()].concat()
+    /// The commands by which a script announces a release.
+    pub(super) fn publishing(&self) -> &'static [&'static str] {
+        self.backend.publishing()
     }
 
     /// How long one command may take.
@@ -105,100 +81,6 @@ impl Connection {
     pub(super) async fn ping(&self) -> Result<(), Failure> {
         self.bounded(self.timeout, async |mut c, _| redis::cmd("PING").query_async(&mut c).await)
             .await
-    }
-
-    /// Take the lock to `depth`. `None`: taken. `Some`: the key's PTTL (-1 no expiry, -2 no key).
-    pub(super) async fn acquire(
-        &self,
-        name: &LockName,
-        owner: Owner,
-        lease: Duration,
-        depth: u32,
-    ) -> Result<Option<i64>, Failure> {
-        let mut call = self.acquire.key(name.key());
-        call.arg(millis(lease)).arg(owner.to_string()).arg(depth);
-        let held: Option<i64> =
-            self.bounded(self.timeout, async |mut c, _| call.invoke_async(&mut c).await).await?;
-        if held.is_none() {
-            let undo = self.release(name, owner, lease, depth.saturating_sub(1));
-            self.kept_if_acknowledged(name.key(), undo).await?;
-        }
-        Ok(held)
-    }
-
-    /// Set the depth that remains; 0 frees the lock. `None`: this owner does not hold it.
-    pub(super) async fn release(
-        &self,
-        name: &LockName,
-        owner: Owner,
-        lease: Duration,
-        left: u32,
-    ) -> Result<Option<i64>, Failure> {
-        let mut call = self.release.key(name.key());
-        call.arg(millis(lease)).arg(owner.to_string()).arg(left);
-        call.arg(self.announcement(name));
-        self.bounded(self.timeout, async |mut c, again| {
-            let reply: Option<i64> = call.invoke_async(&mut c).await?;
-            // What the first sending has removed, the second cannot find.
-            Ok(if again && left == 0 { reply.or(Some(1)) } else { reply })
-        })
-        .await
-    }
-
-    /// Renew the lease, waiting for the answer no longer than `patience`.
-    pub(super) async fn renew(
-        &self,
-        name: &LockName,
-        owner: Owner,
-        lease: Duration,
-        patience: Duration,
-    ) -> Result<Renewal, Failure> {
-        let mut call = self.renew.key(name.key());
-        call.arg(millis(lease)).arg(owner.to_string());
-        let patience = patience.min(self.timeout);
-        let reply: i64 =
-            self.bounded(patience, async |mut c, _| call.invoke_async(&mut c).await).await?;
-        Ok(match reply {
-            1 => Renewal::Done,
-            0 => Renewal::Gone,
-            _ => Renewal::Taken,
-        })
-    }
-
-    /// Free the lock whoever holds it. `true`: there was one, or may have been.
-    pub(super) async fn force_unlock(&self, name: &LockName) -> Result<bool, Failure> {
-        let mut call = self.force_unlock.key(name.key());
-        call.arg(self.announcement(name));
-        self.bounded(self.timeout, async |mut c, again| {
-            let freed: bool = call.invoke_async(&mut c).await?;
-            Ok(freed || again)
-        })
-        .await
-    }
-
-    /// The key's PTTL.
-    pub(super) async fn remaining(&self, name: &LockName) -> Result<i64, Failure> {
-        let mut cmd = redis::cmd("PTTL");
-        cmd.arg(name.key());
-        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
-    }
-
-    /// The owner's depth on the server, `None` when it holds nothing.
-    pub(super) async fn depth(
-        &self,
-        name: &LockName,
-        owner: Owner,
-    ) -> Result<Option<u32>, Failure> {
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(name.key()).arg(owner.to_string());
-        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
-    }
-
-    /// Whether anybody holds the lock.
-    pub(super) async fn exists(&self, name: &LockName) -> Result<bool, Failure> {
-        let mut cmd = redis::cmd("EXISTS");
-        cmd.arg(name.key());
-        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
     }
 
     /// `SET key token NX PX lease`. `true`: the key is ours.
@@ -241,7 +123,7 @@ impl Connection {
 
     /// Run a command within `patience`, once more if its connection broke under it. The command is
     /// told whether an earlier sending may have been carried out.
-    async fn bounded<T, F>(
+    pub(super) async fn bounded<T, F>(
         &self,
         patience: Duration,
         command: impl FnMut(Link, bool) -> F,
@@ -294,6 +176,6 @@ where
 }
 
 /// Whole milliseconds, as Redis counts them.
-fn millis(lease: Duration) -> u64 {
+pub(super) fn millis(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
 }

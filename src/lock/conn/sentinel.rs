@@ -55,7 +55,7 @@ struct Found {
 
 /// The connection for commands to the present master.
 #[derive(Clone)]
-pub(super) struct MasterLink {
+pub(in super::super) struct MasterLink {
     master: Arc<Master>,
     timeout: Duration,
     current: Arc<Current>,

@@ -162,6 +162,7 @@ impl RedisServer {
         while Instant::now() < deadline {
             // Another server may have taken the port first, and would answer as well.
             if let Ok(mut conn) = client.get_multiplexed_async_connection().await
+                && redis::cmd("PING").query_async::<String>(&mut conn).await.is_ok()
                 && let Ok(info) =
                     redis::cmd("INFO").arg("server").query_async::<String>(&mut conn).await
             {
