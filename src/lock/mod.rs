@@ -19,6 +19,16 @@
 //! others add is told by their scripts, `lua/lock_*.lua`. One deviation, invisible to others: counts
 //! are written as absolute numbers, so that a command sent twice counts once.
 //!
+//! # On which Redis
+//! One server, a Redis Cluster or a master kept by Sentinel: see [`Server`]. On a cluster a release
+//! is announced and listened for both by PUBLISH and, from Redis 7 on, by SPUBLISH: Redisson
+//! changed from one to the other in 3.22. (A waiter may be woken twice; the second time costs one
+//! needless try.) Slots that move, masters that are replaced and nodes that hang are followed, each
+//! without holding up the others. Redis 6 or later.
+//!
+//! A failover can forget what the replica had not yet received: that is how Redis replicates, and
+//! no lock on one Redis can mend it. [`LockConfig::replicas`] makes it rarer.
+//!
 //! # The parts
 //! [`Lock`] is what callers see (`family`), whichever `kind` it is of · `wait` tries and waits ·
 //! `claim` who wants what, and its names in Redis · `commands` which script does it · [`Guard`] is
