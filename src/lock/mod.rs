@@ -49,14 +49,18 @@
 //! # }
 //! ```
 
+mod bundle;
 mod config;
 mod conn;
 mod error;
 mod guard;
 mod hold;
 mod janitor;
+mod limit;
 mod listener;
 mod locks;
+mod majority;
+mod multi;
 mod name;
 mod owner;
 mod process;
@@ -67,10 +71,13 @@ mod supervise;
 mod wake;
 mod watchdog;
 
+pub use bundle::MultiGuard;
 pub use config::LockConfig;
 pub use error::{Error, LostReason};
 pub use guard::Guard;
 pub use locks::{LockUsage, Locks};
+pub use majority::Majority;
+pub use multi::MultiLock;
 pub use owner::Owner;
 pub use process::{ProcessGuard, ProcessLocks};
 pub use reentrant::ReentrantLock;

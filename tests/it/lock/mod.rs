@@ -6,6 +6,8 @@ mod exclusion;
 mod faults;
 mod lossy;
 mod lost;
+mod majority;
+mod multi;
 mod process;
 mod reentry;
 mod setnx;
