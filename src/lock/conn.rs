@@ -276,7 +276,7 @@ impl Connection {
 
     /// Run a command within `patience`, once more if its connection broke under it. The command is
     /// told whether an earlier sending may have been carried out.
-    async fn bounded<T, F>(
+    pub(super) async fn bounded<T, F>(
         &self,
         patience: Duration,
         mut command: impl FnMut(ConnectionManager, bool) -> F,

@@ -10,6 +10,7 @@ mod majority;
 mod multi;
 mod process;
 mod reentry;
+mod semaphore;
 mod setnx;
 mod wait;
 mod wire;
