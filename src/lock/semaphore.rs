@@ -4,11 +4,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::Error;
 use super::conn::Failure;
-use super::limit::{by, ends};
+use super::limit::ends;
+use super::line::{Try, wait};
 use super::locks::Locks;
 use super::permits::{Permits, undo};
 use super::semaphore_calls::{Give, SemaphoreName};
@@ -141,45 +142,14 @@ impl Semaphore {
         self.wait(permits, ends(limit)).await
     }
 
-    /// Try, subscribe, line up; then, as the first in line, try and sleep until a message. The next
-    /// in line tries in any case, so that one message about several permits serves several.
     async fn wait(&self, permits: u32, until: Option<Instant>) -> Result<Option<Permits>, Error> {
-        if let Some(taken) = by(until, "acquire", self.try_acquire(permits)).await? {
-            return Ok(Some(taken));
-        }
-        let shared = self.locks.shared();
-        let subscription = shared.topics.join(&self.name.channel);
-        let patience = shared.config.connect_timeout + shared.config.command_timeout;
-        let hear_by = until.into_iter().fold(Instant::now() + patience, Instant::min);
-        let heard = async {
-            subscription.heard().await;
-            Ok(())
-        };
-        by(Some(hear_by), "subscribe", heard).await?;
-
-        let _first_in_line = match until {
-            None => subscription.turn().await,
-            Some(until) => match timeout_at(until, subscription.turn()).await {
-                Ok(turn) => turn,
-                Err(_) => return Ok(None),
-            },
-        };
-        // The turn may have come with the limit.
-        while until.is_none_or(|until| Instant::now() < until) {
-            let mut message = std::pin::pin!(subscription.message());
-            message.as_mut().enable();
-            if let Some(taken) = by(until, "acquire", self.try_acquire(permits)).await? {
-                return Ok(Some(taken));
-            }
-            // Messages can be lost (a denied channel, a client that gives and dies), so look now
-            // and then; no lease says when.
-            let look_again = Instant::now() + shared.config.lease / 3;
-            tokio::select! {
-                () = &mut message => {}
-                () = tokio::time::sleep_until(until.into_iter().fold(look_again, Instant::min)) => {}
-            }
-        }
-        Ok(None)
+        wait(self.locks.shared(), &self.name.channel, until, async || {
+            Ok(match self.try_acquire(permits).await? {
+                Some(taken) => Try::Got(taken),
+                None => Try::None(None),
+            })
+        })
+        .await
     }
 }
 

@@ -11,7 +11,7 @@ use super::conn::{Connection, Failure};
 use super::name::LockName;
 
 /// How a server is told to announce.
-const PUBLISHING: [&str; 1] = ["PUBLISH"];
+pub(super) const PUBLISHING: [&str; 1] = ["PUBLISH"];
 
 /// What Redisson puts before a semaphore's name to make its channel.
 const CHANNEL_PREFIX: &str = "redisson_sc";
@@ -62,13 +62,18 @@ impl SemaphoreName {
         Ok(Self { key: name.into(), channel: channel.into() })
     }
 
-    /// The key under which an operation is remembered; in the same slot of a cluster.
-    fn record(&self, token: &str) -> String {
+    /// A key beside the semaphore's own, in the same slot of a cluster.
+    pub(super) fn beside(&self, what: &str) -> String {
         if self.key.contains('{') {
-            format!("{}:permit:{token}", self.key)
+            format!("{}:{what}", self.key)
         } else {
-            format!("{{{}}}:permit:{token}", self.key)
+            format!("{{{}}}:{what}", self.key)
         }
+    }
+
+    /// The key under which an operation is remembered.
+    fn record(&self, token: &str) -> String {
+        self.beside(&format!("permit:{token}"))
     }
 }
 
@@ -134,7 +139,8 @@ impl Connection {
     }
 }
 
-fn millis(span: Duration) -> u64 {
+/// Whole milliseconds, as Redis counts them.
+pub(super) fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 

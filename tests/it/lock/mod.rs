@@ -4,6 +4,7 @@
 mod cancel;
 mod exclusion;
 mod faults;
+mod leased_semaphore;
 mod lossy;
 mod lost;
 mod majority;

@@ -54,7 +54,7 @@ async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i6
 }
 
 /// The next message.
-async fn told<S: StreamExt<Item = redis::Msg> + Unpin>(messages: &mut S) -> String {
+pub async fn told<S: StreamExt<Item = redis::Msg> + Unpin>(messages: &mut S) -> String {
     let message = soon("it is told", messages.next()).await.expect("an open connection");
     String::from_utf8(message.get_payload_bytes().to_vec()).unwrap()
 }
