@@ -6,6 +6,10 @@
 //! | Lock | Held in | Waits | Renewed | For |
 //! |---|---|---|---|---|
 //! | [`ReentrantLock`] | Redis, a hash | yes, woken by pub/sub | yes, by the watchdog | the default |
+//! | [`MultiLock`] | several of the above, on one Redis or more | yes, holding nothing | yes | all or none of several names |
+//! | [`Majority`] | the same on most of N independent Redis servers | yes, holding nothing | yes | a lock that survives a minority of servers |
+//! | [`Semaphore`] | Redis, a counter | yes, woken by pub/sub | – (no lease) | so many at once |
+//! | [`LeasedSemaphore`] | Redis, a counter and a sorted set | yes, woken by pub/sub | no, [extended](LeasedPermit::extend) | so many at once, crashes included |
 //! | [`SetNxLock`] | Redis, a string | no | no | work that is surely shorter than its lease |
 //! | [`ProcessLocks`] | this process | yes, in order | – | excluding the tasks of one process |
 //!
@@ -21,6 +25,8 @@
 //! of holding · `registry` who is doing what, one command per lock and owner at a time · `watchdog`
 //! renews · `wake` and `listener` hear of releases · `janitor` finishes what callers leave behind ·
 //! `conn` the commands · `locks` puts them together.
+//! [`MultiLock`] and [`Majority`] only take and hold such guards, in a `bundle`. The semaphores have
+//! their commands in `semaphore_calls` and `permit_calls`, and wait in `line`.
 //!
 //! # What may be relied upon
 //! - At most one owner holds a lock while its lease runs and Redis keeps its data. A guard tells by

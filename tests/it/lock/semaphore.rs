@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::cancel::{POLLS, cut_after};
 use super::lossy::Lossy;
+use super::wait::script_calls;
 use super::{ask, eventually, soon};
 use crate::support::redis_server::RedisServer;
 
@@ -165,29 +166,32 @@ async fn who_wants_many_is_not_passed_by_those_behind() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let gate = semaphore(&locks, 0).await;
+    let gate = semaphore(&locks, 1).await;
+    // Known scripts, so that every command is one call.
+    gate.acquire(1).await.unwrap().release().await.unwrap();
+    gate.add_permits(-1).await.unwrap();
+    let mut calls = script_calls(&mut raw).await;
     let many = tokio::spawn({
         let gate = gate.clone();
         async move { gate.acquire(3).await.unwrap() }
     });
-    eventually("it waits", async || locks.usage().channels == 1).await;
-    // It has looked after subscribing, and so is first in line.
-    let line = async || {
-        let listening: (String, i64) = ask(&mut raw, "PUBSUB", &["NUMSUB", CHANNEL]).await;
-        listening.1 == 1
-    };
-    eventually("it is heard", line).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Its second look is made as the first in line.
+    calls += 2;
+    eventually("it waits", async || script_calls(&mut raw).await == calls).await;
     let one = tokio::spawn({
         let gate = gate.clone();
-        async move { gate.acquire_within(1, Duration::from_secs(60)).await.unwrap().unwrap() }
+        async move { gate.acquire(1).await.unwrap() }
     });
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    for _ in 0..3 {
-        assert!(!one.is_finished(), "it passed the one before");
+    calls += 1;
+    eventually("the other has looked once", async || script_calls(&mut raw).await == calls).await;
+    for _ in 0..2 {
         gate.add_permits(1).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        calls += 2;
+        eventually("the first has looked", async || script_calls(&mut raw).await >= calls).await;
+        assert!(!one.is_finished(), "it passed the one before");
     }
+    assert_eq!(gate.available().await.unwrap(), 2);
+    gate.add_permits(1).await.unwrap();
     let many = soon("it gets three", many).await.unwrap();
     many.release().await.unwrap();
     let one = soon("it gets one", one).await.unwrap();
