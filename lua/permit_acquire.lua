@@ -2,10 +2,10 @@
 --
 -- KEYS[1]   the semaphore: a string, the number of permits that are free
 -- KEYS[2]   the permits that are out: a sorted set of ids by the time at which each expires (Unix, ms)
--- KEYS[3]   the channel waiters listen on
 -- ARGV[1]   the id of the new permit
 -- ARGV[2]   lease in milliseconds
--- ARGV[3..] the commands that tell waiters: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[3]   the channel waiters listen on
+-- ARGV[4..] the commands that tell waiters: PUBLISH, and SPUBLISH on a cluster
 --
 -- Returns 0 when taken, else the milliseconds until the next permit expires, or -1 if none will.
 --
@@ -32,8 +32,8 @@ if not taken and free > 0 then
 end
 -- What expired and is left over is news to others.
 if #expired > 0 and free > 0 then
-  for i = 3, #ARGV do
-    redis.pcall(ARGV[i], KEYS[3], tostring(free))
+  for i = 4, #ARGV do
+    redis.pcall(ARGV[i], ARGV[3], tostring(free))
   end
 end
 if taken then

@@ -2,9 +2,9 @@
 --
 -- KEYS[1]   the semaphore: a string, the number of permits that are free
 -- KEYS[2]   the permits that are out: a sorted set of ids by the time at which each expires (Unix, ms)
--- KEYS[3]   the channel waiters listen on
 -- ARGV[1]   the id
--- ARGV[2..] the commands that tell waiters: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[2]   the channel waiters listen on
+-- ARGV[3..] the commands that tell waiters: PUBLISH, and SPUBLISH on a cluster
 --
 -- Returns 1 when it was given back in time, 0 when too late or not out at all (an expired permit that
 -- is still out is given back all the same).
@@ -17,8 +17,8 @@ end
 redis.call('ZREM', KEYS[2], ARGV[1])
 local free = redis.call('INCRBY', KEYS[1], 1)
 if free > 0 then
-  for i = 2, #ARGV do
-    redis.pcall(ARGV[i], KEYS[3], tostring(free))
+  for i = 3, #ARGV do
+    redis.pcall(ARGV[i], ARGV[2], tostring(free))
   end
 end
 return tonumber(expires) > now and 1 or 0

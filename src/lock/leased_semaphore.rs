@@ -149,7 +149,7 @@ impl LeasedSemaphore {
     }
 
     async fn wait(&self, until: Option<Instant>) -> Result<Option<LeasedPermit>, Error> {
-        wait(self.locks.shared(), &self.name.channel, until, || self.attempt()).await
+        wait(self.locks.shared(), self.name.channel(), until, || self.attempt()).await
     }
 
     /// One try, finished by the janitor if the caller goes away.
@@ -161,7 +161,7 @@ impl LeasedSemaphore {
 impl fmt::Debug for LeasedSemaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasedSemaphore")
-            .field("name", &self.name.key)
+            .field("name", &self.name)
             .field("lease", &self.lease)
             .finish_non_exhaustive()
     }
@@ -248,7 +248,7 @@ impl LeasedPermit {
 impl fmt::Debug for LeasedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasedPermit")
-            .field("name", &self.held.name.key)
+            .field("name", &self.held.name)
             .field("id", &self.held.id)
             .finish_non_exhaustive()
     }
@@ -261,9 +261,9 @@ impl Drop for LeasedPermit {
         }
         let held = self.held.clone();
         self.held.locks.shared().janitor.run(async move {
-            let name = held.name.key.clone();
+            let name = held.name.clone();
             if let Err(error) = release(held).await {
-                tracing::debug!(semaphore = %name, %error, "dropped permit not given back at once");
+                tracing::debug!(semaphore = ?name, %error, "dropped permit not given back at once");
             }
         });
     }

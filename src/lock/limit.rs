@@ -1,4 +1,4 @@
-//! Waiting limits and pauses between tries, for locks that are made of several steps.
+//! Waiting limits, and pauses between tries. Time only; nothing here knows a lock.
 
 use std::future::Future;
 use std::time::Duration;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use redis::Script;
 use uuid::Uuid;
 
-use super::conn::{Connection, Failure};
-use super::semaphore_calls::{PUBLISHING, SemaphoreName, millis};
+use super::conn::{Connection, Failure, millis};
+use super::semaphore_calls::SemaphoreName;
 
 static ACQUIRE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/permit_acquire.lua")));
@@ -28,9 +28,9 @@ impl Connection {
         id: Uuid,
         lease: Duration,
     ) -> Result<Option<i64>, Failure> {
-        let mut call = ACQUIRE.key(&*name.key);
-        call.key(name.beside("timeout")).key(&*name.channel);
-        call.arg(&id.as_bytes()[..]).arg(millis(lease)).arg(&PUBLISHING);
+        let mut call = ACQUIRE.key(name.key());
+        call.key(name.beside("timeout")).arg(&id.as_bytes()[..]).arg(millis(lease));
+        call.arg(&**name.channel()).arg(self.publishing());
         let reply: i64 =
             self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await?;
         Ok(Some(reply).filter(|&reply| reply != 0))
@@ -42,9 +42,9 @@ impl Connection {
         name: &SemaphoreName,
         id: Uuid,
     ) -> Result<bool, Failure> {
-        let mut call = RELEASE.key(&*name.key);
-        call.key(name.beside("timeout")).key(&*name.channel);
-        call.arg(&id.as_bytes()[..]).arg(&PUBLISHING);
+        let mut call = RELEASE.key(name.key());
+        call.key(name.beside("timeout")).arg(&id.as_bytes()[..]);
+        call.arg(&**name.channel()).arg(self.publishing());
         self.bounded(self.timeout(), async |mut c, again| {
             let in_time: bool = call.invoke_async(&mut c).await?;
             // What the first sending has removed, the second cannot find.
@@ -67,7 +67,7 @@ impl Connection {
 
     /// How many permits are free.
     pub(super) async fn permits_available(&self, name: &SemaphoreName) -> Result<i64, Failure> {
-        let mut call = AVAILABLE.key(&*name.key);
+        let mut call = AVAILABLE.key(name.key());
         call.key(name.beside("timeout"));
         self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await
     }

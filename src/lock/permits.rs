@@ -88,7 +88,7 @@ impl Permits {
 impl fmt::Debug for Permits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permits")
-            .field("name", &self.held.name.key)
+            .field("name", &self.held.name)
             .field("count", &self.held.permits)
             .finish_non_exhaustive()
     }
@@ -101,9 +101,9 @@ impl Drop for Permits {
         }
         let held = self.held.clone();
         self.held.locks.shared().janitor.run(async move {
-            let name = held.name.key.clone();
+            let name = held.name.clone();
             if let Err(error) = release(held).await {
-                tracing::debug!(semaphore = %name, %error, "dropped permits not given back at once");
+                tracing::debug!(semaphore = ?name, %error, "dropped permits not given back at once");
             }
         });
     }
@@ -147,7 +147,7 @@ async fn settle(held: Held, condition: Give, until: Instant) {
             match give(&held, condition).await {
                 Ok(_) => return,
                 Err(Failure::Rejected(cause)) => {
-                    tracing::warn!(semaphore = %held.name.key, cause, "giving back was refused");
+                    tracing::warn!(semaphore = ?held.name, cause, "giving back was refused");
                     return;
                 }
                 Err(_) => {}
@@ -156,7 +156,7 @@ async fn settle(held: Held, condition: Give, until: Instant) {
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
-    tracing::warn!(semaphore = %held.name.key, permits = held.permits, "permits may stay taken");
+    tracing::warn!(semaphore = ?held.name, permits = held.permits, "permits may stay taken");
 }
 
 async fn give(held: &Held, condition: Give) -> Result<bool, Failure> {

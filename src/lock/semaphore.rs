@@ -143,7 +143,7 @@ impl Semaphore {
     }
 
     async fn wait(&self, permits: u32, until: Option<Instant>) -> Result<Option<Permits>, Error> {
-        wait(self.locks.shared(), &self.name.channel, until, async || {
+        wait(self.locks.shared(), self.name.channel(), until, async || {
             Ok(match self.try_acquire(permits).await? {
                 Some(taken) => Try::Got(taken),
                 None => Try::None(None),
@@ -155,7 +155,7 @@ impl Semaphore {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("name", &self.name.key).finish_non_exhaustive()
+        f.debug_struct("Semaphore").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

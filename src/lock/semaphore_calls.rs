@@ -1,17 +1,15 @@
 //! The commands of the semaphore on the wire. What they mean to a caller is in
 //! [`super::semaphore`].
 
+use std::fmt;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use redis::Script;
 
 use super::Error;
-use super::conn::{Connection, Failure};
+use super::conn::{Connection, Failure, millis};
 use super::name::LockName;
-
-/// How a server is told to announce.
-pub(super) const PUBLISHING: [&str; 1] = ["PUBLISH"];
 
 /// What Redisson puts before a semaphore's name to make its channel.
 const CHANNEL_PREFIX: &str = "redisson_sc";
@@ -30,10 +28,10 @@ static GIVE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/semaphore_give.lua")));
 
 /// A checked semaphore name with its channel.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct SemaphoreName {
-    pub(super) key: Arc<str>,
-    pub(super) channel: Arc<str>,
+    name: LockName,
+    channel: Arc<str>,
 }
 
 /// On which condition permits are given.
@@ -53,22 +51,24 @@ impl SemaphoreName {
     /// # Errors
     /// [`Error::InvalidName`].
     pub(super) fn new(name: &str) -> Result<Self, Error> {
-        LockName::new(name)?;
-        let channel = if name.contains('{') {
-            format!("{CHANNEL_PREFIX}:{name}")
-        } else {
-            format!("{CHANNEL_PREFIX}:{{{name}}}")
-        };
-        Ok(Self { key: name.into(), channel: channel.into() })
+        let name = LockName::new(name)?;
+        let channel = name.prefixed(CHANNEL_PREFIX).into();
+        Ok(Self { name, channel })
+    }
+
+    /// The Redis key.
+    pub(super) fn key(&self) -> &str {
+        self.name.key()
+    }
+
+    /// The channel on which permits are announced.
+    pub(super) fn channel(&self) -> &Arc<str> {
+        &self.channel
     }
 
     /// A key beside the semaphore's own, in the same slot of a cluster.
     pub(super) fn beside(&self, what: &str) -> String {
-        if self.key.contains('{') {
-            format!("{}:{what}", self.key)
-        } else {
-            format!("{{{}}}:{what}", self.key)
-        }
+        format!("{}:{what}", self.name.suffixed())
     }
 
     /// The key under which an operation is remembered.
@@ -84,8 +84,8 @@ impl Connection {
         name: &SemaphoreName,
         permits: u32,
     ) -> Result<bool, Failure> {
-        let mut call = SET.key(&*name.key);
-        call.key(&*name.channel).arg(permits).arg(&PUBLISHING);
+        let mut call = SET.key(name.key());
+        call.arg(permits).arg(&**name.channel()).arg(self.publishing());
         let reply: (bool, bool) = self
             .bounded(self.timeout(), async |mut c, again| {
                 Ok((call.invoke_async(&mut c).await?, again))
@@ -104,7 +104,7 @@ impl Connection {
         token: &str,
         permits: u32,
     ) -> Result<bool, Failure> {
-        let mut call = ACQUIRE.key(&*name.key);
+        let mut call = ACQUIRE.key(name.key());
         call.key(name.record(token)).arg(permits).arg(millis(TAKEN_FOR));
         self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await
     }
@@ -122,9 +122,9 @@ impl Connection {
             Give::Exists => "exists",
             Give::Always => "always",
         };
-        let mut call = GIVE.key(&*name.key);
-        call.key(&*name.channel).key(name.record(token));
-        call.arg(permits).arg(millis(GIVEN_FOR)).arg(condition).arg(&PUBLISHING);
+        let mut call = GIVE.key(name.key());
+        call.key(name.record(token)).arg(permits).arg(millis(GIVEN_FOR)).arg(condition);
+        call.arg(&**name.channel()).arg(self.publishing());
         self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await
     }
 
@@ -134,14 +134,15 @@ impl Connection {
         name: &SemaphoreName,
     ) -> Result<Option<i64>, Failure> {
         let mut get = redis::cmd("GET");
-        get.arg(&*name.key);
+        get.arg(name.key());
         self.bounded(self.timeout(), async |mut c, _| get.query_async(&mut c).await).await
     }
 }
 
-/// Whole milliseconds, as Redis counts them.
-pub(super) fn millis(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+impl fmt::Debug for SemaphoreName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
 }
 
 #[cfg(test)]
@@ -151,10 +152,10 @@ mod tests {
     #[test]
     fn channels_and_records_share_the_slot_of_the_name() {
         let name = SemaphoreName::new("gate").unwrap();
-        assert_eq!(&*name.channel, "redisson_sc:{gate}");
+        assert_eq!(&**name.channel(), "redisson_sc:{gate}");
         assert_eq!(name.record("7"), "{gate}:permit:7");
         let name = SemaphoreName::new("gate:{7}").unwrap();
-        assert_eq!(&*name.channel, "redisson_sc:gate:{7}");
+        assert_eq!(&**name.channel(), "redisson_sc:gate:{7}");
         assert_eq!(name.record("7"), "gate:{7}:permit:7");
         assert!(SemaphoreName::new("gate:{7").is_err());
     }

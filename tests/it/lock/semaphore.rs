@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use seckill::lock::{Error, LockConfig, LockUsage, Locks, Semaphore};
+use seckill::lock::{Error, LockConfig, LockUsage, Locks, Semaphore, Server};
 use tokio::task::JoinSet;
 
 use super::cancel::{POLLS, cut_after};
 use super::lossy::Lossy;
 use super::wait::script_calls;
 use super::{ask, eventually, soon};
+use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
@@ -308,7 +309,7 @@ async fn an_acquire_that_comes_after_its_undoing_takes_nothing() {
         include_str!("../../../lua/semaphore_give.lua"),
     );
     let record = "{gate}:permit:1";
-    let undo = [give, "3", NAME, CHANNEL, record, "2", "60000", "taken", "PUBLISH"];
+    let undo = [give, "2", NAME, record, "2", "60000", "taken", CHANNEL, "PUBLISH"];
     let take = [acquire, "2", NAME, record, "2", "600000"];
     assert_eq!(ask::<i64>(&mut raw, "EVAL", &undo).await, 0);
     assert_eq!(ask::<i64>(&mut raw, "EVAL", &take).await, 0);
@@ -340,6 +341,52 @@ async fn permits_of_a_semaphore_that_is_gone_are_not_held() {
     assert!(gate.try_set_permits(5).await.unwrap());
     assert_eq!(two.release().await, Err(Error::NotHeld));
     all_back(&mut raw, &[&locks], 5).await;
+}
+
+#[tokio::test]
+async fn both_kinds_work_on_every_node_of_a_cluster() {
+    let cluster = RedisCluster::start().await;
+    let connect = async || {
+        let server = Server::cluster(cluster.urls()).unwrap();
+        Locks::connect(server, LockConfig::default()).await.expect("connect")
+    };
+    let (here, there) = (connect().await, connect().await);
+    // Names all over the slots; one of them with a hash tag of its own.
+    for name in ["gate:1", "gate:2", "gate:3", "gate:4", "gate:{5}:x", "gate:6"] {
+        let (gate, other) = (here.semaphore(name).unwrap(), there.semaphore(name).unwrap());
+        gate.add_permits(-1).await.unwrap();
+        gate.add_permits(2).await.unwrap();
+        let held = gate.acquire(1).await.unwrap();
+        let waiting = tokio::spawn(async move { other.acquire(1).await.unwrap() });
+        eventually("it waits", async || there.usage().channels == 1).await;
+        let released = Instant::now();
+        held.release().await.unwrap();
+        soon("it is woken", waiting).await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < Duration::from_secs(8), "{:?}", released.elapsed());
+        assert_eq!(gate.available().await.unwrap(), 1);
+
+        let name = format!("leased:{name}");
+        let (gate, other) = (
+            here.leased_semaphore(&name, Duration::from_secs(60)).unwrap(),
+            there.leased_semaphore(&name, Duration::from_secs(60)).unwrap(),
+        );
+        assert!(gate.try_set_permits(1).await.unwrap());
+        let mut held = gate.acquire().await.unwrap();
+        held.extend(Duration::from_secs(70)).await.unwrap();
+        let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
+        eventually("it waits", async || there.usage().channels == 1).await;
+        held.release().await.unwrap();
+        soon("it is woken", waiting).await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < Duration::from_secs(8), "{:?}", released.elapsed());
+        assert_eq!(gate.available().await.unwrap(), 1);
+    }
+    // A multi-lock of names on several nodes.
+    let all = here.multi(["a", "b", "c", "d"]).unwrap();
+    let guard = all.acquire(&here.owner()).await.unwrap();
+    let some = there.multi(["d", "a"]).unwrap();
+    assert!(some.try_acquire(&there.owner()).await.unwrap().is_none());
+    guard.release().await.unwrap();
+    some.try_acquire(&there.owner()).await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
