@@ -74,8 +74,9 @@ impl RedisCluster {
             .await;
         }
         cluster.agreed("cluster_state", "ok").await;
-        for replica in &cluster.nodes[usize::from(MASTERS)..] {
-            in_step(replica).await;
+        let (masters, replicas) = cluster.nodes.split_at(usize::from(MASTERS));
+        for (master, replica) in masters.iter().zip(replicas) {
+            in_step(master, replica).await;
         }
         cluster
     }
