@@ -44,6 +44,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "lock_renew.lua"
     "lock_setnx_release.lua"
     "session_renew.lua"
+    "stock_added.lua"
 };
 
 #[derive(Default)]
