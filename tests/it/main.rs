@@ -11,6 +11,7 @@ mod group;
 mod ids;
 mod law;
 mod lock;
+mod losers;
 mod purchase;
 mod resilience;
 mod schema;
