@@ -135,8 +135,12 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     let store = OrderStore::new(database.clone(), zone);
     let clock = Arc::new(move || zone.now());
     let ids = Arc::new(Ids::new(redis.clone(), clock, "order", config.sale.id_block));
-    let limits =
-        GroupLimits { batch: config.sale.group_batch, queue: config.sale.group_queue, timeout };
+    let limits = GroupLimits {
+        batch: config.sale.group_batch,
+        queue: config.sale.group_queue,
+        in_flight: config.sale.group_in_flight,
+        timeout,
+    };
     let tools = Tools {
         groups: Groups::new(store.clone(), ids.clone(), limits),
         store,

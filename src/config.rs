@@ -197,6 +197,10 @@ pub struct SaleConfig {
     /// Orders that group-commit puts into one transaction at most.
     #[arg(long, env = "GROUP_BATCH", default_value = "512", value_parser = count)]
     pub group_batch: usize,
+    /// Batches of one sale that group-commit has under way at once.
+    #[arg(long, env = "GROUP_IN_FLIGHT", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub group_in_flight: u32,
     /// Purchases that wait for a sale on group-commit at most; one more is answered 503 at once.
     #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = count)]
     pub group_queue: usize,

@@ -21,7 +21,7 @@ use crate::support::redis_server::RedisServer;
 
 const SALE: i64 = 9;
 const LIMITS: GroupLimits =
-    GroupLimits { batch: 512, queue: 4096, timeout: Duration::from_secs(10) };
+    GroupLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
 
 /// The queues of one process, with nothing of HTTP around them.
 struct Node {
@@ -254,7 +254,8 @@ async fn a_sale_that_closes_while_buyers_wait_sells_nothing_more() {
         .database
         .run("UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND")
         .await;
-    let node = setting.node(LIMITS).await;
+    // One batch at a time: the second buyer has to wait.
+    let node = setting.node(GroupLimits { in_flight: 1, ..LIMITS }).await;
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
     let first = node.groups.order(buyer(1), &sale);
     let second = async {

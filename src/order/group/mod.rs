@@ -7,6 +7,10 @@
 //! as old as the log manager of a database (Gawlick and Kinkade, "Varieties of Concurrency Control in
 //! IMS/VS Fast Path", 1985).
 //!
+//! A busy sale has a second worker, so that one batch is gathered and inserted while the other waits for
+//! the disk. It begins only when as many are waiting as the other has under way: so the two settle at
+//! batches of equal size, whatever the load, instead of a large and a tiny one in turn.
+//!
 //! A purchase in the queue has no client any more: if nobody waits for the answer, the order is
 //! committed all the same.
 
@@ -28,9 +32,6 @@ mod stats;
 
 pub use stats::Stats;
 
-/// Batches of one sale under way at once in a process.
-const IN_FLIGHT: u32 = 1;
-
 /// How much may gather.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupLimits {
@@ -38,6 +39,8 @@ pub struct GroupLimits {
     pub batch: usize,
     /// Purchases waiting for a sale; one more is told [`Error::Overloaded`].
     pub queue: usize,
+    /// Batches of one sale under way at once.
+    pub in_flight: u32,
     /// Longest wait in the queue, and the limit of one database step.
     pub timeout: Duration,
 }
@@ -58,6 +61,15 @@ struct Inner {
 struct Queue {
     waiting: VecDeque<Waiting>,
     workers: u32,
+    /// Purchases in the batches under way.
+    under_way: usize,
+}
+
+impl Queue {
+    /// Whether one more batch is worth while beside those under way, if any.
+    fn is_ripe(&self) -> bool {
+        self.waiting.len() >= self.under_way.max(1)
+    }
 }
 
 /// A purchase that waits for its commit.
@@ -97,7 +109,7 @@ impl Groups {
             return Err(Error::Overloaded);
         }
         queue.waiting.push_back(waiting);
-        if queue.workers < IN_FLIGHT {
+        if queue.workers < self.0.limits.in_flight && queue.is_ripe() {
             queue.workers += 1;
             self.0.tasks.spawn(self.clone().work(voucher_id));
         }
@@ -106,7 +118,9 @@ impl Groups {
 
     /// Commits batch after batch until nobody waits.
     async fn work(self, voucher_id: i64) {
-        while let Some(waiting) = self.0.take(voucher_id) {
+        let mut done = 0;
+        while let Some(waiting) = self.0.take(voucher_id, done) {
+            done = waiting.len();
             let tools = self.0.tools.clone();
             // A task of its own, so that a panic ends one batch and not the sale.
             let batch = self.0.tasks.spawn(batch::run(tools, voucher_id, waiting));
@@ -130,12 +144,15 @@ impl Groups {
 }
 
 impl Inner {
-    /// The next batch, first come first; `None` ends the worker.
-    fn take(&self, voucher_id: i64) -> Option<Vec<Waiting>> {
+    /// The next batch of a worker that has committed one of size `done`, first come first; `None` ends
+    /// the worker.
+    fn take(&self, voucher_id: i64, done: usize) -> Option<Vec<Waiting>> {
         let mut queues = self.queues();
         let queue = queues.get_mut(&voucher_id)?;
-        let count = queue.waiting.len().min(self.limits.batch);
-        if count > 0 {
+        queue.under_way -= done;
+        if queue.is_ripe() {
+            let count = queue.waiting.len().min(self.limits.batch);
+            queue.under_way += count;
             return Some(queue.waiting.drain(..count).collect());
         }
         queue.workers -= 1;
