@@ -56,6 +56,13 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "lock_touch.lua"
     "lock_write_acquire.lua"
     "lock_write_release.lua"
+    "permit_acquire.lua"
+    "permit_available.lua"
+    "permit_extend.lua"
+    "permit_release.lua"
+    "semaphore_acquire.lua"
+    "semaphore_give.lua"
+    "semaphore_set.lua"
     "session_renew.lua"
     "stock_added.lua"
 };
