@@ -4,6 +4,7 @@
 mod cancel;
 mod exclusion;
 mod faults;
+mod history;
 mod lossy;
 mod lost;
 mod process;
@@ -12,11 +13,12 @@ mod setnx;
 mod wait;
 mod wire;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use seckill::lock::{LockConfig, LockUsage, Locks};
 
+use crate::support;
 use crate::support::redis_server::RedisServer;
 
 /// The lease of most tests: short, so that expiry and renewal are seen, and still long enough
@@ -33,12 +35,8 @@ async fn locks(server: &RedisServer) -> Locks {
 }
 
 /// Wait until `condition` holds.
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    support::eventually(what, PATIENCE, condition).await;
 }
 
 /// Wait until nothing is left: no key, no subscription on the server, no entry in the process.

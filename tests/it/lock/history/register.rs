@@ -1,0 +1,60 @@
+//! What the lock protects: a counter on a Redis of its own that refuses whoever comes with a fence
+//! older than one it has seen, at reading as at writing. It is the example of a resource that is
+//! safe under a fenced lock, whatever happens to its holder.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+
+const KEY: &str = "register";
+
+/// KEYS[1] the register. ARGV[1] fence. ARGV[2] the new value, or empty to read. Returns the value,
+/// or nil when the fence is stale. Counts the writes that were let in.
+const ACCESS: &str = r"
+local fence = tonumber(ARGV[1])
+if fence < tonumber(redis.call('HGET', KEYS[1], 'fence') or '0') then
+  return false
+end
+redis.call('HSET', KEYS[1], 'fence', fence)
+if ARGV[2] ~= '' then
+  redis.call('HSET', KEYS[1], 'value', ARGV[2])
+  redis.call('HINCRBY', KEYS[1], 'writes', 1)
+end
+return tonumber(redis.call('HGET', KEYS[1], 'value') or '0')
+";
+
+/// A client of the register.
+pub struct Register {
+    conn: MultiplexedConnection,
+    access: redis::Script,
+}
+
+impl Register {
+    pub async fn connect(url: &str) -> Self {
+        let client = redis::Client::open(url).expect("a valid address");
+        let conn = client.get_multiplexed_async_connection().await.expect("connect");
+        Self { conn, access: redis::Script::new(ACCESS) }
+    }
+
+    /// Read, pause, write back. `false`: refused as stale.
+    pub async fn increment(&self, fence: u64, pause: Duration) -> bool {
+        let Some(seen) = self.access(fence, "").await else { return false };
+        tokio::time::sleep(pause).await;
+        self.access(fence, &(seen + 1).to_string()).await.is_some()
+    }
+
+    async fn access(&self, fence: u64, value: &str) -> Option<i64> {
+        let mut call = self.access.key(KEY);
+        call.arg(fence).arg(value);
+        call.invoke_async(&mut self.conn.clone()).await.expect("access the register")
+    }
+
+    /// Its value and the number of writes let in: equal unless one of them was stale.
+    pub async fn audit(&self) -> (i64, i64) {
+        let mut ask = redis::cmd("HMGET");
+        ask.arg(KEY).arg("value").arg("writes");
+        let (value, writes): (Option<i64>, Option<i64>) =
+            ask.query_async(&mut self.conn.clone()).await.expect("HMGET");
+        (value.unwrap_or(0), writes.unwrap_or(0))
+    }
+}
