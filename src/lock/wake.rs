@@ -15,6 +15,8 @@ use shuttle::sync::{Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
+use super::commands::UNLOCK_ALL_MESSAGE;
+
 /// Topics by channel, each with the number of its waiters.
 type Wanted = HashMap<Arc<str>, (Arc<Topic>, usize)>;
 
@@ -74,18 +76,17 @@ impl Topics {
         self.changed.notified().await;
     }
 
-    /// What to subscribe and what to unsubscribe, given what is subscribed.
-    pub(super) fn difference(&self, have: &HashSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    /// Every channel that somebody waits on.
+    pub(super) fn channels(&self) -> HashSet<Arc<str>> {
+        self.wanted().keys().cloned().collect()
+    }
+
+    /// The server has been listening for these all the time, also for those who came since.
+    pub(super) fn still_heard<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
         let wanted = self.wanted();
-        // A channel left and joined again in one moment is a new topic on an old subscription.
-        for channel in have {
-            if let Some((topic, _)) = wanted.get(channel) {
-                topic.confirm();
-            }
+        for (topic, _) in channels.filter_map(|channel| wanted.get(channel)) {
+            topic.confirm();
         }
-        let more = wanted.keys().filter(|channel| !have.contains(*channel)).cloned().collect();
-        let less = have.iter().filter(|channel| !wanted.contains_key(*channel)).cloned().collect();
-        (more, less)
     }
 
     /// The server listens for these from now on. Whatever was said before was missed, so everyone
@@ -98,17 +99,23 @@ impl Topics {
         }
     }
 
-    /// The connection is gone, and every subscription with it.
-    pub(super) fn disconnected(&self) {
-        for (topic, _) in self.wanted().values() {
+    /// Nobody listens for these now.
+    pub(super) fn silenced<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+        let wanted = self.wanted();
+        for (topic, _) in channels.filter_map(|channel| wanted.get(channel)) {
             topic.heard.send_replace(false);
         }
     }
 
-    /// A message came.
-    pub(super) fn deliver(&self, channel: &str) {
+    /// A message came. Most announce that one waiter may get in; that of a writer who leaves lets
+    /// everybody look, since many readers may.
+    pub(super) fn deliver(&self, channel: &str, message: &[u8]) {
         if let Some((topic, _)) = self.wanted().get(channel) {
-            topic.message.notify_one();
+            if message == UNLOCK_ALL_MESSAGE.as_bytes() {
+                topic.message.notify_waiters();
+            } else {
+                topic.message.notify_one();
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! The table's mutex is the explorer's, and each of its operations a point at which others may go
 //! first; [`Notify`] counts as one step (tokio explores its inside with loom). The waiter and
-//! the listener do what `reentrant` and `listener` do, without Redis.
+//! the listener do what `wait` and `listener` do, without Redis.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -18,7 +18,8 @@ use shuttle::sync::Mutex;
 use shuttle::{check_pct, check_random};
 use tokio::sync::Notify;
 
-use super::{Topics, Wake};
+use super::{Topics, UNLOCK_ALL_MESSAGE, Wake};
+use crate::lock::commands::UNLOCK_MESSAGE;
 
 /// Interleavings of each test, half of them chosen at random, half by priorities (PCT).
 const RUNS: usize = 3_000;
@@ -85,7 +86,7 @@ impl Drop for Held {
     }
 }
 
-/// What `ReentrantLock::wait` does.
+/// What `wait::Taker::wait` does.
 async fn wait(world: &Arc<World>, flaw: Flaw) -> Held {
     if let Some(held) = world.attempt().await {
         return held;
@@ -132,22 +133,22 @@ async fn waiter(world: Arc<World>, flaw: Flaw, quits: bool) {
     drop(waiting);
 }
 
-/// What `listener::run` does.
+/// What `listener` does.
 async fn listen(world: Arc<World>) {
     let mut have: HashSet<Arc<str>> = HashSet::new();
     loop {
-        let (more, less) = world.topics.difference(&have);
+        let wanted = world.topics.channels();
+        world.topics.still_heard(have.intersection(&wanted));
+        let more: Vec<_> = wanted.difference(&have).cloned().collect();
         if !more.is_empty() {
             world.server.lock().unwrap().subscribed = true;
             yield_now().await;
             world.topics.confirmed(&more);
-            have.extend(more);
-        }
-        if !less.is_empty() {
+        } else if have != wanted {
             world.server.lock().unwrap().subscribed = false;
             yield_now().await;
-            have.retain(|channel| !less.contains(channel));
         }
+        have = wanted;
         tokio::select! {
             biased;
             () = world.connection.notified() => {}
@@ -161,10 +162,13 @@ async fn listen(world: Arc<World>) {
         let broken = std::mem::take(&mut server.broken);
         drop(server);
         for _ in 0..messages {
-            world.topics.deliver(&world.channel);
+            // Now and then the message that lets everybody look.
+            let message =
+                if thread_rng().gen_bool(0.8) { UNLOCK_MESSAGE } else { UNLOCK_ALL_MESSAGE };
+            world.topics.deliver(&world.channel, message.as_bytes());
         }
         if broken {
-            world.topics.disconnected();
+            world.topics.silenced(have.iter());
             have.clear();
         }
     }
@@ -254,7 +258,7 @@ fn an_unspent_wake_is_handed_on() {
             let channel: Arc<str> = "channel".into();
             let (first, second) = (topics.join(&channel), topics.join(&channel));
             for spent in [true, false] {
-                topics.deliver(&channel);
+                topics.deliver(&channel, UNLOCK_MESSAGE.as_bytes());
                 block_on(first.message());
                 let mut wake = first.wake();
                 if spent {

@@ -11,7 +11,7 @@ mod event;
 mod fleet;
 mod planted;
 mod register;
-mod subject;
+pub mod subject;
 mod worker;
 
 use std::time::{Duration, Instant};
@@ -57,12 +57,12 @@ async fn recovers(fleet: &Fleet) {
     .await;
 }
 
-/// No key is left, apart from what a fault planted.
+/// No key is left but the counter of fences.
 async fn no_key_left(raw: &mut MultiplexedConnection) {
     eventually("no key, no subscription left", async || {
         let keys: Vec<String> = ask(raw, "KEYS", &["*"]).await;
         let channels: Vec<String> = ask(raw, "PUBSUB", &["CHANNELS"]).await;
-        keys.is_empty() && channels.is_empty()
+        keys.iter().all(|key| key.starts_with("redisson_lock_token:")) && channels.is_empty()
     })
     .await;
 }
@@ -81,6 +81,41 @@ async fn without_faults() {
     let fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
     tokio::time::sleep(RUN).await;
     judge(fleet, &server, 100).await;
+}
+
+/// The others of the family that let one owner in, all faults of the proxy in one.
+async fn on_a_bad_line(kind: Kind) {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(server.address()).await;
+    let fleet = Fleet::start(kind, &proxy.address.to_string(), false).await;
+    now_and_then(0..40, async || {
+        let fault = rand::rng().random_range(0..20);
+        proxy.set(if fault == 0 { Mode::Hang } else { Mode::LoseReply });
+        if fault == 0 {
+            tokio::time::sleep(COMMAND).await;
+            proxy.set(Mode::Cut);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            proxy.set(Mode::Forward);
+        }
+    })
+    .await;
+    proxy.set(Mode::Forward);
+    judge(fleet, &server, 20).await;
+}
+
+#[tokio::test]
+async fn the_fenced_lock_on_a_bad_line() {
+    on_a_bad_line(Kind::Fenced).await;
+}
+
+#[tokio::test]
+async fn the_fair_lock_on_a_bad_line() {
+    on_a_bad_line(Kind::Fair).await;
+}
+
+#[tokio::test]
+async fn the_write_lock_on_a_bad_line() {
+    on_a_bad_line(Kind::Write).await;
 }
 
 #[tokio::test]
@@ -193,18 +228,16 @@ async fn the_channel_is_denied() {
     judge(fleet, &server, 20).await;
 }
 
-#[tokio::test]
-async fn holders_sleep_past_their_lease() {
+/// Holders that are stopped in the middle of a hold, past their lease.
+async fn sleepy(kind: Kind) -> (Fleet, RedisServer) {
     let server = RedisServer::start().await;
-    let fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
-    for round in 0..3 {
-        let stopped = round % 3;
-        // Stopped in the middle of a hold.
+    let fleet = Fleet::start(kind, &server.address(), false).await;
+    for stopped in 0..3 {
         let before = holding(&fleet, stopped as u64).await;
         fleet.signal(stopped, Signal::STOP);
         tokio::time::sleep(LEASE + COMMAND).await;
-        fleet.signal(stopped, Signal::CONT);
         let awake = now();
+        fleet.signal(stopped, Signal::CONT);
         // If it still held then, the first thing it says of that hold is that it is lost.
         eventually("it says something", async || {
             let events = fleet.so_far().events;
@@ -218,6 +251,18 @@ async fn holders_sleep_past_their_lease() {
             assert!(lost, "after the sleep: {first:?}");
         }
     }
+    (fleet, server)
+}
+
+#[tokio::test]
+async fn holders_sleep_past_their_lease() {
+    let (fleet, server) = sleepy(Kind::Reentrant).await;
+    judge(fleet, &server, 20).await;
+}
+
+#[tokio::test]
+async fn holders_of_fences_sleep_past_their_lease() {
+    let (fleet, server) = sleepy(Kind::Fenced).await;
     judge(fleet, &server, 20).await;
 }
 

@@ -1,10 +1,12 @@
 //! The locks that histories are taken of: ours, and two that are really broken.
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use seckill::lock::{Guard, LockConfig, LockUsage, Locks, Owner};
+use seckill::lock::kind::{Fenced, Member};
+use seckill::lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner};
 use serde::{Deserialize, Serialize};
 
 /// The lock all processes of a history share.
@@ -24,6 +26,12 @@ const TOO_SHORT: Duration = Duration::from_millis(8);
 pub enum Kind {
     /// [`seckill::lock::ReentrantLock`].
     Reentrant,
+    /// [`seckill::lock::FencedLock`].
+    Fenced,
+    /// [`seckill::lock::FairLock`].
+    Fair,
+    /// [`seckill::lock::WriteLock`].
+    Write,
     /// Looks whether the key is there, then sets it: two may look before either sets.
     LookThenSet,
     /// Sets and looks in one, but deletes the key whoever holds it by then.
@@ -33,14 +41,30 @@ pub enum Kind {
 /// One process's access to the lock.
 #[derive(Clone)]
 pub enum Subject {
-    Ours { locks: Locks },
+    Ours { locks: Locks, kind: Kind },
     Broken { conn: MultiplexedConnection, kind: Kind },
 }
 
 /// What is held.
 pub enum Held {
-    Ours(Guard),
+    Ours { guard: Box<dyn Holding>, fence: Option<u64> },
     Broken { until: Instant, token: String },
+}
+
+/// A guard of any of our locks.
+pub trait Holding: Send + Sync {
+    fn valid_for(&self) -> Duration;
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+}
+
+impl<M: Member> Holding for Guard<M> {
+    fn valid_for(&self) -> Duration {
+        Self::valid_for(self)
+    }
+
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
+        Box::pin(Self::release(*self))
+    }
 }
 
 /// How a release went.
@@ -53,14 +77,18 @@ pub enum End {
 impl Subject {
     pub async fn connect(kind: Kind, client: redis::Client) -> Self {
         match kind {
-            Kind::Reentrant => {
-                let config =
-                    LockConfig { lease: LEASE, command_timeout: COMMAND, connect_timeout: COMMAND };
-                Self::Ours { locks: Locks::lazy(client, config).expect("locks") }
-            }
             Kind::LookThenSet | Kind::ReleaseUnseen => {
                 let conn = client.get_multiplexed_async_connection().await.expect("connect");
                 Self::Broken { conn, kind }
+            }
+            _ => {
+                let config = LockConfig {
+                    lease: LEASE,
+                    command_timeout: COMMAND,
+                    connect_timeout: COMMAND,
+                    ..LockConfig::default()
+                };
+                Self::Ours { locks: Locks::lazy(client, config).expect("locks"), kind }
             }
         }
     }
@@ -68,7 +96,7 @@ impl Subject {
     /// A new owner; the broken locks know none, so that theirs is anybody's.
     pub fn owner(&self) -> Option<Owner> {
         match self {
-            Self::Ours { locks } => Some(locks.owner()),
+            Self::Ours { locks, .. } => Some(locks.owner()),
             Self::Broken { .. } => None,
         }
     }
@@ -80,10 +108,22 @@ impl Subject {
         limit: Duration,
     ) -> Result<Option<Held>, String> {
         match (self, owner) {
-            (Self::Ours { locks }, Some(owner)) => {
-                let lock = locks.reentrant(NAME).map_err(|error| error.to_string())?;
-                let guard = lock.acquire_within(&owner, limit).await;
-                Ok(guard.map_err(|error| error.to_string())?.map(Held::Ours))
+            (Self::Ours { locks, kind }, Some(owner)) => {
+                let held = match kind {
+                    Kind::Fenced => {
+                        take(locks.fenced(NAME), owner, limit, |guard| {
+                            Some(Guard::<Fenced>::fence(guard))
+                        })
+                        .await
+                    }
+                    Kind::Fair => take(locks.fair(NAME), owner, limit, |_| None).await,
+                    Kind::Write => {
+                        let write = locks.read_write(NAME).map(|lock| lock.write().clone());
+                        take(write, owner, limit, |_| None).await
+                    }
+                    _ => take(locks.reentrant(NAME), owner, limit, |_| None).await,
+                };
+                held.map_err(|error| error.to_string())
             }
             (Self::Ours { .. }, None) => Err("no owner".to_owned()),
             (Self::Broken { conn, kind }, _) => broken_acquire(conn.clone(), *kind, limit).await,
@@ -91,9 +131,8 @@ impl Subject {
     }
 
     pub async fn release(&self, held: Held) -> End {
-        use seckill::lock::Error;
         match (self, held) {
-            (_, Held::Ours(guard)) => match guard.release().await {
+            (_, Held::Ours { guard, .. }) => match guard.release().await {
                 Ok(()) => End::Released,
                 Err(Error::NotHeld | Error::Lost(_)) => End::NotHeld,
                 Err(_) => End::Unsure,
@@ -118,7 +157,7 @@ impl Subject {
     /// Whether nothing is left in this process: no entry, no renewal, no subscription.
     pub fn is_clean(&self) -> bool {
         match self {
-            Self::Ours { locks } => locks.usage() == LockUsage::default(),
+            Self::Ours { locks, .. } => locks.usage() == LockUsage::default(),
             Self::Broken { .. } => true,
         }
     }
@@ -127,15 +166,31 @@ impl Subject {
 impl Held {
     pub fn valid_for(&self) -> Duration {
         match self {
-            Self::Ours(guard) => guard.valid_for(),
+            Self::Ours { guard, .. } => guard.valid_for(),
             Self::Broken { until, .. } => until.saturating_duration_since(Instant::now()),
         }
     }
 
     /// The token that rises with every hold, if the lock has one.
     pub fn fence(&self) -> Option<u64> {
-        None
+        match self {
+            Self::Ours { fence, .. } => *fence,
+            Self::Broken { .. } => None,
+        }
     }
+}
+
+async fn take<M: Member>(
+    lock: Result<Lock<M>, Error>,
+    owner: Owner,
+    limit: Duration,
+    fence: impl FnOnce(&Guard<M>) -> Option<u64>,
+) -> Result<Option<Held>, Error> {
+    let guard = lock?.acquire_within(&owner, limit).await?;
+    Ok(guard.map(|guard| {
+        let fence = fence(&guard);
+        Held::Ours { guard: Box::new(guard), fence }
+    }))
 }
 
 async fn broken_acquire(

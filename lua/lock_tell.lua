@@ -1,0 +1,12 @@
+-- Prelude of the scripts that announce something. It is put before them, not run by itself.
+--
+-- ARGV[1]  the commands that announce, separated by blanks: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[2]  the message
+local function tell(channel)
+  for command in string.gmatch(ARGV[1], '%S+') do
+    -- pcall: what is announced has happened, even where telling is refused (a denied channel,
+    -- SPUBLISH before Redis 7). Waiters look again by themselves when the lease they know of ends.
+    redis.pcall(command, channel, ARGV[2])
+  end
+end
+

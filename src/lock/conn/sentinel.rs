@@ -1,0 +1,149 @@
+//! A master kept by Redis Sentinel: ask the sentinels where it is, connect to it, and ask again
+//! whenever it may have been replaced.
+//!
+//! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::io::tcp::TcpSettings;
+use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisConnectionInfo,
+    RedisError, RedisResult, ServerErrorKind, Value,
+};
+
+use super::PIPELINE_BUFFER;
+
+/// Where the sentinels say the master is.
+pub(in super::super) struct Master {
+    sentinels: tokio::sync::Mutex<Sentinel>,
+    name: String,
+    node: SentinelNodeConnectionInfo,
+    patience: Duration,
+}
+
+/// The connection for commands to the present master.
+#[derive(Clone)]
+pub(in super::super) struct MasterLink {
+    master: Arc<Master>,
+    timeout: Duration,
+    current: Arc<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    /// With its number, so that only the connection that failed is forgotten, not its successor.
+    connection: Mutex<Option<(u64, MultiplexedConnection)>>,
+    /// Held by whoever looks for the master.
+    connecting: tokio::sync::Mutex<u64>,
+}
+
+impl Master {
+    /// Makes no connection yet.
+    ///
+    /// # Errors
+    /// When there is no sentinel.
+    pub(super) fn new(
+        sentinels: Vec<ConnectionInfo>,
+        name: String,
+        login: RedisConnectionInfo,
+        tcp: TcpSettings,
+        patience: Duration,
+    ) -> RedisResult<Self> {
+        let sentinels = tokio::sync::Mutex::new(Sentinel::build(sentinels)?);
+        let node = SentinelNodeConnectionInfo::default()
+            .set_redis_connection_info(login)
+            .set_tcp_settings(tcp);
+        Ok(Self { sentinels, name, node, patience })
+    }
+
+    /// A client for the node that the sentinels call master and that agrees.
+    pub(super) async fn find(&self) -> RedisResult<Client> {
+        let search = async {
+            let mut sentinels = self.sentinels.lock().await;
+            sentinels.async_master_for(&self.name, Some(&self.node)).await
+        };
+        match tokio::time::timeout(self.patience, search).await {
+            Ok(found) => found,
+            Err(_) => Err(absent("no sentinel answered in time")),
+        }
+    }
+
+    pub(super) fn link(self: &Arc<Self>, timeout: Duration) -> MasterLink {
+        MasterLink { master: self.clone(), timeout, current: Arc::default() }
+    }
+}
+
+impl MasterLink {
+    /// The next command asks the sentinels first.
+    pub(super) fn doubt(&self) {
+        self.now().take();
+    }
+
+    pub(super) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
+        let (number, mut connection) = self.connection().await?;
+        let reply = connection.req_packed_command(command).await;
+        reply.and_then(Value::extract_error).inspect_err(|error| self.judge(number, error))
+    }
+
+    pub(super) async fn pipeline(
+        &self,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let (number, mut connection) = self.connection().await?;
+        let replies = connection.req_packed_commands(pipeline, offset, count).await;
+        replies
+            .and_then(|replies| replies.into_iter().map(Value::extract_error).collect())
+            .inspect_err(|error| self.judge(number, error))
+    }
+
+    /// Forget the connection if the error may mean that another node is the master now.
+    fn judge(&self, number: u64, error: &RedisError) {
+        let replaced = matches!(
+            error.kind(),
+            ErrorKind::Io
+                | ErrorKind::Parse
+                | ErrorKind::Server(
+                    ServerErrorKind::ReadOnly
+                        | ServerErrorKind::MasterDown
+                        | ServerErrorKind::BusyLoading
+                )
+        );
+        let mut now = self.now();
+        if replaced && now.as_ref().is_some_and(|current| current.0 == number) {
+            *now = None;
+        }
+    }
+
+    async fn connection(&self) -> RedisResult<(u64, MultiplexedConnection)> {
+        if let Some(current) = self.now().clone() {
+            return Ok(current);
+        }
+        let mut number = self.current.connecting.lock().await;
+        if let Some(current) = self.now().clone() {
+            return Ok(current);
+        }
+        let client = self.master.find().await?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.master.patience))
+            .set_response_timeout(Some(self.timeout))
+            .set_pipeline_buffer_size(PIPELINE_BUFFER);
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        *number += 1;
+        let current = (*number, connection);
+        *self.now() = Some(current.clone());
+        Ok(current)
+    }
+
+    fn now(&self) -> std::sync::MutexGuard<'_, Option<(u64, MultiplexedConnection)>> {
+        self.current.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn absent(why: &'static str) -> RedisError {
+    (ErrorKind::MasterNameNotFoundBySentinel, why).into()
+}
