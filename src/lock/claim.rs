@@ -30,14 +30,9 @@ impl Claim {
     /// The owner's field in the lock's hash.
     pub(super) fn field(&self) -> String {
         match self.kind {
-            Kind::Write => self.writer(),
+            Kind::Write => format!("{}:write", self.owner),
             _ => self.owner.to_string(),
         }
-    }
-
-    /// The owner's field as a writer.
-    pub(super) fn writer(&self) -> String {
-        format!("{}:write", self.owner)
     }
 
     /// The channel on which this owner hears that it is worth trying again.
@@ -47,10 +42,5 @@ impl Claim {
             Kind::Fair => format!("{channel}:{}", self.owner).into(),
             _ => channel,
         }
-    }
-
-    /// What the keys of all holds of this owner begin with; `:<number>` follows.
-    pub(super) fn holds(&self) -> String {
-        format!("{}:{}:rwlock_timeout", self.name.suffixed(), self.owner)
     }
 }

@@ -56,6 +56,18 @@ pub(super) enum Taken {
     No(i64),
 }
 
+/// How a release ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// It was this owner's until now.
+    Yes,
+    /// This owner did not hold it.
+    No,
+    /// It was not this owner's any more when asked again after a lost reply: that is what a first
+    /// sending that was carried out leaves behind, and also what a lost lock does.
+    Gone,
+}
+
 /// What a renewal found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
@@ -115,7 +127,7 @@ impl Connection {
                 call.arg(patience.map_or(0, millis));
             }
             Kind::Read => {
-                call.key(claim.holds()).arg(claim.writer());
+                call.arg(&*name.suffixed());
             }
             Kind::Reentrant | Kind::Write => {}
         }
@@ -124,14 +136,14 @@ impl Connection {
     }
 
     /// Set the depth that remains; with 0 the owner holds the lock no longer, and with `leave` it
-    /// does not wait for it either. `false`: this owner did not hold it.
+    /// does not wait for it either.
     pub(super) async fn give(
         &self,
         claim: &Claim,
         lease: Duration,
         left: u32,
         leave: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Given, Failure> {
         let name = &claim.name;
         let mut call = match claim.kind {
             Kind::Reentrant | Kind::Fenced => self.telling(&RELEASE, claim.kind, name),
@@ -145,14 +157,17 @@ impl Connection {
                 call.arg(u8::from(leave));
             }
             Kind::Read => {
-                call.key(claim.holds()).key(&*name.suffixed());
+                call.arg(&*name.suffixed());
             }
             Kind::Reentrant | Kind::Fenced | Kind::Write => {}
         }
         self.bounded(self.timeout(), async |mut c, again| {
             let reply: Option<i64> = call.invoke_async(&mut c).await?;
-            // What the first sending has removed, the second cannot find.
-            Ok(reply.is_some() || (again && left == 0))
+            Ok(match reply {
+                Some(_) => Given::Yes,
+                None if again && left == 0 => Given::Gone,
+                None => Given::No,
+            })
         })
         .await
     }
@@ -169,10 +184,10 @@ impl Connection {
             Kind::Read | Kind::Write => &READ_WRITE_RENEW,
         };
         let mut call = script.key(claim.name.key());
-        if claim.kind == Kind::Read {
-            call.key(claim.holds());
-        }
         call.arg(millis(lease)).arg(claim.field());
+        if claim.kind == Kind::Read {
+            call.arg(&*claim.name.suffixed());
+        }
         let patience = patience.min(self.timeout());
         let reply: i64 =
             self.bounded(patience, async |mut c, _| call.invoke_async(&mut c).await).await?;
@@ -190,7 +205,7 @@ impl Connection {
             Kind::Fair => self.fair(&FAIR_FORCE, name),
             Kind::Read | Kind::Write => {
                 let mut call = self.telling(&READ_WRITE_FORCE, kind, name);
-                call.key(&*name.suffixed()).arg(kind.to_string());
+                call.arg(kind.to_string()).arg(&*name.suffixed());
                 call
             }
         };
@@ -226,18 +241,17 @@ impl Connection {
     fn telling<'a>(&self, script: &'a Script, kind: Kind, name: &LockName) -> ScriptInvocation<'a> {
         let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
         let mut call = script.key(name.key());
-        call.key(&*channel(name, kind)).arg(self.publishing().join(" ")).arg(message);
+        call.arg(self.publishing().join(" ")).arg(message).arg(&*channel(name, kind));
         call
     }
 
     /// A script with what those of the fair lock are given first.
     fn fair<'a>(&self, script: &'a Script, name: &LockName) -> ScriptInvocation<'a> {
-        let mut call = script.key(name.key());
+        let mut call = self.telling(script, Kind::Fair, name);
         call.key(name.prefixed("redisson_lock_queue"));
         call.key(name.prefixed("redisson_lock_timeout"));
         call.key(name.prefixed("lock_waiters_alive"));
-        call.key(&*channel(name, Kind::Fair));
-        call.arg(self.publishing().join(" ")).arg(UNLOCK_MESSAGE).arg(FAIR_ALLOWANCE);
+        call.arg(FAIR_ALLOWANCE);
         call
     }
 

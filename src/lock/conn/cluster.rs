@@ -24,8 +24,9 @@ use super::slots::{Address, Table, slot, slot_of};
 /// turns out to be gone. Each time the command is known not to have been carried out.
 const REDIRECTS: usize = 5;
 
-/// The pause before a command is repeated that met a slot in the middle of its move (TRYAGAIN).
-const MOVING: Duration = Duration::from_millis(20);
+/// A command that met a slot in the middle of its move, with some of its keys here and some there
+/// (TRYAGAIN): the pause before it is repeated, and how often it is.
+const MOVING: (Duration, usize) = (Duration::from_millis(20), 20);
 
 /// The nodes of a cluster and who serves what, as last heard.
 pub(in super::super) struct Cluster {
@@ -213,7 +214,7 @@ impl ClusterLink {
     async fn send(&mut self, slot: Option<u16>, sending: Sending<'_>) -> RedisResult<Vec<Value>> {
         let cluster = self.cluster.clone();
         let mut next: Option<(Address, bool)> = None;
-        let mut sent = 0;
+        let (mut sent, mut moving) = (0, 0);
         loop {
             let (number, _) = cluster.table();
             let (address, asking) = match (next.take(), slot, &self.last) {
@@ -226,6 +227,11 @@ impl ClusterLink {
                 Ok(replies) => return Ok(replies),
                 Err(error) => error,
             };
+            if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) && moving < MOVING.1 {
+                moving += 1;
+                tokio::time::sleep(MOVING.0).await;
+                continue;
+            }
             sent += 1;
             match error.kind() {
                 _ if sent > REDIRECTS => return Err(error),
@@ -240,7 +246,6 @@ impl ClusterLink {
                 ErrorKind::Server(ServerErrorKind::Ask) => {
                     next = target(&error, &address).map(|target| (target, true));
                 }
-                ErrorKind::Server(ServerErrorKind::TryAgain) => tokio::time::sleep(MOVING).await,
                 // Nothing was sent. Has the node's place been taken?
                 _ if error.is_connection_refusal() => {
                     cluster.doubt();

@@ -1,26 +1,31 @@
 //! A master kept by Redis Sentinel: ask the sentinels where it is, connect to it, and ask again
 //! whenever it may have been replaced.
 //!
+//! Why not the sentinel client of redis-rs: it waits for the sentinels in their order, so that one
+//! which hangs costs every command its time limit.
+//!
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
-use redis::sentinel::{Sentinel, SentinelNodeConnectionInfo};
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisConnectionInfo,
-    RedisError, RedisResult, ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, Pipeline, RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind,
+    Value,
 };
 
 use super::PIPELINE_BUFFER;
 
 /// Where the sentinels say the master is.
 pub(in super::super) struct Master {
-    sentinels: tokio::sync::Mutex<Sentinel>,
+    sentinels: Vec<Client>,
     name: String,
-    node: SentinelNodeConnectionInfo,
+    login: RedisConnectionInfo,
+    tcp: TcpSettings,
     patience: Duration,
 }
 
@@ -44,7 +49,7 @@ impl Master {
     /// Makes no connection yet.
     ///
     /// # Errors
-    /// When there is no sentinel.
+    /// When an address cannot be used.
     pub(super) fn new(
         sentinels: Vec<ConnectionInfo>,
         name: String,
@@ -52,22 +57,52 @@ impl Master {
         tcp: TcpSettings,
         patience: Duration,
     ) -> RedisResult<Self> {
-        let sentinels = tokio::sync::Mutex::new(Sentinel::build(sentinels)?);
-        let node = SentinelNodeConnectionInfo::default()
-            .set_redis_connection_info(login)
-            .set_tcp_settings(tcp);
-        Ok(Self { sentinels, name, node, patience })
+        let sentinels = sentinels.into_iter().map(Client::open).collect::<RedisResult<_>>()?;
+        Ok(Self { sentinels, name, login, tcp, patience })
     }
 
-    /// A client for the node that the sentinels call master and that agrees.
+    /// A client for the node that a sentinel calls master and that agrees. All sentinels are asked
+    /// at once, so that those which hang cost nothing.
     pub(super) async fn find(&self) -> RedisResult<Client> {
-        let search = async {
-            let mut sentinels = self.sentinels.lock().await;
-            sentinels.async_master_for(&self.name, Some(&self.node)).await
+        let mut answers: FuturesUnordered<_> =
+            self.sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
+        let mut error = absent("there is no sentinel");
+        while let Some(answer) = answers.next().await {
+            match answer {
+                Ok(master) => return Ok(master),
+                Err(why) => error = why,
+            }
+        }
+        // Whatever it was, no command was sent.
+        Err((ErrorKind::MasterNameNotFoundBySentinel, "no master", error.to_string()).into())
+    }
+
+    async fn ask(&self, sentinel: &Client) -> RedisResult<Client> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.patience))
+            .set_response_timeout(Some(self.patience));
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let mut asked = sentinel.get_multiplexed_async_connection_with_config(&config).await?;
+        let address: Option<(String, u16)> = command.query_async(&mut asked).await?;
+        let (host, port) = address.ok_or_else(|| absent("no sentinel knows this name"))?;
+        let addr = match sentinel.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: *insecure,
+                tls_params: tls_params.clone(),
+            },
+            _ => ConnectionAddr::Tcp(host, port),
         };
-        match tokio::time::timeout(self.patience, search).await {
-            Ok(found) => found,
-            Err(_) => Err(absent("no sentinel answered in time")),
+        let info = addr.into_connection_info()?;
+        let info = info.set_redis_settings(self.login.clone()).set_tcp_settings(self.tcp.clone());
+        let master = Client::open(info)?;
+        let mut asked = master.get_multiplexed_async_connection_with_config(&config).await?;
+        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut asked).await?;
+        match role.first() {
+            Some(Value::BulkString(role)) if role == b"master" => Ok(master),
+            _ => Err(absent("the sentinels' master is none yet")),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use seckill::lock::{LockConfig, Locks, LostReason};
+use seckill::lock::{Error, LockConfig, Locks, LostReason};
 
 use super::{ask, eventually, nothing_left, soon};
 use crate::support::proxy::{Mode, Proxy};
@@ -52,6 +52,24 @@ async fn a_lost_reply_costs_neither_a_count_nor_an_error() {
     lossy.set(Mode::LoseReply);
     held.release().await.unwrap();
     assert_eq!(lossy.mode(), Mode::Forward, "it was lost");
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// "It is gone" after a lost reply may mean two things; past the lease nobody can tell which.
+#[tokio::test]
+async fn a_release_past_its_lease_whose_reply_is_lost_is_not_called_a_success() {
+    let server = RedisServer::start().await;
+    let lossy = before(&server).await;
+    let locks = Locks::connect(lossy.redis(), LockConfig::default()).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    let guard = lock.with_lease(Duration::from_millis(100)).acquire(&locks.owner()).await.unwrap();
+    lossy.set(Mode::LoseReply);
+    // The whole process sleeps, so that nobody in it notices the end of the lease.
+    std::thread::sleep(Duration::from_millis(150));
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(lossy.mode(), Mode::Forward, "it was lost");
+    assert!(matches!(error, Error::Unknown { .. } | Error::Lost(_)), "{error:?}");
     nothing_left(&server, &[&locks]).await;
 }
 

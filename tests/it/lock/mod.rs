@@ -2,6 +2,7 @@
 //! leaves behind, and what it says when Redis fails.
 
 mod cancel;
+mod cluster;
 mod exclusion;
 mod fair;
 mod family;
@@ -13,6 +14,8 @@ mod lost;
 mod process;
 mod read_write;
 mod reentry;
+mod replica;
+mod sentinel;
 mod setnx;
 mod wait;
 mod wire;

@@ -58,6 +58,9 @@ pub struct Terms {
     pub lease: Nanos,
     /// How long after an operation without an outcome the lock may stay taken.
     pub clean_up: Nanos,
+    /// Whether replies may get lost as the server is wiped. A release whose reply is lost is
+    /// believed by the lease, and can then not tell of the wipe.
+    pub deaf_wipes: bool,
 }
 
 /// Everything in `history` that no such lock could have done.
@@ -173,7 +176,8 @@ fn answers(acquire: &Acquire, history: &History, terms: Terms, found: &mut Vec<S
     let Some((granted, _)) = acquire.granted else { return };
     let wipes = history.wipes.iter();
     for wipe in wipes.clone().filter(|wipe| wipe.begin > granted) {
-        if acquire.released.and(acquire.release).is_some_and(|release| wipe.end < release) {
+        let released = acquire.released.and(acquire.release);
+        if !terms.deaf_wipes && released.is_some_and(|release| wipe.end < release) {
             found.push(format!("a release succeeded for a lock that was wiped: {acquire:?}"));
         }
         // Only what was confirmed before the wipe can be claimed after it.

@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 
 use super::checker::{Terms, grants, violations};
 use super::event::{History, Nanos, Wipe, nanos, now, read};
-use super::register::Register;
+use super::register::{Audit, Register};
 use super::subject::{COMMAND, Kind, LEASE};
 use super::worker::{PLAN, Plan};
 use crate::lock::{eventually, soon};
@@ -27,11 +27,17 @@ pub struct Fleet {
     folder: PathBuf,
     register: RedisServer,
     wipes: Vec<Wipe>,
+    deaf_wipes: bool,
 }
 
 impl Fleet {
     /// Start workers on the Redis at `address`; returns when each of them has held the lock.
-    pub async fn start(kind: Kind, address: &str, fresh_owners: bool) -> Self {
+    pub async fn start(kind: Kind, address: &str) -> Self {
+        Self::start_with(kind, address, |_| {}).await
+    }
+
+    /// The same with other habits.
+    pub async fn start_with(kind: Kind, address: &str, habits: impl Fn(&mut Plan)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let seed = match std::env::var("LOCK_HISTORY_SEED") {
             Ok(seed) => seed.parse().expect("LOCK_HISTORY_SEED is a number"),
@@ -46,16 +52,19 @@ impl Fleet {
         let mut workers = Vec::new();
         for process in 0..PROCESSES {
             let file = folder.join(format!("{process}.jsonl"));
-            let plan = Plan {
+            let mut plan = Plan {
                 kind,
                 process,
                 seed,
                 tasks: TASKS,
-                fresh_owners,
+                fresh_owners: false,
+                long: 0.03,
+                show_fences: true,
                 redis: format!("redis://{address}/"),
                 register: register.url(),
                 file: file.clone(),
             };
+            habits(&mut plan);
             let child = Command::new(std::env::current_exe().expect("this program"))
                 .args(["--exact", "lock::history::worker::worker", "--ignored", "--nocapture"])
                 .env(PLAN, serde_json::to_string(&plan).expect("a plan is JSON"))
@@ -66,7 +75,7 @@ impl Fleet {
                 .expect("run this program again");
             workers.push((child, file));
         }
-        let fleet = Self { seed, workers, folder, register, wipes: Vec::new() };
+        let fleet = Self { seed, workers, folder, register, wipes: Vec::new(), deaf_wipes: false };
         for (_, file) in &fleet.workers {
             let granted = async || {
                 std::fs::read_to_string(file).is_ok_and(|history| history.contains("Granted"))
@@ -101,6 +110,12 @@ impl Fleet {
         self.wipes.push(Wipe { begin, end: now() });
     }
 
+    /// The same where connections break as well, so that replies are lost.
+    pub async fn wipe_and_cut(&mut self, action: impl Future<Output = ()>) {
+        self.deaf_wipes = true;
+        self.wipe(action).await;
+    }
+
     /// Stop all workers, wait until each has cleaned up after itself, and return what they saw.
     /// Workers that were killed are not waited for.
     pub async fn finish(mut self, killed: &[usize]) -> Report {
@@ -114,7 +129,7 @@ impl Fleet {
         let register = Register::connect(&self.register.url()).await.audit().await;
         let mut history = self.so_far();
         history.events.sort_by_key(|event| event.at);
-        Report { seed: self.seed, history, register }
+        Report { seed: self.seed, history, register, deaf_wipes: self.deaf_wipes }
     }
 }
 
@@ -129,16 +144,17 @@ impl Drop for Fleet {
 /// What came of it.
 pub struct Report {
     seed: u64,
+    deaf_wipes: bool,
     pub history: History,
-    /// The register's value and its count of writes.
-    pub register: (i64, i64),
+    pub register: Audit,
 }
 
 impl Report {
     /// The checker's findings.
     pub fn violations(&self) -> Vec<String> {
         let clean_up: Nanos = nanos(LEASE + COMMAND * 4 + Duration::from_secs(1));
-        violations(&self.history, Terms { lease: nanos(LEASE), clean_up })
+        let terms = Terms { lease: nanos(LEASE), clean_up, deaf_wipes: self.deaf_wipes };
+        violations(&self.history, terms)
     }
 
     /// Fail if the history is no mutex's, or too short to tell.
@@ -154,7 +170,7 @@ impl Report {
             found[..found.len().min(5)].join("\n")
         );
         assert!(grants >= at_least, "only {grants} grants: a poor proof");
-        let (value, writes) = self.register;
+        let Audit { value, writes, .. } = self.register;
         assert_eq!(value, writes, "seed {}: a stale write landed", self.seed);
     }
 }

@@ -21,7 +21,7 @@ use redis::aio::MultiplexedConnection;
 use rustix::process::Signal;
 
 use self::event::{What, now};
-use self::fleet::Fleet;
+use self::fleet::{Fleet, Report};
 use self::subject::{COMMAND, Kind, LEASE, NAME};
 use super::{ask, eventually};
 use crate::support::proxy::{Mode, Proxy};
@@ -68,17 +68,18 @@ async fn no_key_left(raw: &mut MultiplexedConnection) {
 }
 
 /// End the history, look that nothing is left, and judge.
-async fn judge(fleet: Fleet, server: &RedisServer, at_least: usize) {
+async fn judge(fleet: Fleet, server: &RedisServer, at_least: usize) -> Report {
     recovers(&fleet).await;
     let report = fleet.finish(&[]).await;
     no_key_left(&mut server.conn().await).await;
     report.assert_holds(at_least);
+    report
 }
 
 #[tokio::test]
 async fn without_faults() {
     let server = RedisServer::start().await;
-    let fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
+    let fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     tokio::time::sleep(RUN).await;
     judge(fleet, &server, 100).await;
 }
@@ -87,7 +88,7 @@ async fn without_faults() {
 async fn on_a_bad_line(kind: Kind) {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await;
-    let fleet = Fleet::start(kind, &proxy.address.to_string(), false).await;
+    let fleet = Fleet::start(kind, &proxy.address.to_string()).await;
     now_and_then(0..40, async || {
         let fault = rand::rng().random_range(0..20);
         proxy.set(if fault == 0 { Mode::Hang } else { Mode::LoseReply });
@@ -122,7 +123,7 @@ async fn the_write_lock_on_a_bad_line() {
 async fn replies_are_lost() {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await;
-    let fleet = Fleet::start(Kind::Reentrant, &proxy.address.to_string(), false).await;
+    let fleet = Fleet::start(Kind::Reentrant, &proxy.address.to_string()).await;
     now_and_then(0..20, async || proxy.set(Mode::LoseReply)).await;
     proxy.set(Mode::Forward);
     judge(fleet, &server, 50).await;
@@ -134,7 +135,10 @@ async fn replies_are_lost() {
 async fn requests_arrive_late_and_twice() {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await;
-    let fleet = Fleet::start(Kind::Reentrant, &proxy.address.to_string(), true).await;
+    let fleet = Fleet::start_with(Kind::Reentrant, &proxy.address.to_string(), |plan| {
+        plan.fresh_owners = true
+    })
+    .await;
     now_and_then(5..60, async || proxy.set(Mode::DelayRequest)).await;
     proxy.set(Mode::Forward);
     judge(fleet, &server, 20).await;
@@ -144,7 +148,7 @@ async fn requests_arrive_late_and_twice() {
 async fn connections_go_half_open() {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await;
-    let fleet = Fleet::start(Kind::Reentrant, &proxy.address.to_string(), false).await;
+    let fleet = Fleet::start(Kind::Reentrant, &proxy.address.to_string()).await;
     now_and_then(20..300, async || {
         let (silence, then_cut, deaf) = {
             let mut random = rand::rng();
@@ -166,7 +170,7 @@ async fn connections_go_half_open() {
 async fn the_server_pauses_kills_and_forgets_scripts() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
+    let fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     now_and_then(5..80, async || {
         let which = rand::rng().random_range(0..4);
         let (pause, kind) = {
@@ -189,10 +193,10 @@ async fn the_server_pauses_kills_and_forgets_scripts() {
 #[tokio::test]
 async fn the_server_restarts_without_its_data() {
     let mut server = RedisServer::start().await;
-    let mut fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
+    let mut fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     for _ in 0..4 {
         tokio::time::sleep(RUN / 8).await;
-        fleet.wipe(server.restart()).await;
+        fleet.wipe_and_cut(server.restart()).await;
     }
     judge(fleet, &server, 20).await;
 }
@@ -201,7 +205,7 @@ async fn the_server_restarts_without_its_data() {
 async fn somebody_unlocks_by_force() {
     let server = RedisServer::start().await;
     let locks = super::locks(&server).await;
-    let mut fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
+    let mut fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     let lock = locks.reentrant(NAME).unwrap();
     now_and_then(20..200, async || {
         let unlock = async || assert!(lock.force_unlock().await.is_ok());
@@ -216,7 +220,7 @@ async fn somebody_unlocks_by_force() {
 async fn the_channel_is_denied() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
+    let fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     for _ in 0..2 {
         let denied = ["SETUSER", "default", "resetchannels"];
         drop(ask::<String>(&mut raw, "ACL", &denied).await);
@@ -229,10 +233,11 @@ async fn the_channel_is_denied() {
 }
 
 /// Holders that are stopped in the middle of a hold, past their lease.
-async fn sleepy(kind: Kind) -> (Fleet, RedisServer) {
+async fn sleepy(kind: Kind, show_fences: bool) -> (Fleet, RedisServer) {
     let server = RedisServer::start().await;
-    let fleet = Fleet::start(kind, &server.address(), false).await;
-    for stopped in 0..3 {
+    let habits = |plan: &mut worker::Plan| (plan.long, plan.show_fences) = (0.5, show_fences);
+    let fleet = Fleet::start_with(kind, &server.address(), habits).await;
+    for stopped in [0, 1, 2, 0] {
         let before = holding(&fleet, stopped as u64).await;
         fleet.signal(stopped, Signal::STOP);
         tokio::time::sleep(LEASE + COMMAND).await;
@@ -256,14 +261,26 @@ async fn sleepy(kind: Kind) -> (Fleet, RedisServer) {
 
 #[tokio::test]
 async fn holders_sleep_past_their_lease() {
-    let (fleet, server) = sleepy(Kind::Reentrant).await;
+    let (fleet, server) = sleepy(Kind::Reentrant, true).await;
     judge(fleet, &server, 20).await;
 }
 
+/// What no lock can prevent, a resource that knows fences does: the late holders come, and are
+/// refused.
 #[tokio::test]
-async fn holders_of_fences_sleep_past_their_lease() {
-    let (fleet, server) = sleepy(Kind::Fenced).await;
-    judge(fleet, &server, 20).await;
+async fn late_holders_are_refused_by_their_fences() {
+    let (fleet, server) = sleepy(Kind::Fenced, true).await;
+    let refused = judge(fleet, &server, 20).await.register.refused;
+    assert!(refused > 0, "nobody came late: nothing was proven");
+}
+
+/// The same without fences: the lock keeps its word, and the late holders overwrite all the same.
+#[tokio::test]
+async fn late_holders_do_harm_without_fences() {
+    let (fleet, _server) = sleepy(Kind::Fenced, false).await;
+    let report = fleet.finish(&[]).await;
+    assert_eq!(report.violations(), Vec::<String>::new());
+    assert!(report.register.value < report.register.writes, "{:?}", report.register);
 }
 
 /// The guard that `process` holds at this moment, as far as its history says.
@@ -282,7 +299,7 @@ async fn holding(fleet: &Fleet, process: u64) -> u64 {
 #[tokio::test]
 async fn a_holder_dies() {
     let server = RedisServer::start().await;
-    let mut fleet = Fleet::start(Kind::Reentrant, &server.address(), false).await;
+    let mut fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     holding(&fleet, 0).await;
     fleet.kill(0).await;
     let died = now();
@@ -301,7 +318,7 @@ async fn a_holder_dies() {
 async fn broken_locks_are_found_out() {
     for kind in [Kind::LookThenSet, Kind::ReleaseUnseen] {
         let server = RedisServer::start().await;
-        let fleet = Fleet::start(kind, &server.address(), false).await;
+        let fleet = Fleet::start(kind, &server.address()).await;
         let found = async || !fleet.so_far().events.is_empty();
         eventually("it has begun", found).await;
         tokio::time::sleep(RUN / 2).await;

@@ -9,10 +9,12 @@ use redis::aio::MultiplexedConnection;
 const KEY: &str = "register";
 
 /// KEYS[1] the register. ARGV[1] fence. ARGV[2] the new value, or empty to read. Returns the value,
-/// or nil when the fence is stale. Counts the writes that were let in.
+/// or nil when the fence is stale. Counts the writes that were let in,
+/// and all that was refused.
 const ACCESS: &str = r"
 local fence = tonumber(ARGV[1])
 if fence < tonumber(redis.call('HGET', KEYS[1], 'fence') or '0') then
+  redis.call('HINCRBY', KEYS[1], 'refused', 1)
   return false
 end
 redis.call('HSET', KEYS[1], 'fence', fence)
@@ -49,12 +51,21 @@ impl Register {
         call.invoke_async(&mut self.conn.clone()).await.expect("access the register")
     }
 
-    /// Its value and the number of writes let in: equal unless one of them was stale.
-    pub async fn audit(&self) -> (i64, i64) {
+    pub async fn audit(&self) -> Audit {
         let mut ask = redis::cmd("HMGET");
-        ask.arg(KEY).arg("value").arg("writes");
-        let (value, writes): (Option<i64>, Option<i64>) =
+        ask.arg(KEY).arg("value").arg("writes").arg("refused");
+        let (value, writes, refused): (Option<u64>, Option<u64>, Option<u64>) =
             ask.query_async(&mut self.conn.clone()).await.expect("HMGET");
-        (value.unwrap_or(0), writes.unwrap_or(0))
+        let or_none = |number: Option<u64>| number.unwrap_or(0);
+        Audit { value: or_none(value), writes: or_none(writes), refused: or_none(refused) }
     }
+}
+
+/// What became of the register.
+#[derive(Debug, Clone, Copy)]
+pub struct Audit {
+    pub value: u64,
+    /// Writes let in: as many as the value counts, unless one of them was stale.
+    pub writes: u64,
+    pub refused: u64,
 }

@@ -33,6 +33,10 @@ pub struct Plan {
     pub tasks: u64,
     /// Whether an owner is used for one turn only.
     pub fresh_owners: bool,
+    /// Which part of the turns is long, so long that the lock has to be renewed.
+    pub long: f64,
+    /// Whether the register is shown the fences; without, it lets everybody in.
+    pub show_fences: bool,
     /// The Redis of the lock, perhaps behind a proxy.
     pub redis: String,
     /// The Redis of the protected register, which meets no faults.
@@ -76,7 +80,7 @@ async fn run(plan: Plan, stop: CancellationToken) {
             let mut turns = Turns {
                 owner: subject.owner(),
                 number: shared.number(),
-                fresh: plan.fresh_owners,
+                plan: plan.clone(),
                 shared: shared.clone(),
                 random,
             };
@@ -120,7 +124,7 @@ struct Turns {
     owner: Option<Owner>,
     /// The owner's number in the history.
     number: u64,
-    fresh: bool,
+    plan: Plan,
 }
 
 /// A guard with its number.
@@ -140,7 +144,7 @@ impl Turns {
 
     /// Take the lock once or several times, hold it a while, give it back.
     async fn turn(&mut self) {
-        if self.fresh || self.random.random_bool(0.2) {
+        if self.plan.fresh_owners || self.random.random_bool(0.2) {
             (self.owner, self.number) = (self.shared.subject.owner(), self.shared.number());
         }
         let Some(first) = self.acquire().await else {
@@ -154,13 +158,13 @@ impl Turns {
                 None => break,
             }
         }
-        // Mostly short; now and then so long that it has to be renewed.
-        let long = self.random.random_bool(0.03);
+        let long = self.random.random_bool(self.plan.long);
         let most = if long { LEASE.as_micros() as u64 * 3 / 2 } else { 6_000 };
         let hold = Duration::from_micros(self.random.random_range(0..most));
         let end = Instant::now() + hold;
         if let Some(fence) = taken[0].held.fence() {
-            self.shared.register.increment(fence, hold / 2).await;
+            let shown = if self.plan.show_fences { fence } else { 0 };
+            self.shared.register.increment(shown, hold / 2).await;
         }
         while self.claim(&taken) && Instant::now() < end {
             let left = end.saturating_duration_since(Instant::now());
