@@ -20,10 +20,21 @@
 //! The scripts are in `lua/lock_*.lua`. One deviation, invisible to others: the count is written
 //! as an absolute number, so that a command sent twice counts once.
 //!
+//! # On which Redis
+//! One server, a Redis Cluster or a master kept by Sentinel: see [`Server`]. On a cluster a release
+//! is announced and listened for both by PUBLISH and, from Redis 7 on, by SPUBLISH: Redisson
+//! changed from one to the other in 3.22. (A waiter may be woken twice; the second time costs one
+//! needless try.) Slots that move, masters that are replaced and nodes that hang are followed, each
+//! without holding up the others. Redis 6 or later.
+//!
+//! A failover can forget what the replica had not yet received: that is how Redis replicates, and
+//! no lock on one Redis can mend it. [`LockConfig::replicas`] makes it rarer.
+//!
 //! # The parts
 //! [`ReentrantLock`] acquires and waits · [`Guard`] is what is held · `hold` the state of one span
 //! of holding · `registry` who is doing what, one command per lock and owner at a time · `watchdog`
-//! renews · `wake` and `listener` hear of releases · `janitor` finishes what callers leave behind ·
+//! renews · `wake`, `listener` and
+//! `ear` hear of releases · `janitor` finishes what callers leave behind ·
 //! `conn` the commands · `locks` puts them together.
 //! [`MultiLock`] and [`Majority`] only take and hold such guards, in a `bundle`. The semaphores have
 //! their commands in `semaphore_calls` and `permit_calls`, and wait in `line`.

@@ -43,7 +43,8 @@ impl RedisCluster {
         let cluster = Self { nodes };
         for (number, node) in (0_u16..).zip(&cluster.nodes) {
             let mut raw = node.conn().await;
-            // Different epochs from the start: the nodes need not settle them first.
+            // Different epochs from the start, so that the nodes need not settle them. Only nodes
+            // that know no other can be given one.
             run(&mut raw, &["SET-CONFIG-EPOCH", &(number + 1).to_string()]).await;
             if number < MASTERS {
                 let first = SLOTS / MASTERS * number;
