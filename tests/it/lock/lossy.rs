@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::{Error, LockConfig, Locks, LostReason};
 
-use super::{ask, eventually, nothing_left, soon};
+use super::{LEASE, ask, eventually, nothing_left, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
@@ -91,6 +91,36 @@ async fn a_lost_reply_about_a_foreign_lock_is_no_acquire() {
     assert!(simple.try_acquire().await.unwrap().is_none());
     assert_eq!(lossy.mode(), Mode::Forward, "it was lost");
     let _: i64 = ask(&mut raw, "DEL", &[NAME, "lock:setnx:1"]).await;
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// A renewal counts from before it was sent: a late answer makes no claim longer.
+#[tokio::test]
+async fn late_answers_do_not_lengthen_a_claim() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let slow = before(&server).await;
+    let config = LockConfig { lease: LEASE, ..LockConfig::default() };
+    let locks = Locks::connect(slow.redis(), config).await.unwrap();
+    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let end = Instant::now() + LEASE * 3;
+    let mut late = false;
+    while Instant::now() < end {
+        late = !late;
+        slow.set(if late { Mode::HangReplies } else { Mode::Forward });
+        let turn = Instant::now() + Duration::from_millis(150);
+        while Instant::now() < turn {
+            let (asked, claimed) = (Instant::now(), guard.valid_for());
+            let left: i64 = ask(&mut raw, "PTTL", &[NAME]).await;
+            // Not counting a millisecond that the server rounds away.
+            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0) + 1);
+            let sure = left + asked.elapsed();
+            assert!(claimed <= sure, "claims {claimed:?}, the server keeps it for {sure:?}");
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    slow.set(Mode::Forward);
+    guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 

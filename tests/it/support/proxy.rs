@@ -23,6 +23,8 @@ pub enum Mode {
     Forward,
     /// Keeps connections open and passes nothing on.
     Hang,
+    /// Keeps connections open, and passes requests on and the replies later.
+    HangReplies,
     /// Closes every connection, also new ones.
     Cut,
     /// Passes everything on but the reply to a COMMIT: in its place the connection is closed.
@@ -148,6 +150,8 @@ async fn replies(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        // Fails only when the proxy is gone.
+        mode.subscribe().wait_for(|mode| *mode != Mode::HangReplies).await.ok();
         unless_hanging(mode).await;
         if *mode.borrow() == Mode::Deaf {
             // Fails only when the proxy is gone.

@@ -82,7 +82,7 @@ pub fn violations(history: &History, terms: Terms) -> Vec<String> {
         moments(acquire, &cores, &mut found);
     }
     for acquire in &acquires {
-        refusals(acquire, &acquires, &cores, terms, &mut found);
+        refusals(acquire, &acquires, &cores, (history, terms), &mut found);
     }
     fences(&acquires, history, &mut found);
     found
@@ -199,7 +199,7 @@ fn refusals(
     acquire: &Acquire,
     all: &[Acquire],
     cores: &[Core],
-    terms: Terms,
+    (history, terms): (&History, Terms),
     found: &mut Vec<String>,
 ) {
     let Some(busy) = acquire.busy else { return };
@@ -219,7 +219,12 @@ fn refusals(
         };
         other.owner != acquire.owner && other.begun <= busy && end >= acquire.begun
     };
-    if !all.iter().any(may_have) {
+    // What was released just before a failover may come back to life with the replica.
+    let revived = history
+        .wipes
+        .iter()
+        .any(|wipe| wipe.begin <= busy && acquire.begun <= wipe.end + terms.lease + terms.clean_up);
+    if !(terms.deaf_wipes && revived) && !all.iter().any(may_have) {
         found.push(format!("refused although nobody can have held it: {acquire:?}"));
     }
 }

@@ -60,7 +60,7 @@ impl Fleet {
                 fresh_owners: false,
                 long: 0.03,
                 show_fences: true,
-                redis: format!("redis://{address}/"),
+                redis: vec![format!("redis://{address}/")],
                 register: register.url(),
                 file: file.clone(),
             };

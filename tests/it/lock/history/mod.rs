@@ -25,6 +25,7 @@ use self::fleet::{Fleet, Report};
 use self::subject::{COMMAND, Kind, LEASE, NAME};
 use super::{ask, eventually};
 use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 
 /// How long the faults of one history go on.
@@ -199,6 +200,31 @@ async fn the_server_restarts_without_its_data() {
         fleet.wipe_and_cut(server.restart()).await;
     }
     judge(fleet, &server, 20).await;
+}
+
+/// A failover may forget the last writes, so that nothing is asked of the holds it meets but that
+/// they end. Before and after it, and above all on the new master, it is one owner at a time.
+#[tokio::test]
+async fn a_cluster_fails_over() {
+    let mut cluster = RedisCluster::start_with_replicas(Duration::from_secs(1)).await;
+    let slot = cluster.slot(NAME).await;
+    let master = cluster.owner(0, slot).await.expect("somebody serves it");
+    let urls = cluster.urls();
+    let habits = |plan: &mut worker::Plan| plan.redis = urls.clone();
+    let mut fleet = Fleet::start_with(Kind::Reentrant, "", habits).await;
+    tokio::time::sleep(RUN / 4).await;
+    let asked = (master + 1) % 3;
+    let failover = async {
+        cluster.nodes[master].kill();
+        eventually("the replica takes over", async || {
+            cluster.owner(asked, slot).await == Some(master + 3)
+        })
+        .await;
+    };
+    fleet.wipe_and_cut(failover).await;
+    recovers(&fleet).await;
+    tokio::time::sleep(RUN / 4).await;
+    fleet.finish(&[]).await.assert_holds(20);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use seckill::lock::kind::{Fenced, Member};
-use seckill::lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner};
+use seckill::lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
 use serde::{Deserialize, Serialize};
 
 /// The lock all processes of a history share.
@@ -75,10 +75,12 @@ pub enum End {
 }
 
 impl Subject {
-    pub async fn connect(kind: Kind, client: redis::Client) -> Self {
+    /// With several addresses, they are those of a cluster.
+    pub async fn connect(kind: Kind, urls: &[String]) -> Self {
+        let client = || redis::Client::open(urls[0].as_str()).expect("a valid address");
         match kind {
             Kind::LookThenSet | Kind::ReleaseUnseen => {
-                let conn = client.get_multiplexed_async_connection().await.expect("connect");
+                let conn = client().get_multiplexed_async_connection().await.expect("connect");
                 Self::Broken { conn, kind }
             }
             _ => {
@@ -88,7 +90,11 @@ impl Subject {
                     connect_timeout: COMMAND,
                     ..LockConfig::default()
                 };
-                Self::Ours { locks: Locks::lazy(client, config).expect("locks"), kind }
+                let server = match urls {
+                    [_] => Server::from(client()),
+                    nodes => Server::cluster(nodes.to_vec()).expect("a cluster"),
+                };
+                Self::Ours { locks: Locks::lazy(server, config).expect("locks"), kind }
             }
         }
     }

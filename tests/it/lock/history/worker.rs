@@ -37,8 +37,8 @@ pub struct Plan {
     pub long: f64,
     /// Whether the register is shown the fences; without, it lets everybody in.
     pub show_fences: bool,
-    /// The Redis of the lock, perhaps behind a proxy.
-    pub redis: String,
+    /// The Redis of the lock, perhaps behind a proxy; or the nodes of a cluster.
+    pub redis: Vec<String>,
     /// The Redis of the protected register, which meets no faults.
     pub register: String,
     pub file: PathBuf,
@@ -66,8 +66,7 @@ fn worker() {
 }
 
 async fn run(plan: Plan, stop: CancellationToken) {
-    let subject =
-        Subject::connect(plan.kind, redis::Client::open(plan.redis.as_str()).unwrap()).await;
+    let subject = Subject::connect(plan.kind, &plan.redis).await;
     let shared = Arc::new(Shared {
         recorder: Recorder::create(&plan.file),
         register: Register::connect(&plan.register).await,
