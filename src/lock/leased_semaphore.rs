@@ -30,6 +30,9 @@ use super::{Error, LostReason};
 /// Leases run on the server's clock (Redis 5 or newer). Redisson's clients go by their own: one whose clock is fast
 /// collects permits early, also ours.
 ///
+/// [`LockConfig::replicas`](super::LockConfig::replicas) is not heeded: a failover may forget a
+/// permit, and then somebody is one too many until its holder is done.
+///
 /// ```no_run
 /// # async fn example(locks: seckill::lock::Locks) -> Result<(), seckill::lock::Error> {
 /// use std::time::Duration;

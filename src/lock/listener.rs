@@ -7,6 +7,7 @@
 //! independent: one that hangs delays no other.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,8 +61,16 @@ async fn listen(topics: Arc<Topics>, backend: Backend, config: LockConfig) {
         let changes = backend.changes();
         let wanted = topics.channels();
         let number = wanted.len();
+        // Whoever is asked for the shares may hang; the places go on listening meanwhile.
+        let mut sharing = pin!(backend.share_out(wanted));
+        let shared = loop {
+            tokio::select! {
+                shared = &mut sharing => break shared,
+                Some(()) = places.next() => {}
+            }
+        };
         // Channels that nobody can be asked for now are tried again soon.
-        let complete = match backend.share_out(wanted).await {
+        let complete = match shared {
             Ok(new) => {
                 let complete = new.values().map(Channels::len).sum::<usize>() == number;
                 hand_over(&topics, &shares, &new);

@@ -105,8 +105,16 @@ impl Connection {
         permits: u32,
     ) -> Result<bool, Failure> {
         let mut call = ACQUIRE.key(name.key());
-        call.key(name.record(token)).arg(permits).arg(millis(TAKEN_FOR));
-        self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await
+        let record = name.record(token);
+        call.key(&record).arg(permits).arg(millis(TAKEN_FOR));
+        let taken =
+            self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await?;
+        if taken {
+            // The record was written last: who has it has all.
+            let undo = self.semaphore_give(name, token, permits.into(), Give::Taken);
+            self.kept_if_acknowledged(&record, undo).await?;
+        }
+        Ok(taken)
     }
 
     /// Give permits. `false`: the condition does not hold.

@@ -7,9 +7,12 @@
 
 mod architecture;
 mod cache;
+mod crowd;
+mod group;
 mod ids;
 mod law;
 mod lock;
+mod losers;
 mod purchase;
 mod resilience;
 mod schema;

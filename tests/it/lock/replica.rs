@@ -18,7 +18,7 @@ const GENEROUS: Duration = Duration::from_secs(5);
 async fn pair() -> (RedisServer, RedisServer) {
     let master = RedisServer::start().await;
     let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
-    in_step(&replica).await;
+    in_step(&master, &replica).await;
     (master, replica)
 }
 

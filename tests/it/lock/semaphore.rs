@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use seckill::lock::{Error, LockConfig, LockUsage, Locks, Semaphore, Server};
+use seckill::lock::{Error, LockConfig, LockUsage, Locks, Replicas, Semaphore, Server};
 use tokio::task::JoinSet;
 
 use super::cancel::{POLLS, cut_after};
@@ -296,6 +296,20 @@ async fn a_server_that_stands_still_ends_the_call_and_keeps_nothing() {
     let error = held.release().await.unwrap_err();
     assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
     server.resume();
+    all_back(&mut raw, &[&locks], 5).await;
+}
+
+#[tokio::test]
+async fn what_too_few_replicas_have_is_given_back() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let replicas = Some(Replicas { count: 1, timeout: Duration::from_millis(100) });
+    let config = LockConfig { replicas, ..LockConfig::default() };
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let gate = semaphore(&locks, 5).await;
+    let error = gate.try_acquire(2).await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert_eq!(gate.available().await.unwrap(), 5);
     all_back(&mut raw, &[&locks], 5).await;
 }
 

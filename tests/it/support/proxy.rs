@@ -1,10 +1,10 @@
 //! A TCP proxy between a program and its database or Redis, for faults on the wire: a server that
-//! hangs, connections that break, replies that are lost, requests that arrive late. It knows
-//! nothing of the protocol on it but the word COMMIT.
+//! hangs, connections that break, replies that are lost, requests that arrive late. It also counts
+//! what is asked. Of what passes it knows two words of SQL.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -41,6 +41,8 @@ pub enum Mode {
     /// Passes requests on and no reply. A connection that missed one is closed when this ends:
     /// its later replies would be taken for the answers that were missed.
     Deaf,
+    /// Passes everything on but an INSERT of orders: in its place the connection is closed.
+    LoseInsert,
 }
 
 /// A running proxy.
@@ -48,6 +50,7 @@ pub struct Proxy {
     /// `127.0.0.1:<port>`
     pub address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
+    asked: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
@@ -59,15 +62,22 @@ impl Proxy {
         let mode = Arc::new(watch::channel(Mode::Forward).0);
         let mut tasks = JoinSet::new();
         let modes = mode.clone();
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.expect("accept");
-                connections.spawn(connection(client, server.clone(), modes.clone()));
+                connections.spawn(connection(client, server.clone(), modes.clone(), count.clone()));
                 while connections.try_join_next().is_some() {}
             }
         });
-        Proxy { address, mode, _tasks: tasks }
+        Proxy { address, mode, asked, _tasks: tasks }
+    }
+
+    /// How many times clients have sent something: at least once per round trip that is waited for.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
     }
 
     /// Changes what it does, from now on.
@@ -86,7 +96,12 @@ impl Proxy {
     }
 }
 
-async fn connection(client: TcpStream, server: String, mode: Arc<watch::Sender<Mode>>) {
+async fn connection(
+    client: TcpStream,
+    server: String,
+    mode: Arc<watch::Sender<Mode>>,
+    asked: Arc<AtomicU64>,
+) {
     let mut current = mode.subscribe();
     if *current.borrow() == Mode::Cut {
         return;
@@ -99,7 +114,7 @@ async fn connection(client: TcpStream, server: String, mode: Arc<watch::Sender<M
     // Set when the next reply is the one to lose.
     let losing = AtomicBool::new(false);
     let late = tokio::select! {
-        late = requests(from_client, to_server, &mode, &losing) => late,
+        late = requests(from_client, to_server, &mode, &losing, &asked) => late,
         () = replies(from_server, to_client, &mode, &losing) => None,
         _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
     };
@@ -118,14 +133,20 @@ async fn requests(
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
+    asked: &AtomicU64,
 ) -> Option<(OwnedWriteHalf, Vec<u8>)> {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        asked.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
         if once(mode, Mode::DelayRequest) {
             return Some((to, buffer[..length].to_vec()));
         }
-        if buffer[..length].windows(6).any(|bytes| bytes == b"COMMIT") {
+        let says = |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
+        if *mode.borrow() == Mode::LoseInsert && says(b"INTO tb_voucher_order") {
+            return None;
+        }
+        if says(b"COMMIT") {
             match *mode.borrow() {
                 Mode::LoseCommit => return None,
                 Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut => {
