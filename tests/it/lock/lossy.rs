@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use seckill::lock::{Error, LockConfig, Locks, LostReason};
 
-use super::{LEASE, ask, eventually, nothing_left, soon};
+use super::{ask, eventually, nothing_left, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
@@ -100,15 +100,16 @@ async fn late_answers_do_not_lengthen_a_claim() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let slow = before(&server).await;
-    let config = LockConfig { lease: LEASE, ..LockConfig::default() };
+    let lease = Duration::from_secs(2);
+    let config = LockConfig { lease, ..LockConfig::default() };
     let locks = Locks::connect(slow.redis(), config).await.unwrap();
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
-    let end = Instant::now() + LEASE * 3;
+    let end = Instant::now() + lease * 2;
     let mut late = false;
     while Instant::now() < end {
         late = !late;
         slow.set(if late { Mode::HangReplies } else { Mode::Forward });
-        let turn = Instant::now() + Duration::from_millis(150);
+        let turn = Instant::now() + Duration::from_millis(if late { 200 } else { 40 });
         while Instant::now() < turn {
             let (asked, claimed) = (Instant::now(), guard.valid_for());
             let left: i64 = ask(&mut raw, "PTTL", &[NAME]).await;

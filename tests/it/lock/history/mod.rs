@@ -29,7 +29,7 @@ use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 
 /// How long the faults of one history go on.
-const RUN: Duration = Duration::from_millis(2_500);
+const RUN: Duration = Duration::from_millis(1_600);
 
 /// Do something again and again, after random pauses, for the length of a run.
 async fn now_and_then(pause: std::ops::Range<u64>, mut fault: impl AsyncFnMut()) {
