@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 const KEY: &str = "register";
@@ -34,7 +35,15 @@ pub struct Register {
 impl Register {
     pub async fn connect(url: &str) -> Self {
         let client = redis::Client::open(url).expect("a valid address");
-        let conn = client.get_multiplexed_async_connection().await.expect("connect");
+        // Its clients may be stopped in the middle of a call for longer than the usual limit.
+        let patience = Some(Duration::from_secs(20));
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(patience)
+            .set_response_timeout(patience);
+        let conn = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .expect("connect to the register");
         Self { conn, access: redis::Script::new(ACCESS) }
     }
 
