@@ -1,0 +1,105 @@
+//! The rows of the table: which scenario is played with which kind of lock. A row that one of the
+//! sides cannot play is said to be absent, never passed.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt};
+
+use crate::scenarios;
+use crate::side::Fault;
+use crate::stage::{Side, Stage};
+
+/// How long any row may take.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// How a row ended.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    /// As it should, with figures.
+    Passed(String),
+    /// What went wrong.
+    Failed(String),
+    /// Why it cannot be played.
+    Absent(String),
+}
+
+/// Which row has to fail when the Rust side is broken in this way.
+pub const TELLTALE: [(Fault, &str); 5] = [
+    (Fault::Deaf, "reentrant: Java releases, Rust is woken"),
+    (Fault::Mute, "reentrant: Rust releases, Java is woken"),
+    (Fault::Greedy, "reentrant: four processes count"),
+    (Fault::Forgetful, "reentrant: Rust's watchdog"),
+    (Fault::Shallow, "reentrant: Rust re-enters"),
+];
+
+type Play = for<'a> fn(&'a Stage, &'a str) -> BoxFuture<'a, anyhow::Result<String>>;
+
+struct Row {
+    what: &'static str,
+    play: Play,
+}
+
+/// Makes rows, as a function of an `async fn` has a type that cannot be written down.
+macro_rules! rows {
+    ($($what:literal => $function:path $(, $side:ident)?;)*) => {
+        &[$(Row { what: $what, play: |stage, kind| {
+            $function(stage, kind $(, Side::$side)?).boxed()
+        } }),*]
+    };
+}
+
+/// For every kind with one holder at a time.
+const EXCLUSIVE: &[Row] = rows! {
+    "Java releases, Rust is woken" => scenarios::woken, Java;
+    "Rust releases, Java is woken" => scenarios::woken, Rust;
+    "Java re-enters, seen alike" => scenarios::reentry, Java;
+    "Rust re-enters, seen alike" => scenarios::reentry, Rust;
+    "Java's watchdog" => scenarios::watchdog, Java;
+    "Rust's watchdog" => scenarios::watchdog, Rust;
+    "Java is killed, Rust gets in" => scenarios::killed, Java;
+    "Rust is killed, Java gets in" => scenarios::killed, Rust;
+    "Rust frees Java's by force" => scenarios::forced, Java;
+    "Java frees Rust's by force" => scenarios::forced, Rust;
+    "Java and six waiters" => scenarios::crowd, Java;
+    "Rust and six waiters" => scenarios::crowd, Rust;
+    "four processes count" => scenarios::counter;
+};
+
+/// Kinds of lock and their rows. Those that the Rust side does not have yet are absent.
+const KINDS: &[(&str, &[&[Row]])] = &[
+    ("reentrant", &[EXCLUSIVE]),
+    ("fair", &[EXCLUSIVE]),
+    ("write", &[EXCLUSIVE]),
+    ("fenced", &[EXCLUSIVE]),
+];
+
+/// Play all rows whose name contains `only`, saying each as it ends.
+pub async fn play(stage: &Stage, only: &str) -> anyhow::Result<Vec<(String, Outcome)>> {
+    let mut outcomes = Vec::new();
+    for (kind, groups) in KINDS {
+        let supported = stage.supports(kind).await?;
+        for row in groups.iter().copied().flatten() {
+            let name = format!("{kind}: {}", row.what);
+            if !name.contains(only) {
+                continue;
+            }
+            let begun = Instant::now();
+            let outcome = match supported {
+                Err(side) => Outcome::Absent(format!("{side:?} has no {kind} lock")),
+                Ok(()) => match tokio::time::timeout(LIMIT, (row.play)(stage, kind)).await {
+                    Ok(Ok(figures)) => Outcome::Passed(figures),
+                    Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
+                    Err(_) => Outcome::Failed(format!("not done within {} s", LIMIT.as_secs())),
+                },
+            };
+            let took = begun.elapsed().as_secs_f64();
+            match &outcome {
+                Outcome::Passed(figures) => println!("  ok      {took:5.1} s  {name}: {figures}"),
+                Outcome::Failed(why) => println!("  FAILED  {took:5.1} s  {name}: {why}"),
+                Outcome::Absent(_) => {}
+            }
+            outcomes.push((name, outcome));
+        }
+    }
+    Ok(outcomes)
+}

@@ -1,0 +1,200 @@
+//! The Rust side: does with this crate's locks what it is told on its standard input, in the same
+//! words as the Java side (see README.md). On demand it is broken in one way, to show that the
+//! scenarios notice.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use seckill::lock::{Guard, LockConfig, Locks, Owner, ReentrantLock};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+/// One way in which this side can be made wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fault {
+    /// It hears no release: a waiter tries again only when the holder's lease ends.
+    Deaf,
+    /// It releases without telling anybody.
+    Mute,
+    /// It does not lock at all.
+    Greedy,
+    /// It has no watchdog.
+    Forgetful,
+    /// Its release script frees the lock at the first release of several.
+    Shallow,
+}
+
+/// Serve until the standard input ends.
+pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
+    let begun = micros();
+    let client = redis::Client::open(url)?;
+    let config = LockConfig { lease: watchdog, ..LockConfig::default() };
+    let locks = Locks::connect(client.clone(), config).await?;
+    let redis = client.get_multiplexed_async_connection().await?;
+    say("side", begun, "ok");
+
+    let mut actors: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let Some(name) = words.first().cloned() else { continue };
+        let actor = actors.entry(name).or_insert_with_key(|name| {
+            let (sender, commands) = unbounded_channel();
+            let (owner, held) = (locks.owner(), HashMap::new());
+            let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
+            let redis = redis.clone();
+            let actor = Actor { name, owner, held, locks, client, redis, watchdog, fault };
+            tasks.spawn(actor.act(commands));
+            sender
+        });
+        actor.send(words).context("an actor has ended")?;
+    }
+    // At once, as a crash would: nothing that is held here is given back.
+    std::process::exit(0);
+}
+
+struct Actor {
+    name: String,
+    owner: Owner,
+    held: HashMap<String, Vec<Guard>>,
+    locks: Locks,
+    client: redis::Client,
+    redis: MultiplexedConnection,
+    watchdog: Duration,
+    fault: Option<Fault>,
+}
+
+impl Actor {
+    async fn act(mut self, mut commands: UnboundedReceiver<Vec<String>>) {
+        while let Some(words) = commands.recv().await {
+            let begun = micros();
+            let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+            let answer = match self.carry_out(&words).await {
+                Ok(answer) => answer,
+                Err(error) => format!("error {error:#}").replace('\n', " "),
+            };
+            say(&self.name, begun, &answer);
+        }
+    }
+
+    async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
+        let [command, kind, name, more @ ..] = words else { return unsupported() };
+        if *kind != "reentrant" {
+            return unsupported();
+        }
+        let mut lock = self.locks.reentrant(name)?;
+        Ok(match (*command, more) {
+            ("supports", []) => "ok".to_owned(),
+            ("lock", more) => {
+                if let [lease] = more {
+                    lock = lock.with_lease(millis(lease)?);
+                }
+                self.lock(name, lock).await?;
+                "ok".to_owned()
+            }
+            ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
+                Some(guard) => {
+                    self.keep(name, guard);
+                    "ok".to_owned()
+                }
+                None => "no".to_owned(),
+            },
+            ("unlock", []) => {
+                self.unlock(name).await?;
+                "ok".to_owned()
+            }
+            ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
+            ("locked", []) => format!("ok {}", lock.is_locked().await?),
+            ("remaining", []) => match lock.remaining().await? {
+                Some(left) => format!("ok {}", left.as_millis()),
+                None => "ok -2".to_owned(),
+            },
+            ("force", []) => format!("ok {}", lock.force_unlock().await?),
+            ("count", [counter, times]) => {
+                let times = times.parse()?;
+                for _ in 0..times {
+                    self.lock(name, lock.clone()).await?;
+                    let value: Option<u64> = self.redis.get(counter).await?;
+                    self.redis.set::<_, _, ()>(counter, value.unwrap_or(0) + 1).await?;
+                    self.unlock(name).await?;
+                }
+                format!("ok {times}")
+            }
+            _ => return unsupported(),
+        })
+    }
+
+    async fn lock(&mut self, name: &str, lock: ReentrantLock) -> anyhow::Result<()> {
+        let guard = match self.fault {
+            Some(Fault::Greedy) => return Ok(()),
+            Some(Fault::Forgetful) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
+            Some(Fault::Deaf) => {
+                // It does subscribe, so that it looks like any waiter, and then listens to nothing.
+                let mut ears = self.client.get_async_pubsub().await?;
+                ears.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
+                self.wait_for_the_lease(&lock).await?
+            }
+            _ => lock.acquire(&self.owner).await?,
+        };
+        self.keep(name, guard);
+        Ok(())
+    }
+
+    async fn wait_for_the_lease(&self, lock: &ReentrantLock) -> anyhow::Result<Guard> {
+        loop {
+            if let Some(guard) = lock.try_acquire(&self.owner).await? {
+                return Ok(guard);
+            }
+            tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
+        }
+    }
+
+    async fn unlock(&mut self, name: &str) -> anyhow::Result<()> {
+        let guard = match (self.held.get_mut(name).and_then(Vec::pop), self.fault) {
+            (Some(guard), _) => guard,
+            (None, Some(Fault::Greedy)) => return Ok(()),
+            (None, _) => anyhow::bail!("not held by this actor"),
+        };
+        if matches!(self.fault, Some(Fault::Mute | Fault::Shallow)) {
+            self.redis.del::<_, ()>(name).await?;
+            // It finds nothing to release, so that it tells nobody.
+            return match guard.release().await {
+                Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
+                Err(_) => Ok(()),
+            };
+        }
+        Ok(guard.release().await?)
+    }
+
+    fn keep(&mut self, name: &str, guard: Guard) {
+        self.held.entry(name.to_owned()).or_default().push(guard);
+    }
+}
+
+fn unsupported() -> anyhow::Result<String> {
+    Ok("unsupported".to_owned())
+}
+
+fn millis(text: &str) -> anyhow::Result<Duration> {
+    Ok(Duration::from_millis(text.parse()?))
+}
+
+fn say(actor: &str, begun: u64, answer: &str) {
+    let line = format!("{actor} {begun} {} {answer}\n", micros());
+    let mut output = std::io::stdout().lock();
+    if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
+        // Nobody is there to hear it.
+        std::process::exit(1);
+    }
+}
+
+fn micros() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}
