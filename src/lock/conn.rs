@@ -16,7 +16,7 @@ use super::name::LockName;
 use super::{Error, LockConfig, Owner};
 
 /// The text that tells waiters of a release. Redisson's `UNLOCK_MESSAGE`.
-const UNLOCK_MESSAGE: &str = "0";
+pub(super) const UNLOCK_MESSAGE: &str = "0";
 
 /// How many commands may queue for the socket before callers wait. The default of 50 is below the
 /// number of purchases that one instance has in flight.
@@ -91,6 +91,16 @@ pub(super) enum Renewal {
     Taken,
 }
 
+impl From<i64> for Renewal {
+    fn from(reply: i64) -> Self {
+        match reply {
+            1 => Self::Done,
+            0 => Self::Gone,
+            _ => Self::Taken,
+        }
+    }
+}
+
 /// A client for the same server with the socket settings a lock needs: no Nagle delay, and a
 /// connection whose peer vanished is given up after `patience` (where the system can do that).
 ///
@@ -139,6 +149,11 @@ impl Connection {
             force_unlock: Script::new(include_str!("../../lua/lock_force_unlock.lua")),
             setnx_release: Script::new(include_str!("../../lua/lock_setnx_release.lua")),
         })
+    }
+
+    /// The commands by which a script announces a release.
+    pub(super) fn publishing(&self) -> &'static [&'static str] {
+        &["PUBLISH"]
     }
 
     /// How long one command may take.
@@ -197,11 +212,7 @@ impl Connection {
         let patience = patience.min(self.timeout);
         let reply: i64 =
             self.bounded(patience, async |mut c, _| call.invoke_async(&mut c).await).await?;
-        Ok(match reply {
-            1 => Renewal::Done,
-            0 => Renewal::Gone,
-            _ => Renewal::Taken,
-        })
+        Ok(reply.into())
     }
 
     /// Free the lock whoever holds it. `true`: there was one, or may have been.
@@ -219,17 +230,6 @@ impl Connection {
     pub(super) async fn remaining(&self, name: &LockName) -> Result<i64, Failure> {
         let mut cmd = redis::cmd("PTTL");
         cmd.arg(name.key());
-        self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
-    }
-
-    /// The owner's depth on the server, `None` when it holds nothing.
-    pub(super) async fn depth(
-        &self,
-        name: &LockName,
-        owner: Owner,
-    ) -> Result<Option<u32>, Failure> {
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(name.key()).arg(owner.to_string());
         self.bounded(self.timeout, async |mut c, _| cmd.query_async(&mut c).await).await
     }
 
@@ -276,7 +276,7 @@ impl Connection {
 
     /// Run a command within `patience`, once more if its connection broke under it. The command is
     /// told whether an earlier sending may have been carried out.
-    async fn bounded<T, F>(
+    pub(super) async fn bounded<T, F>(
         &self,
         patience: Duration,
         mut command: impl FnMut(ConnectionManager, bool) -> F,
@@ -310,6 +310,6 @@ impl Connection {
 }
 
 /// Whole milliseconds, as Redis counts them.
-fn millis(lease: Duration) -> u64 {
+pub(super) fn millis(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
 }

@@ -89,7 +89,9 @@ async fn session(
         }
         tokio::select! {
             message = messages.next() => match message {
-                Some(message) => topics.deliver(message.get_channel_name()),
+                Some(message) => {
+                    topics.deliver(message.get_channel_name(), message.get_payload_bytes());
+                }
                 None => return "the connection was closed".to_owned(),
             },
             () = topics.changed() => {}

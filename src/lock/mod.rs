@@ -49,29 +49,37 @@
 //! # }
 //! ```
 
+mod claim;
+mod commands;
 mod config;
 mod conn;
 mod error;
+mod family;
 mod guard;
 mod hold;
 mod janitor;
+pub mod kind;
 mod listener;
 mod locks;
 mod name;
 mod owner;
+mod place;
 mod process;
-mod reentrant;
+mod read_write;
 mod registry;
 mod setnx;
+mod settle;
 mod supervise;
+mod wait;
 mod wake;
 mod watchdog;
 
 pub use config::LockConfig;
 pub use error::{Error, LostReason};
+pub use family::{FairLock, FencedLock, Lock, ReadLock, ReentrantLock, WriteLock};
 pub use guard::Guard;
 pub use locks::{LockUsage, Locks};
 pub use owner::Owner;
 pub use process::{ProcessGuard, ProcessLocks};
-pub use reentrant::ReentrantLock;
+pub use read_write::ReadWriteLock;
 pub use setnx::{SetNxGuard, SetNxLock};

@@ -8,6 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::commands::UNLOCK_ALL_MESSAGE;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
@@ -101,10 +102,15 @@ impl Topics {
         }
     }
 
-    /// A message came.
-    pub(super) fn deliver(&self, channel: &str) {
+    /// A message came. Most announce that one waiter may get in; that of a writer who leaves lets
+    /// everybody look, since many readers may.
+    pub(super) fn deliver(&self, channel: &str, message: &[u8]) {
         if let Some((topic, _)) = self.wanted().get(channel) {
-            topic.message.notify_one();
+            if message == UNLOCK_ALL_MESSAGE.as_bytes() {
+                topic.message.notify_waiters();
+            } else {
+                topic.message.notify_one();
+            }
         }
     }
 
@@ -187,7 +193,7 @@ mod tests {
         let channel: Arc<str> = "channel".into();
         let (first, second) = (topics.join(&channel), topics.join(&channel));
         for spent in [true, false] {
-            topics.deliver(&channel);
+            topics.deliver(&channel, b"0");
             first.message().await;
             let mut wake = first.wake();
             if spent {

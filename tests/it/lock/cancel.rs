@@ -41,7 +41,7 @@ impl<F: Future> Future for CutAfter<F> {
 
 /// Run `operation` with ever more polls, and look after each that nothing is left. It returns
 /// whether the operation completed. At least one run must be cut short and one must complete.
-async fn cut_everywhere(
+pub(super) async fn cut_everywhere(
     server: &RedisServer,
     locks: &[&Locks],
     mut operation: impl AsyncFnMut(u32) -> bool,
@@ -57,7 +57,7 @@ async fn cut_everywhere(
     panic!("never completed within {POLLS} polls");
 }
 
-async fn cut_after<F: Future>(polls: u32, inner: F) -> Option<F::Output> {
+pub(super) async fn cut_after<F: Future>(polls: u32, inner: F) -> Option<F::Output> {
     CutAfter { inner: Box::pin(inner), polls }.await
 }
 

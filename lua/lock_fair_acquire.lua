@@ -1,0 +1,69 @@
+-- Take the fair lock, or take it once more, or queue for it.
+--
+-- KEYS, ARGV[1..3]  see lock_tell.lua and lock_fair_queue.lua
+-- ARGV[4]  lease in milliseconds
+-- ARGV[5]  owner
+-- ARGV[6]  depth the owner will have reached, absolute
+-- ARGV[7]  for how long, in ms, a waiter is believed to be alive after this; 0: do not queue
+--
+-- Returns nil when the owner holds the lock, else the key's PTTL (-1: no expiry; -2: no key). A
+-- waiter behind others is given -1: only a message, or time to show itself again, concerns it.
+local lease, owner, depth, patience = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
+local pruned = prune(owner)
+
+if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  redis.call('HSET', KEYS[1], owner, depth)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  return nil
+end
+if depth ~= '1' then
+  return redis.call('PTTL', KEYS[1])
+end
+
+local free = redis.call('EXISTS', KEYS[1]) == 0
+local first = redis.call('LINDEX', KEYS[2], 0)
+if free and (not first or first == owner) then
+  if first then
+    move_up(redis.call('LRANGE', KEYS[2], 0, -1), 2)
+    leave(owner)
+  end
+  redis.call('HSET', KEYS[1], owner, 1)
+  redis.call('PEXPIRE', KEYS[1], lease)
+  return nil
+end
+
+if patience > 0 then
+  local ttl = math.max(0, redis.call('PTTL', KEYS[1]))
+  local allowance = tonumber(ARGV[3])
+  local place = 0
+  local queue = redis.call('LRANGE', KEYS[2], 0, -1)
+  for i = 1, #queue do
+    if queue[i] == owner then
+      place = i
+    end
+  end
+  if place == 0 then
+    local last = queue[#queue]
+    local before = tonumber(last and redis.call('ZSCORE', KEYS[3], last) or now + ttl)
+    redis.call('RPUSH', KEYS[2], owner)
+    redis.call('ZADD', KEYS[3], before + allowance, owner)
+    place = #queue + 1
+  end
+  -- Redisson counts from when the queue began, so that a waiter in a long-lived queue looks dead in
+  -- the end. Ours stay alive as long as they show themselves.
+  local least = now + ttl + allowance * place
+  if tonumber(redis.call('ZSCORE', KEYS[3], owner) or 0) < least then
+    redis.call('ZADD', KEYS[3], least, owner)
+  end
+  redis.call('ZADD', KEYS[4], now + patience, owner)
+  redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), patience))
+  first = redis.call('LINDEX', KEYS[2], 0)
+end
+if pruned and free then
+  -- Nobody else would tell it before its timer does.
+  tell_first()
+end
+if patience > 0 and first ~= owner then
+  return -1
+end
+return redis.call('PTTL', KEYS[1])

@@ -1,0 +1,31 @@
+-- Take the reading side of a read-write lock, or take it once more.
+--
+-- KEYS[1]  the lock's name: a hash of `mode` ("read" or "write") and a hold count for each owner;
+--          a writer's field has ":write" after the owner
+-- KEYS[2]  the owner's prefix of hold keys: each hold N has a key "<prefix>:N" that expires with
+--          its lease, because fields of a hash cannot expire one by one
+-- ARGV[1]  lease in milliseconds
+-- ARGV[2]  owner
+-- ARGV[3]  depth the owner will have reached, absolute
+-- ARGV[4]  the owner as a writer: who writes may read as well
+--
+-- Returns nil when the owner reads, else the key's PTTL (-1: no expiry; -2: what a re-entry was to
+-- build on is gone).
+local mode = redis.call('HGET', KEYS[1], 'mode')
+local own = redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
+if mode == false then
+  -- A key without a mode is some other lock; a re-entry has nothing to enter.
+  if ARGV[3] ~= '1' or redis.call('EXISTS', KEYS[1]) == 1 then
+    return redis.call('PTTL', KEYS[1])
+  end
+  redis.call('HSET', KEYS[1], 'mode', 'read')
+elseif mode ~= 'read' and redis.call('HEXISTS', KEYS[1], ARGV[4]) == 0 then
+  return redis.call('PTTL', KEYS[1])
+elseif ARGV[3] ~= '1' and not own then
+  return -2
+end
+redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
+redis.call('SET', KEYS[2] .. ':' .. ARGV[3], 1, 'PX', ARGV[1])
+-- Others may hold it for longer.
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))
+return nil
