@@ -7,9 +7,11 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use futures_util::future::{BoxFuture, FutureExt};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use seckill::lock::{Guard, LockConfig, Locks, Owner, ReentrantLock};
+use seckill::lock::kind::Member;
+use seckill::lock::{Guard, Lock, LockConfig, Locks, Owner};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
@@ -62,7 +64,8 @@ pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow:
 struct Actor {
     name: String,
     owner: Owner,
-    held: HashMap<String, Vec<Guard>>,
+    /// What it holds, by kind and name.
+    held: HashMap<String, Vec<Held>>,
     locks: Locks,
     client: redis::Client,
     redis: MultiplexedConnection,
@@ -85,28 +88,58 @@ impl Actor {
 
     async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
         let [command, kind, name, more @ ..] = words else { return unsupported() };
-        if *kind != "reentrant" {
-            return unsupported();
+        let locks = self.locks.clone();
+        match *kind {
+            "reentrant" => {
+                self.act_on(locks.reentrant(name)?, |_| None, command, words, more).await
+            }
+            "fair" => self.act_on(locks.fair(name)?, |_| None, command, words, more).await,
+            "read" => {
+                let lock = locks.read_write(name)?.read().clone();
+                self.act_on(lock, |_| None, command, words, more).await
+            }
+            "write" => {
+                let lock = locks.read_write(name)?.write().clone();
+                self.act_on(lock, |_| None, command, words, more).await
+            }
+            "fenced" => {
+                let fence = |guard: &Guard<_>| Some(guard.fence());
+                self.act_on(locks.fenced(name)?, fence, command, words, more).await
+            }
+            _ => unsupported(),
         }
-        let mut lock = self.locks.reentrant(name)?;
-        Ok(match (*command, more) {
+    }
+
+    async fn act_on<M: Member>(
+        &mut self,
+        mut lock: Lock<M>,
+        fence: fn(&Guard<M>) -> Option<u64>,
+        command: &str,
+        words: &[&str],
+        more: &[&str],
+    ) -> anyhow::Result<String> {
+        // Of a read-write lock, an actor may hold both sides.
+        let held = words[1..3].join(" ");
+        let name = words[2];
+        Ok(match (command, more) {
             ("supports", []) => "ok".to_owned(),
             ("lock", more) => {
                 if let [lease] = more {
                     lock = lock.with_lease(millis(lease)?);
                 }
-                self.lock(name, lock).await?;
+                let guard = self.lock(name, lock).await?;
+                self.keep(held, guard, fence);
                 "ok".to_owned()
             }
             ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
                 Some(guard) => {
-                    self.keep(name, guard);
+                    self.keep(held, Some(guard), fence);
                     "ok".to_owned()
                 }
                 None => "no".to_owned(),
             },
             ("unlock", []) => {
-                self.unlock(name).await?;
+                self.unlock(name, &held).await?;
                 "ok".to_owned()
             }
             ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
@@ -116,13 +149,18 @@ impl Actor {
                 None => "ok -2".to_owned(),
             },
             ("force", []) => format!("ok {}", lock.force_unlock().await?),
+            ("fence", []) => {
+                let last = self.held.get(&held).and_then(|held| held.last()?.fence);
+                format!("ok {}", last.context("nothing with a fence is held")?)
+            }
             ("count", [counter, times]) => {
                 let times = times.parse()?;
                 for _ in 0..times {
-                    self.lock(name, lock.clone()).await?;
+                    let guard = self.lock(name, lock.clone()).await?;
+                    self.keep(held.clone(), guard, fence);
                     let value: Option<u64> = self.redis.get(counter).await?;
                     self.redis.set::<_, _, ()>(counter, value.unwrap_or(0) + 1).await?;
-                    self.unlock(name).await?;
+                    self.unlock(name, &held).await?;
                 }
                 format!("ok {times}")
             }
@@ -130,50 +168,67 @@ impl Actor {
         })
     }
 
-    async fn lock(&mut self, name: &str, lock: ReentrantLock) -> anyhow::Result<()> {
-        let guard = match self.fault {
-            Some(Fault::Greedy) => return Ok(()),
+    /// `None`: the greedy side goes on without it.
+    async fn lock<M: Member>(
+        &mut self,
+        name: &str,
+        lock: Lock<M>,
+    ) -> anyhow::Result<Option<Guard<M>>> {
+        Ok(Some(match self.fault {
+            Some(Fault::Greedy) => return Ok(None),
             Some(Fault::Forgetful) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
             Some(Fault::Deaf) => {
                 // It does subscribe, so that it looks like any waiter, and then listens to nothing.
                 let mut ears = self.client.get_async_pubsub().await?;
                 ears.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
-                self.wait_for_the_lease(&lock).await?
+                wait_for_the_lease(&lock, &self.owner).await?
             }
             _ => lock.acquire(&self.owner).await?,
-        };
-        self.keep(name, guard);
-        Ok(())
+        }))
     }
 
-    async fn wait_for_the_lease(&self, lock: &ReentrantLock) -> anyhow::Result<Guard> {
-        loop {
-            if let Some(guard) = lock.try_acquire(&self.owner).await? {
-                return Ok(guard);
-            }
-            tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
-        }
-    }
-
-    async fn unlock(&mut self, name: &str) -> anyhow::Result<()> {
-        let guard = match (self.held.get_mut(name).and_then(Vec::pop), self.fault) {
-            (Some(guard), _) => guard,
+    async fn unlock(&mut self, name: &str, held: &str) -> anyhow::Result<()> {
+        let last = match (self.held.get_mut(held).and_then(Vec::pop), self.fault) {
+            (Some(held), _) => held,
             (None, Some(Fault::Greedy)) => return Ok(()),
             (None, _) => anyhow::bail!("not held by this actor"),
         };
         if matches!(self.fault, Some(Fault::Mute | Fault::Shallow)) {
             self.redis.del::<_, ()>(name).await?;
             // It finds nothing to release, so that it tells nobody.
-            return match guard.release().await {
+            return match (last.release)().await {
                 Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
                 Err(_) => Ok(()),
             };
         }
-        Ok(guard.release().await?)
+        Ok((last.release)().await?)
     }
 
-    fn keep(&mut self, name: &str, guard: Guard) {
-        self.held.entry(name.to_owned()).or_default().push(guard);
+    fn keep<M: Member>(
+        &mut self,
+        held: String,
+        guard: Option<Guard<M>>,
+        fence: fn(&Guard<M>) -> Option<u64>,
+    ) {
+        let Some(guard) = guard else { return };
+        let fence = fence(&guard);
+        let release = Box::new(move || guard.release().boxed());
+        self.held.entry(held).or_default().push(Held { fence, release });
+    }
+}
+
+/// One acquire, of whatever kind of lock.
+struct Held {
+    fence: Option<u64>,
+    release: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), seckill::lock::Error>> + Send>,
+}
+
+async fn wait_for_the_lease<M: Member>(lock: &Lock<M>, me: &Owner) -> anyhow::Result<Guard<M>> {
+    loop {
+        if let Some(guard) = lock.try_acquire(me).await? {
+            return Ok(guard);
+        }
+        tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
     }
 }
 
