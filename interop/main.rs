@@ -4,6 +4,7 @@
 //! One binary in two roles: the orchestrator, and (`interop side …`) the Rust side that it starts
 //! twice, beside two processes of the Java side in redisson/. See README.md.
 
+mod family;
 mod peer;
 #[allow(dead_code)] // it can do more than is needed here
 #[path = "../tests/it/support/redis_server.rs"]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 
+use crate::family;
 use crate::scenarios;
 use crate::side::Fault;
 use crate::stage::{Side, Stage};
@@ -65,12 +66,43 @@ const EXCLUSIVE: &[Row] = rows! {
     "four processes count" => scenarios::counter;
 };
 
-/// Kinds of lock and their rows. Those that the Rust side does not have yet are absent.
+/// For fair locks.
+const FAIR: &[Row] = rows! {
+    "Java holds, six come in order" => family::order, Java;
+    "Rust holds, six come in order" => family::order, Rust;
+    "a killed waiter is passed over" => family::dead_waiter;
+};
+
+/// For the reading side of read-write locks; whoever is kept out is a writer.
+const READ: &[Row] = rows! {
+    "Java reads, Rust's writer is woken" => scenarios::woken, Java;
+    "Rust reads, Java's writer is woken" => scenarios::woken, Rust;
+    "Java re-enters, seen alike" => scenarios::reentry, Java;
+    "Rust re-enters, seen alike" => scenarios::reentry, Rust;
+    "Java's watchdog" => scenarios::watchdog, Java;
+    "Rust's watchdog" => scenarios::watchdog, Rust;
+    "Java is killed, Rust's writer gets in" => scenarios::killed, Java;
+    "Rust is killed, Java's writer gets in" => scenarios::killed, Rust;
+    "both read, Java's writer waits" => family::readers_share, Java;
+    "both read, Rust's writer waits" => family::readers_share, Rust;
+    "Java writes, four readers are woken" => family::readers_woken, Java;
+    "Rust writes, four readers are woken" => family::readers_woken, Rust;
+    "Java downgrades" => family::downgrade, Java;
+    "Rust downgrades" => family::downgrade, Rust;
+};
+
+/// For fenced locks.
+const FENCED: &[Row] = rows! {
+    "fences rise across both" => family::fences;
+};
+
+/// Kinds of lock and their rows. Those that one of the sides does not have are absent.
 const KINDS: &[(&str, &[&[Row]])] = &[
     ("reentrant", &[EXCLUSIVE]),
-    ("fair", &[EXCLUSIVE]),
+    ("fair", &[EXCLUSIVE, FAIR]),
     ("write", &[EXCLUSIVE]),
-    ("fenced", &[EXCLUSIVE]),
+    ("read", &[READ]),
+    ("fenced", &[EXCLUSIVE, FENCED]),
 ];
 
 /// Play all rows whose name contains `only`, saying each as it ends.
