@@ -45,6 +45,9 @@ struct Arguments {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// Play each row so many times
+    #[arg(long, value_name = "TIMES", default_value_t = 1)]
+    repeat: u32,
     #[command(subcommand)]
     role: Option<Role>,
 }
@@ -89,7 +92,7 @@ async fn main() -> anyhow::Result<()> {
         for version in &arguments.versions {
             let stage = Stage::set(cast(version)?).await?;
             println!("\nRedisson {version}, watchdogs of {} ms", WATCHDOG.as_millis());
-            let outcomes = rows::play(&stage, &arguments.only).await?;
+            let outcomes = rows::play(&stage, &arguments.only, arguments.repeat).await?;
             results.push((format!("Redisson {version}"), outcomes));
         }
     }
@@ -108,7 +111,7 @@ async fn prove(cast: &Cast) -> anyhow::Result<Vec<(String, Outcome)>> {
     for (fault, row) in rows::TELLTALE {
         let stage = Stage::set(Cast { fault: Some(fault), ..cast.clone() }).await?;
         println!("\na Rust side that is {}", format!("{fault:?}").to_lowercase());
-        for (name, outcome) in rows::play(&stage, row).await? {
+        for (name, outcome) in rows::play(&stage, row, 1).await? {
             let judged = match outcome {
                 Outcome::Failed(why) => Outcome::Passed(why),
                 Outcome::Passed(figures) => Outcome::Failed(format!("was not noticed: {figures}")),

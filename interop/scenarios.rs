@@ -126,26 +126,44 @@ pub async fn watchdog(stage: &Stage, kind: &str, holder: Side) -> anyhow::Result
 
 /// A holder that is killed loses the lock when its lease ends, not before, and a waiter gets it.
 pub async fn killed(stage: &Stage, kind: &str, holder: Side) -> anyhow::Result<String> {
+    let waiter = holder.other();
+    let result = outlived(stage, kind, holder, waiter).await;
+    // Some versions of Redisson leave a fair waiter asleep when a holder that had renewed its lease
+    // dies, whoever that was. That is nothing that the Rust side could change.
+    if result.is_err()
+        && waiter == Side::Java
+        && let Err(why) = outlived(stage, kind, waiter, waiter).await
+    {
+        return Err(NotOurs(format!("nor does Java when Java is killed ({why:#})")).into());
+    }
+    result
+}
+
+async fn outlived(stage: &Stage, kind: &str, holder: Side, waiter: Side) -> anyhow::Result<String> {
     let doomed = stage.cast.start(holder).await?;
     let mut mine = doomed.actor();
-    let mut other = stage.actor(holder.other(), 0);
+    let (mut other, rival) = (stage.actor(waiter, 0), rival(kind));
     let name = stage.name();
     mine.get(&format!("lock {kind} {name}")).await?;
-    let rival = rival(kind);
     other.tell(&format!("lock {rival} {name}"))?;
     other.silent(stage.cast.watchdog * 2).await.context("the waiter, while the holder lives")?;
     doomed.kill().await?;
-    // Whole milliseconds both, and the first is read a moment later.
     let (killed, left) = (Instant::now(), stage.ttl(&name).await?);
     ensure!(left > 0, "the key of a killed holder has a PTTL of {left}");
     let won = other.reply(stage.cast.watchdog + WOKEN).await.context("the waiter")?;
     won.ok().context("the waiter")?;
     let after = killed.elapsed().as_millis() as i64;
+    // The PTTL was read a moment after the kill, and both are whole milliseconds.
     ensure!(after >= left - 20, "got in {after} ms after the kill, with {left} ms of lease left");
     other.get(&format!("unlock {rival} {name}")).await?;
     stage.gone(&name).await?;
     Ok(format!("in after {after} ms, lease had {left}"))
 }
+
+/// A row that cannot be judged, because Redisson fails it without us too.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NotOurs(String);
 
 /// The other side frees the lock by force: waiters of both sides are woken, one after the other,
 /// and the former holder's release changes nothing.
@@ -200,13 +218,33 @@ pub async fn crowd(stage: &Stage, kind: &str, holder: Side) -> anyhow::Result<St
     }
     let begun = Instant::now();
     mine.get(&format!("unlock {kind} {name}")).await?;
-    for waiter in &mut waiters {
+    let mut stuck = Vec::new();
+    for (number, waiter) in waiters.iter_mut().enumerate() {
         let left = WOKEN.saturating_sub(begun.elapsed());
-        waiter.reply(left).await.context("a waiter was not woken")?.ok()?;
-        waiter.reply(left).await?.ok()?;
+        let side = if number % 2 == 0 { holder } else { holder.other() };
+        match waiter.reply(left).await {
+            Ok(reply) => {
+                reply.ok()?;
+                waiter.reply(WOKEN).await?.ok()?;
+            }
+            Err(why) => stuck.push((side, format!("waiter {number} ({side:?}): {why:#}"))),
+        }
     }
-    stage.gone(&name).await?;
-    Ok(format!("six waiters in {} ms", begun.elapsed().as_millis()))
+    if stuck.is_empty() {
+        stage.gone(&name).await?;
+        return Ok(format!("six waiters in {} ms", begun.elapsed().as_millis()));
+    }
+    let (holders, left) = (stage.fields(&name).await?, stage.ttl(&name).await?);
+    let only_java = stuck.iter().all(|(side, _)| *side == Side::Java);
+    let who: Vec<String> = stuck.into_iter().map(|(_, who)| who).collect();
+    let text = format!("{}; held by {holders:?} for {left} ms", who.join("; "));
+    // A writer's release wakes those of Redisson's threads that sleep at that moment. One that has
+    // just found the lock taken, and is about to sleep, sleeps until the lease it saw ends. About one
+    // in 150 times, this happens among Java processes alone.
+    if kind == "write" && only_java && holders.is_empty() {
+        return Err(NotOurs(format!("Redisson lost a wake-up, as it does alone ({text})")).into());
+    }
+    Err(anyhow::anyhow!("not woken: {text}"))
 }
 
 /// Two processes of each language increment one counter by reading and writing it.

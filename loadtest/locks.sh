@@ -30,28 +30,41 @@ for port in $(shuf -i 20000-29999 -n 20); do
 done
 url=redis://127.0.0.1:$port/
 redis() { redis-cli -p "$port" "$@"; }
-acquire=$(redis -x SCRIPT LOAD <lua/lock_acquire.lua)
-release=$(redis -x SCRIPT LOAD <lua/lock_release.lua)
-owner=0b9c7c5e-4d3f-4c56-9d0c-2d6d0a3f6e1a:1
 
-# raw CLIENTS REQUESTS: pairs a second of the bare scripts. Each acquires a free lock, and each
-# releases a held one: keys are drawn from ten times as many as there are requests, so that one in
-# twenty is drawn twice.
+# The two commands as the lock itself sends them, seen by MONITOR, with a random name for the lock's.
+redis-cli -p "$port" MONITOR >"$work/monitor" &
+monitor=$!
+until grep -q OK "$work/monitor"; do sleep 0.1; done
+"$bench" "$url" ours commands 1 >/dev/null
+until (($(grep -c '] "evalsha"' "$work/monitor") >= 4)); do sleep 0.1; done
+kill "$monitor"
+# sent LINE-FROM-THE-END: that command, an argument a line.
+sent() {
+  grep '] "evalsha"' "$work/monitor" | tail -n "$1" | head -n 1 |
+    sed 's/^[^]]*] //; s/lock:order:1/lock:__rand_int__/g' | xargs printf '%s\n'
+}
+mapfile -t acquire < <(sent 2)
+mapfile -t release < <(sent 1)
+owner=$(printf '%s\n' "${acquire[@]}" | grep -E '^[0-9a-f-]{36}:[0-9]+$')
+
+# raw CLIENTS REQUESTS [OPTION...]: pairs a second of the bare scripts. Each acquires a free lock, and
+# each releases a held one: keys are drawn from ten times as many as there are requests, so that
+# only one request in twenty finds a key that was drawn before.
 raw() {
-  local keys=$(($2 * 10)) a r
+  local clients=$1 requests=$2 keys=$(($2 * 10)) a r
+  shift 2
   redis FLUSHALL >/dev/null
-  a=$(hammer "$1" "$2" "$acquire" 1 lock:__rand_int__ 30000 "$owner" 1)
+  a=$(hammer "$@" "${acquire[@]}")
   redis FLUSHALL >/dev/null
   redis EVAL "for i = 0, ARGV[1] - 1 do
     redis.call('HSET', string.format('lock:%012d', i), ARGV[2], 1)
   end" 0 "$keys" "$owner" >/dev/null
-  r=$(hammer "$1" "$2" "$release" 2 lock:__rand_int__ "redisson_lock__channel:{lock:__rand_int__}" \
-    0 30000 "$owner" 0)
+  r=$(hammer "$@" "${release[@]}")
   redis FLUSHALL >/dev/null
   awk -v a="$a" -v r="$r" 'BEGIN { print 1 / (1 / a + 1 / r) }'
 }
 hammer() {
-  redis-benchmark -p "$port" -c "$1" -n "$2" -r "$keys" --csv EVALSHA "${@:3}" |
+  redis-benchmark -p "$port" -c "$clients" -n "$requests" -r "$keys" --csv "$@" |
     awk -F'"' 'END { print $4 }'
 }
 
@@ -66,6 +79,7 @@ last() { tail -n 1 "$work/sample.$1"; }
 ratio() { note "$1" "$(awk -v a="$2" -v b="$3" 'BEGIN { print a / b }')"; }
 
 for ((round = 1; round <= rounds; round++)); do
+  note raw.pipelined "$(raw 1 100000 -P 64)"
   for clients in 1 64; do
     note "raw.$clients" "$(raw "$clients" $((clients == 1 ? 15000 : 60000)))"
     for library in ours rslock; do
@@ -74,6 +88,7 @@ for ((round = 1; round <= rounds; round++)); do
     done
   done
   for library in ours rslock; do
+    ratio "$library.ratio.pipelined" "$(last "$library.pairs.64")" "$(last raw.pipelined)"
     measure "$library" handover $((${#library} == 4 ? 300 : 60))
     ratio "$library.p50" "$(last "$library.handover_p50_us")" "$(last "$library.ping_p50_us")"
     ratio "$library.p99" "$(last "$library.handover_p99_us")" "$(last "$library.ping_p50_us")"
@@ -94,6 +109,7 @@ echo
 echo '| | ours | rslock |'
 echo '|---|---|---|'
 row 'lock + unlock ÷ the bare scripts, 64 at once' ratio.64 '%.2f'
+row 'the same ÷ the bare scripts, 64 pipelined on one connection' ratio.pipelined '%.2f'
 row 'lock + unlock ÷ the bare scripts, one at a time' ratio.1 '%.2f'
 row 'hand-over between two processes, median, in PINGs' p50 '%.1f'
 row 'hand-over between two processes, p99, in median PINGs' p99 '%.1f'
@@ -101,6 +117,7 @@ row 'acquire commands per hand-over, 100 waiters in one process' tries_per_hando
 row '100 waiters served, each holding for 1 ms, in ms' crowd_ms '%.0f'
 row 'commands per uncontended lock + unlock' commands_per_pair '%.2f'
 echo
-echo "Footnote: bare scripts $(show raw.64 %.0f) pairs/s at 64, $(show raw.1 %.0f) at 1;"
+echo "Footnote: bare scripts $(show raw.64 %.0f) pairs/s at 64, $(show raw.pipelined %.0f) pipelined,"
+echo "$(show raw.1 %.0f) at 1;"
 echo "ours $(show ours.pairs.64 %.0f) and $(show ours.pairs.1 %.0f); PING $(show ours.ping_p50_us %.0f) µs,"
 echo "hand-over $(show ours.handover_p50_us %.0f) µs. $(nproc) cores, $(redis-server --version | awk '{ print $3 }'), commit $(git rev-parse --short HEAD 2>/dev/null)."
