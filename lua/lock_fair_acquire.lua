@@ -1,14 +1,14 @@
 -- Take the fair lock, or take it once more, or queue for it.
 --
--- KEYS, ARGV[1..3]  see lock_tell.lua and lock_fair_queue.lua
--- ARGV[4]  lease in milliseconds
--- ARGV[5]  owner
--- ARGV[6]  depth the owner will have reached, absolute
--- ARGV[7]  for how long, in ms, a waiter is believed to be alive after this; 0: do not queue
+-- KEYS, ARGV[1..4]  see lock_tell.lua and lock_fair_queue.lua
+-- ARGV[5]  lease in milliseconds
+-- ARGV[6]  owner
+-- ARGV[7]  depth the owner will have reached, absolute
+-- ARGV[8]  for how long, in ms, a waiter is believed to be alive after this; 0: do not queue
 --
 -- Returns nil when the owner holds the lock, else the key's PTTL (-1: no expiry; -2: no key). A
 -- waiter behind others is given -1: only a message, or time to show itself again, concerns it.
-local lease, owner, depth, patience = ARGV[4], ARGV[5], ARGV[6], tonumber(ARGV[7])
+local lease, owner, depth, patience = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local pruned = prune(owner)
 
 if redis.call('HEXISTS', KEYS[1], owner) == 1 then
@@ -34,7 +34,7 @@ end
 
 if patience > 0 then
   local ttl = math.max(0, redis.call('PTTL', KEYS[1]))
-  local allowance = tonumber(ARGV[3])
+  local allowance = tonumber(ARGV[4])
   local place = 0
   local queue = redis.call('LRANGE', KEYS[2], 0, -1)
   for i = 1, #queue do

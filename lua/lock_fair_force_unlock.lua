@@ -1,6 +1,6 @@
 -- Free the fair lock whoever holds it, and tell the first waiter.
 --
--- KEYS, ARGV[1..3]  see lock_tell.lua and lock_fair_queue.lua
+-- KEYS, ARGV[1..4]  see lock_tell.lua and lock_fair_queue.lua
 --
 -- Returns 1 when there was a lock to free, else 0.
 prune(nil)

@@ -6,8 +6,8 @@
 -- KEYS[4]  a sorted set of our own: until when (in ms) each of *our* waiters is believed to be
 --          alive unless it shows itself again. Redisson's times add up along the queue, 5 min for
 --          each place; with this a waiter that died is noticed within one lease
--- KEYS[5]  prefix of the channels, "<prefix>:<owner>" for each waiter
--- ARGV[3]  what Redisson allows a waiter, in ms
+-- ARGV[3]  what the channels begin with: each waiter has its own, "<prefix>:<owner>"
+-- ARGV[4]  what Redisson allows a waiter, in ms
 --
 -- All times are the server's.
 local clock = redis.call('TIME')
@@ -46,7 +46,7 @@ end
 local function move_up(owners, from)
   for i = from, #owners do
     if redis.call('ZSCORE', KEYS[3], owners[i]) then
-      redis.call('ZINCRBY', KEYS[3], -tonumber(ARGV[3]), owners[i])
+      redis.call('ZINCRBY', KEYS[3], -tonumber(ARGV[4]), owners[i])
     end
   end
 end
@@ -55,7 +55,7 @@ end
 local function tell_first()
   local first = redis.call('LINDEX', KEYS[2], 0)
   if first then
-    tell(KEYS[5] .. ':' .. first)
+    tell(':' .. first)
   end
 end
 

@@ -2,12 +2,12 @@
 --
 -- KEYS[1]  the lock's name: a hash of `mode` ("read" or "write") and a hold count for each owner;
 --          a writer's field has ":write" after the owner
--- KEYS[2]  the owner's prefix of hold keys: each hold N has a key "<prefix>:N" that expires with
---          its lease, because fields of a hash cannot expire one by one
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
 -- ARGV[3]  depth the owner will have reached, absolute
--- ARGV[4]  the owner as a writer: who writes may read as well
+-- ARGV[4]  what the keys of holds begin with. Hold N of an owner has a key
+--          "<prefix>:<owner>:rwlock_timeout:N" that expires with its lease, because fields of a hash
+--          cannot expire one by one
 --
 -- Returns nil when the owner reads, else the key's PTTL (-1: no expiry; -2: what a re-entry was to
 -- build on is gone).
@@ -19,13 +19,14 @@ if mode == false then
     return redis.call('PTTL', KEYS[1])
   end
   redis.call('HSET', KEYS[1], 'mode', 'read')
-elseif mode ~= 'read' and redis.call('HEXISTS', KEYS[1], ARGV[4]) == 0 then
+elseif mode ~= 'read' and redis.call('HEXISTS', KEYS[1], ARGV[2] .. ':write') == 0 then
+  -- Somebody else writes. Who writes himself may read as well.
   return redis.call('PTTL', KEYS[1])
 elseif ARGV[3] ~= '1' and not own then
   return -2
 end
 redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
-redis.call('SET', KEYS[2] .. ':' .. ARGV[3], 1, 'PX', ARGV[1])
+redis.call('SET', ARGV[4] .. ':' .. ARGV[2] .. ':rwlock_timeout:' .. ARGV[3], 1, 'PX', ARGV[1])
 -- Others may hold it for longer.
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))
 return nil

@@ -1,34 +1,37 @@
 -- Give one hold of the reading side back; with the last reader the key goes and a waiter is told.
 --
--- KEYS[1]  the lock's name
--- KEYS[2]  the channel its waiters listen on
--- KEYS[3]  the owner's prefix of hold keys
--- KEYS[4]  the prefix of all owners' hold keys: "<prefix>:<owner>:rwlock_timeout:<N>"
--- ARGV[1]  the commands that announce
--- ARGV[2]  the message ("0": one waiter may look, since only a writer can be waiting)
--- ARGV[3]  lease in milliseconds, for the holds that remain
--- ARGV[4]  owner
--- ARGV[5]  depth that remains, absolute
+-- KEYS[1]     the lock's name, see lock_read_acquire.lua
+-- ARGV[1..3]  see lock_tell.lua; the message is "0": one waiter may look, since only a writer can be
+--             waiting
+-- ARGV[4]     lease in milliseconds, for the holds that remain
+-- ARGV[5]     owner
+-- ARGV[6]     depth that remains, absolute
+-- ARGV[7]     what the keys of holds begin with
 --
 -- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
 -- 1 when it reads no longer.
-local count = tonumber(redis.call('HGET', KEYS[1], ARGV[4]))
+local function key(owner, hold)
+  return ARGV[7] .. ':' .. owner .. ':rwlock_timeout:' .. hold
+end
+
+local owner = ARGV[5]
+local count = tonumber(redis.call('HGET', KEYS[1], owner))
 if not count then
   return nil
 end
-local left = tonumber(ARGV[5])
+local left = tonumber(ARGV[6])
 for hold = left + 1, count do
-  redis.call('DEL', KEYS[3] .. ':' .. hold)
+  redis.call('DEL', key(owner, hold))
 end
 if left > 0 then
-  redis.call('HSET', KEYS[1], ARGV[4], left)
+  redis.call('HSET', KEYS[1], owner, left)
   for hold = 1, left do
-    redis.call('SET', KEYS[3] .. ':' .. hold, 1, 'PX', ARGV[3])
+    redis.call('SET', key(owner, hold), 1, 'PX', ARGV[4])
   end
-  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[3])))
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[4])))
   return 0
 end
-redis.call('HDEL', KEYS[1], ARGV[4])
+redis.call('HDEL', KEYS[1], owner)
 if redis.call('HGET', KEYS[1], 'mode') == 'write' then
   -- Its writer, which can only be this owner, goes on.
   return 1
@@ -36,11 +39,9 @@ end
 -- The key lives as long as the longest hold that is left. Owners that died have none: their fields
 -- alone keep nobody out.
 local longest = 0
-for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
-  local holds = tonumber(redis.call('HGET', KEYS[1], owner)) or 0
-  for hold = holds, 1, -1 do
-    local key = KEYS[4] .. ':' .. owner .. ':rwlock_timeout:' .. hold
-    longest = math.max(longest, redis.call('PTTL', key))
+for _, other in ipairs(redis.call('HKEYS', KEYS[1])) do
+  for hold = 1, tonumber(redis.call('HGET', KEYS[1], other)) or 0 do
+    longest = math.max(longest, redis.call('PTTL', key(other, hold)))
   end
 end
 if longest > 0 then
@@ -48,5 +49,5 @@ if longest > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1])
-tell(KEYS[2])
+tell()
 return 1

@@ -18,31 +18,29 @@ pub(super) struct Claim {
     pub(super) owner: Owner,
 }
 
+/// The channel of a lock; of a fair one, what the channel of each waiter begins with.
+pub(super) fn channel(name: &LockName, kind: Kind) -> Arc<str> {
+    match kind {
+        Kind::Reentrant | Kind::Fenced | Kind::Fair => name.channel().clone(),
+        Kind::Read | Kind::Write => name.prefixed("redisson_rwlock").into(),
+    }
+}
+
 impl Claim {
     /// The owner's field in the lock's hash.
     pub(super) fn field(&self) -> String {
         match self.kind {
-            Kind::Write => self.writer(),
+            Kind::Write => format!("{}:write", self.owner),
             _ => self.owner.to_string(),
         }
     }
 
-    /// The owner's field as a writer.
-    pub(super) fn writer(&self) -> String {
-        format!("{}:write", self.owner)
-    }
-
     /// The channel on which this owner hears that it is worth trying again.
     pub(super) fn channel(&self) -> Arc<str> {
+        let channel = channel(&self.name, self.kind);
         match self.kind {
-            Kind::Reentrant | Kind::Fenced => self.name.channel().clone(),
-            Kind::Fair => format!("{}:{}", self.name.channel(), self.owner).into(),
-            Kind::Read | Kind::Write => self.name.prefixed("redisson_rwlock").into(),
+            Kind::Fair => format!("{channel}:{}", self.owner).into(),
+            _ => channel,
         }
-    }
-
-    /// What the keys of all holds of this owner begin with; `:<number>` follows.
-    pub(super) fn holds(&self) -> String {
-        format!("{}:{}:rwlock_timeout", self.name.suffixed(), self.owner)
     }
 }

@@ -6,12 +6,15 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use redis::{Script, ScriptInvocation};
+use redis::{Cmd, FromRedisValue, Script, ScriptInvocation};
 
-use super::claim::Claim;
-use super::conn::{Connection, Failure, Renewal, UNLOCK_MESSAGE, millis};
+use super::claim::{Claim, channel};
+use super::conn::{Connection, Failure, millis};
 use super::kind::Kind;
 use super::name::LockName;
+
+/// The text that tells a waiter of a release. Redisson's `UNLOCK_MESSAGE`.
+pub(super) const UNLOCK_MESSAGE: &str = "0";
 
 /// Tells every waiter of a read-write lock to look. Redisson's `READ_UNLOCK_MESSAGE`.
 pub(super) const UNLOCK_ALL_MESSAGE: &str = "1";
@@ -26,6 +29,10 @@ macro_rules! script {
     };
 }
 
+static ACQUIRE: LazyLock<Script> = script!("lock_acquire.lua");
+static RELEASE: LazyLock<Script> = script!("lock_tell.lua", "lock_release.lua");
+static RENEW: LazyLock<Script> = script!("lock_renew.lua");
+static FORCE: LazyLock<Script> = script!("lock_tell.lua", "lock_force_unlock.lua");
 static FENCED_ACQUIRE: LazyLock<Script> = script!("lock_fenced_acquire.lua");
 static READ_ACQUIRE: LazyLock<Script> = script!("lock_read_acquire.lua");
 static READ_RELEASE: LazyLock<Script> = script!("lock_tell.lua", "lock_read_release.lua");
@@ -49,10 +56,15 @@ pub(super) enum Taken {
     No(i64),
 }
 
-impl From<Option<i64>> for Taken {
-    fn from(reply: Option<i64>) -> Self {
-        reply.map_or(Self::Yes { fence: 0 }, Self::No)
-    }
+/// What a renewal found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Renewal {
+    /// The lease is full again.
+    Done,
+    /// The key is gone.
+    Gone,
+    /// The key belongs to somebody else.
+    Taken,
 }
 
 impl Connection {
@@ -65,41 +77,50 @@ impl Connection {
         depth: u32,
         patience: Option<Duration>,
     ) -> Result<Taken, Failure> {
+        let taken = self.send_take(claim, lease, depth, patience).await?;
+        if matches!(taken, Taken::Yes { .. })
+            && let Err(why) = self.acknowledged(claim.name.key()).await
+        {
+            // Not believed, so given back. If that fails too, the caller has to go on trying.
+            let undone = self.give(claim, lease, depth.saturating_sub(1), false).await;
+            return Err(undone.map_or_else(|failure| Failure::Unknown(failure.cause()), |_| why));
+        }
+        Ok(taken)
+    }
+
+    async fn send_take(
+        &self,
+        claim: &Claim,
+        lease: Duration,
+        depth: u32,
+        patience: Option<Duration>,
+    ) -> Result<Taken, Failure> {
         let name = &claim.name;
         let mut call = match claim.kind {
-            Kind::Reentrant => {
-                return self.acquire(name, claim.owner, lease, depth).await.map(Taken::from);
-            }
-            Kind::Fenced => {
-                let mut call = FENCED_ACQUIRE.key(name.key());
-                call.key(name.prefixed("redisson_lock_token"));
-                call
-            }
+            Kind::Reentrant => ACQUIRE.key(name.key()),
+            Kind::Fenced => FENCED_ACQUIRE.key(name.key()),
             Kind::Fair => self.fair(&FAIR_ACQUIRE, name),
-            Kind::Read => {
-                let mut call = READ_ACQUIRE.key(name.key());
-                call.key(claim.holds());
-                call
-            }
+            Kind::Read => READ_ACQUIRE.key(name.key()),
             Kind::Write => WRITE_ACQUIRE.key(name.key()),
         };
         call.arg(millis(lease)).arg(claim.field()).arg(depth);
         match claim.kind {
+            Kind::Fenced => {
+                call.key(name.prefixed("redisson_lock_token"));
+                let (won, number): (bool, i64) = self.ask(&call).await?;
+                let fence = u64::try_from(number).unwrap_or(0);
+                return Ok(if won { Taken::Yes { fence } } else { Taken::No(number) });
+            }
             Kind::Fair => {
                 call.arg(patience.map_or(0, millis));
             }
             Kind::Read => {
-                call.arg(claim.writer());
+                call.arg(&*name.suffixed());
             }
-            _ => {}
+            Kind::Reentrant | Kind::Write => {}
         }
-        if claim.kind == Kind::Fenced {
-            let reply: (bool, i64) = self.ask(&call).await?;
-            let fence = u64::try_from(reply.1).unwrap_or(0);
-            return Ok(if reply.0 { Taken::Yes { fence } } else { Taken::No(reply.1) });
-        }
-        let reply: Option<i64> = self.ask(&call).await?;
-        Ok(reply.into())
+        let held: Option<i64> = self.ask(&call).await?;
+        Ok(held.map_or(Taken::Yes { fence: 0 }, Taken::No))
     }
 
     /// Set the depth that remains; with 0 the owner holds the lock no longer, and with `leave` it
@@ -113,26 +134,20 @@ impl Connection {
     ) -> Result<bool, Failure> {
         let name = &claim.name;
         let mut call = match claim.kind {
-            Kind::Reentrant | Kind::Fenced => {
-                let reply = self.release(name, claim.owner, lease, left).await?;
-                return Ok(reply.is_some());
-            }
+            Kind::Reentrant | Kind::Fenced => self.telling(&RELEASE, claim.kind, name),
             Kind::Fair => self.fair(&FAIR_RELEASE, name),
-            Kind::Read => {
-                let mut call = READ_RELEASE.key(name.key());
-                call.key(&*claim.channel()).key(claim.holds()).key(name.suffixed());
-                call.arg(self.announce()).arg(UNLOCK_MESSAGE);
-                call
-            }
-            Kind::Write => {
-                let mut call = WRITE_RELEASE.key(name.key());
-                call.key(&*claim.channel()).arg(self.announce()).arg(UNLOCK_ALL_MESSAGE);
-                call
-            }
+            Kind::Read => self.telling(&READ_RELEASE, claim.kind, name),
+            Kind::Write => self.telling(&WRITE_RELEASE, claim.kind, name),
         };
         call.arg(millis(lease)).arg(claim.field()).arg(left);
-        if claim.kind == Kind::Fair {
-            call.arg(u8::from(leave));
+        match claim.kind {
+            Kind::Fair => {
+                call.arg(u8::from(leave));
+            }
+            Kind::Read => {
+                call.arg(&*name.suffixed());
+            }
+            Kind::Reentrant | Kind::Fenced | Kind::Write => {}
         }
         self.bounded(self.timeout(), async |mut c, again| {
             let reply: Option<i64> = call.invoke_async(&mut c).await?;
@@ -149,38 +164,33 @@ impl Connection {
         lease: Duration,
         patience: Duration,
     ) -> Result<Renewal, Failure> {
-        let mut call = match claim.kind {
-            Kind::Reentrant | Kind::Fenced | Kind::Fair => {
-                return self.renew(&claim.name, claim.owner, lease, patience).await;
-            }
-            Kind::Read => {
-                let mut call = READ_WRITE_RENEW.key(claim.name.key());
-                call.key(claim.holds());
-                call
-            }
-            Kind::Write => READ_WRITE_RENEW.key(claim.name.key()),
+        let script = match claim.kind {
+            Kind::Reentrant | Kind::Fenced | Kind::Fair => &RENEW,
+            Kind::Read | Kind::Write => &READ_WRITE_RENEW,
         };
+        let mut call = script.key(claim.name.key());
         call.arg(millis(lease)).arg(claim.field());
+        if claim.kind == Kind::Read {
+            call.arg(&*claim.name.suffixed());
+        }
         let patience = patience.min(self.timeout());
         let reply: i64 =
             self.bounded(patience, async |mut c, _| call.invoke_async(&mut c).await).await?;
-        Ok(Renewal::from(reply))
+        Ok(match reply {
+            1 => Renewal::Done,
+            0 => Renewal::Gone,
+            _ => Renewal::Taken,
+        })
     }
 
-    /// Free the lock whoever holds it. `true`: there was one, or may have been.
+    /// Free the lock, or one side of it, whoever holds it. `true`: it was held, or may have been.
     pub(super) async fn free(&self, name: &LockName, kind: Kind) -> Result<bool, Failure> {
-        let (side, message) = match kind {
-            Kind::Reentrant | Kind::Fenced => return self.force_unlock(name).await,
-            Kind::Fair => (None, UNLOCK_MESSAGE),
-            Kind::Read => (Some("read"), UNLOCK_MESSAGE),
-            Kind::Write => (Some("write"), UNLOCK_ALL_MESSAGE),
-        };
-        let call = match side {
-            None => self.fair(&FAIR_FORCE, name),
-            Some(side) => {
-                let mut call = READ_WRITE_FORCE.key(name.key());
-                call.key(name.prefixed("redisson_rwlock")).key(name.suffixed());
-                call.arg(self.announce()).arg(message).arg(side);
+        let call = match kind {
+            Kind::Reentrant | Kind::Fenced => self.telling(&FORCE, kind, name),
+            Kind::Fair => self.fair(&FAIR_FORCE, name),
+            Kind::Read | Kind::Write => {
+                let mut call = self.telling(&READ_WRITE_FORCE, kind, name);
+                call.arg(kind.to_string()).arg(&*name.suffixed());
                 call
             }
         };
@@ -191,51 +201,50 @@ impl Connection {
         .await
     }
 
+    /// The key's PTTL.
+    pub(super) async fn remaining(&self, name: &LockName) -> Result<i64, Failure> {
+        self.query(redis::cmd("PTTL").arg(name.key())).await
+    }
+
     /// The owner's depth on the server, `None` when it holds nothing.
-    pub(super) async fn depth_of(&self, claim: &Claim) -> Result<Option<u32>, Failure> {
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(claim.name.key()).arg(claim.field());
-        self.bounded(self.timeout(), async |mut c, _| cmd.query_async(&mut c).await).await
+    pub(super) async fn depth(&self, claim: &Claim) -> Result<Option<u32>, Failure> {
+        self.query(redis::cmd("HGET").arg(claim.name.key()).arg(claim.field())).await
     }
 
     /// Whether anybody holds the lock in this way.
     pub(super) async fn is_held(&self, name: &LockName, kind: Kind) -> Result<bool, Failure> {
         if !matches!(kind, Kind::Read | Kind::Write) {
-            return self.exists(name).await;
+            return self.query(redis::cmd("EXISTS").arg(name.key())).await;
         }
         // A writer may read as well, so the mode alone does not tell.
-        let mut cmd = redis::cmd("HKEYS");
-        cmd.arg(name.key());
-        let fields: Vec<String> =
-            self.bounded(self.timeout(), async |mut c, _| cmd.query_async(&mut c).await).await?;
+        let fields: Vec<String> = self.query(redis::cmd("HKEYS").arg(name.key())).await?;
         let mut owners = fields.iter().filter(|field| *field != "mode");
-        let writes = |field: &String| field.ends_with(":write");
-        Ok(match kind {
-            Kind::Write => owners.any(writes),
-            _ => owners.any(|field| !writes(field)),
-        })
+        Ok(owners.any(|field| field.ends_with(":write") == (kind == Kind::Write)))
     }
 
-    /// A fair script with what all of them are given first.
-    fn fair<'a>(&self, script: &'a Script, name: &LockName) -> ScriptInvocation<'a> {
+    /// A script with what those that announce a release are given first.
+    fn telling<'a>(&self, script: &'a Script, kind: Kind, name: &LockName) -> ScriptInvocation<'a> {
+        let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
         let mut call = script.key(name.key());
-        call.key(name.prefixed("redisson_lock_queue"));
-        call.key(name.prefixed("redisson_lock_timeout"));
-        call.key(name.prefixed("lock_waiters_alive"));
-        call.key(&**name.channel());
-        call.arg(self.announce()).arg(UNLOCK_MESSAGE).arg(FAIR_ALLOWANCE);
+        call.arg(self.publishing().join(" ")).arg(message).arg(&*channel(name, kind));
         call
     }
 
-    /// The commands that announce a release, separated by blanks.
-    fn announce(&self) -> String {
-        self.publishing().join(" ")
+    /// A script with what those of the fair lock are given first.
+    fn fair<'a>(&self, script: &'a Script, name: &LockName) -> ScriptInvocation<'a> {
+        let mut call = self.telling(script, Kind::Fair, name);
+        call.key(name.prefixed("redisson_lock_queue"));
+        call.key(name.prefixed("redisson_lock_timeout"));
+        call.key(name.prefixed("lock_waiters_alive"));
+        call.arg(FAIR_ALLOWANCE);
+        call
     }
 
-    async fn ask<T: redis::FromRedisValue>(
-        &self,
-        call: &ScriptInvocation<'_>,
-    ) -> Result<T, Failure> {
+    async fn ask<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, Failure> {
         self.bounded(self.timeout(), async |mut c, _| call.invoke_async(&mut c).await).await
+    }
+
+    async fn query<T: FromRedisValue>(&self, cmd: &Cmd) -> Result<T, Failure> {
+        self.bounded(self.timeout(), async |mut c, _| cmd.query_async(&mut c).await).await
     }
 }

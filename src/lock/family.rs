@@ -179,7 +179,7 @@ impl<M: Member> Lock<M> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn hold_count(&self, owner: &Owner) -> Result<u32, Error> {
-        let reply = self.taker.connection().depth_of(&self.taker.claim(owner)).await;
+        let reply = self.taker.connection().depth(&self.taker.claim(owner)).await;
         Ok(reply.map_err(|failure| failure.unavailable("hold count"))?.unwrap_or(0))
     }
 

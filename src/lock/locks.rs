@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::Client;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::conn::{Connection, Failure, tuned};
+use super::conn::{Connection, Failure, Server};
 use super::hold::Hold;
 use super::janitor::{self, Janitor};
 use super::name::LockName;
@@ -70,12 +69,13 @@ pub struct LockUsage {
 }
 
 impl Locks {
-    /// Connect to Redis and start the background tasks.
+    /// Connect to Redis and start the background tasks. A [`redis::Client`] is one server; see
+    /// [`Server`] for a cluster and for Sentinel.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis does not answer a PING in time.
-    pub async fn connect(client: Client, config: LockConfig) -> Result<Self, Error> {
-        let locks = Self::lazy(client, config)?;
+    pub async fn connect(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
+        let locks = Self::lazy(server, config)?;
         locks.shared().connection.ping().await.map_err(|f| f.unavailable("connect"))?;
         Ok(locks)
     }
@@ -85,7 +85,7 @@ impl Locks {
     /// # Errors
     /// [`Error::Rejected`] when the address cannot be used; [`Error::Unavailable`] when it is called
     /// outside a tokio runtime.
-    pub fn lazy(client: Client, config: LockConfig) -> Result<Self, Error> {
+    pub fn lazy(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
         if Handle::try_current().is_err() {
             let cause = "there is no tokio runtime".to_owned();
             return Err(Error::Unavailable { operation: "connect", cause });
@@ -93,10 +93,7 @@ impl Locks {
         let config = config.checked();
         let unusable =
             |error: redis::RedisError| Failure::Rejected(error.to_string()).outcome("connect");
-        // Several commands' worth of silence, so that a slow answer is not taken for a dead peer.
-        let patience = config.command_timeout * 5;
-        let client = tuned(&client, patience).map_err(unusable)?;
-        let connection = Connection::lazy(client.clone(), &config).map_err(unusable)?;
+        let connection = Connection::lazy(server.into(), &config).map_err(unusable)?;
         let (janitor, queue) = Janitor::new();
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
@@ -125,7 +122,8 @@ impl Locks {
         });
         let listening = supervise("lock listener", {
             let (topics, stop, config) = (shared.topics.clone(), stop.clone(), config.clone());
-            move || listener::run(topics.clone(), client.clone(), config.clone(), stop.clone())
+            let backend = shared.connection.backend().clone();
+            move || listener::run(topics.clone(), backend.clone(), config.clone(), stop.clone())
         });
         let cleaning = supervise("lock janitor", {
             let (stop, patience) = (stop.clone(), config.command_timeout * 2);

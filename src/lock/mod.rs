@@ -53,6 +53,7 @@ mod claim;
 mod commands;
 mod config;
 mod conn;
+mod ear;
 mod error;
 mod family;
 mod guard;
@@ -74,7 +75,8 @@ mod wait;
 mod wake;
 mod watchdog;
 
-pub use config::LockConfig;
+pub use config::{LockConfig, Replicas};
+pub use conn::Server;
 pub use error::{Error, LostReason};
 pub use family::{FairLock, FencedLock, Lock, ReadLock, ReentrantLock, WriteLock};
 pub use guard::Guard;

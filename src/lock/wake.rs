@@ -8,9 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::commands::UNLOCK_ALL_MESSAGE;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
+
+use super::commands::UNLOCK_ALL_MESSAGE;
 
 /// Topics by channel, each with the number of its waiters.
 type Wanted = HashMap<Arc<str>, (Arc<Topic>, usize)>;
@@ -71,18 +72,17 @@ impl Topics {
         self.changed.notified().await;
     }
 
-    /// What to subscribe and what to unsubscribe, given what is subscribed.
-    pub(super) fn difference(&self, have: &HashSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    /// Every channel that somebody waits on.
+    pub(super) fn channels(&self) -> HashSet<Arc<str>> {
+        self.wanted().keys().cloned().collect()
+    }
+
+    /// The server has been listening for these all the time, also for those who came since.
+    pub(super) fn still_heard<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
         let wanted = self.wanted();
-        // A channel left and joined again in one moment is a new topic on an old subscription.
-        for channel in have {
-            if let Some((topic, _)) = wanted.get(channel) {
-                topic.confirm();
-            }
+        for (topic, _) in channels.filter_map(|channel| wanted.get(channel)) {
+            topic.confirm();
         }
-        let more = wanted.keys().filter(|channel| !have.contains(*channel)).cloned().collect();
-        let less = have.iter().filter(|channel| !wanted.contains_key(*channel)).cloned().collect();
-        (more, less)
     }
 
     /// The server listens for these from now on. Whatever was said before was missed, so everyone
@@ -95,9 +95,10 @@ impl Topics {
         }
     }
 
-    /// The connection is gone, and every subscription with it.
-    pub(super) fn disconnected(&self) {
-        for (topic, _) in self.wanted().values() {
+    /// Nobody listens for these now.
+    pub(super) fn silenced<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+        let wanted = self.wanted();
+        for (topic, _) in channels.filter_map(|channel| wanted.get(channel)) {
             topic.heard.send_replace(false);
         }
     }

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::LostReason;
-use super::conn::{Connection, Failure, Renewal};
+use super::commands::Renewal;
+use super::conn::{Connection, Failure};
 use super::hold::{Hold, Verdict};
 
 /// How many renewals may be under way at once; more wait for their turn.

@@ -19,7 +19,7 @@ const NAME: &str = "lock:order:1";
 
 /// A proxy before a Redis that, once armed, swallows the next reply and closes the connection; or
 /// that is deaf to all replies, and closes the connection only when it hears again.
-struct Lossy {
+pub(super) struct Lossy {
     address: SocketAddr,
     armed: Arc<AtomicBool>,
     deaf: Arc<AtomicBool>,
@@ -27,7 +27,7 @@ struct Lossy {
 }
 
 impl Lossy {
-    async fn before(server: &RedisServer) -> Self {
+    pub(super) async fn before(server: &RedisServer) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let address = listener.local_addr().expect("a bound address");
         let (armed, deaf) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
@@ -46,11 +46,11 @@ impl Lossy {
         Self { address, armed, deaf, _task: task }
     }
 
-    fn client(&self) -> redis::Client {
+    pub(super) fn client(&self) -> redis::Client {
         redis::Client::open(format!("redis://{}/", self.address)).expect("a valid address")
     }
 
-    fn lose_next_reply(&self) {
+    pub(super) fn lose_next_reply(&self) {
         self.armed.store(true, Ordering::SeqCst);
     }
 
@@ -58,7 +58,7 @@ impl Lossy {
         self.deaf.store(deaf, Ordering::SeqCst);
     }
 
-    fn has_lost_it(&self) -> bool {
+    pub(super) fn has_lost_it(&self) -> bool {
         !self.armed.load(Ordering::SeqCst)
     }
 }

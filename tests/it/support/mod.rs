@@ -4,6 +4,8 @@ pub mod api;
 pub mod database;
 pub mod instance;
 pub mod proxy;
+pub mod redis_cluster;
+pub mod redis_sentinel;
 pub mod redis_server;
 pub mod stack;
 

@@ -1,0 +1,63 @@
+//! Replica acknowledgement: after a lock was taken, wait until so many replicas have it (WAIT).
+//!
+//! WAIT is about what its own connection has written, and it holds that connection up. So it has a
+//! connection for itself, on which the lock's key is written once more, without changing it.
+//! What the replicas acknowledge then comes after the acquire in the master's one stream.
+//!
+//! Source: <https://redis.io/docs/latest/commands/wait/>.
+
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use super::super::config::Replicas;
+use super::{Backend, Connection, Failure, Link, LockConfig, Server, bounded};
+
+/// Writes the key's own expiry over itself.
+const TOUCH: &str = include_str!("../../../lua/lock_touch.lua");
+
+/// The connection for WAIT, and what to wait for.
+pub(super) struct Acknowledging {
+    link: Link,
+    replicas: Replicas,
+    limit: Duration,
+}
+
+impl Acknowledging {
+    /// `None` unless the configuration asks for it.
+    pub(super) fn new(server: Server, config: &LockConfig) -> RedisResult<Option<Self>> {
+        let Some(replicas) = config.replicas else { return Ok(None) };
+        let limit = replicas.timeout + config.command_timeout;
+        let patient = LockConfig { command_timeout: limit, ..config.clone() };
+        let link = Backend::new(server, &patient)?.link()?;
+        Ok(Some(Self { link, replicas, limit }))
+    }
+}
+
+impl Connection {
+    /// Return when as many replicas as configured have everything that was done to `key` so far.
+    /// Returns at once if none are asked for.
+    ///
+    /// # Errors
+    /// [`Failure::NotDone`] when too few did in time, or the key is gone meanwhile. Whatever was
+    /// acquired is still there: undo it.
+    pub(in super::super) async fn acknowledged(&self, key: &str) -> Result<(), Failure> {
+        let Some(acknowledging) = &self.acknowledging else { return Ok(()) };
+        let Acknowledging { link, replicas, limit } = acknowledging;
+        let wait = u64::try_from(replicas.timeout.as_millis()).unwrap_or(u64::MAX);
+        let mut both = redis::pipe();
+        both.cmd("EVAL").arg(TOUCH).arg(1).arg(key);
+        both.cmd("WAIT").arg(replicas.count).arg(wait);
+        let reply: Result<(i64, u32), _> =
+            bounded(link, *limit, async |mut c, _| both.query_async(&mut c).await).await;
+        let why = match reply {
+            Ok((1, have)) if have >= replicas.count => return Ok(()),
+            Ok((1, have)) => {
+                format!("{have} of {} replicas acknowledged it in time", replicas.count)
+            }
+            Ok(_) => "it was gone before replicas acknowledged it".to_owned(),
+            Err(failure) => format!("no word from the replicas: {}", failure.cause()),
+        };
+        Err(Failure::NotDone(why))
+    }
+}
