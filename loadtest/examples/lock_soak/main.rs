@@ -80,6 +80,7 @@ async fn main() -> anyhow::Result<()> {
         lease: LEASE,
         command_timeout: Duration::from_millis(400),
         connect_timeout: Duration::from_millis(400),
+        ..LockConfig::default()
     };
     let locks = Locks::connect(server.client(), config).await?;
     let (ledger, tally, stop) =
