@@ -32,15 +32,16 @@ url=redis://127.0.0.1:$port/
 redis() { redis-cli -p "$port" "$@"; }
 
 # The two commands as the lock itself sends them, seen by MONITOR, with a random name for the lock's.
+: >"$work/monitor"
 redis-cli -p "$port" MONITOR >"$work/monitor" &
 monitor=$!
 until grep -q OK "$work/monitor"; do sleep 0.1; done
 "$bench" "$url" ours commands 1 >/dev/null
-until (($(grep -c '] "evalsha"' "$work/monitor") >= 4)); do sleep 0.1; done
+until (($(grep -ci '] "evalsha"' "$work/monitor") >= 4)); do sleep 0.1; done
 kill "$monitor"
 # sent LINE-FROM-THE-END: that command, an argument a line.
 sent() {
-  grep '] "evalsha"' "$work/monitor" | tail -n "$1" | head -n 1 |
+  grep -i '] "evalsha"' "$work/monitor" | tail -n "$1" | head -n 1 |
     sed 's/^[^]]*] //; s/lock:order:1/lock:__rand_int__/g' | xargs printf '%s\n'
 }
 mapfile -t acquire < <(sent 2)
