@@ -78,12 +78,9 @@ impl Connection {
         patience: Option<Duration>,
     ) -> Result<Taken, Failure> {
         let taken = self.send_take(claim, lease, depth, patience).await?;
-        if matches!(taken, Taken::Yes { .. })
-            && let Err(why) = self.acknowledged(claim.name.key()).await
-        {
-            // Not believed, so given back. If that fails too, the caller has to go on trying.
-            let undone = self.give(claim, lease, depth.saturating_sub(1), false).await;
-            return Err(undone.map_or_else(|failure| Failure::Unknown(failure.cause()), |_| why));
+        if matches!(taken, Taken::Yes { .. }) {
+            let undo = self.give(claim, lease, depth.saturating_sub(1), false);
+            self.kept_if_acknowledged(claim.name.key(), undo).await?;
         }
         Ok(taken)
     }

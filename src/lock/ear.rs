@@ -38,7 +38,7 @@ impl Ear {
         config: &LockConfig,
     ) -> Result<Self, String> {
         let words = |error: RedisError| error.to_string();
-        let client = backend.client(place).await.map_err(words)?;
+        let client = backend.client(place).map_err(words)?;
         let info = client.get_connection_info().clone();
         let login = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let client = Client::open(info.set_redis_settings(login)).map_err(words)?;

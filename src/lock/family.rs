@@ -66,9 +66,10 @@ pub type FencedLock = Lock<Fenced>;
 ///
 /// Who waits stands in a queue in Redis and is told alone when his turn comes; nobody overtakes
 /// him, not even a [`try_acquire`](Lock::try_acquire) at the moment the lock is free. A waiter
-/// keeps its place by showing itself every third of the configured lease. One that died is passed
-/// over within a lease (Redisson's own after its `fairLockWaitTimeout`, 5 min), one that gives up
-/// leaves at once. A waiter that is cut off from Redis for longer than a lease starts again at the end.
+/// keeps its place by showing itself every third of the configured lease, and one that gives up
+/// leaves at once. One that died is passed over within a lease by all clients like this one;
+/// Redisson's pass over it, as over each other, after their `fairLockWaitTimeout`, 5 min a place.
+/// A waiter that is cut off from Redis for longer than a lease starts again at the end.
 ///
 /// Redisson judges by its machines' clocks, this lock by the server's: keep them together within a
 /// minute where both are used. Sharing a name between fair locks and others is a mistake: they

@@ -40,9 +40,9 @@ pub(super) async fn run(
     config: LockConfig,
     stop: CancellationToken,
 ) {
-    let listening = listen(topics, backend, config);
     tokio::select! {
-        () = listening => {}
+        () = listen(topics, backend.clone(), config) => {}
+        () = backend.patrol() => {}
         () = stop.cancelled() => {}
     }
 }
@@ -58,11 +58,24 @@ async fn listen(topics: Arc<Topics>, backend: Backend, config: LockConfig) {
             topics.changed().await;
             continue;
         }
-        let changes = pin!(backend.changes());
-        match backend.share_out(topics.channels()).await {
+        let changes = backend.changes();
+        let wanted = topics.channels();
+        let number = wanted.len();
+        // Whoever is asked for the shares may hang; the places go on listening meanwhile.
+        let mut sharing = pin!(backend.share_out(wanted));
+        let shared = loop {
+            tokio::select! {
+                shared = &mut sharing => break shared,
+                Some(()) = places.next() => {}
+            }
+        };
+        // Channels that nobody can be asked for now are tried again soon.
+        let complete = match shared {
             Ok(new) => {
+                let complete = new.values().map(Channels::len).sum::<usize>() == number;
+                hand_over(&topics, &shares, &new);
                 shares.retain(|name, _| new.contains_key(name));
-                for (name, share) in hand_over(&topics, &shares, new) {
+                for (name, share) in new {
                     // Sent even if it is the same: a channel may have been left and joined again.
                     if let Some(sender) = shares.get(&name) {
                         sender.send_replace(share);
@@ -82,35 +95,35 @@ async fn listen(topics: Arc<Topics>, backend: Backend, config: LockConfig) {
                     places.push(place.keep(receiver));
                     shares.insert(name, sender);
                 }
+                complete
             }
             Err(cause) => {
                 tracing::warn!(%cause, "nobody to listen to; lock waiters poll");
-                tokio::time::sleep(PAUSES.1).await;
+                false
             }
-        }
+        };
         tokio::select! {
             () = topics.changed() => {}
             () = changes => {}
             () = trouble.notified() => {}
             // A place that is no place any more has come to its end.
             Some(()) = places.next() => {}
+            () = tokio::time::sleep(PAUSES.1), if !complete => {}
         }
     }
 }
 
-/// The new shares, after everyone was told which channels are not heard at their old place now.
+/// Tell everyone which channels are not heard at their old place any more.
 fn hand_over(
     topics: &Topics,
     old: &HashMap<Address, watch::Sender<Channels>>,
-    new: HashMap<Address, Channels>,
-) -> HashMap<Address, Channels> {
+    new: &HashMap<Address, Channels>,
+) {
     for (name, sender) in old {
         let share = sender.borrow();
         let stays = |channel: &Arc<str>| new.get(name).is_some_and(|new| new.contains(channel));
-        let moved = share.iter().filter(|channel| !stays(channel));
-        topics.silenced(moved);
+        topics.silenced(share.iter().filter(|channel| !stays(channel)));
     }
-    new
 }
 
 impl Place {

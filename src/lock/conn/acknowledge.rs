@@ -35,13 +35,29 @@ impl Acknowledging {
 }
 
 impl Connection {
+    /// See that replicas have what was acquired under `key`, or undo it.
+    ///
+    /// # Errors
+    /// [`Failure::NotDone`] when it was undone; [`Failure::Unknown`] when that failed too, so that
+    /// the caller has to go on trying.
+    pub(in super::super) async fn kept_if_acknowledged<T>(
+        &self,
+        key: &str,
+        undo: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<(), Failure> {
+        let Err(why) = self.acknowledged(key).await else { return Ok(()) };
+        match undo.await {
+            Ok(_) => Err(Failure::NotDone(why)),
+            Err(failure) => Err(Failure::Unknown(format!("{why}; {}", failure.cause()))),
+        }
+    }
+
     /// Return when as many replicas as configured have everything that was done to `key` so far.
     /// Returns at once if none are asked for.
     ///
     /// # Errors
-    /// [`Failure::NotDone`] when too few did in time, or the key is gone meanwhile. Whatever was
-    /// acquired is still there: undo it.
-    pub(in super::super) async fn acknowledged(&self, key: &str) -> Result<(), Failure> {
+    /// In words, when too few did in time, or the key is gone meanwhile.
+    async fn acknowledged(&self, key: &str) -> Result<(), String> {
         let Some(acknowledging) = &self.acknowledging else { return Ok(()) };
         let Acknowledging { link, replicas, limit } = acknowledging;
         let wait = u64::try_from(replicas.timeout.as_millis()).unwrap_or(u64::MAX);
@@ -50,14 +66,13 @@ impl Connection {
         both.cmd("WAIT").arg(replicas.count).arg(wait);
         let reply: Result<(i64, u32), _> =
             bounded(link, *limit, async |mut c, _| both.query_async(&mut c).await).await;
-        let why = match reply {
-            Ok((1, have)) if have >= replicas.count => return Ok(()),
+        match reply {
+            Ok((1, have)) if have >= replicas.count => Ok(()),
             Ok((1, have)) => {
-                format!("{have} of {} replicas acknowledged it in time", replicas.count)
+                Err(format!("{have} of {} replicas acknowledged it in time", replicas.count))
             }
-            Ok(_) => "it was gone before replicas acknowledged it".to_owned(),
-            Err(failure) => format!("no word from the replicas: {}", failure.cause()),
-        };
-        Err(Failure::NotDone(why))
+            Ok(_) => Err("it was gone before replicas acknowledged it".to_owned()),
+            Err(failure) => Err(format!("no word from the replicas: {}", failure.cause())),
+        }
     }
 }

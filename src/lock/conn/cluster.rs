@@ -13,12 +13,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{
-    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult,
-    ServerErrorKind, Value,
+    Client, Cmd, ConnectionInfo, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind,
+    Value,
 };
 use tokio::sync::watch;
 
-use super::slots::{Address, Table, slot, slot_of};
+use super::server::Channels;
+use super::slots::{Address, Table, relocated, slot, slot_of};
 
 /// How often one command may be sent elsewhere: a slot that moves, and moves on, and a node that
 /// turns out to be gone. Each time the command is known not to have been carried out.
@@ -69,8 +70,14 @@ impl Cluster {
     }
 
     /// Told when the table has been learned anew.
-    pub(super) fn watch(&self) -> watch::Receiver<(u64, Arc<Table>)> {
-        self.view.subscribe()
+    pub(super) fn changes(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut view = self.view.subscribe();
+        async move {
+            // An error means that nobody is left to learn one.
+            if view.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// The next command, or the listener, asks for a new table first.
@@ -78,40 +85,37 @@ impl Cluster {
         self.doubted.store(true, Ordering::Release);
     }
 
-    /// Who serves the slot of `channel`.
-    pub(super) async fn home(&self, channel: &str) -> RedisResult<Address> {
-        self.master(Some(slot(channel.as_bytes()))).await
-    }
-
-    /// The nodes that serve slots now.
-    pub(super) fn masters(&self) -> BTreeSet<Address> {
-        self.table().1.masters().cloned().collect()
+    /// Share channels out among the masters that serve their slots; masters without a channel come
+    /// with an empty share, and channels that nobody serves now are left out.
+    pub(super) async fn share_out(
+        &self,
+        channels: Channels,
+    ) -> RedisResult<HashMap<Address, Channels>> {
+        let table = self.known().await?;
+        let mut shares: HashMap<Address, Channels> =
+            table.masters().map(|node| (node.clone(), Channels::new())).collect();
+        for channel in channels {
+            match table.master(slot(channel.as_bytes())) {
+                Some(node) => drop(shares.entry(node.clone()).or_default().insert(channel)),
+                None => self.doubt(),
+            }
+        }
+        Ok(shares)
     }
 
     /// A client for one node.
     pub(super) fn client(&self, address: &str) -> RedisResult<Client> {
-        let unusable = || RedisError::from((ErrorKind::Client, "not a node address"));
-        let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;
-        let (host, port) = (host.to_owned(), port.parse().map_err(|_| unusable())?);
-        let seed = self.seeds.first().ok_or_else(unusable)?.clone();
-        let addr = match seed.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Client::open(seed.set_addr(addr))
+        let seed = self.seeds.first();
+        let none = || RedisError::from((ErrorKind::Client, "there is no node"));
+        Client::open(relocated(seed.ok_or_else(none)?, address)?)
     }
 
     fn table(&self) -> (u64, Arc<Table>) {
         self.view.borrow().clone()
     }
 
-    /// The master of `slot`, or any master.
-    async fn master(&self, slot: Option<u16>) -> RedisResult<Address> {
+    /// The table, learned anew if there is none or it is doubted.
+    async fn known(&self) -> RedisResult<Arc<Table>> {
         let (number, table) = self.table();
         let asked_already = self.asking.try_lock().is_err();
         if table.is_empty() {
@@ -123,15 +127,19 @@ impl Cluster {
         {
             tracing::debug!(%error, "no cluster node answers");
         }
-        let (_, table) = self.table();
+        Ok(self.table().1)
+    }
+
+    /// The master of `slot`, or any master.
+    async fn master(&self, slot: Option<u16>) -> RedisResult<Address> {
+        let table = self.known().await?;
         let master = match slot {
             Some(slot) => table.master(slot),
             None => table.masters().next(),
         };
-        let unserved = || (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into();
         master.cloned().ok_or_else(|| {
             self.doubt();
-            unserved()
+            (ErrorKind::ClusterConnectionNotFound, "no node serves this slot").into()
         })
     }
 
@@ -143,8 +151,6 @@ impl Cluster {
         if number != seen {
             return Ok(());
         }
-        // Doubts that come up from here on are about the table to come.
-        self.doubted.store(false, Ordering::Release);
         let mut learned = match first {
             Some(node) => self.ask(node).await,
             None => Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into()),
@@ -158,7 +164,10 @@ impl Cluster {
                 learned = answer;
             }
         }
-        let table = learned.inspect_err(|_| self.doubt())?;
+        let table = learned?;
+        // Only now: whoever asks may go away before. If the doubt is about this table already, the
+        // next failure raises it again.
+        self.doubted.store(false, Ordering::Release);
         self.opened().retain(|address, _| table.nodes().contains(address));
         self.view.send_replace((number + 1, Arc::new(table)));
         Ok(())

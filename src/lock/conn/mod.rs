@@ -95,15 +95,19 @@ impl Connection {
     ) -> Result<bool, Failure> {
         let mut set = redis::cmd("SET");
         set.arg(key).arg(token).arg("NX").arg("PX").arg(millis(lease));
-        self.bounded(self.timeout, async |mut c, again| {
+        let set = self.bounded(self.timeout, async |mut c, again| {
             let set: Option<String> = set.query_async(&mut c).await?;
             if set.is_some() || !again {
                 return Ok(set.is_some());
             }
             let now: Option<String> = redis::cmd("GET").arg(key).query_async(&mut c).await?;
             Ok(now.as_deref() == Some(token))
-        })
-        .await
+        });
+        let set = set.await?;
+        if set {
+            self.kept_if_acknowledged(key, self.setnx_release(key, token)).await?;
+        }
+        Ok(set)
     }
 
     /// Delete the key if it holds `token`. `true`: deleted.

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
@@ -151,63 +152,55 @@ impl Backend {
         if self.has_slots() { &["PUBLISH", "SPUBLISH"] } else { &["PUBLISH"] }
     }
 
-    /// Share `channels` out among the nodes to listen to. Nodes that serve slots but none of these
-    /// channels come with an empty share; a single place is called "".
+    /// Share `channels` out among the nodes to listen to; a single place is called "". Channels
+    /// that nobody can be listened to for at the moment are left out.
     ///
     /// # Errors
-    /// When no node of a cluster answers.
+    /// When no node of a cluster answers, or no sentinel knows a master.
     pub(in super::super) async fn share_out(
         &self,
         channels: Channels,
     ) -> RedisResult<HashMap<Address, Channels>> {
-        let Place::Cluster(cluster) = &self.place else {
-            return Ok(HashMap::from([(Address::from(""), channels)]));
-        };
-        let mut shares: HashMap<Address, Channels> = HashMap::new();
-        for channel in channels {
-            // A slot that nobody serves is nobody's loss but its own.
-            match cluster.home(&channel).await {
-                Ok(node) => drop(shares.entry(node).or_default().insert(channel)),
-                Err(error) => tracing::debug!(%error, %channel, "nobody to listen to"),
-            }
+        match &self.place {
+            Place::Cluster(cluster) => cluster.share_out(channels).await,
+            Place::Sentinel(master) => Ok(HashMap::from([(master.present().await?, channels)])),
+            Place::Single(_) => Ok(HashMap::from([(Address::from(""), channels)])),
         }
-        for node in cluster.masters() {
-            shares.entry(node).or_default();
-        }
-        Ok(shares)
     }
 
     /// A client for one of the nodes to listen to.
-    pub(in super::super) async fn client(&self, place: &str) -> RedisResult<Client> {
+    pub(in super::super) fn client(&self, place: &str) -> RedisResult<Client> {
         match &self.place {
             Place::Single(client) => Ok(client.clone()),
             Place::Cluster(cluster) => cluster.client(place),
-            Place::Sentinel(master) => master.find().await,
+            Place::Sentinel(master) => master.client(place),
         }
     }
 
     /// Something went wrong that a change of roles would explain.
     pub(in super::super) fn doubt(&self) {
-        if let Place::Cluster(cluster) = &self.place {
-            cluster.doubt();
+        match &self.place {
+            Place::Single(_) => {}
+            Place::Cluster(cluster) => cluster.doubt(),
+            Place::Sentinel(master) => master.doubt(),
         }
     }
 
-    /// A future that ends when the slots are known to have been shared out anew since `changes`
-    /// was made.
-    pub(in super::super) fn changes(&self) -> impl Future<Output = ()> + Send + 'static {
-        let view = match &self.place {
-            Place::Cluster(cluster) => Some(cluster.watch()),
-            _ => None,
-        };
-        async move {
-            let known = match view {
-                Some(mut view) => view.changed().await.is_ok(),
-                None => false,
-            };
-            if !known {
-                std::future::pending::<()>().await;
-            }
+    /// A future that ends when there is another place to listen to since `changes` was called, as
+    /// far as it is known.
+    pub(in super::super) fn changes(&self) -> BoxFuture<'static, ()> {
+        match &self.place {
+            Place::Single(_) => Box::pin(std::future::pending()),
+            Place::Cluster(cluster) => Box::pin(cluster.changes()),
+            Place::Sentinel(master) => Box::pin(master.changes()),
+        }
+    }
+
+    /// Look after what may change without an error. Never ends.
+    pub(in super::super) async fn patrol(&self) {
+        match &self.place {
+            Place::Sentinel(master) => master.patrol().await,
+            Place::Single(_) | Place::Cluster(_) => std::future::pending().await,
         }
     }
 }

@@ -7,13 +7,33 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use redis::{Arg, Cmd, RedisResult, Value, from_redis_value};
+use redis::{
+    Arg, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value,
+    from_redis_value,
+};
 
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
 
 /// A node, `host:port`.
 pub(in super::super) type Address = Arc<str>;
+
+/// The settings of `model` at another address.
+pub(super) fn relocated(model: &ConnectionInfo, address: &str) -> RedisResult<ConnectionInfo> {
+    let unusable = || RedisError::from((ErrorKind::Client, "not a node address"));
+    let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;
+    let (host, port) = (host.to_owned(), port.parse().map_err(|_| unusable())?);
+    let addr = match model.addr() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    Ok(model.clone().set_addr(addr))
+}
 
 /// Who serves which slots.
 #[derive(Debug, Clone, Default)]

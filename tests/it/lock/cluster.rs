@@ -289,7 +289,7 @@ async fn a_node_that_hangs_delays_no_other() {
     for _ in 0..50 {
         busy.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
     }
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     for reply in asking {
         let error = reply.await.unwrap().unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

@@ -367,3 +367,25 @@ async fn a_force_unlock_tells_the_first() {
     drop(guard);
     nothing_left(&server, &[&locks]).await;
 }
+
+#[tokio::test]
+async fn waiters_of_a_server_that_lost_its_data_get_in_all_the_same() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks_with(&server, Duration::from_secs(2)).await;
+    let lock = locks.fair(NAME).unwrap();
+    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let order = Arc::default();
+    let mut waiting = Vec::new();
+    for count in 1..=3 {
+        waiting.push(passing(lock.clone(), locks.owner(), &order));
+        queued(&mut raw, count).await;
+    }
+    let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+    for task in waiting {
+        soon("each gets in", task).await.unwrap();
+    }
+    assert_eq!(order.lock().unwrap().len(), 3);
+    drop(guard);
+    nothing_left(&server, &[&locks]).await;
+}

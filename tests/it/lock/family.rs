@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use seckill::lock::kind::Member;
-use seckill::lock::{Error, Lock, LockConfig, Locks, LostReason, Owner};
+use seckill::lock::{Error, Lock, LockConfig, LockUsage, Locks, LostReason, Owner, Server};
 
 use super::cancel::{cut_after, cut_everywhere};
 use super::exclusion::{increment, lost_updates};
 use super::lossy::Lossy;
 use super::{LEASE, ask, eventually, locks, nothing_left, soon};
+use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -280,4 +281,58 @@ async fn one_owner_takes_a_name_in_one_way() {
     assert_eq!(fields, [me.to_string()]);
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
+}
+
+/// All keys of a lock and the channels of all its waiters are in one slot, whichever it is.
+#[tokio::test]
+async fn on_a_cluster_every_member_is_taken_waited_for_and_freed() {
+    async fn one<M: Member>(cluster: &RedisCluster, lock: impl Fn(&Locks) -> Lock<M>) {
+        let server = || Server::cluster(cluster.urls()).unwrap();
+        let here = Locks::connect(server(), LockConfig::default()).await.unwrap();
+        let there = Locks::connect(server(), LockConfig::default()).await.unwrap();
+        let me = here.owner();
+        let guard = lock(&here).acquire(&me).await.unwrap();
+        let again = lock(&here).acquire(&me).await.unwrap();
+        held_elsewhere_and_woken(&lock(&there), &there, async || {
+            again.release().await.unwrap();
+            guard.release().await.unwrap();
+        })
+        .await;
+        let kept = lock(&here).acquire(&me).await.unwrap();
+        assert!(lock(&here).is_locked().await.unwrap());
+        assert!(lock(&here).force_unlock().await.unwrap());
+        drop(kept);
+        eventually("nothing is left", async || {
+            [&here, &there].iter().all(|locks| locks.usage() == LockUsage::default())
+        })
+        .await;
+    }
+    async fn held_elsewhere_and_woken<M: Member>(
+        lock: &Lock<M>,
+        locks: &Locks,
+        release: impl AsyncFnOnce(),
+    ) {
+        let waiting = tokio::spawn({
+            let (lock, me) = (lock.clone(), locks.owner());
+            async move { lock.acquire(&me).await.unwrap().release().await.unwrap() }
+        });
+        if M::KIND.to_string() != "read" {
+            eventually("it waits", async || locks.usage().channels == 1).await;
+            // Long enough to listen; should it not be, the second look finds the lock.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(!waiting.is_finished(), "it got in");
+        }
+        let freed = Instant::now();
+        release().await;
+        soon("it gets in", waiting).await.unwrap();
+        assert!(freed.elapsed() < Duration::from_secs(8), "{:?}: by a timer", freed.elapsed());
+    }
+    let cluster = RedisCluster::start().await;
+    for name in ["a", "b", "c", "d", "x:{7}"] {
+        one(&cluster, |locks| locks.reentrant(name).unwrap()).await;
+        one(&cluster, |locks| locks.fenced(name).unwrap()).await;
+        one(&cluster, |locks| locks.fair(name).unwrap()).await;
+        one(&cluster, |locks| locks.read_write(name).unwrap().read().clone()).await;
+        one(&cluster, |locks| locks.read_write(name).unwrap().write().clone()).await;
+    }
 }

@@ -125,7 +125,8 @@ async fn readers_share_and_writers_exclude() {
     let yours = b.read().try_acquire(&you).await.unwrap().expect("readers share");
     assert!(b.write().try_acquire(&third).await.unwrap().is_none());
     // Who reads cannot write as well: it would wait for itself.
-    for upgrade in [a.write().try_acquire(&me).await, a.write().acquire(&me).await.map(Some)] {
+    let waiting = soon("an upgrade is refused", a.write().acquire(&me)).await.map(Some);
+    for upgrade in [a.write().try_acquire(&me).await, waiting] {
         assert!(matches!(upgrade, Err(Error::OtherKind { .. })), "{upgrade:?}");
     }
     mine.release().await.unwrap();

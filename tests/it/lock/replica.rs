@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use seckill::lock::{Error, LockConfig, Locks, Replicas};
+use seckill::lock::{Error, LockConfig, Locks, Replicas, Server};
 
 use super::{ask, nothing_left};
-use crate::support::redis_sentinel::in_step;
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_step};
 use crate::support::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
@@ -17,14 +18,17 @@ const GENEROUS: Duration = Duration::from_secs(5);
 async fn pair() -> (RedisServer, RedisServer) {
     let master = RedisServer::start().await;
     let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
-    in_step(&replica).await;
+    in_step(&master, &replica).await;
     (master, replica)
 }
 
-async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {
+fn config(count: u32, timeout: Duration) -> LockConfig {
     let replicas = Some(Replicas { count, timeout });
-    let config = LockConfig { replicas, lease: Duration::from_secs(60), ..LockConfig::default() };
-    Locks::connect(master.client(), config).await.expect("connect")
+    LockConfig { replicas, lease: Duration::from_secs(60), ..LockConfig::default() }
+}
+
+async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {
+    Locks::connect(master.client(), config(count, timeout)).await.expect("connect")
 }
 
 #[tokio::test]
@@ -59,6 +63,10 @@ async fn what_too_few_replicas_have_is_given_back() {
         error => panic!("{error:?}"),
     }
     // Given back before the error was said, not a lease of 60 s later.
+    assert_eq!(lock.is_locked().await, Ok(false));
+    let simple = locks.setnx(NAME, Duration::from_secs(60));
+    let error = simple.try_acquire().await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert_eq!(lock.is_locked().await, Ok(false));
     nothing_left(&master, &[&locks]).await;
 }
@@ -113,4 +121,45 @@ async fn waiting_for_replicas_holds_up_no_other_command() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     replica.resume();
     nothing_left(&master, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn each_shard_of_a_cluster_has_its_own_replicas() {
+    let cluster = RedisCluster::start_with_replicas(Duration::from_secs(60)).await;
+    let connect = async |count, timeout| {
+        let server = Server::cluster(cluster.urls()).unwrap();
+        Locks::connect(server, config(count, timeout)).await.unwrap()
+    };
+    let enough = connect(1, GENEROUS).await;
+    let too_few = connect(2, Duration::from_millis(100)).await;
+    for number in 0..20 {
+        let name = format!("lock:order:{number}");
+        let shard = cluster.owner(0, cluster.slot(&name).await).await.unwrap();
+        let error = too_few.reentrant(&name).unwrap().try_acquire(&too_few.owner()).await;
+        let error = error.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        let me = enough.owner();
+        let guard = enough.reentrant(&name).unwrap().try_acquire(&me).await.unwrap();
+        let guard = guard.expect("it was given back");
+        let mut copy = cluster.nodes[shard + 3].conn().await;
+        let _: () = ask(&mut copy, "READONLY", &[]).await;
+        let depth: Option<u32> = ask(&mut copy, "HGET", &[&name, &me.to_string()]).await;
+        assert_eq!(depth, Some(1));
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_master_kept_by_sentinel_has_replicas_too() {
+    let sentinel = RedisSentinel::start().await;
+    let login = redis::RedisConnectionInfo::default();
+    let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
+    let locks = Locks::connect(server.clone(), config(1, GENEROUS)).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    let timeout = Duration::from_millis(100);
+    let locks = Locks::connect(server, config(2, timeout)).await.unwrap();
+    let error = locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await;
+    assert!(matches!(error.map(drop), Err(Error::Unavailable { .. })));
+    assert_eq!(lock.is_locked().await, Ok(false));
 }

@@ -43,7 +43,8 @@ impl RedisCluster {
         let cluster = Self { nodes };
         for (number, node) in (0_u16..).zip(&cluster.nodes) {
             let mut raw = node.conn().await;
-            // Different epochs from the start: the nodes need not settle them first.
+            // Different epochs from the start, so that the nodes need not settle them. Only nodes
+            // that know no other can be given one.
             run(&mut raw, &["SET-CONFIG-EPOCH", &(number + 1).to_string()]).await;
             if number < MASTERS {
                 let first = SLOTS / MASTERS * number;
@@ -52,23 +53,30 @@ impl RedisCluster {
                 let (first, last) = (first.to_string(), (last - 1).to_string());
                 run(&mut raw, &["ADDSLOTSRANGE", &first, &last]).await;
             }
-            for other in &cluster.nodes {
-                run(
-                    &mut raw,
-                    &["MEET", "127.0.0.1", &other.port().to_string(), &other.bus().to_string()],
-                )
-                .await;
+        }
+        for node in &cluster.nodes {
+            let mut raw = node.conn().await;
+            for other in cluster.nodes.iter().filter(|other| other.port() != node.port()) {
+                let (port, bus) = (other.port().to_string(), other.bus().to_string());
+                run(&mut raw, &["MEET", "127.0.0.1", &port, &bus]).await;
             }
         }
         cluster.agreed("cluster_known_nodes", &count.to_string()).await;
         for number in 0..usize::from(replicas) {
             let master = cluster.id(number).await;
-            let mut raw = cluster.nodes[number + usize::from(MASTERS)].conn().await;
-            run(&mut raw, &["REPLICATE", &master]).await;
+            let raw = cluster.nodes[number + usize::from(MASTERS)].conn().await;
+            // Nodes that have not shaken hands yet are counted, but not known by name.
+            eventually("the replica knows its master", PATIENCE, || {
+                let (mut raw, mut replicate) = (raw.clone(), cmd("CLUSTER"));
+                replicate.arg("REPLICATE").arg(&master);
+                async move { replicate.exec_async(&mut raw).await.is_ok() }
+            })
+            .await;
         }
         cluster.agreed("cluster_state", "ok").await;
-        for replica in &cluster.nodes[usize::from(MASTERS)..] {
-            in_step(replica).await;
+        let (masters, replicas) = cluster.nodes.split_at(usize::from(MASTERS));
+        for (master, replica) in masters.iter().zip(replicas) {
+            in_step(master, replica).await;
         }
         cluster
     }

@@ -27,7 +27,7 @@ impl RedisSentinel {
     pub async fn start() -> Self {
         let master = RedisServer::start().await;
         let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
-        in_step(&replica).await;
+        in_step(&master, &replica).await;
         let configuration = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {} 2\n\
              sentinel down-after-milliseconds {MASTER} 1000\n\
@@ -60,16 +60,19 @@ impl RedisSentinel {
     }
 }
 
-/// Wait until a replica has what its master has.
-pub async fn in_step(replica: &RedisServer) {
-    let raw = replica.conn().await;
-    eventually("the replica is in step", PATIENCE, || {
-        let mut raw = raw.clone();
-        async move {
-            let text: String =
-                cmd("INFO").arg("replication").query_async(&mut raw).await.expect("INFO");
-            text.contains("master_link_status:up")
-        }
-    })
-    .await;
+/// Wait until both say that the replica follows its master. (The master says so later: only then
+/// does it count the replica's acknowledgements.)
+pub async fn in_step(master: &RedisServer, replica: &RedisServer) {
+    for (server, word) in [(replica, "master_link_status:up"), (master, "state=online")] {
+        let raw = server.conn().await;
+        eventually("the replica is in step", PATIENCE, || {
+            let mut raw = raw.clone();
+            async move {
+                let text: String =
+                    cmd("INFO").arg("replication").query_async(&mut raw).await.expect("INFO");
+                text.contains(word)
+            }
+        })
+        .await;
+    }
 }

@@ -2,9 +2,11 @@
 //! temporary folder, killed, paused and restarted at will, and gone when dropped. Nothing here
 //! knows what is tested.
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -68,6 +70,8 @@ impl RedisServer {
             if server.launch().await {
                 return server;
             }
+            // Its watcher must not live on to remove the folder of the next attempt.
+            server.kill();
         }
         panic!("redis-server did not start; is it installed?\n{}", server.log());
     }
@@ -150,16 +154,19 @@ impl RedisServer {
             .stderr(Stdio::null())
             .spawn()
             .expect("run sh");
+        let id = child.id();
         self.child = Some(child);
         self.watcher = Some(watcher);
         let client = self.client();
         let deadline = Instant::now() + START_LIMIT;
         while Instant::now() < deadline {
+            // Another server may have taken the port first, and would answer as well.
             if let Ok(mut conn) = client.get_multiplexed_async_connection().await
                 && redis::cmd("PING").query_async::<String>(&mut conn).await.is_ok()
+                && let Ok(info) =
+                    redis::cmd("INFO").arg("server").query_async::<String>(&mut conn).await
             {
-                // Another server may have taken the port first: then ours has ended.
-                return self.running();
+                return info.lines().any(|line| line.trim() == format!("process_id:{id}"));
             }
             if !self.running() {
                 return false;
@@ -226,8 +233,14 @@ impl Drop for RedisServer {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that was free a moment ago, and that nobody else in this process was given.
 fn free_port() -> u16 {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("bind any port");
-    socket.local_addr().expect("a bound address").port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("bind any port");
+        let port = socket.local_addr().expect("a bound address").port();
+        if GIVEN.lock().expect("no panic while it is held").insert(port) {
+            return port;
+        }
+    }
 }
