@@ -9,6 +9,10 @@
 //! | [`FencedLock`] | the same and a counter | yes | yes | resources that can refuse late holders |
 //! | [`FairLock`] | the same and a queue | yes, in order | yes | first come, first served |
 //! | [`ReadWriteLock`] | a hash and a key a reader | yes | yes | many readers or one writer |
+//! | [`MultiLock`] | several reentrant locks, on one Redis or more | yes, holding nothing | yes | all or none of several names |
+//! | [`Majority`] | the same on most of N independent Redis servers | yes, holding nothing | yes | a lock that survives a minority of servers |
+//! | [`Semaphore`] | Redis, a counter | yes, woken by pub/sub | – (no lease) | so many at once |
+//! | [`LeasedSemaphore`] | Redis, a counter and a sorted set | yes, woken by pub/sub | no, [extended](LeasedPermit::extend) | so many at once, crashes included |
 //! | [`SetNxLock`] | Redis, a string | no | no | work that is surely shorter than its lease |
 //! | [`ProcessLocks`] | this process | yes, in order | – | excluding the tasks of one process |
 //!
@@ -37,6 +41,9 @@
 //! `wake`, `listener` and `ear` hear of releases · `janitor` finishes what callers leave behind,
 //! `settle` being the most of it · `conn` the connection · `locks` puts them together.
 //!
+//! [`MultiLock`] and [`Majority`] only take and hold such guards, in a `bundle`. The semaphores have
+//! their commands in `semaphore_calls` and `permit_calls`, and wait in `line`.
+//!
 //! # What may be relied upon
 //! - At most one owner holds a lock while its lease runs and Redis keeps its data. A guard tells by
 //!   [`lost`](Guard::lost) and [`valid_for`](Guard::valid_for) when that can no longer be believed;
@@ -64,6 +71,7 @@
 //! # }
 //! ```
 
+mod bundle;
 mod claim;
 mod commands;
 mod config;
@@ -75,14 +83,23 @@ mod guard;
 mod hold;
 mod janitor;
 pub mod kind;
+mod leased_semaphore;
+mod limit;
+mod line;
 mod listener;
 mod locks;
+mod majority;
+mod multi;
 mod name;
 mod owner;
+mod permit_calls;
+mod permits;
 mod place;
 mod process;
 mod read_write;
 mod registry;
+mod semaphore;
+mod semaphore_calls;
 mod setnx;
 mod settle;
 mod supervise;
@@ -90,13 +107,19 @@ mod wait;
 mod wake;
 mod watchdog;
 
+pub use bundle::MultiGuard;
 pub use config::{LockConfig, Replicas};
 pub use conn::Server;
 pub use error::{Error, LostReason};
 pub use family::{FairLock, FencedLock, Lock, ReadLock, ReentrantLock, WriteLock};
 pub use guard::Guard;
+pub use leased_semaphore::{LeasedPermit, LeasedSemaphore};
 pub use locks::{LockUsage, Locks};
+pub use majority::Majority;
+pub use multi::MultiLock;
 pub use owner::Owner;
+pub use permits::Permits;
 pub use process::{ProcessGuard, ProcessLocks};
 pub use read_write::ReadWriteLock;
+pub use semaphore::Semaphore;
 pub use setnx::{SetNxGuard, SetNxLock};

@@ -1,7 +1,6 @@
 //! Taking a lock of the family and waiting for it. Knows that a claim can be tried and that its
 //! channel tells when to try again, not what is written where.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +13,7 @@ use super::conn::{Connection, Failure};
 use super::guard::Grip;
 use super::hold::Hold;
 use super::kind::Kind;
+use super::limit::by;
 use super::locks::Locks;
 use super::name::LockName;
 use super::place::Place;
@@ -190,20 +190,4 @@ fn clash(locks: &Locks, claim: &Claim, current: Option<&Hold>) -> Option<Kind> {
     let other = locks.shared().registry.other_side(claim)?.claim.kind;
     // Who writes may read as well, and keep reading when the writing is over. Not the reverse.
     (!(claim.kind == Kind::Read && other == Kind::Write)).then_some(other)
-}
-
-/// Await `action`, but not past `until`.
-async fn by<T>(
-    until: Option<Instant>,
-    operation: &'static str,
-    action: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let Some(until) = until else { return action.await };
-    match tokio::time::timeout_at(until, action).await {
-        Ok(result) => result,
-        Err(_) => {
-            let cause = "no answer when the waiting limit was reached".to_owned();
-            Err(Error::Unavailable { operation, cause })
-        }
-    }
 }

@@ -30,6 +30,8 @@ struct Topic {
     message: Notify,
     /// Whether the server has confirmed the subscription on the present connection.
     heard: watch::Sender<bool>,
+    /// For those who wait in order; see [`Subscription::turn`].
+    line: tokio::sync::Mutex<()>,
 }
 
 /// One waiter's share in a subscription.
@@ -50,6 +52,7 @@ impl Topics {
                 channel: channel.clone(),
                 message: Notify::new(),
                 heard: watch::Sender::new(false),
+                line: tokio::sync::Mutex::default(),
             };
             (Arc::new(topic), 0)
         });
@@ -133,6 +136,13 @@ impl Subscription {
         if self.topic.heard.subscribe().wait_for(|heard| *heard).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Wait to be the first in line, after those of this process who asked before. For channels
+    /// whose messages may concern several waiters: the first one hears them, and the next looks
+    /// for himself when his turn comes.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.topic.line.lock().await
     }
 
     /// The next message. Once enabled it misses none, and dropped unused it passes it on.

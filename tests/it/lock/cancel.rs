@@ -15,7 +15,7 @@ use crate::support::redis_server::RedisServer;
 const NAME: &str = "lock:order:1";
 
 /// More polls than any operation needs.
-const POLLS: u32 = 60;
+pub const POLLS: u32 = 60;
 
 /// A future that gives up, dropping the inner one, as soon as it was polled so many times.
 struct CutAfter<F> {
