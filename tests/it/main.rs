@@ -7,6 +7,7 @@
 
 mod architecture;
 mod cache;
+mod crowd;
 mod ids;
 mod law;
 mod lock;
