@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use redis::AsyncCommands;
 
 use crate::peer::Actor;
-use crate::scenarios::{LONG, WATCH, WOKEN};
+use crate::scenarios::{self, LONG, WATCH, WOKEN};
 use crate::stage::{Side, Stage};
 
 /// Waiters of both sides are let in in the order in which they came, and nobody overtakes them.
@@ -173,6 +173,46 @@ pub async fn fences(stage: &Stage, kind: &str) -> anyhow::Result<String> {
     }
     stage.gone(&name).await?;
     Ok(format!("ten in turn, up to {last}"))
+}
+
+/// Permits are counted alike, and one that is given back wakes a waiter of the other side.
+pub async fn permits(stage: &Stage, kind: &str, giver: Side) -> anyhow::Result<String> {
+    let mut took = Vec::new();
+    for _ in 0..10 {
+        let name = stage.name();
+        let (mut mine, mut other) = (stage.actor(giver, 0), stage.actor(giver.other(), 0));
+        let mut waiter = stage.actor(giver.other(), 1);
+        mine.get(&format!("permits {kind} {name} 2")).await?;
+        other.ask(&format!("permits {kind} {name} 9")).await?.no().context("set twice")?;
+        mine.get(&format!("lock {kind} {name}")).await?;
+        ensure!(other.get(&format!("available {kind} {name}")).await? == "1", "not counted");
+        other.get(&format!("lock {kind} {name}")).await?;
+        for actor in [&mut mine, &mut other] {
+            ensure!(actor.get(&format!("available {kind} {name}")).await? == "0", "not counted");
+            actor.ask(&format!("try {kind} {name} 0")).await?.no().context("a third permit")?;
+        }
+        waiter.tell(&format!("lock {kind} {name}"))?;
+        stage.listened(&name, 1).await?;
+        waiter.silent(WATCH).await.context("the waiter")?;
+        let released = mine.ask(&format!("unlock {kind} {name}")).await?;
+        released.ok()?;
+        let won = waiter.reply(WOKEN).await.context("not woken by the permit")?;
+        won.ok()?;
+        took.push(won.ended.saturating_sub(released.begun));
+        for actor in [&mut waiter, &mut other] {
+            actor.get(&format!("unlock {kind} {name}")).await?;
+        }
+        ensure!(mine.get(&format!("available {kind} {name}")).await? == "2", "not all came back");
+    }
+    took.sort_unstable();
+    Ok(format!("woken in {:.1} ms", took[took.len() / 2] as f64 / 1000.0))
+}
+
+/// With one permit, a semaphore excludes like a lock.
+pub async fn one_permit(stage: &Stage, kind: &str) -> anyhow::Result<String> {
+    let (name, counter) = (stage.name(), format!("{}:counter", stage.name()));
+    stage.actor(Side::Java, 0).get(&format!("permits {kind} {name} 1")).await?;
+    scenarios::increments(stage, kind, &name, &counter).await
 }
 
 /// Wait until so many stand in a fair lock's queue.

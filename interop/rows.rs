@@ -96,6 +96,13 @@ const FENCED: &[Row] = rows! {
     "fences rise across both" => family::fences;
 };
 
+/// For semaphores.
+const SEMAPHORE: &[Row] = rows! {
+    "Java gives a permit, Rust is woken" => family::permits, Java;
+    "Rust gives a permit, Java is woken" => family::permits, Rust;
+    "one permit, four processes count" => family::one_permit;
+};
+
 /// Kinds of lock and their rows. Those that one of the sides does not have are absent.
 const KINDS: &[(&str, &[&[Row]])] = &[
     ("reentrant", &[EXCLUSIVE]),
@@ -103,6 +110,7 @@ const KINDS: &[(&str, &[&[Row]])] = &[
     ("write", &[EXCLUSIVE]),
     ("read", &[READ]),
     ("fenced", &[EXCLUSIVE, FENCED]),
+    ("semaphore", &[SEMAPHORE]),
 ];
 
 /// Play all rows whose name contains `only`, saying each as it ends. A row that is repeated has

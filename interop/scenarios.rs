@@ -250,6 +250,18 @@ pub async fn crowd(stage: &Stage, kind: &str, holder: Side) -> anyhow::Result<St
 /// Two processes of each language increment one counter by reading and writing it.
 pub async fn counter(stage: &Stage, kind: &str) -> anyhow::Result<String> {
     let (name, counter) = (stage.name(), format!("{}:counter", stage.name()));
+    let figures = increments(stage, kind, &name, &counter).await?;
+    stage.gone(&name).await?;
+    Ok(figures)
+}
+
+/// What [`counter`] does, with whatever excludes under that name.
+pub async fn increments(
+    stage: &Stage,
+    kind: &str,
+    name: &str,
+    counter: &str,
+) -> anyhow::Result<String> {
     let mut actors = Vec::new();
     for (side, process) in [(Side::Java, 0), (Side::Rust, 0), (Side::Java, 1), (Side::Rust, 1)] {
         actors.push(stage.actor(side, process));
@@ -262,9 +274,8 @@ pub async fn counter(stage: &Stage, kind: &str) -> anyhow::Result<String> {
         actor.reply(Duration::from_secs(120)).await?.ok()?;
     }
     let took = begun.elapsed().as_secs_f64();
-    let (wanted, found): (u64, u64) = (INCREMENTS * 4, stage.redis.clone().get(&counter).await?);
+    let (wanted, found): (u64, u64) = (INCREMENTS * 4, stage.redis.clone().get(counter).await?);
     ensure!(found == wanted, "{wanted} increments, but the counter says {found}");
-    stage.gone(&name).await?;
     Ok(format!("{found} of {wanted}, {:.0}/s", wanted as f64 / took))
 }
 

@@ -106,8 +106,49 @@ impl Actor {
                 let fence = |guard: &Guard<_>| Some(guard.fence());
                 self.act_on(locks.fenced(name)?, fence, command, words, more).await
             }
+            "semaphore" => self.on_semaphore(command, name, more).await,
             _ => unsupported(),
         }
+    }
+
+    async fn on_semaphore(
+        &mut self,
+        command: &str,
+        name: &str,
+        more: &[&str],
+    ) -> anyhow::Result<String> {
+        let semaphore = self.locks.semaphore(name)?;
+        let held = format!("semaphore {name}");
+        Ok(match (command, more) {
+            ("supports", []) => "ok".to_owned(),
+            ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
+            ("lock", []) => {
+                let permits = semaphore.acquire(1).await?;
+                self.hold(held, None, Box::new(|| permits.release().boxed()));
+                "ok".to_owned()
+            }
+            ("try", [wait]) => match semaphore.acquire_within(1, millis(wait)?).await? {
+                Some(permits) => {
+                    self.hold(held, None, Box::new(|| permits.release().boxed()));
+                    yes_or_no(true)
+                }
+                None => yes_or_no(false),
+            },
+            ("unlock", []) => {
+                self.unlock(name, &held).await?;
+                "ok".to_owned()
+            }
+            ("available", []) => format!("ok {}", semaphore.available().await?),
+            ("count", [counter, times]) => {
+                for _ in 0..times.parse()? {
+                    let permits = semaphore.acquire(1).await?;
+                    self.increment(counter).await?;
+                    permits.release().await?;
+                }
+                "ok".to_owned()
+            }
+            _ => return unsupported(),
+        })
     }
 
     async fn act_on<M: Member>(
@@ -154,15 +195,13 @@ impl Actor {
                 format!("ok {}", last.context("nothing with a fence is held")?)
             }
             ("count", [counter, times]) => {
-                let times = times.parse()?;
-                for _ in 0..times {
+                for _ in 0..times.parse()? {
                     let guard = self.lock(name, lock.clone()).await?;
                     self.keep(held.clone(), guard, fence);
-                    let value: Option<u64> = self.redis.get(counter).await?;
-                    self.redis.set::<_, _, ()>(counter, value.unwrap_or(0) + 1).await?;
+                    self.increment(counter).await?;
                     self.unlock(name, &held).await?;
                 }
-                format!("ok {times}")
+                "ok".to_owned()
             }
             _ => return unsupported(),
         })
@@ -212,15 +251,26 @@ impl Actor {
     ) {
         let Some(guard) = guard else { return };
         let fence = fence(&guard);
-        let release = Box::new(move || guard.release().boxed());
+        self.hold(held, fence, Box::new(|| guard.release().boxed()));
+    }
+
+    fn hold(&mut self, held: String, fence: Option<u64>, release: Release) {
         self.held.entry(held).or_default().push(Held { fence, release });
     }
+
+    /// Loses updates wherever the lock does not exclude.
+    async fn increment(&mut self, counter: &str) -> anyhow::Result<()> {
+        let value: Option<u64> = self.redis.get(counter).await?;
+        Ok(self.redis.set(counter, value.unwrap_or(0) + 1).await?)
+    }
 }
+
+type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), seckill::lock::Error>> + Send>;
 
 /// One acquire, of whatever kind of lock.
 struct Held {
     fence: Option<u64>,
-    release: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), seckill::lock::Error>> + Send>,
+    release: Release,
 }
 
 async fn wait_for_the_lease<M: Member>(lock: &Lock<M>, me: &Owner) -> anyhow::Result<Guard<M>> {
@@ -230,6 +280,10 @@ async fn wait_for_the_lease<M: Member>(lock: &Lock<M>, me: &Owner) -> anyhow::Re
         }
         tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
     }
+}
+
+fn yes_or_no(yes: bool) -> String {
+    if yes { "ok".to_owned() } else { "no".to_owned() }
 }
 
 fn unsupported() -> anyhow::Result<String> {

@@ -56,13 +56,13 @@ final class Actions {
                 // By reflection, as the oldest version has no fenced lock to compile against.
                 return "ok " + lock.getClass().getMethod("getToken").invoke(lock);
             case "count":
-                return count(lock, words[4], Integer.parseInt(words[5]));
+                return count(lock::lock, lock::unlock, words);
             default:
                 return "unsupported";
         }
     }
 
-    private String semaphore(String[] words) throws InterruptedException {
+    private String semaphore(String[] words) throws Exception {
         RSemaphore semaphore = client.getSemaphore(words[3]);
         switch (words[1]) {
             case "supports":
@@ -77,6 +77,8 @@ final class Actions {
             case "unlock":
                 semaphore.release();
                 return "ok";
+            case "count":
+                return count(semaphore::acquire, semaphore::release, words);
             case "available":
                 return "ok " + semaphore.availablePermits();
             default:
@@ -85,18 +87,23 @@ final class Actions {
     }
 
     /** Reads, adds one and writes back: loses updates wherever the lock does not exclude. */
-    private String count(RLock lock, String counter, int times) {
-        RBucket<String> bucket = client.getBucket(counter, StringCodec.INSTANCE);
-        for (int i = 0; i < times; i++) {
-            lock.lock();
+    private String count(Step take, Step give, String[] words) throws Exception {
+        RBucket<String> bucket = client.getBucket(words[4], StringCodec.INSTANCE);
+        for (int i = Integer.parseInt(words[5]); i > 0; i--) {
+            take.run();
             try {
                 String value = bucket.get();
                 bucket.set(String.valueOf((value == null ? 0 : Long.parseLong(value)) + 1));
             } finally {
-                lock.unlock();
+                give.run();
             }
         }
-        return "ok " + times;
+        return "ok";
+    }
+
+    /** Taking or giving back whatever excludes the others. */
+    private interface Step {
+        void run() throws Exception;
     }
 
     private RLock lock(String kind, String name) throws ReflectiveOperationException {
