@@ -161,7 +161,7 @@ async fn settle(
     let redis = server.conn().await;
     let usage = async || Ok(locks.usage());
     expect("entries, watched, channels", LockUsage::default(), usage, broken).await?;
-    sweep(locks, &redis).await?;
+    sweep(locks, &redis, broken).await?;
     let keys = async || {
         let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut redis.clone()).await?;
         Ok(keys.into_iter().filter(|key| !key.starts_with("redisson_lock_token:")).collect())
@@ -173,14 +173,21 @@ async fn settle(
 
 /// A waiter that cannot be taken out of a fair lock's queue within a lease, because Redis was away, is
 /// left to whoever uses the lock next. Be that somebody, and say how often it was needed.
-async fn sweep(locks: &Locks, redis: &MultiplexedConnection) -> anyhow::Result<()> {
+async fn sweep(
+    locks: &Locks,
+    redis: &MultiplexedConnection,
+    broken: &mut Vec<String>,
+) -> anyhow::Result<()> {
     const QUEUE: &str = "redisson_lock_queue:";
     tokio::time::sleep(LEASE).await;
     let queues: Vec<String> =
         redis::cmd("KEYS").arg(format!("{QUEUE}*")).query_async(&mut redis.clone()).await?;
     for queue in &queues {
         let name = queue.trim_start_matches(QUEUE).trim_matches(['{', '}']);
-        locks.fair(name)?.acquire(&locks.owner()).await?.release().await?;
+        match locks.fair(name)?.acquire_within(&locks.owner(), LEASE * 3).await? {
+            Some(guard) => guard.release().await?,
+            None => broken.push(format!("{name}: dead waiters keep others out")),
+        }
     }
     println!("{} fair queues were left to the next user", queues.len());
     Ok(())
