@@ -103,6 +103,11 @@ impl Fleet {
         History { events, wipes: self.wipes.clone() }
     }
 
+    /// What has become of the register so far.
+    pub async fn audit(&self) -> Audit {
+        Register::connect(&self.register.url()).await.audit().await
+    }
+
     /// Do something to the server that makes it forget its locks.
     pub async fn wipe(&mut self, action: impl Future<Output = ()>) {
         let begin = now();
@@ -126,7 +131,7 @@ impl Fleet {
             let status = soon("a worker ends", child.wait()).await.expect("wait for a worker");
             assert!(status.success() || killed.contains(&i), "worker {i}: {status}");
         }
-        let register = Register::connect(&self.register.url()).await.audit().await;
+        let register = self.audit().await;
         let mut history = self.so_far();
         history.events.sort_by_key(|event| event.at);
         Report { seed: self.seed, history, register, deaf_wipes: self.deaf_wipes }
