@@ -191,8 +191,7 @@ impl Tools {
             self.stats.committed(&committed, inserted);
             return Ok(orders.iter().map(|order| told(order.id, &committed)).collect());
         }
-        let mut kept: HashSet<i64> =
-            ledger.present(orders).await.map_err(NotBegun::All)?.into_iter().collect();
+        let mut kept = ledger.present(orders).await.map_err(NotBegun::All)?;
         if kept.len() != inserted {
             let detail = format!("{inserted} orders were inserted and {} are there", kept.len());
             return Err(NotBegun::All(Error::Internal(detail)));

@@ -26,6 +26,8 @@ pub enum Mode {
     LoseCommitReplyThenCut,
     /// Passes everything on but a COMMIT: in its place the connection is closed.
     LoseCommit,
+    /// Passes everything on but an INSERT of orders: in its place the connection is closed.
+    LoseInsert,
 }
 
 /// A running proxy.
@@ -104,13 +106,17 @@ async fn requests(
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         asked.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
-        if buffer[..length].windows(6).any(|bytes| bytes == b"COMMIT") {
+        let says = |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
+        if *mode.borrow() == Mode::LoseInsert && says(b"INTO tb_voucher_order") {
+            return;
+        }
+        if says(b"COMMIT") {
             match *mode.borrow() {
                 Mode::LoseCommit => return,
                 Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut => {
                     losing.store(true, Ordering::SeqCst);
                 }
-                Mode::Forward | Mode::Hang | Mode::Cut => {}
+                Mode::Forward | Mode::Hang | Mode::Cut | Mode::LoseInsert => {}
             }
         }
         if to.write_all(&buffer[..length]).await.is_err() {
