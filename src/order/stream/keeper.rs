@@ -91,6 +91,7 @@ impl Inner {
 
     /// Adds again what this node admitted in another epoch, unless it is in the database.
     async fn replay(&self, epoch: &str) -> Result<(), Error> {
+        self.enter(epoch);
         let orders = self.outstanding.of_other_epochs(epoch);
         for orders in orders.chunks(REPLAYED_AT_ONCE) {
             let known = self.store.known(orders).await?;

@@ -20,8 +20,8 @@
 //! **What does not.** An order that a Redis lost together with the node that had admitted it is lost; its
 //! buyer was told "pending", never "ordered". Scripts here build keys from ids: no Redis Cluster.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use redis::Client;
@@ -98,6 +98,8 @@ struct Inner {
     outstanding: outstanding::Outstanding,
     gates: gate::Gates,
     stats: Stats,
+    /// The epoch that this node knows.
+    epoch: Mutex<String>,
     /// Entries were taken over: the consumer is to read its own pending ones.
     taken_over: AtomicBool,
     /// The consumer met a group that is gone.
@@ -129,6 +131,7 @@ impl Stream {
             outstanding: outstanding::Outstanding::default(),
             gates: gate::Gates::default(),
             stats: Stats::default(),
+            epoch: Mutex::default(),
             taken_over: AtomicBool::new(false),
             look: Notify::new(),
             tasks: TaskTracker::new(),
@@ -165,6 +168,16 @@ impl Inner {
         let nap = tokio::time::sleep(time);
         // `None` when stopped: whoever calls looks for that.
         self.stop.run_until_cancelled(nap).await.unwrap_or_default();
+    }
+
+    /// Takes note of the epoch. In a new one the id counter may start over: then all nodes lease from the new
+    /// counter, for an entry's id cannot be replaced when another node has used it.
+    fn enter(&self, epoch: &str) {
+        let mut known = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != epoch {
+            known.replace_range(.., epoch);
+            self.ids.abandon_lease();
+        }
     }
 
     fn read_own_again(&self) {
