@@ -159,7 +159,8 @@ impl Tools {
         Ok(orders)
     }
 
-    /// Commits these orders; returns each one's outcome. Conflicts that concern all are tried again.
+    /// Commits these orders; returns each one's outcome. Conflicts that concern all are tried again, so
+    /// those of one order alone are too.
     pub(in crate::order) async fn settle(
         &self,
         voucher_id: i64,
@@ -178,6 +179,7 @@ impl Tools {
             let again = attempt < ATTEMPTS && started.elapsed() < self.timeout;
             match begun {
                 Err(NotBegun::All(Error::Conflict)) if again => {}
+                Err(NotBegun::Insert(Error::Conflict)) if again && orders.len() == 1 => {}
                 settled => return settled,
             }
             attempt += 1;
