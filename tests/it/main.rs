@@ -19,5 +19,7 @@ mod schema;
 mod shops;
 mod sign_in;
 mod start;
+mod stream;
+mod stream_faults;
 mod support;
 mod vouchers;
