@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
@@ -63,22 +63,12 @@ impl RedisServer {
         self.port
     }
 
-    /// A connection of its own.
-    ///
-    /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn connect(&self) -> Result<MultiplexedConnection, Fault> {
-        let fault = |source| Fault::Redis { what: "while connecting", source };
-        let client = redis::Client::open(self.url()).map_err(fault)?;
-        client.get_multiplexed_async_connection().await.map_err(fault)
-    }
-
     /// Runs one command without arguments that matter here, such as SAVE.
     ///
     /// # Errors
     /// [`Fault::Redis`].
     pub async fn command(&self, words: &[&str]) -> Result<redis::Value, Fault> {
-        let mut redis = self.connect().await?;
+        let mut redis = connect(&self.url()).await?;
         let mut command = redis::Cmd::new();
         command.arg(words);
         command
@@ -166,6 +156,20 @@ impl RedisServer {
     pub fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
     }
+}
+
+/// A connection to the server at `url` that is patient, because the machine may be busy.
+///
+/// # Errors
+/// [`Fault::Redis`].
+pub async fn connect(url: &str) -> Result<MultiplexedConnection, Fault> {
+    let fault = |source| Fault::Redis { what: "while connecting", source };
+    let patience = Some(Duration::from_secs(20));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(patience)
+        .set_response_timeout(patience);
+    let client = redis::Client::open(url).map_err(fault)?;
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(fault)
 }
 
 fn string(value: redis::Value) -> String {

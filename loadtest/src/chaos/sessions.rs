@@ -3,6 +3,7 @@
 
 use hyper::header::HeaderValue;
 
+use super::redis_server;
 use crate::{Access, Fault, buyers::Buyer};
 
 /// Sessions written at a time.
@@ -57,8 +58,7 @@ async fn each(
     does: impl Fn(&mut redis::Pipeline, String, &Buyer),
 ) -> Result<(), Fault> {
     let fault = |source| Fault::Redis { what: "while writing sessions", source };
-    let client = redis::Client::open(access.redis_url.as_str()).map_err(fault)?;
-    let mut redis = client.get_multiplexed_async_connection().await.map_err(fault)?;
+    let mut redis = redis_server::connect(&access.redis_url).await?;
     for buyers in buyers.chunks(AT_A_TIME) {
         let mut pipe = redis::pipe();
         for buyer in buyers {
