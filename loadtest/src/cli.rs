@@ -13,8 +13,10 @@ use seckill_loadtest::{
     },
 };
 
+mod chaos;
 mod reads;
 
+use chaos::ChaosArgs;
 use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs};
 
 /// Drives flash sales and reads of shops, and judges every reply.
@@ -44,6 +46,8 @@ pub enum Scenario {
     Read(ReadArgs),
     /// Changes of a shop under readers: how long an old value is still served
     Updates(UpdatesArgs),
+    /// Servers of its own, killed, stopped, emptied and cut off in the middle of sales
+    Chaos(ChaosArgs),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }
