@@ -52,11 +52,16 @@ if patience > 0 then
   -- Redisson counts from when the queue began, so that a waiter in a long-lived queue looks dead in
   -- the end. Ours stay alive as long as they show themselves.
   local least = now + ttl + allowance * place
-  if tonumber(redis.call('ZSCORE', KEYS[3], owner) or 0) < least then
-    redis.call('ZADD', KEYS[3], least, owner)
+  local known = tonumber(redis.call('ZSCORE', KEYS[3], owner) or 0)
+  if known < least then
+    known = least
+    redis.call('ZADD', KEYS[3], known, owner)
   end
   redis.call('ZADD', KEYS[4], now + patience, owner)
-  redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), patience))
+  -- It has to outlive what KEYS[3] says of our waiters. Else those that died together would be taken
+  -- for Redisson's, and stand in the way for five minutes each.
+  local keep = math.ceil(known - now) + patience
+  redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), keep))
   first = redis.call('LINDEX', KEYS[2], 0)
 end
 if pruned and free then

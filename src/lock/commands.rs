@@ -56,6 +56,18 @@ pub(super) enum Taken {
     No(i64),
 }
 
+/// How a release ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// It was this owner's until now.
+    Yes,
+    /// This owner did not hold it.
+    No,
+    /// It was not this owner's any more when asked again after a lost reply: that is what a first
+    /// sending that was carried out leaves behind, and also what a lost lock does.
+    Gone,
+}
+
 /// What a renewal found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renewal {
@@ -121,14 +133,14 @@ impl Connection {
     }
 
     /// Set the depth that remains; with 0 the owner holds the lock no longer, and with `leave` it
-    /// does not wait for it either. `false`: this owner did not hold it.
+    /// does not wait for it either.
     pub(super) async fn give(
         &self,
         claim: &Claim,
         lease: Duration,
         left: u32,
         leave: bool,
-    ) -> Result<bool, Failure> {
+    ) -> Result<Given, Failure> {
         let name = &claim.name;
         let mut call = match claim.kind {
             Kind::Reentrant | Kind::Fenced => self.telling(&RELEASE, claim.kind, name),
@@ -148,8 +160,11 @@ impl Connection {
         }
         self.bounded(self.timeout(), async |mut c, again| {
             let reply: Option<i64> = call.invoke_async(&mut c).await?;
-            // What the first sending has removed, the second cannot find.
-            Ok(reply.is_some() || (again && left == 0))
+            Ok(match reply {
+                Some(_) => Given::Yes,
+                None if again && left == 0 => Given::Gone,
+                None => Given::No,
+            })
         })
         .await
     }

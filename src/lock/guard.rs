@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::commands::Given;
 use super::conn::Failure;
 use super::hold::{Hold, Leave};
 use super::kind::{Fenced, Member, Reentrant};
@@ -64,6 +65,10 @@ impl<M: Member> Guard<M> {
     /// that the lock is no longer this owner's; in both cases nothing was changed there.
     /// [`Error::Unavailable`] or [`Error::Unknown`] when Redis could not be told or did not answer:
     /// the release is repeated in the background until it succeeds or the lease has ended.
+    ///
+    /// `Ok` says that the lock was this owner's until now. One exception: when the server's reply
+    /// was lost within the lease, that is believed by the lease, so that neither a forced unlock
+    /// nor lost data of that very moment is noticed.
     pub async fn release(self) -> Result<(), Error> {
         let mut grip = self.grip;
         grip.armed = false;
@@ -156,25 +161,31 @@ async fn give_back(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Result<
         shared.timetable.strike(hold);
     }
     let sent = Instant::now();
+    // Where the server's word is lost, the lease is what this process can go by.
+    let surely_held = sent < hold.deadline();
     let claim = &hold.claim;
     let leave = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
     match shared.connection.give(claim, lease, depth, leave).await {
-        Ok(true) => {
+        Ok(Given::Gone) if !surely_held => {
+            let cause = "the reply was lost, and so may the lock have been: its lease was over";
+            Err(Error::Unknown { operation: "release", cause: cause.to_owned() })
+        }
+        Ok(Given::Yes | Given::Gone) => {
             if let Some(look_at) = hold.confirmed(sent) {
                 shared.timetable.file(hold, look_at);
             }
             Ok(())
         }
-        Ok(false) => {
+        Ok(Given::No) => {
             // With guards remaining, they are told; with none left there is nobody to tell.
             shared.lose(hold, LostReason::Expired);
             Err(Error::NotHeld)
         }
         // The depth is absolute, so the next command of this owner says the same again: whether
         // the server has heard this one makes no difference to who holds the lock.
-        Err(_) if depth > 0 => Ok(()),
+        Err(_) if depth > 0 && surely_held => Ok(()),
         Err(failure) => {
-            if !matches!(failure, Failure::Rejected(_)) {
+            if depth == 0 && !matches!(failure, Failure::Rejected(_)) {
                 let until = hold.deadline();
                 shared.janitor.run(settle(shared.clone(), claim.clone(), until));
             }

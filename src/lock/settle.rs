@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::claim::Claim;
+use super::commands::Given;
 use super::conn::Failure;
 use super::locks::Shared;
 
@@ -43,8 +44,8 @@ async fn ask_until(shared: Arc<Shared>, claim: Claim, until: Instant, mut denial
             let lease = shared.config.lease;
             let leave = entry.queued.load(Ordering::Relaxed) == 0;
             match shared.connection.give(&claim, lease, 0, leave).await {
-                Ok(true) => return,
-                Ok(false) => denials = denials.saturating_sub(1),
+                Ok(Given::Yes | Given::Gone) => return,
+                Ok(Given::No) => denials = denials.saturating_sub(1),
                 Err(Failure::Rejected(cause)) => {
                     tracing::warn!(lock = ?claim.name, cause, "lock clean-up refused");
                     return;

@@ -65,7 +65,7 @@ async fn every_refusal_has_the_contracts_text() {
     let url = stack.url();
     for strategy in seckill::voucher::strategy::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
-        buy(url, &users[0], sale).await.data();
+        buy(url, &users[0], sale).await.bought();
         let late = buy(url, &users[1], sale).await;
         assert_eq!(late.refused(200, "SOLD_OUT"), "库存不足！", "{strategy}");
         // Whoever has an order is told so, though the sale is sold out.

@@ -1,5 +1,6 @@
-//! A TCP proxy between an instance and its database (or its Redis), for faults on the wire: a server
-//! that hangs, connections that break, a commit whose reply is lost. It also counts what is asked.
+//! A TCP proxy between a program and its database or Redis, for faults on the wire: a server that
+//! hangs, connections that break, replies that are lost, requests that arrive late. It also counts
+//! what is asked. Of what passes it knows two words of SQL.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +12,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+
+/// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
+const LATE_BY: Duration = Duration::from_millis(30);
 
 /// What the proxy does to its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +23,8 @@ pub enum Mode {
     Forward,
     /// Keeps connections open and passes nothing on.
     Hang,
+    /// Keeps connections open, and passes requests on and the replies later.
+    HangReplies,
     /// Closes every connection, also new ones.
     Cut,
     /// Passes everything on but the reply to a COMMIT: in its place the connection is closed.
@@ -28,6 +33,14 @@ pub enum Mode {
     LoseCommitReplyThenCut,
     /// Passes everything on but a COMMIT: in its place the connection is closed.
     LoseCommit,
+    /// The next reply is lost and its connection closed; then as [`Mode::Forward`].
+    LoseReply,
+    /// The client of the next request is cut off, and the request reaches the server a moment
+    /// later, when the client may have sent it again; then as [`Mode::Forward`].
+    DelayRequest,
+    /// Passes requests on and no reply. A connection that missed one is closed when this ends:
+    /// its later replies would be taken for the answers that were missed.
+    Deaf,
     /// Passes everything on but an INSERT of orders: in its place the connection is closed.
     LoseInsert,
     /// Passes every request on, and closes the connection in place of its reply.
@@ -68,7 +81,7 @@ impl Proxy {
                         modes.clone(),
                         count.clone(),
                     ))),
-                    Err(_) => sleep(Duration::from_millis(10)).await,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
                 while connections.try_join_next().is_some() {}
             }
@@ -84,6 +97,11 @@ impl Proxy {
     /// Changes what it does, from now on.
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// What it does now; the modes for one reply or request end by themselves.
+    pub fn mode(&self) -> Mode {
+        *self.mode.borrow()
     }
 }
 
@@ -104,31 +122,42 @@ async fn connection(
     let (from_server, to_server) = server.into_split();
     // Set when the next reply is the one to lose.
     let losing = AtomicBool::new(false);
-    tokio::select! {
-        () = requests(from_client, to_server, &mode, &losing, &asked) => {}
-        () = replies(from_server, to_client, &mode, &losing) => {}
-        _ = current.wait_for(|mode| *mode == Mode::Cut) => {}
+    let late = tokio::select! {
+        late = requests(from_client, to_server, &mode, &losing, &asked) => late,
+        () = replies(from_server, to_client, &mode, &losing) => None,
+        _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
+    };
+    // Here the client has been cut off; the server's half may still be of use.
+    if let Some((mut to_server, request)) = late {
+        tokio::time::sleep(LATE_BY).await;
+        to_server.write_all(&request).await.ok();
+        // Closed at once, it might never be read.
+        tokio::time::sleep(LATE_BY).await;
     }
 }
 
+/// Pass requests on until either side closes, or until one is to be late: then that one.
 async fn requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
     asked: &AtomicU64,
-) {
+) -> Option<(OwnedWriteHalf, Vec<u8>)> {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         asked.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
+        if once(mode, Mode::DelayRequest) {
+            return Some((to, buffer[..length].to_vec()));
+        }
         let says = |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
         if *mode.borrow() == Mode::LoseInsert && says(b"INTO tb_voucher_order") {
-            return;
+            return None;
         }
         let current = *mode.borrow();
         match current {
-            Mode::LoseCommit if says(b"COMMIT") => return,
+            Mode::LoseCommit if says(b"COMMIT") => return None,
             Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if says(b"COMMIT") => {
                 losing.store(true, Ordering::SeqCst);
             }
@@ -136,11 +165,13 @@ async fn requests(
             _ => {}
         }
         if to.write_all(&buffer[..length]).await.is_err() {
-            return;
+            return None;
         }
     }
+    None
 }
 
+/// Pass replies on until either side closes, or a reply is to be lost.
 async fn replies(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -149,7 +180,17 @@ async fn replies(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        // Fails only when the proxy is gone.
+        mode.subscribe().wait_for(|mode| *mode != Mode::HangReplies).await.ok();
         unless_hanging(mode).await;
+        if *mode.borrow() == Mode::Deaf {
+            // Fails only when the proxy is gone.
+            mode.subscribe().wait_for(|mode| *mode != Mode::Deaf).await.ok();
+            return;
+        }
+        if once(mode, Mode::LoseReply) {
+            return;
+        }
         if losing.load(Ordering::SeqCst) {
             if *mode.borrow() == Mode::LoseCommitReplyThenCut {
                 mode.send_replace(Mode::Cut);
@@ -160,6 +201,17 @@ async fn replies(
             return;
         }
     }
+}
+
+/// Whether this connection is the one that meets `fault`: it is for one only.
+fn once(mode: &watch::Sender<Mode>, fault: Mode) -> bool {
+    mode.send_if_modified(|mode| {
+        let meets = *mode == fault;
+        if meets {
+            *mode = Mode::Forward;
+        }
+        meets
+    })
 }
 
 async fn unless_hanging(mode: &watch::Sender<Mode>) {

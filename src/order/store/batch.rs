@@ -64,7 +64,14 @@ impl OrderStore {
         };
         match until(deadline, running).await {
             Ok(()) => {}
-            Err(fault) if changed.len() == 1 => return Err(NotBegun::Insert(fault.into())),
+            Err(fault @ sqlx::Error::Database(_)) if changed.len() == 1 => {
+                // Taken back here and waited for: what follows inserts the same orders again, and must
+                // not meet the locks of this transaction, nor deadlock when they go.
+                if let Err(fault) = ledger.rollback().await {
+                    tracing::debug!(%fault, "a batch's connection is closed instead of rolled back");
+                }
+                return Err(NotBegun::Insert(fault.into()));
+            }
             Err(fault) => return Err(NotBegun::All(fault.into())),
         }
         let [_, inserted, _, lowered] = changed[..] else {

@@ -244,6 +244,25 @@ async fn a_waiter_that_died_is_passed_over_within_a_lease() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// With nobody else waiting, nobody kept up the times until which our waiters are alive.
+#[tokio::test]
+async fn a_lone_waiter_that_died_is_passed_over_however_late() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let (locks, lease) = (locks(&server).await, Duration::from_millis(300));
+    let lock = locks.fair(NAME).unwrap();
+    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let process = dying_waiter(&server, lease);
+    queued(&mut raw, 1).await;
+    process.shutdown_background();
+    tokio::time::sleep(lease * 3).await;
+    assert_eq!(queue(&mut raw).await.len(), 1, "it left by itself; this shows nothing");
+    guard.release().await.unwrap();
+    let next = lock.acquire_within(&locks.owner(), Duration::from_secs(5)).await.unwrap();
+    next.expect("the dead waiter is in the way").release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
 #[tokio::test]
 async fn waiters_keep_their_places_however_long_it_takes() {
     let server = RedisServer::start().await;

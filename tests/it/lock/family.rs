@@ -8,10 +8,9 @@ use redis::AsyncCommands;
 use seckill::lock::kind::Member;
 use seckill::lock::{Error, Lock, LockConfig, LockUsage, Locks, LostReason, Owner, Server};
 
-use super::cancel::{cut_after, cut_everywhere};
 use super::exclusion::{increment, lost_updates};
-use super::lossy::Lossy;
 use super::{LEASE, ask, eventually, locks, nothing_left, soon};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 
@@ -103,22 +102,22 @@ async fn a_fixed_lease_ends_by_itself<M: Member>(lock: fn(&Locks) -> Lock<M>) {
 
 async fn a_lost_reply_counts_once<M: Member>(lock: fn(&Locks) -> Lock<M>) {
     let server = RedisServer::start().await;
-    let lossy = Lossy::before(&server).await;
-    let locks = Locks::connect(lossy.client(), LockConfig::default()).await.unwrap();
+    let lossy = Proxy::start(server.address()).await;
+    let locks = Locks::connect(lossy.redis(), LockConfig::default()).await.unwrap();
     let (lock, me) = (lock(&locks), locks.owner());
     // Once without loss, so that the scripts are known and the next reply is the script's.
     lock.acquire(&me).await.unwrap().release().await.unwrap();
     let mut guards = Vec::new();
     for depth in 1..=2 {
-        lossy.lose_next_reply();
+        lossy.set(Mode::LoseReply);
         guards.push(lock.try_acquire(&me).await.unwrap().expect("it is free or ours"));
-        assert!(lossy.has_lost_it());
+        assert!(lossy.mode() == Mode::Forward);
         assert_eq!(lock.hold_count(&me).await.unwrap(), depth);
     }
     for left in [1, 0] {
-        lossy.lose_next_reply();
+        lossy.set(Mode::LoseReply);
         guards.pop().unwrap().release().await.unwrap();
-        assert!(lossy.has_lost_it());
+        assert!(lossy.mode() == Mode::Forward);
         assert_eq!(lock.hold_count(&me).await.unwrap(), left);
     }
     nothing_left(&server, &[&locks]).await;
@@ -157,38 +156,6 @@ async fn a_lost_lock_says_why<M: Member>(lock: fn(&Locks) -> Lock<M>) {
     assert!(outer.release().await.is_err());
     inner.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
-}
-
-async fn nothing_stays_of_a_cut_call<M: Member>(lock: fn(&Locks) -> Lock<M>) {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
-    let lock = lock(&locks);
-    cut_everywhere(&server, &[&locks], async |polls| {
-        let _: () = ask(&mut raw, "SCRIPT", &["FLUSH"]).await;
-        cut_after(polls, lock.try_acquire(&locks.owner())).await.is_some()
-    })
-    .await;
-    cut_everywhere(&server, &[&locks], async |polls| {
-        let guard = lock.acquire(&locks.owner()).await.unwrap();
-        cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
-    })
-    .await;
-    cut_everywhere(&server, &[&locks], async |polls| {
-        held_by_somebody_else(&mut raw, 60_000).await;
-        let me = locks.owner();
-        let waiting = lock.acquire_within(&me, Duration::from_millis(60));
-        let completed = cut_after(polls, waiting).await.map(Result::unwrap);
-        let _: () = raw.del(NAME).await.unwrap();
-        completed.inspect(|got| assert!(got.is_none())).is_some()
-    })
-    .await;
-    let there = super::locks(&server).await;
-    cut_everywhere(&server, &[&locks, &there], async |polls| {
-        held_by_somebody_else(&mut raw, 10).await;
-        cut_after(polls, lock.acquire(&locks.owner())).await.map(Result::unwrap).is_some()
-    })
-    .await;
 }
 
 async fn scripts_come_back_after_a_flush<M: Member>(lock: fn(&Locks) -> Lock<M>) {
@@ -231,7 +198,7 @@ macro_rules! family {
             family!(@ $make;
                 guards_count_and_leave_in_any_order the_watchdog_keeps_it_past_its_lease
                 a_fixed_lease_ends_by_itself a_lost_reply_counts_once a_lost_lock_says_why
-                nothing_stays_of_a_cut_call scripts_come_back_after_a_flush
+                scripts_come_back_after_a_flush
                 a_key_of_another_type_is_refused_and_kept);
         })+
     };

@@ -11,9 +11,9 @@ use seckill::lock::{Error, LeasedSemaphore, LockConfig, LockUsage, Locks, LostRe
 use tokio::task::JoinSet;
 
 use super::cancel::{POLLS, cut_after};
-use super::lossy::Lossy;
 use super::semaphore::told;
 use super::{ask, eventually, soon};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
@@ -197,18 +197,18 @@ async fn a_lease_ends_and_is_extended() {
 async fn a_lost_reply_neither_takes_nor_gives_twice() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let lossy = Lossy::before(&server).await;
-    let locks = Locks::connect(lossy.client(), LockConfig::default()).await.unwrap();
+    let lossy = Proxy::start(server.address()).await;
+    let locks = Locks::connect(lossy.redis(), LockConfig::default()).await.unwrap();
     let gate = semaphore(&locks, 3, LONG).await;
     // Once without loss, so that the scripts are known and the next reply is the script's.
     gate.acquire().await.unwrap().release().await.unwrap();
-    lossy.lose_next_reply();
+    lossy.set(Mode::LoseReply);
     let permit = gate.try_acquire().await.unwrap().expect("it is free");
-    assert!(lossy.has_lost_it());
+    assert!(lossy.mode() == Mode::Forward);
     assert_eq!(gate.available().await.unwrap(), 2);
-    lossy.lose_next_reply();
+    lossy.set(Mode::LoseReply);
     permit.release().await.unwrap();
-    assert!(lossy.has_lost_it());
+    assert!(lossy.mode() == Mode::Forward);
     assert_eq!(gate.available().await.unwrap(), 3);
     all_back(&mut raw, &[&locks], 3).await;
 }

@@ -8,6 +8,7 @@ mod fair;
 mod family;
 mod faults;
 mod fenced;
+mod history;
 mod leased_semaphore;
 mod lossy;
 mod lost;
@@ -23,11 +24,12 @@ mod setnx;
 mod wait;
 mod wire;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use seckill::lock::{LockConfig, LockUsage, Locks};
 
+use crate::support;
 use crate::support::redis_server::RedisServer;
 
 /// The lease of most tests: short, so that expiry and renewal are seen, and still long enough
@@ -44,12 +46,8 @@ async fn locks(server: &RedisServer) -> Locks {
 }
 
 /// Wait until `condition` holds.
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    support::eventually(what, PATIENCE, condition).await;
 }
 
 /// Wait until nothing is left: no key but the counters of fenced locks, which have to outlive them,

@@ -74,7 +74,7 @@ async fn what_too_few_replicas_have_is_given_back() {
 #[tokio::test]
 async fn a_refused_re_entry_leaves_the_first_hold() {
     let (master, replica) = pair().await;
-    let locks = connect(&master, 1, Duration::from_secs(1)).await;
+    let locks = connect(&master, 1, Duration::from_secs(4)).await;
     let lock = locks.reentrant(NAME).unwrap();
     let me = locks.owner();
     let guard = lock.acquire(&me).await.unwrap();
@@ -134,7 +134,14 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
     let too_few = connect(2, Duration::from_millis(100)).await;
     for number in 0..20 {
         let name = format!("lock:order:{number}");
-        let shard = cluster.owner(0, cluster.slot(&name).await).await.unwrap();
+        let slot = cluster.slot(&name).await;
+        let shard = cluster.owner(0, slot).await.unwrap();
+        super::eventually("its replica knows the shard, and answers", async || {
+            let mut copy = cluster.nodes[shard + 3].conn().await;
+            let read = redis::cmd("READONLY").exec_async(&mut copy).await.is_ok();
+            read && redis::cmd("EXISTS").arg(&name).exec_async(&mut copy).await.is_ok()
+        })
+        .await;
         let error = too_few.reentrant(&name).unwrap().try_acquire(&too_few.owner()).await;
         let error = error.map(drop).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

@@ -11,9 +11,9 @@ use seckill::lock::{Error, LockConfig, LockUsage, Locks, Replicas, Semaphore, Se
 use tokio::task::JoinSet;
 
 use super::cancel::{POLLS, cut_after};
-use super::lossy::Lossy;
 use super::wait::script_calls;
 use super::{ask, eventually, soon};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
 
@@ -248,30 +248,30 @@ async fn a_limit_is_kept() {
 async fn a_lost_reply_neither_takes_nor_gives_twice() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let lossy = Lossy::before(&server).await;
-    let locks = Locks::connect(lossy.client(), LockConfig::default()).await.unwrap();
+    let lossy = Proxy::start(server.address()).await;
+    let locks = Locks::connect(lossy.redis(), LockConfig::default()).await.unwrap();
     let gate = semaphore(&locks, 5).await;
     // Once without loss, so that the scripts are known and the next reply is the script's.
     gate.acquire(1).await.unwrap().release().await.unwrap();
 
-    lossy.lose_next_reply();
+    lossy.set(Mode::LoseReply);
     let two = gate.try_acquire(2).await.unwrap().expect("they are free");
-    assert!(lossy.has_lost_it());
+    assert!(lossy.mode() == Mode::Forward);
     assert_eq!(gate.available().await.unwrap(), 3);
-    lossy.lose_next_reply();
+    lossy.set(Mode::LoseReply);
     two.release().await.unwrap();
-    assert!(lossy.has_lost_it());
+    assert!(lossy.mode() == Mode::Forward);
     assert_eq!(gate.available().await.unwrap(), 5);
-    lossy.lose_next_reply();
+    lossy.set(Mode::LoseReply);
     gate.add_permits(2).await.unwrap();
-    assert!(lossy.has_lost_it());
+    assert!(lossy.mode() == Mode::Forward);
     assert_eq!(gate.available().await.unwrap(), 7);
 
     // What cannot be known is said.
     let _: () = raw.del(NAME).await.unwrap();
-    lossy.lose_next_reply();
+    lossy.set(Mode::LoseReply);
     let error = gate.try_set_permits(5).await.unwrap_err();
-    assert!(lossy.has_lost_it());
+    assert!(lossy.mode() == Mode::Forward);
     assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
     all_back(&mut raw, &[&locks], 5).await;
 }

@@ -14,6 +14,11 @@ impl Proxy {
     pub async fn start(server: String) -> Self {
         Proxy(proxy::Proxy::start(server).await.expect("a free port"))
     }
+
+    /// A Redis client that goes through it.
+    pub fn redis(&self) -> redis::Client {
+        redis::Client::open(format!("redis://{}/", self.address)).expect("a valid address")
+    }
 }
 
 impl Deref for Proxy {

@@ -91,6 +91,11 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
+    /// `127.0.0.1:<port>`
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
     /// A client for it; makes no connection yet.
     pub fn client(&self) -> Client {
         Client::open(self.url()).expect("a valid address")
