@@ -19,6 +19,7 @@ use crate::lock::{LockConfig, Locks, ProcessLocks};
 use crate::order::group::{GroupLimits, Groups};
 use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
+use crate::order::stream::{Stream, StreamLimits};
 use crate::router::{Parts, router};
 use crate::shop::Shops;
 use crate::shop::reads::ShopReads;
@@ -142,7 +143,19 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         in_flight: config.sale.group_in_flight,
         timeout,
     };
+    let stream_limits = StreamLimits {
+        batch: config.sale.stream_batch,
+        backlog: config.sale.stream_backlog,
+        min_idle: config.sale.stream_min_idle,
+        timeout,
+        redis_timeout: config.redis.redis_timeout,
+    };
+    let stream =
+        Stream::start(client.clone(), redis.clone(), store.clone(), ids.clone(), stream_limits)
+            .await
+            .context("cannot join the stream of orders on Redis")?;
     let tools = Tools {
+        stream,
         groups: Groups::new(store.clone(), ids.clone(), limits),
         store,
         ids,

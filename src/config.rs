@@ -204,6 +204,17 @@ pub struct SaleConfig {
     /// Purchases that wait for a sale on group-commit at most; one more is answered 503 at once.
     #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = count)]
     pub group_queue: usize,
+    /// Entries of the stream that are read, and orders that are committed, at a time.
+    #[arg(long, env = "STREAM_BATCH", default_value = "512", value_parser = count)]
+    pub stream_batch: usize,
+    /// Entries that may wait in the stream; one more purchase is answered 503 at once.
+    #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = count)]
+    pub stream_backlog: usize,
+    /// How long an entry must be idle before it is taken over from a consumer of another kind, such as a
+    /// Java node; milliseconds.
+    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "30000",
+          value_parser = milliseconds)]
+    pub stream_min_idle: Duration,
     /// Lease of the setnx purchase lock, never renewed; milliseconds.
     #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]

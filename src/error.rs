@@ -48,6 +48,9 @@ pub enum Error {
     ShopIdMissing,
     #[error("订单不存在！")]
     OrderNotFound,
+    /// A pending order could not be made, by no fault of the buyer's.
+    #[error("下单失败，请重试！")]
+    OrderFailed,
     #[error("手机号格式错误！")]
     PhoneInvalid,
     #[error("验证码错误!")]
@@ -105,6 +108,7 @@ impl Error {
             Error::ShopNotFound => (S::OK, "SHOP_NOT_FOUND"),
             Error::ShopIdMissing => (S::OK, "SHOP_ID_MISSING"),
             Error::OrderNotFound => (S::OK, "ORDER_NOT_FOUND"),
+            Error::OrderFailed => (S::OK, "ORDER_FAILED"),
             Error::PhoneInvalid => (S::OK, "PHONE_INVALID"),
             Error::CodeInvalid => (S::OK, "CODE_INVALID"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "MALFORMED_JSON"),

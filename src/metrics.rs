@@ -1,5 +1,5 @@
-//! `GET /metrics`: what the caches and the shared commits did, as Prometheus text. Names are stable; all are counters but
-//! those that say otherwise.
+//! `GET /metrics`: what the caches, the shared commits and the stream did, as Prometheus text. Names are stable; all are
+//! counters but those that say otherwise.
 
 use std::fmt::Write;
 
@@ -54,7 +54,21 @@ impl Metrics {
             line(&mut text, format_args!("{name} {value}"));
         }
         self.groups(&mut text);
+        self.stream(&mut text);
         text
+    }
+
+    /// The stream of admitted orders.
+    fn stream(&self, text: &mut String) {
+        let stats = self.purchasing.stream_stats();
+        for (name, value) in stats.counters() {
+            line(text, format_args!("# TYPE {name} counter"));
+            line(text, format_args!("{name} {value}"));
+        }
+        for (name, value) in stats.gauges() {
+            line(text, format_args!("# TYPE {name} gauge"));
+            line(text, format_args!("{name} {value}"));
+        }
     }
 
     /// Batches of group commit as a histogram of their sizes.

@@ -27,6 +27,7 @@ pub mod http;
 pub mod latency;
 pub mod ledger;
 pub mod live;
+mod pending;
 pub mod phones;
 pub mod publish;
 pub mod reads;

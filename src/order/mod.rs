@@ -9,14 +9,14 @@
 //! 5. The order row and the fallen stock are committed together, and only then is the id told.
 //! 6. Conflicts are retried in [`purchase`]; a commit whose outcome is unknown is resolved in [`store`].
 //!
-//! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6.
+//! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6. On `stream`, the id is told
+//! before step 5, as pending: [`stream`] tells how.
 //!
 //! [`audit`] holds the ledger against its laws at any time.
 
 use axum::extract::State;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
@@ -27,9 +27,11 @@ pub mod model;
 pub mod purchase;
 pub mod store;
 pub mod strategy;
+pub mod stream;
 
 use model::{Buyer, Order};
-use purchase::Purchasing;
+use purchase::{Bought, Purchasing};
+use stream::Found;
 
 /// Body of `POST /voucher-order/seckill`.
 #[derive(Deserialize)]
@@ -55,8 +57,10 @@ pub async fn buy(
     user: CurrentUser,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    let id = purchasing.buy(Buyer { user_id: user.id, voucher_id }).await?;
-    Ok(reply::order_id(id))
+    Ok(match purchasing.buy(Buyer { user_id: user.id, voucher_id }).await? {
+        Bought::Ordered(id) => reply::order_id(id),
+        Bought::Pending(id) => reply::pending_order(id),
+    })
 }
 
 /// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
@@ -68,15 +72,34 @@ pub async fn buy_by_body(
     buy(state, user, Path(request.voucher_id)).await
 }
 
+/// An order that is looked up, or the id of one that is pending.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Looked {
+    /// Committed.
+    Order(Box<Order>),
+    /// Admitted, and not decided yet.
+    Pending(i64),
+}
+
+impl From<i64> for Looked {
+    fn from(id: i64) -> Self {
+        Looked::Pending(id)
+    }
+}
+
 /// `GET /voucher-order/{orderId}`: one of the caller's own orders. Another's is as unknown as one
-/// that does not exist.
+/// that does not exist. A pending one is answered as its purchase was, one that was refused as its
+/// purchase would have been.
 pub async fn get(
     State(purchasing): State<Purchasing>,
     user: CurrentUser,
     Path(id): Path<i64>,
-) -> Reply<Order> {
-    let order = purchasing.store().find(id).await?.filter(|order| order.user_id == user.id);
-    Ok(reply::data(order.ok_or(Error::OrderNotFound)?))
+) -> Reply<Looked> {
+    Ok(match purchasing.stream().find(user.id, id).await? {
+        Found::Ordered(order) => reply::data(Looked::Order(order)),
+        Found::Pending => reply::pending_order(id),
+    })
 }
 
 /// `GET /voucher-order/of/me`: the caller's orders, newest first.

@@ -4,7 +4,7 @@ use chrono::NaiveDateTime;
 use serde::Serialize;
 
 /// Who wants what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buyer {
     /// `tb_user.id`.
     pub user_id: i64,

@@ -44,17 +44,20 @@ impl News {
         News { redis, sales, tasks, stop }
     }
 
-    /// Tells all nodes, and has the stock key of Java nodes follow. Failing, it says so in the log: the
+    /// Tells all nodes, and has the stock key follow: where it `admits`, it goes, and is built anew from the
+    /// database. Failing, it says so in the log: the
     /// stock is added already, and the nodes notice within a second.
-    pub async fn stock_added(&self, voucher_id: i64, count: i64) {
+    pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
         self.sales.forget(voucher_id);
         let mut attempt = 1;
         loop {
             let told: redis::RedisResult<i64> = STOCK_ADDED
                 .key(format!("seckill:stock:{voucher_id}"))
+                .key(format!("seckill:rebuild:{voucher_id}"))
                 .arg(count)
                 .arg(CHANNEL)
                 .arg(voucher_id)
+                .arg(i32::from(admits))
                 .invoke_async(&mut self.redis.clone())
                 .await;
             let Err(fault) = told else { return };

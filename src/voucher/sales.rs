@@ -71,6 +71,11 @@ impl Window {
 }
 
 impl Sale {
+    /// How long ago the database was asked.
+    pub fn age(&self) -> Duration {
+        self.asked_at.elapsed()
+    }
+
     fn read(voucher_id: i64, row: &SaleRow, asked_at: Instant) -> Result<Self, Error> {
         let strategy = row.strategy.parse().map_err(|_| {
             tracing::error!(

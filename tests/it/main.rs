@@ -20,5 +20,7 @@ mod schema;
 mod shops;
 mod sign_in;
 mod start;
+mod stream;
+mod stream_faults;
 mod support;
 mod vouchers;

@@ -19,7 +19,11 @@ use crate::support::stack::{SignedIn, Stack, buy};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a burst and lets `fault` happen once a tenth of the requests is answered.
-async fn with_fault(options: &BurstOptions, total: u64, fault: impl Future<Output = ()>) -> Report {
+pub async fn with_fault(
+    options: &BurstOptions,
+    total: u64,
+    fault: impl Future<Output = ()>,
+) -> Report {
     let broken = async {
         options.live.reached(total / 10).await;
         fault.await;
@@ -29,9 +33,12 @@ async fn with_fault(options: &BurstOptions, total: u64, fault: impl Future<Outpu
 }
 
 /// The rungs that sales are run on; each is broken in every way.
-const RUNGS: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
+const RUNGS: [Strategy; 3] = [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
 
-async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
+/// Those of them whose success means committed.
+const COMMITTING: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
+
+pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
     let buyers = 300;
     let options = law::options(stack, strategy, buyers, 100).await;
     let total = buyers.cast_unsigned() * u64::from(options.tries);
@@ -116,6 +123,10 @@ async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
     for (strategy, mode) in [
         (Strategy::ReentrantLock, Mode::LoseCommitReply),
         (Strategy::ReentrantLock, Mode::Cut),
+        (Strategy::Stream, Mode::LoseCommitReply),
+        (Strategy::Stream, Mode::LoseCommitReplyThenCut),
+        (Strategy::Stream, Mode::LoseInsert),
+        (Strategy::Stream, Mode::Cut),
         (Strategy::GroupCommit, Mode::LoseCommitReply),
         (Strategy::GroupCommit, Mode::LoseCommitReplyThenCut),
         (Strategy::GroupCommit, Mode::LoseCommit),
@@ -139,7 +150,7 @@ async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
 }
 
 /// Holds a sale's row while `work` runs, so that purchases stand still before their commit.
-async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
+pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
     let mut holder = stack.database.pool.begin().await.unwrap();
     sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
         .bind(sale)
@@ -327,7 +338,7 @@ async fn behind_proxy(strategy: &str) -> (Stack, Proxy, SignedIn, i64) {
 
 #[tokio::test]
 async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         for mode in [Mode::Cut, Mode::Hang] {
             proxy.set(mode);
@@ -358,7 +369,7 @@ async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
 
 #[tokio::test]
 async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         proxy.set(Mode::LoseCommitReply);
         // The order exists, and that is what the buyer is told, with its id.
@@ -371,7 +382,7 @@ async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
 
 #[tokio::test]
 async fn a_commit_that_never_arrived_is_a_definite_failure() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         proxy.set(Mode::LoseCommit);
         buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
@@ -384,7 +395,7 @@ async fn a_commit_that_never_arrived_is_a_definite_failure() {
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_resolved_is_called_unknown_and_can_be_looked_up() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         proxy.set(Mode::LoseCommitReplyThenCut);
         let answer = buy(stack.url(), &user, sale).await;

@@ -1,0 +1,308 @@
+//! The stream rung, step by step: pending, ordered and refused, and what comes of entries that are foreign,
+//! repeated or broken. Faults in the middle of a sale are in `stream_faults` and `resilience`.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use seckill::conn;
+use seckill::id::Ids;
+use seckill::order::model::Buyer;
+use seckill::order::store::OrderStore;
+use seckill::order::stream::{Stream, StreamLimits};
+use serde_json::json;
+
+use crate::resilience::while_sale_is_locked;
+use crate::support::api::{Answer, get, post};
+use crate::support::eventually;
+use crate::support::stack::{SignedIn, Stack, buy};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn look_up(stack: &Stack, user: &SignedIn, id: i64) -> Answer {
+    get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await
+}
+
+/// Stock and claims of a sale's gate.
+async fn gate(redis: &mut MultiplexedConnection, sale: i64) -> (Option<i64>, Vec<i64>) {
+    let stock = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
+    let mut claims: Vec<i64> = redis.smembers(format!("seckill:order:{sale}")).await.unwrap();
+    claims.sort_unstable();
+    (stock, claims)
+}
+
+/// Adds an entry as a Java node's script does; returns its id.
+async fn add_entry(redis: &mut MultiplexedConnection, fields: &[(&str, &str)]) -> String {
+    let mut add = redis::cmd("XADD");
+    add.arg("stream.orders").arg("*");
+    for (name, value) in fields {
+        add.arg(name).arg(value);
+    }
+    add.query_async(redis).await.unwrap()
+}
+
+async fn rows(stack: &Stack) -> i64 {
+    stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+}
+
+async fn stock(stack: &Stack, sale: i64) -> i64 {
+    let row = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+    stack.database.number(&row).await
+}
+
+#[tokio::test]
+async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(2).await;
+    let id = while_sale_is_locked(&stack, sale, async {
+        let bought = buy(stack.url(), &users[0], sale).await;
+        let id = bought.bought();
+        assert_eq!(bought.status, 202);
+        let pending = look_up(&stack, &users[0], id).await;
+        assert_eq!((pending.status, &pending.body), (202, &bought.body), "as the purchase said");
+        look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
+        let again = buy(stack.url(), &users[0], sale).await;
+        again.refused(200, "ALREADY_ORDERED");
+        assert_eq!(again.body["orderId"], bought.body["orderId"]);
+        id
+    })
+    .await;
+    stack.decided().await;
+    let order = look_up(&stack, &users[0], id).await;
+    assert_eq!((&order.data()["id"], &order.data()["status"]), (&json!(id), &json!(1)));
+    look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
+    buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 1));
+    let mut redis = stack.redis.conn().await;
+    assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![users[0].id]));
+    let left: Vec<String> = redis.keys("seckill:place:*").await.unwrap();
+    assert!(left.is_empty(), "nothing is remembered of what the database knows: {left:?}");
+}
+
+#[tokio::test]
+async fn entries_of_a_java_node_are_consumed_and_a_repeated_one_counts_once() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "stream").await.to_string();
+    let mut redis = stack.redis.conn().await;
+    let entry = [("userId", "7"), ("voucherId", sale.as_str()), ("id", "660000000000000001")];
+    add_entry(&mut redis, &entry).await;
+    stack.decided().await;
+    let row = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 660000000000000001 AND user_id = 7";
+    assert_eq!(stack.database.number(row).await, 1);
+    // Delivered again after a commit whose acknowledgement was lost: alone, and among new ones.
+    add_entry(&mut redis, &entry).await;
+    stack.decided().await;
+    let sale_id = sale.parse().unwrap();
+    while_sale_is_locked(&stack, sale_id, async {
+        // So that what follows is one batch: the consumer is busy with this one.
+        let other = [("userId", "8"), ("voucherId", sale.as_str()), ("id", "660000000000000002")];
+        add_entry(&mut redis, &other).await;
+        add_entry(&mut redis, &entry).await;
+        let third = [("userId", "9"), ("voucherId", sale.as_str()), ("id", "660000000000000003")];
+        add_entry(&mut redis, &third).await;
+    })
+    .await;
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale_id).await), (3, 2));
+    assert_eq!(redis.xlen_of("stream.orders.dead").await, 0);
+}
+
+/// Lengths of streams, without the crate's feature for them.
+trait Length {
+    async fn xlen_of(&mut self, stream: &str) -> u64;
+}
+
+impl Length for MultiplexedConnection {
+    async fn xlen_of(&mut self, stream: &str) -> u64 {
+        redis::cmd("XLEN").arg(stream).query_async(self).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_undone_and_told() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(3).await;
+    let mut redis = stack.redis.conn().await;
+    let first = buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    // The gate forgets a claim: the database does not.
+    let claims = format!("seckill:order:{sale}");
+    let _: () = redis.srem(&claims, users[0].id).await.unwrap();
+    let second = buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    let refused = look_up(&stack, &users[0], second).await;
+    refused.refused(200, "ALREADY_ORDERED");
+    assert_eq!(refused.body["orderId"], first.to_string(), "the order that there is");
+    assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![users[0].id]));
+    // The gate claims more than there is.
+    let _: () = redis.set(format!("seckill:stock:{sale}"), 5).await.unwrap();
+    buy(stack.url(), &users[1], sale).await.bought();
+    stack.decided().await;
+    let late = buy(stack.url(), &users[2], sale).await;
+    if late.status == 202 {
+        let late = late.bought();
+        stack.decided().await;
+        look_up(&stack, &users[2], late).await.refused(200, "SOLD_OUT");
+        // That showed the gate to be wrong: it is built anew.
+        eventually("it is told at once", PATIENCE, || async {
+            buy(stack.url(), &users[2], sale).await.body["code"] == "SOLD_OUT"
+        })
+        .await;
+    } else {
+        late.refused(200, "SOLD_OUT");
+    }
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 0));
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_committed_is_parked_once_and_delays_nobody() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(10, "stream").await;
+    let users = stack.users(3).await;
+    let mut redis = stack.redis.conn().await;
+    stack
+        .database
+        .run(&format!(
+            "CREATE TRIGGER poison BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+             IF NEW.user_id = {} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'poison'; END IF",
+            users[1].id
+        ))
+        .await;
+    let mut ids = Vec::new();
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users {
+            ids.push(buy(stack.url(), user, sale).await.bought());
+        }
+        add_entry(&mut redis, &[("userId", "x"), ("nonsense", "y")]).await;
+    })
+    .await;
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 8));
+    look_up(&stack, &users[1], ids[1]).await.refused(200, "ORDER_FAILED");
+    assert_eq!(gate(&mut redis, sale).await, (Some(8), vec![users[0].id, users[2].id]));
+    assert_eq!(redis.xlen_of("stream.orders.dead").await, 2);
+    let left: bool = redis.exists("stream.orders.failures").await.unwrap();
+    assert!(!left, "failures are forgotten with their entries");
+    // Once the fault is mended the buyer may try again.
+    stack.database.run("DROP TRIGGER poison").await;
+    buy(stack.url(), &users[1], sale).await.bought();
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 7));
+}
+
+#[tokio::test]
+async fn a_missing_gate_is_built_from_the_database_and_what_is_in_flight() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(4, "stream").await;
+    let users = stack.users(6).await;
+    let mut redis = stack.redis.conn().await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users[1..3] {
+            buy(stack.url(), user, sale).await.bought();
+        }
+        let _: () = redis
+            .del(&[format!("seckill:stock:{sale}"), format!("seckill:order:{sale}")])
+            .await
+            .unwrap();
+        buy(stack.url(), &users[3], sale).await.bought();
+        let (left, claims) = gate(&mut redis, sale).await;
+        assert_eq!(left, Some(0), "4, less 1 sold, 2 in flight and this one");
+        assert_eq!(claims, users[..4].iter().map(|user| user.id).collect::<Vec<_>>());
+        for user in &users[..4] {
+            buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
+        }
+        buy(stack.url(), &users[4], sale).await.refused(200, "SOLD_OUT");
+    })
+    .await;
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (4, 0));
+}
+
+#[tokio::test]
+async fn stranded_stock_and_claims_without_an_order_are_found() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(2).await;
+    let mut redis = stack.redis.conn().await;
+    // As if an order had been cancelled and the gate never told.
+    let _: () = redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
+    let _: () = redis.sadd(format!("seckill:order:{sale}"), users[0].id).await.unwrap();
+    for user in &users {
+        eventually("it sells again", PATIENCE, || async {
+            buy(stack.url(), user, sale).await.status == 202
+        })
+        .await;
+    }
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_order_gives_its_place_back_once() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let id = buy(stack.url(), &user, sale).await.bought();
+    stack.decided().await;
+    let limit = Duration::from_secs(5);
+    let client = conn::redis::client(&stack.redis.url().into()).unwrap();
+    let connection = conn::redis::connect(&client, limit).await.unwrap();
+    let database = conn::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
+    let zone = seckill::clock::Zone(chrono_tz::Asia::Shanghai);
+    let store = OrderStore::new(database, zone);
+    let clock = std::sync::Arc::new(move || zone.now());
+    let ids = std::sync::Arc::new(Ids::new(connection.clone(), clock, "order", 10));
+    let limits = StreamLimits {
+        batch: 10,
+        backlog: 10,
+        min_idle: PATIENCE,
+        timeout: limit,
+        redis_timeout: limit,
+    };
+    let stream = Stream::start(client, connection, store, ids, limits).await.unwrap();
+    let buyer = Buyer { user_id: user.id, voucher_id: sale };
+    for _ in 0..3 {
+        stream.returned(id, buyer).await.unwrap();
+    }
+    let mut redis = stack.redis.conn().await;
+    assert_eq!(gate(&mut redis, sale).await, (Some(2), vec![]));
+    stream.shutdown().await;
+    let consumers: Vec<redis::Value> = redis::cmd("XINFO")
+        .arg("CONSUMERS")
+        .arg("stream.orders")
+        .arg("g1")
+        .query_async(&mut redis)
+        .await
+        .unwrap();
+    assert_eq!(consumers.len(), 1, "who stops takes its leave");
+}
+
+#[tokio::test]
+async fn a_full_stream_and_added_stock() {
+    let stack = Stack::start(1, &["--stream-backlog", "1"]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(3).await;
+    while_sale_is_locked(&stack, sale, async {
+        buy(stack.url(), &users[0], sale).await.bought();
+        let full = buy(stack.url(), &users[1], sale).await;
+        full.refused(503, "OVERLOADED");
+        assert!(full.headers.contains_key("retry-after"));
+    })
+    .await;
+    stack.decided().await;
+    let path = format!("/voucher/seckill/{sale}/stock");
+    post(stack.url(), &path).admin().json(json!({ "add": 3 })).send().await.data();
+    for user in &users[1..] {
+        buy(stack.url(), user, sale).await.bought();
+        stack.decided().await;
+    }
+    let mut redis = stack.redis.conn().await;
+    assert_eq!(gate(&mut redis, sale).await.0, Some(2));
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
+    let metrics = get(stack.url(), "/metrics").text().await;
+    assert!(metrics.contains("stream_ordered_total 3\n"), "{metrics}");
+}
