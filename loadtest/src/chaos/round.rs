@@ -36,7 +36,7 @@ use crate::{
 /// How long buyers come.
 const SALE: Duration = Duration::from_millis(1_500);
 /// How often.
-const WAVE: Duration = Duration::from_millis(50);
+const WAVE: Duration = Duration::from_millis(100);
 /// Time limit of one attempt.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the tables must stand still before the judgement.

@@ -52,7 +52,7 @@ impl fmt::Display for Report {
         for round in broken {
             write!(
                 f,
-                "\nVIOLATION in round {}: {}\n  to repeat it: --seed {} --only-round {} (with the \
+                "\nround {}: {}\n  to repeat it: --seed {} --only-round {} (with the \
                  same --strategies and --buyers)",
                 round.number, round.judgement, self.seed, round.number
             )?;
