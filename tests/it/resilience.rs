@@ -62,15 +62,17 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_nothing() {
     let stack = Stack::lab(2).await;
-    let (options, total) = big_burst(&stack, Strategy::ReentrantLock).await;
-    let report = with_fault(&options, total, async {
-        stack.redis.pause();
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        stack.redis.resume();
-    })
-    .await;
-    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
-    assert_eq!(report.timeouts, 0, "every request is answered: {:?}", report.replies);
+    for strategy in [Strategy::ReentrantLock, Strategy::Stream] {
+        let (options, total) = big_burst(&stack, strategy).await;
+        let report = with_fault(&options, total, async {
+            stack.redis.pause();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            stack.redis.resume();
+        })
+        .await;
+        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert_eq!(report.timeouts, 0, "every request is answered: {:?}", report.replies);
+    }
     // It recovers by itself: the rest of the stock can be sold.
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];

@@ -15,6 +15,7 @@ use serde_json::json;
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, get, post};
 use crate::support::eventually;
+use crate::support::redis_server::RedisServer;
 use crate::support::stack::{SignedIn, Stack, buy};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -279,6 +280,34 @@ async fn a_cancelled_order_gives_its_place_back_once() {
         .await
         .unwrap();
     assert_eq!(consumers.len(), 1, "who stops takes its leave");
+}
+
+/// Two consumers that decide the same entry, because one stood still for long: what follows from it
+/// happens once.
+#[tokio::test]
+async fn an_entry_is_settled_once_however_often_it_is_decided() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let mut group = redis::cmd("XGROUP");
+    group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
+    let _: () = group.query_async(&mut redis).await.unwrap();
+    let entry = add_entry(&mut redis, &[("userId", "7"), ("voucherId", "1"), ("id", "9")]).await;
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg("g1").arg("c1").arg("STREAMS").arg("stream.orders").arg(">");
+    let _: redis::Value = read.query_async(&mut redis).await.unwrap();
+    let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
+    let _: () = redis.sadd("seckill:order:1", &[7, 8]).await.unwrap();
+    let settle = redis::Script::new(include_str!("../../lua/stream_settle.lua"));
+    for first in [1, 0, 0] {
+        let mut settle = settle.key("stream.orders");
+        settle.key("stream.orders.failures").key("stream.orders.dead");
+        settle.arg("g1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
+        settle.arg("parked").arg("why");
+        let done: i64 = settle.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(done, first);
+        assert_eq!(gate(&mut redis, 1).await, (Some(5), vec![8]));
+        assert_eq!(redis.xlen_of("stream.orders.dead").await, 1);
+    }
 }
 
 #[tokio::test]

@@ -48,6 +48,8 @@ impl Stream {
         let deadline = Instant::now() + inner.limits.timeout;
         let mut claim_dropped = false;
         loop {
+            // Again each time: waiting for a gate takes a while.
+            sale.window.require_open()?;
             match inner.admit(&order).await? {
                 Said::Admitted { entry, epoch } => {
                     inner.outstanding.keep(order, epoch, &entry);

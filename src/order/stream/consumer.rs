@@ -27,11 +27,15 @@ impl Inner {
     pub(super) async fn consume(self: Arc<Self>) {
         let mut connection = None;
         let mut pause = PAUSES.0;
+        let mut told = false;
         while !self.stopped() {
             match self.turn(&mut connection).await {
-                Ok(()) => pause = PAUSES.0,
+                Ok(()) => (pause, told) = (PAUSES.0, false),
                 Err(fault) => {
-                    tracing::warn!(%fault, "the stream is not consumed; trying again");
+                    if !told {
+                        told = true;
+                        tracing::warn!(%fault, "the stream is not consumed; trying again");
+                    }
                     connection = None;
                     // Whatever was delivered and not decided is pending under our name.
                     self.read_own_again();
