@@ -12,7 +12,9 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+
+/// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
+const LATE_BY: Duration = Duration::from_millis(30);
 
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
@@ -82,7 +84,7 @@ impl Proxy {
                         modes.clone(),
                         count.clone(),
                     ))),
-                    Err(_) => sleep(Duration::from_millis(10)).await,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
                 while connections.try_join_next().is_some() {}
             }

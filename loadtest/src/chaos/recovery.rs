@@ -179,7 +179,7 @@ impl Load {
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
             match crowd::send(&mut connections[at], &call).await {
-                Reply::Ordered(_) => self.count(),
+                Reply::Ordered(_) | Reply::Pending(_) => self.count(),
                 Reply::Refused(code) if code == NOT_SENT => {
                     aside_until = Instant::now() + ASIDE;
                 }

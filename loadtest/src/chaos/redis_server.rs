@@ -117,12 +117,14 @@ impl RedisServer {
         let mut process = Process::start(WHAT, command, &log)?;
         let deadline = Instant::now() + START_LIMIT;
         loop {
-            // Another server may have taken the port first, and would answer as well.
-            let asking = self.command(&["INFO", "server"]);
-            if let Ok(Ok(info)) = timeout(Duration::from_secs(2), asking).await
-                && string(info).contains(&format!("process_id:{}\r", process.id()))
-            {
-                break;
+            // Another server may have taken the port first, and would answer as well. It answers INFO while
+            // it still reads its file.
+            if let Ok(Ok(info)) = timeout(Duration::from_secs(2), self.command(&["INFO"])).await {
+                let info = string(info);
+                let ours = info.contains(&format!("process_id:{}\r", process.id()));
+                if ours && info.contains("\nloading:0\r") {
+                    break;
+                }
             }
             if !process.runs() || Instant::now() > deadline {
                 return Err(Fault::server(WHAT, end_of(&log)));

@@ -29,6 +29,7 @@ use crate::{
     Fault,
     buyers::Buyer,
     ledger::{Ledger, Snapshot},
+    pending::{self, Scene},
     publish,
 };
 
@@ -132,7 +133,7 @@ pub async fn run(
     let mut outcome = bought?;
     stand.ready().await?;
 
-    let snapshot = settle(ledger, voucher_id).await?;
+    let snapshot = settle(stand, ledger, &crowd, &mut outcome).await?;
     let before = Judgement::of(&outcome, &snapshot);
     let rest = snapshot.sale.stock_left;
     let snapshot = sell_rest(stand, ledger, &crowd, &mut outcome, snapshot).await?;
@@ -195,8 +196,22 @@ async fn suffer(
     Ok(())
 }
 
-async fn settle(ledger: &Ledger, voucher_id: u64) -> Result<Snapshot, Fault> {
-    let (snapshot, still) = ledger.settle(voucher_id, QUIET, SETTLE).await?;
+/// Waits until what is pending is decided and the tables stand still.
+async fn settle(
+    stand: &Stand,
+    ledger: &Ledger,
+    crowd: &Crowd,
+    outcome: &mut Outcome,
+) -> Result<Snapshot, Fault> {
+    let scene = Scene {
+        access: &stand.access,
+        targets: &stand.targets,
+        buyers: &crowd.buyers,
+        voucher_id: crowd.voucher_id,
+        limit: SETTLE,
+    };
+    pending::decide(scene, ledger, &mut outcome.records).await?;
+    let (snapshot, still) = ledger.settle(crowd.voucher_id, QUIET, SETTLE).await?;
     if still {
         return Ok(snapshot);
     }
@@ -235,7 +250,7 @@ async fn sell_rest(
         let bought = crowd::run(crowd, Instant::now(), &attempts).await?;
         outcome.records.extend(bought.records);
         number += 1;
-        snapshot = settle(ledger, crowd.voucher_id).await?;
+        snapshot = settle(stand, ledger, crowd, outcome).await?;
     }
     Ok(snapshot)
 }

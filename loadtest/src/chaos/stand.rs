@@ -2,8 +2,9 @@
 //! first two. All of it is private, in a temporary folder, and gone at the end.
 
 use std::{
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command, Stdio},
 };
 
 use tokio::{
@@ -36,6 +37,8 @@ const SETTINGS: [(&str, &str); 5] = [
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
+    /// Removes it should the tool be killed: it waits for the end of its input, which is the tool's.
+    watcher: Child,
     keep: std::sync::atomic::AtomicBool,
 }
 
@@ -243,7 +246,13 @@ impl Folder {
         let name = format!("seckill-chaos-{}-{:08x}", std::process::id(), rand::random::<u32>());
         let path = std::env::temp_dir().join(name);
         make(&path)?;
-        Ok(Self { path, keep: false.into() })
+        let mut watcher = Command::new("sh");
+        // A moment later: the servers in it are being killed in the same way.
+        watcher.args(["-c", r#"trap "" INT TERM HUP; read _; sleep 1; rm -rf "$0""#]).arg(&path);
+        watcher.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let watcher =
+            watcher.spawn().map_err(|source| Fault::File { path: path.clone(), source })?;
+        Ok(Self { path, watcher, keep: false.into() })
     }
 
     fn sub(&self, name: &str) -> Result<PathBuf, Fault> {
@@ -259,6 +268,9 @@ fn make(path: &Path) -> Result<(), Fault> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        // Fails only when somebody else has ended it.
+        self.watcher.kill().ok();
+        self.watcher.wait().ok();
         let keep = self.keep.load(std::sync::atomic::Ordering::Relaxed);
         let data = ["database/data", "redis/appendonlydir", "redis/dump.rdb"];
         let rubbish: Vec<PathBuf> = if keep {
