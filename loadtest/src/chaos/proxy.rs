@@ -16,9 +16,6 @@ use tokio::task::JoinSet;
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
 
-/// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
-const LATE_BY: Duration = Duration::from_millis(30);
-
 /// What the proxy does to its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
