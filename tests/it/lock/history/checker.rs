@@ -224,8 +224,7 @@ fn refusals(
         .wipes
         .iter()
         .any(|wipe| wipe.begin <= busy && acquire.begun <= wipe.end + terms.lease + terms.clean_up);
-    let explained = terms.deaf_wipes && revived;
-    if !explained && !all.iter().any(may_have) {
+    if !revived && !all.iter().any(may_have) {
         found.push(format!("refused although nobody can have held it: {acquire:?}"));
     }
 }
