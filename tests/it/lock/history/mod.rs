@@ -83,7 +83,7 @@ async fn without_faults() {
     let server = RedisServer::start().await;
     let fleet = Fleet::start(Kind::Reentrant, &server.address()).await;
     tokio::time::sleep(RUN).await;
-    judge(fleet, &server, 100).await;
+    judge(fleet, &server, 20).await;
 }
 
 /// The others of the family that let one owner in, all faults of the proxy in one.
@@ -128,7 +128,7 @@ async fn replies_are_lost() {
     let fleet = Fleet::start(Kind::Reentrant, &proxy.address.to_string()).await;
     now_and_then(0..20, async || proxy.set(Mode::LoseReply)).await;
     proxy.set(Mode::Forward);
-    judge(fleet, &server, 50).await;
+    judge(fleet, &server, 20).await;
 }
 
 /// A request that arrives after the client has sent it again. Each turn has an owner of its own
