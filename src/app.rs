@@ -16,6 +16,7 @@ use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
+use crate::order::group::{GroupLimits, Groups};
 use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
 use crate::router::{Parts, router};
@@ -26,6 +27,7 @@ use crate::user::Users;
 use crate::user::code::{Codes, LogSender};
 use crate::user::store::UserStore;
 use crate::voucher::Vouchers;
+use crate::voucher::news::News;
 use crate::voucher::sales::Sales;
 use crate::voucher::store::VoucherStore;
 
@@ -45,6 +47,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let draining = CancellationToken::new();
     let parts = connect(&config, draining.clone()).await?;
     let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
+    let news = parts.vouchers.news.clone();
 
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
@@ -70,6 +73,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
         shops.shutdown().await;
+        news.shutdown().await;
         all_closed
     })
     .await;
@@ -114,9 +118,12 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     };
     let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
+    let voucher_store = VoucherStore::new(database.clone());
+    let sales = Arc::new(Sales::new(voucher_store.clone(), timeout));
     let vouchers = Vouchers {
-        store: VoucherStore::new(database.clone()),
+        store: voucher_store,
         redis: redis.clone(),
+        news: News::listen(client.clone(), redis.clone(), sales.clone()),
         shops: shops.clone(),
         zone,
         lab: config.sale.lab,
@@ -126,15 +133,24 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         codes: Codes::new(redis.clone(), Arc::new(LogSender), config.sign_in.clone()),
         sessions,
     };
+    let store = OrderStore::new(database.clone(), zone);
+    let clock = Arc::new(move || zone.now());
+    let ids = Arc::new(Ids::new(redis.clone(), clock, "order", config.sale.id_block));
+    let limits = GroupLimits {
+        batch: config.sale.group_batch,
+        queue: config.sale.group_queue,
+        in_flight: config.sale.group_in_flight,
+        timeout,
+    };
     let tools = Tools {
-        store: OrderStore::new(database.clone(), zone),
-        ids: Ids::new(redis.clone(), Arc::new(move || zone.now()), "order", config.sale.id_block),
+        groups: Groups::new(store.clone(), ids.clone(), limits),
+        store,
+        ids,
         locks,
         process_locks: ProcessLocks::new(),
         setnx_lease: config.sale.setnx_lease,
         database_timeout: timeout,
     };
-    let sales = Sales::new(vouchers.store.clone(), timeout);
     Ok(Parts {
         users,
         shops,

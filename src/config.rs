@@ -194,6 +194,16 @@ pub struct SaleConfig {
     /// Requests a second for one shop on this instance; 0 for no limit.
     #[arg(long, env = "PER_SHOP_PER_SECOND", default_value_t = 50_000)]
     pub per_shop_per_second: u32,
+    /// Orders that group-commit puts into one transaction at most.
+    #[arg(long, env = "GROUP_BATCH", default_value = "512", value_parser = count)]
+    pub group_batch: usize,
+    /// Batches of one sale that group-commit has under way at once.
+    #[arg(long, env = "GROUP_IN_FLIGHT", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub group_in_flight: u32,
+    /// Purchases that wait for a sale on group-commit at most; one more is answered 503 at once.
+    #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = count)]
+    pub group_queue: usize,
     /// Lease of the setnx purchase lock, never renewed; milliseconds.
     #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]
@@ -249,9 +259,10 @@ pub struct DoctorConfig {
 impl ServeConfig {
     /// The longest one purchase may take: reading the sale, looking, a transaction, its commit and
     /// resolving the commit's outcome (two steps), each within the database's limit; a retry may add
-    /// one; and four Redis commands.
+    /// one; and four Redis commands. With group-commit: reading the sale, up to three in the queue and
+    /// in a batch that had to be split, and then the transaction, its commit and resolving it.
     pub fn purchase_limit(&self) -> Duration {
-        7 * self.database.database_timeout + 4 * self.redis.redis_timeout
+        8 * self.database.database_timeout + 4 * self.redis.redis_timeout
     }
 
     /// Refuses settings that contradict each other.
@@ -297,6 +308,13 @@ fn milliseconds(text: &str) -> Result<Duration, String> {
         Ok(count) if count <= 86_400_000 => Ok(Duration::from_millis(count)),
         Ok(_) => Err("must be at most a day, 86400000 milliseconds".to_owned()),
         Err(_) => Err("must be a whole number of milliseconds".to_owned()),
+    }
+}
+
+fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count @ 1..=100_000) => Ok(count),
+        _ => Err("must be a whole number, 1 to 100000".to_owned()),
     }
 }
 

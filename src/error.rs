@@ -23,7 +23,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// A failed request. See the module's prose for which variant belongs where.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs)] // each variant's text and code say it, and docs/ARCHITECTURE.md lists them
 pub enum Error {
     // Business refusals: HTTP 200.

@@ -1,4 +1,4 @@
-//! `GET /metrics`: what the caches did, as Prometheus text. Names are stable; all are counters but
+//! `GET /metrics`: what the caches and the shared commits did, as Prometheus text. Names are stable; all are counters but
 //! those that say otherwise.
 
 use std::fmt::Write;
@@ -8,6 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
 use crate::cache::Cache;
+use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 
 /// What is measured.
@@ -16,6 +17,7 @@ use crate::shop::Shops;
 pub struct Metrics {
     pub shops: Shops,
     pub cache: Cache,
+    pub purchasing: Purchasing,
 }
 
 /// `GET /metrics`.
@@ -51,7 +53,23 @@ impl Metrics {
             line(&mut text, format_args!("# TYPE {name} gauge"));
             line(&mut text, format_args!("{name} {value}"));
         }
+        self.groups(&mut text);
         text
+    }
+
+    /// Batches of group commit as a histogram of their sizes.
+    fn groups(&self, text: &mut String) {
+        let stats = self.purchasing.group_stats();
+        line(text, format_args!("# TYPE group_splits_total counter"));
+        line(text, format_args!("group_splits_total {}", stats.splits()));
+        line(text, format_args!("# TYPE group_batch_orders histogram"));
+        for (bound, count) in stats.up_to() {
+            line(text, format_args!("group_batch_orders_bucket{{le=\"{bound}\"}} {count}"));
+        }
+        let (batches, orders) = (stats.batches(), stats.orders());
+        line(text, format_args!("group_batch_orders_bucket{{le=\"+Inf\"}} {batches}"));
+        line(text, format_args!("group_batch_orders_sum {orders}"));
+        line(text, format_args!("group_batch_orders_count {batches}"));
     }
 }
 

@@ -69,6 +69,7 @@ pub fn router(parts: Parts) -> Router {
             Router::new()
                 .route("/voucher", post(voucher::publish))
                 .route("/voucher/seckill", post(voucher::publish_seckill))
+                .route("/voucher/seckill/{id}/stock", post(voucher::add_stock))
                 .route_layer(admin()),
         )
         .with_state(parts.vouchers);
@@ -79,15 +80,17 @@ pub fn router(parts: Parts) -> Router {
         .route("/voucher-order/of/me", get(order::mine))
         .route("/voucher-order/{orderId}", get(order::get))
         .route_layer(signed_in())
-        .with_state(parts.purchasing);
+        .with_state(parts.purchasing.clone());
 
     let health = Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
         .with_state(parts.health);
-    let metrics = Router::new()
-        .route("/metrics", get(metrics::get))
-        .with_state(metrics::Metrics { shops: parts.shops, cache: parts.cache });
+    let metrics = Router::new().route("/metrics", get(metrics::get)).with_state(metrics::Metrics {
+        shops: parts.shops,
+        cache: parts.cache,
+        purchasing: parts.purchasing,
+    });
 
     let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
     Router::new()

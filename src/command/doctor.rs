@@ -57,6 +57,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "lock_write_acquire.lua"
     "lock_write_release.lua"
     "session_renew.lua"
+    "stock_added.lua"
 };
 
 #[derive(Default)]

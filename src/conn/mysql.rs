@@ -8,8 +8,9 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
-/// The server's default of 50 s is longer than any buyer waits.
-const LOCK_WAIT_SECONDS: u32 = 3;
+/// The server's default of 50 s is longer than any buyer waits. Shorter than the default limit of a
+/// step, so that the server says which statement had to wait before we hang up on it.
+const LOCK_WAIT_SECONDS: u32 = 2;
 
 /// Server error numbers this service acts on; the same on MySQL and MariaDB.
 mod number {

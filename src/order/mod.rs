@@ -7,7 +7,9 @@
 //! 4. The sale's [`strategy`] takes over: one short file each. All of them read and write through
 //!    [`store`], where every conditional statement stands as one function.
 //! 5. The order row and the fallen stock are committed together, and only then is the id told.
-//! 6. Conflicts are retried, a commit whose outcome is unknown is resolved, both in [`purchase`].
+//! 6. Conflicts are retried in [`purchase`]; a commit whose outcome is unknown is resolved in [`store`].
+//!
+//! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6.
 //!
 //! [`audit`] holds the ledger against its laws at any time.
 
@@ -20,6 +22,7 @@ use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
 
 pub mod audit;
+pub mod group;
 pub mod model;
 pub mod purchase;
 pub mod store;

@@ -1,6 +1,6 @@
 //! A purchase from its request to its certain end. What is common to all strategies is here: the
-//! bound on purchases in flight, the task that outlives its client, the retries, and the resolving
-//! of a commit whose outcome is unknown.
+//! bound on purchases in flight, the quick word to those who come too late, the task that outlives its
+//! client, and the retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use super::group::{self, Groups};
 use super::model::{Buyer, NewOrder};
 use super::store::{OrderStore, Standing};
 use super::strategy;
@@ -16,22 +17,25 @@ use crate::error::Error;
 use crate::id::Ids;
 use crate::lock::{Locks, ProcessLocks};
 use crate::voucher::sales::{Sale, Sales};
+use crate::voucher::strategy::Strategy;
 
 /// How often a purchase is tried in all when it meets deadlocks or taken ids.
 const ATTEMPTS: u32 = 4;
 
-/// Pause between two looks at an order whose commit is in doubt.
-const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
-
 /// Longest pause before a try, milliseconds; the pause is random, so that rivals part.
 const PAUSE_MS: u64 = 20;
+
+/// Buyers of a sold-out sale that are remembered at most; 8 bytes each.
+const BUYERS_REMEMBERED: u32 = 1_000_000;
 
 /// What a strategy works with.
 pub struct Tools {
     /// The SQL.
     pub store: OrderStore,
     /// Order ids.
-    pub ids: Ids,
+    pub ids: Arc<Ids>,
+    /// The queues of the group-commit rung.
+    pub groups: Groups,
     /// Locks shared by all nodes.
     pub locks: Locks,
     /// Locks within this process, by user.
@@ -73,7 +77,7 @@ pub struct Purchasing(Arc<Inner>);
 
 struct Inner {
     tools: Tools,
-    sales: Sales,
+    sales: Arc<Sales>,
     lab: bool,
     /// One permit a purchase in flight.
     in_flight: Arc<Semaphore>,
@@ -82,7 +86,7 @@ struct Inner {
 
 impl Purchasing {
     /// Purchases with these tools; at most `max_in_flight` at once.
-    pub fn new(tools: Tools, sales: Sales, lab: bool, max_in_flight: u32) -> Self {
+    pub fn new(tools: Tools, sales: Arc<Sales>, lab: bool, max_in_flight: u32) -> Self {
         Purchasing(Arc::new(Inner {
             tools,
             sales,
@@ -97,16 +101,28 @@ impl Purchasing {
         &self.0.tools.store
     }
 
-    /// Buys one voucher; returns the id of the committed order. The purchase runs to its end even
-    /// when this future is dropped, because the client hung up.
+    /// What group commit did so far.
+    pub fn group_stats(&self) -> &group::Stats {
+        self.0.tools.groups.stats()
+    }
+
+    /// Buys one voucher; returns the id of the committed order. A purchase that has begun runs to its
+    /// end even when this future is dropped, because the client hung up.
     pub async fn buy(&self, buyer: Buyer) -> Result<i64, Error> {
         // Not queued: a purchase that would wait too long learns it at once.
         let permit = self.0.in_flight.clone().try_acquire_owned().map_err(|_| Error::Overloaded)?;
+        let sale = self.0.sales.get(buyer.voucher_id).await?;
+        self.0.admit(buyer, &sale).await?;
+        let queues = sale.strategy == Strategy::GroupCommit;
         let inner = self.0.clone();
         let purchase = async move {
             let _permit = permit;
-            inner.run(buyer).await
+            inner.try_until_settled(buyer, &sale).await
         };
+        if queues {
+            // The queue keeps the purchase, whoever waits for it: a task more would only cost.
+            return purchase.await;
+        }
         let task = self.0.tasks.spawn(purchase.in_current_span());
         task.await.unwrap_or_else(|fault| Err(Error::Internal(format!("purchase task: {fault}"))))
     }
@@ -116,6 +132,7 @@ impl Purchasing {
     pub async fn finished(&self) {
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        self.0.tools.groups.finished().await;
     }
 
     /// Ends what the locks have running in the background.
@@ -125,30 +142,32 @@ impl Purchasing {
 }
 
 impl Inner {
-    async fn run(&self, buyer: Buyer) -> Result<i64, Error> {
-        let sale = self.sales.get(buyer.voucher_id).await?;
-        sale.require_open()?;
-        if sale.strategy.is_unsafe() && !self.lab {
-            return Err(Error::LabOnly(sale.strategy.name()));
+    /// Refuses, at no cost, whoever comes before or after the sale, or when nothing is left.
+    async fn admit(&self, buyer: Buyer, sale: &Sale) -> Result<(), Error> {
+        sale.window.require_open()?;
+        if sale.strategy.is_unsafe() {
+            // These rungs go all the way every time, so that what is seen is theirs.
+            return if self.lab { Ok(()) } else { Err(Error::LabOnly(sale.strategy.name())) };
         }
-        match self.try_until_settled(buyer, &sale).await {
-            // The unique index knows that there is an order; the buyer is told which.
-            Err(Error::AlreadyOrdered(None)) => {
-                let standing = self.tools.store.standing(buyer).await.ok().flatten();
-                Err(Error::AlreadyOrdered(standing.and_then(|standing| standing.order_id)))
-            }
-            outcome => outcome,
+        if !sale.sold_out {
+            return Ok(());
+        }
+        // Who has an order is not told that he came too late: the strategy finds out which it is.
+        let read = async || {
+            let buyers = self.tools.store.buyers(buyer.voucher_id, BUYERS_REMEMBERED).await?;
+            Ok::<_, Error>(buyers.map(Arc::from))
+        };
+        match sale.buyers.get_or_try_init(read).await? {
+            Some(buyers) if buyers.binary_search(&buyer.user_id).is_ok() => Ok(()),
+            _ => Err(Error::SoldOut),
         }
     }
 
-    async fn try_until_settled(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    async fn try_until_settled(&self, buyer: Buyer, sale: &Arc<Sale>) -> Result<i64, Error> {
         let started = Instant::now();
         let mut attempt = 1;
         loop {
-            let outcome = match strategy::buy(&self.tools, buyer, sale).await {
-                Err(Error::OutcomeUnknown(Some(id))) => self.resolve(id).await,
-                outcome => outcome,
-            };
+            let outcome = strategy::buy(&self.tools, buyer, sale).await;
             let again = attempt < ATTEMPTS && started.elapsed() < self.tools.database_timeout;
             match outcome {
                 Err(Error::Conflict) if again => {}
@@ -156,26 +175,21 @@ impl Inner {
                     tracing::warn!("order id already taken: the counter was lost; leasing anew");
                     self.tools.ids.abandon_lease();
                 }
+                // The unique index knows that there is an order; the buyer is told which.
+                Err(Error::AlreadyOrdered(None)) => {
+                    let standing = self.tools.store.standing(buyer).await.ok().flatten();
+                    let id = standing.and_then(|standing| standing.order_id);
+                    return Err(Error::AlreadyOrdered(id));
+                }
+                Err(Error::SoldOut) => {
+                    self.sales.sold_out(sale);
+                    return Err(Error::SoldOut);
+                }
                 settled => return settled,
             }
             attempt += 1;
             let pause = rand::random_range(1..=PAUSE_MS);
             tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
-    }
-
-    /// Finds out whether the order exists, for as long as one database step may take. "Not there" is
-    /// certain: see [`OrderStore::is_committed`]. The first tries may meet connections that died with
-    /// the one that was to commit.
-    async fn resolve(&self, order_id: i64) -> Result<i64, Error> {
-        let deadline = Instant::now() + self.tools.database_timeout;
-        loop {
-            match self.tools.store.is_committed(order_id).await {
-                Ok(true) => return Ok(order_id),
-                Ok(false) => return Err(Error::Unavailable("the database")),
-                Err(_) if Instant::now() < deadline => tokio::time::sleep(RESOLVE_PAUSE).await,
-                Err(_) => return Err(Error::OutcomeUnknown(Some(order_id))),
-            }
         }
     }
 }

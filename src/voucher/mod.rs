@@ -1,5 +1,6 @@
-//! Vouchers: publishing ordinary and flash-sale vouchers (admin), and listing a shop's. What a
-//! purchase needs to know of a sale is in [`sales`].
+//! Vouchers: publishing ordinary and flash-sale vouchers and adding to their stock (admin), and listing
+//! a shop's. What a purchase needs to know of a sale is in [`sales`]; how all nodes learn of added
+//! stock, in [`news`].
 
 use axum::extract::State;
 use redis::AsyncCommands;
@@ -11,12 +12,14 @@ use crate::http::extract::{Json, Path};
 use crate::http::reply::{self, Reply};
 use crate::shop::Shops;
 
+pub mod news;
 pub mod publish;
 pub mod sales;
 pub mod store;
 pub mod strategy;
 
-use publish::{NewSeckillVoucher, NewVoucher};
+use news::News;
+use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
 use store::{Listed, VoucherStore};
 
 /// The vouchers, as the routes see them.
@@ -26,6 +29,8 @@ pub struct Vouchers {
     pub store: VoucherStore,
     /// For the stock that the Lua gate of a Java node reads.
     pub redis: ConnectionManager,
+    /// Tells all nodes, this one included, of added stock.
+    pub news: News,
     /// A voucher is published for a shop that exists.
     pub shops: Shops,
     /// In which date-times are read and written.
@@ -59,6 +64,20 @@ pub async fn publish_seckill(
         .await?;
     tracing::info!(voucher_id = id, stock = sale.stock, strategy = %sale.strategy, "sale published");
     Ok(reply::data(id))
+}
+
+/// `POST /voucher/seckill/{id}/stock` (admin): puts more of a sale on sale; `data` is the new stock. All
+/// nodes sell it at once where the message reaches them, and within a second where it does not.
+pub async fn add_stock(
+    State(vouchers): State<Vouchers>,
+    Path(voucher_id): Path<i64>,
+    Json(more): Json<MoreStock>,
+) -> Reply<i64> {
+    more.check()?;
+    let stock = vouchers.store.add_stock(voucher_id, more.add).await?;
+    tracing::info!(voucher_id, added = more.add, stock, "stock added");
+    vouchers.news.stock_added(voucher_id, more.add).await;
+    Ok(reply::data(stock))
 }
 
 /// `GET /voucher/list/{shopId}`: a shop's vouchers that are on the shelf.

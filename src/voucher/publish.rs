@@ -43,6 +43,20 @@ pub struct NewSeckillVoucher {
     pub strategy: Option<String>,
 }
 
+/// The body of `POST /voucher/seckill/{id}/stock`.
+#[derive(Debug, Deserialize)]
+pub struct MoreStock {
+    /// How many more are put on sale.
+    pub add: i64,
+}
+
+impl MoreStock {
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        require((1..=MAX_STOCK).contains(&self.add), "add must be 1 to 10000000")
+    }
+}
+
 /// A sale that passed the checks.
 #[derive(Debug)]
 pub struct NewSale {

@@ -1,5 +1,8 @@
-//! What a purchase needs to know of a sale: its window and its strategy. They hardly ever change, so
-//! a process remembers them for [`FRESH_FOR`]; the stock is never remembered.
+//! What a purchase needs to know of a sale: its window, its strategy, and whether anything is left.
+//! The first two hardly ever change, so a process remembers a reading of them for [`FRESH_FOR`]. Of
+//! the stock only one thing is remembered with them: that there was none. Stock that was there may be
+//! gone by now; stock that was gone comes back only when somebody adds some, and then
+//! [`super::news`] tells every process to forget. So the many who come too late cost no query.
 //!
 //! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and
 //! the time since is measured by a monotonic clock. A node whose wall clock is off by an hour thus
@@ -10,14 +13,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
 use super::strategy::Strategy;
 use crate::error::Error;
 
-/// How long a sale's definition is trusted without asking the database again. A voucher taken off the
-/// shelf is refused at most this much later.
-pub const FRESH_FOR: Duration = Duration::from_secs(1);
+/// How long a reading is trusted, from the moment the database was asked. A voucher taken off the shelf
+/// is refused, and stock whose news was lost is sold, at most this much later: within a second, with
+/// time for a query to spare.
+pub const FRESH_FOR: Duration = Duration::from_millis(800);
 
 /// Sales remembered at most; beyond it, those not fresh are forgotten.
 const REMEMBERED: usize = 1024;
@@ -29,6 +34,22 @@ pub struct Sale {
     pub voucher_id: i64,
     /// How it sells.
     pub strategy: Strategy,
+    /// When it is on.
+    pub window: Window,
+    /// Whether nothing was left.
+    pub sold_out: bool,
+    /// Who had bought when nothing was left, filled in by whoever needs it: a note that lives as long
+    /// as this reading and the readings after it that find nothing left either.
+    pub buyers: OnceCell<Buyers>,
+    asked_at: Instant,
+}
+
+/// Users in rising order; `None` where there are too many to remember.
+pub type Buyers = Option<Arc<[i64]>>;
+
+/// When a sale is on, by the database's clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
     begin: DateTime<Utc>,
     end: DateTime<Utc>,
     on_shelf: bool,
@@ -36,7 +57,7 @@ pub struct Sale {
     read_at: Instant,
 }
 
-impl Sale {
+impl Window {
     /// Refuses unless the sale is on, by the database's clock.
     pub fn require_open(&self) -> Result<(), Error> {
         let now = self.database_time + self.read_at.elapsed();
@@ -47,8 +68,10 @@ impl Sale {
             () => Ok(()),
         }
     }
+}
 
-    fn read(voucher_id: i64, row: &SaleRow) -> Result<Self, Error> {
+impl Sale {
+    fn read(voucher_id: i64, row: &SaleRow, asked_at: Instant) -> Result<Self, Error> {
         let strategy = row.strategy.parse().map_err(|_| {
             tracing::error!(
                 voucher_id,
@@ -60,13 +83,18 @@ impl Sale {
         Ok(Sale {
             voucher_id,
             strategy,
-            begin: row.begin_time,
-            end: row.end_time,
-            on_shelf: row.status == 1,
-            database_time: row.now.and_utc(),
-            // After the reply, so that this clock is behind the database's, never ahead of it: a sale
-            // may close late by what one query took, but never opens early.
-            read_at: Instant::now(),
+            window: Window {
+                begin: row.begin_time,
+                end: row.end_time,
+                on_shelf: row.status == 1,
+                database_time: row.now.and_utc(),
+                // After the reply, so that this clock is behind the database's, never ahead of it: a
+                // sale may close late by what one query took, but never opens early.
+                read_at: Instant::now(),
+            },
+            sold_out: row.stock < 1,
+            buyers: OnceCell::new(),
+            asked_at,
         })
     }
 }
@@ -80,9 +108,16 @@ pub struct Sales {
 
 #[derive(Default)]
 struct Slot {
-    sale: RwLock<Option<Arc<Sale>>>,
+    known: RwLock<Known>,
     /// Lets one task load while the others wait for it: a burst costs one query, not thousands.
     load: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    sale: Option<Arc<Sale>>,
+    /// Counts up whenever the sale is to be forgotten: a reading that was under way then is not kept.
+    forgotten: u64,
 }
 
 impl Sales {
@@ -103,22 +138,51 @@ impl Sales {
             .unwrap_or(Err(Error::Unavailable("the database")))
     }
 
+    /// Forgets what was read of a sale: its stock has changed. [`super::news`] tells of it.
+    pub fn forget(&self, voucher_id: i64) {
+        if let Some(slot) = self.read().get(&voucher_id) {
+            slot.forget(|_| true);
+        }
+    }
+
+    /// Forgets all readings: news may have been missed.
+    pub fn forget_all(&self) {
+        self.read().values().for_each(|slot| slot.forget(|_| true));
+    }
+
+    /// A purchase learnt that nothing is left, which `sale` does not say yet: the next one reads anew.
+    pub fn sold_out(&self, sale: &Arc<Sale>) {
+        if !sale.sold_out
+            && let Some(slot) = self.read().get(&sale.voucher_id)
+        {
+            slot.forget(|known| Arc::ptr_eq(known, sale));
+        }
+    }
+
     async fn load(&self, voucher_id: i64, slot: &Slot) -> Result<Arc<Sale>, Error> {
         let _only_one = slot.load.lock().await;
         if let Some(sale) = slot.fresh() {
             return Ok(sale);
         }
+        let (before, forgotten) = slot.known();
+        let asked_at = Instant::now();
         let Some(row) = self.store.sale(voucher_id).await? else {
             self.write().remove(&voucher_id);
             return Err(Error::VoucherNotFound);
         };
-        let sale = Arc::new(Sale::read(voucher_id, &row)?);
-        *slot.sale.write().unwrap_or_else(PoisonError::into_inner) = Some(sale.clone());
+        let mut sale = Sale::read(voucher_id, &row, asked_at)?;
+        if sale.sold_out
+            && let Some(before) = before.filter(|before| before.sold_out)
+        {
+            sale.buyers = before.buyers.clone();
+        }
+        let sale = Arc::new(sale);
+        slot.keep(&sale, forgotten);
         Ok(sale)
     }
 
     fn slot(&self, voucher_id: i64) -> Arc<Slot> {
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.read();
         if let Some(slot) = slots.get(&voucher_id) {
             return slot.clone();
         }
@@ -130,6 +194,10 @@ impl Sales {
         slots.entry(voucher_id).or_default().clone()
     }
 
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<i64, Arc<Slot>>> {
+        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<i64, Arc<Slot>>> {
         self.slots.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,8 +205,30 @@ impl Sales {
 
 impl Slot {
     fn fresh(&self) -> Option<Arc<Sale>> {
-        let sale = self.sale.read().unwrap_or_else(PoisonError::into_inner);
-        sale.as_ref().filter(|sale| sale.read_at.elapsed() < FRESH_FOR).cloned()
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        known.sale.as_ref().filter(|sale| sale.asked_at.elapsed() < FRESH_FOR).cloned()
+    }
+
+    /// What is known, fresh or not, and how often it was forgotten so far.
+    fn known(&self) -> (Option<Arc<Sale>>, u64) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        (known.sale.clone(), known.forgotten)
+    }
+
+    /// Keeps a reading, unless one was to be forgotten since it began.
+    fn keep(&self, sale: &Arc<Sale>, forgotten: u64) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.forgotten == forgotten {
+            known.sale = Some(sale.clone());
+        }
+    }
+
+    fn forget(&self, which: impl FnOnce(&Arc<Sale>) -> bool) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.sale.as_ref().is_none_or(which) {
+            known.sale = None;
+            known.forgotten += 1;
+        }
     }
 }
 
@@ -155,26 +245,43 @@ mod tests {
             end_time: now + TimeDelta::hours(1),
             strategy: "reentrant-lock".to_owned(),
             now: now.naive_utc(),
+            stock: 1,
         };
         change(&mut row);
-        Sale::read(1, &row).unwrap()
+        Sale::read(1, &row, Instant::now()).unwrap()
     }
 
     #[test]
     fn the_window_is_judged_by_the_databases_clock_however_wrong_the_nodes_is() {
         for hours in [-1000, 0, 1000] {
             let now = Utc::now() + TimeDelta::hours(hours);
-            assert!(sale(now, |_| {}).require_open().is_ok());
+            assert!(sale(now, |_| {}).window.require_open().is_ok());
             let early = sale(now, |row| row.begin_time = now + TimeDelta::seconds(5));
-            assert!(matches!(early.require_open(), Err(Error::SaleNotBegun)));
+            assert!(matches!(early.window.require_open(), Err(Error::SaleNotBegun)));
             let late = sale(now, |row| row.end_time = now);
-            assert!(matches!(late.require_open(), Err(Error::SaleEnded)));
+            assert!(matches!(late.window.require_open(), Err(Error::SaleEnded)));
         }
     }
 
     #[test]
     fn a_voucher_off_the_shelf_is_not_sold() {
         let off = sale(Utc::now(), |row| row.status = 2);
-        assert!(matches!(off.require_open(), Err(Error::VoucherNotFound)));
+        assert!(matches!(off.window.require_open(), Err(Error::VoucherNotFound)));
+    }
+
+    #[test]
+    fn a_reading_that_began_before_the_news_is_not_kept() {
+        let slot = Slot::default();
+        let none_left = Arc::new(sale(Utc::now(), |row| row.stock = 0));
+        let (_, forgotten) = slot.known();
+        slot.forget(|_| true);
+        slot.keep(&none_left, forgotten);
+        assert!(slot.fresh().is_none());
+        let (_, forgotten) = slot.known();
+        slot.keep(&none_left, forgotten);
+        assert!(slot.fresh().is_some_and(|sale| sale.sold_out));
+        // Of two purchases that learn of the end from one reading, the second forgets nothing newer.
+        slot.forget(|known| Arc::ptr_eq(known, &Arc::new(sale(Utc::now(), |_| {}))));
+        assert!(slot.fresh().is_some());
     }
 }

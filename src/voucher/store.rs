@@ -4,7 +4,7 @@ use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
 use sqlx::FromRow;
 
-use super::publish::{NewSale, NewVoucher};
+use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
 use crate::conn::mysql::Database;
 use crate::error::Error;
@@ -57,6 +57,7 @@ pub struct SaleRow {
     pub begin_time: DateTime<Utc>,
     pub end_time: DateTime<Utc>,
     pub strategy: String,
+    pub stock: i64,
     pub now: NaiveDateTime,
 }
 
@@ -104,6 +105,46 @@ impl VoucherStore {
         Ok(id)
     }
 
+    /// Puts `count` more of a sale on sale; returns the new stock. [`Error::VoucherNotFound`] where there
+    /// is no such sale; refuses what would put more than [`MAX_STOCK`] on sale in all.
+    pub async fn add_stock(&self, voucher_id: i64, count: i64) -> Result<i64, Error> {
+        let mut transaction = self.db.bounded(self.db.pool.begin()).await?;
+        let work = async {
+            let changed = sqlx::query(
+                "UPDATE tb_seckill_voucher SET stock = stock + ?, issued = issued + ? \
+                 WHERE voucher_id = ? AND GREATEST(stock, COALESCE(issued, 0)) + ? <= ?",
+            )
+            .bind(count)
+            .bind(count)
+            .bind(voucher_id)
+            .bind(count)
+            .bind(MAX_STOCK)
+            .execute(&mut *transaction)
+            .await?
+            .rows_affected();
+            let stock: Option<i64> = sqlx::query_scalar(
+                "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?",
+            )
+            .bind(voucher_id)
+            .fetch_optional(&mut *transaction)
+            .await?;
+            Ok((changed > 0, stock))
+        };
+        match self.db.bounded(work).await? {
+            (_, None) => Err(Error::VoucherNotFound),
+            (false, Some(_)) => Err(Error::InvalidParameter(format!(
+                "add would put more than {MAX_STOCK} on sale in all"
+            ))),
+            (true, Some(stock)) => {
+                self.db.bounded(transaction.commit()).await.map_err(|fault| {
+                    tracing::warn!(voucher_id, count, %fault, "whether stock was added is unknown");
+                    Error::OutcomeUnknown(None)
+                })?;
+                Ok(stock)
+            }
+        }
+    }
+
     /// A shop's vouchers on the shelf, by id.
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<Listed>, Error> {
         let query = sqlx::query_as(
@@ -123,6 +164,7 @@ impl VoucherStore {
     pub async fn sale(&self, voucher_id: i64) -> Result<Option<SaleRow>, Error> {
         let query = sqlx::query_as(
             "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
+             CAST(s.stock AS SIGNED) AS stock, \
              UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
              WHERE s.voucher_id = ?",
         )

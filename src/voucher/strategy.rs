@@ -21,6 +21,8 @@ pub enum Strategy {
     SetnxLock,
     /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     ReentrantLock,
+    /// Purchases that arrive while a commit runs share the next one.
+    GroupCommit,
 }
 
 /// What can go wrong under a strategy. `false` means never.
@@ -36,7 +38,7 @@ pub struct Risks {
 
 impl Strategy {
     /// Every rung, in the order a learner meets them.
-    pub const ALL: [Strategy; 7] = [
+    pub const ALL: [Strategy; 8] = [
         Strategy::Naive,
         Strategy::CompareAndSet,
         Strategy::Conditional,
@@ -44,6 +46,7 @@ impl Strategy {
         Strategy::ProcessLock,
         Strategy::SetnxLock,
         Strategy::ReentrantLock,
+        Strategy::GroupCommit,
     ];
 
     /// The name on the wire and in `tb_seckill_voucher.strategy`.
@@ -56,6 +59,7 @@ impl Strategy {
             Strategy::ProcessLock => "process-lock",
             Strategy::SetnxLock => "setnx-lock",
             Strategy::ReentrantLock => "reentrant-lock",
+            Strategy::GroupCommit => "group-commit",
         }
     }
 
@@ -65,9 +69,10 @@ impl Strategy {
             Strategy::Naive => (true, true, true),
             Strategy::CompareAndSet | Strategy::Conditional => (false, true, true),
             Strategy::ProcessLock => (false, false, true),
-            Strategy::RowLock | Strategy::SetnxLock | Strategy::ReentrantLock => {
-                (false, false, false)
-            }
+            Strategy::RowLock
+            | Strategy::SetnxLock
+            | Strategy::ReentrantLock
+            | Strategy::GroupCommit => (false, false, false),
         };
         Risks { oversell, second_order_on_one_node: one, second_order_on_two_nodes: two }
     }

@@ -8,9 +8,11 @@
 mod architecture;
 mod cache;
 mod crowd;
+mod group;
 mod ids;
 mod law;
 mod lock;
+mod losers;
 mod purchase;
 mod resilience;
 mod schema;

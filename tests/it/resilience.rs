@@ -28,27 +28,34 @@ async fn with_fault(options: &BurstOptions, total: u64, fault: impl Future<Outpu
     report.expect("the burst runs")
 }
 
-async fn big_burst(stack: &Stack) -> (BurstOptions, u64) {
+/// The rungs that sales are run on; each is broken in every way.
+const RUNGS: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
+
+async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
     let buyers = 300;
-    let options = law::options(stack, Strategy::ReentrantLock, buyers, 100).await;
+    let options = law::options(stack, strategy, buyers, 100).await;
     let total = buyers.cast_unsigned() * u64::from(options.tries);
     (options, total)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
-    let mut stack = Stack::lab(2).await;
-    let (options, total) = big_burst(&stack).await;
-    let mut victim = stack.instances.pop().expect("a second instance");
-    let report = with_fault(&options, total, async { victim.kill() }).await;
-    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
-    assert!(report.connections_lost + report.not_sent > 0, "nothing was cut: {report:?}");
+    let mut stack = Stack::lab(1).await;
+    for strategy in RUNGS {
+        stack.add_instance(&["--lab"]).await;
+        let (options, total) = big_burst(&stack, strategy).await;
+        let mut victim = stack.instances.pop().expect("a second instance");
+        let report = with_fault(&options, total, async { victim.kill() }).await;
+        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        let cut = report.connections_lost + report.not_sent;
+        assert!(cut > 0, "{strategy}: nothing was cut: {report:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_nothing() {
     let stack = Stack::lab(2).await;
-    let (options, total) = big_burst(&stack).await;
+    let (options, total) = big_burst(&stack, Strategy::ReentrantLock).await;
     let report = with_fault(&options, total, async {
         stack.redis.pause();
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -68,26 +75,67 @@ async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_not
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_in_the_middle_of_a_sale_finishes_what_is_in_flight_and_exits_0() {
-    let mut stack = Stack::lab(2).await;
-    let (options, total) = big_burst(&stack).await;
-    let mut leaving = stack.instances.pop().expect("a second instance");
-    let report = with_fault(&options, total, async {
-        leaving.signal("TERM");
-        leaving.wait_for_line("draining").await;
-        let ready = get(&leaving.url, "/health/ready").try_send().await;
-        if let Ok(ready) = ready {
-            assert_eq!((ready.status, &ready.body["draining"]), (503, &json!(true)));
-        }
-        let status = leaving.ended().await;
-        assert!(status.success(), "{status}:\n{}", leaving.log().join("\n"));
-        let refused = get(&leaving.url, "/health/live").try_send().await;
-        assert!(refused.is_err(), "still accepting: {refused:?}");
-    })
-    .await;
-    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
-    assert_eq!(report.verdict.orders, 100);
-    // Connections are closed between requests, never within one.
-    assert_eq!((report.connections_lost, report.timeouts), (0, 0), "{:?}", report.replies);
+    let mut stack = Stack::lab(1).await;
+    for strategy in RUNGS {
+        // Long enough for a busy machine: a connection that was idle all the while is closed then.
+        stack.add_instance(&["--lab", "--drain-grace-ms", "1500"]).await;
+        let (options, total) = big_burst(&stack, strategy).await;
+        let mut leaving = stack.instances.pop().expect("a second instance");
+        let report = with_fault(&options, total, async {
+            leaving.signal("TERM");
+            leaving.wait_for_line("draining").await;
+            let ready = get(&leaving.url, "/health/ready").try_send().await;
+            if let Ok(ready) = ready {
+                assert_eq!((ready.status, &ready.body["draining"]), (503, &json!(true)));
+            }
+            let status = leaving.ended().await;
+            assert!(status.success(), "{status}:\n{}", leaving.log().join("\n"));
+            let refused = get(&leaving.url, "/health/live").try_send().await;
+            assert!(refused.is_err(), "still accepting: {refused:?}");
+        })
+        .await;
+        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert_eq!(report.verdict.orders, 100);
+        // Connections are closed between requests, never within one.
+        let cut = (report.connections_lost, report.timeouts);
+        assert_eq!(cut, (0, 0), "{strategy}: {:?}", report.replies);
+    }
+}
+
+/// The wire between an instance and its database breaks in the middle of a sale, in each way that
+/// matters, while another instance sells on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
+    let mut stack = Stack::start(0, &[]).await;
+    let proxy = Proxy::start(stack.database.server().to_owned()).await;
+    let mut env = stack.env();
+    env[0].1 = stack.database.url_through(proxy.address);
+    let args = ["--lab", "--database-timeout-ms", "1500"].map(str::to_owned);
+    stack.instances.push(Instance::start(&args, &env).await);
+    stack.add_instance(&["--lab"]).await;
+    for (strategy, mode) in [
+        (Strategy::ReentrantLock, Mode::LoseCommitReply),
+        (Strategy::ReentrantLock, Mode::Cut),
+        (Strategy::GroupCommit, Mode::LoseCommitReply),
+        (Strategy::GroupCommit, Mode::LoseCommitReplyThenCut),
+        (Strategy::GroupCommit, Mode::LoseCommit),
+        (Strategy::GroupCommit, Mode::LoseInsert),
+        (Strategy::GroupCommit, Mode::Cut),
+    ] {
+        let (options, total) = big_burst(&stack, strategy).await;
+        let report = with_fault(&options, total, async {
+            proxy.set(mode);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            proxy.set(Mode::Forward);
+        })
+        .await;
+        assert!(report.verdict.is_clean(), "{strategy}, {mode:?}: {:?}", report.verdict);
+        assert_eq!(report.timeouts, 0, "{strategy}, {mode:?}: {:?}", report.replies);
+        eventually("the instance sells again", PATIENCE, || async {
+            get(stack.url(), "/health/ready").send().await.status == 200
+        })
+        .await;
+    }
 }
 
 /// Holds a sale's row while `work` runs, so that purchases stand still before their commit.
@@ -135,6 +183,44 @@ async fn a_purchase_goes_on_when_its_client_hangs_up() {
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
     let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// The order is there, and not committed yet.
+async fn insert_under_way(stack: &Stack, user: &SignedIn) {
+    eventually("the order is inserted", PATIENCE, || async {
+        let mut look = stack.database.pool.acquire().await.unwrap();
+        let level = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
+        sqlx::query(level).execute(&mut *look).await.unwrap();
+        let orders: i64 =
+            sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = ?")
+                .bind(user.id)
+                .fetch_one(&mut *look)
+                .await
+                .unwrap();
+        orders == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_queued_purchase_outlives_its_client_and_the_drain() {
+    let mut stack = Stack::lab(1).await;
+    let sale = stack.publish(5, "group-commit").await;
+    let user = stack.users(1).await.remove(0);
+    while_sale_is_locked(&stack, sale, async {
+        let (url, mine) = (stack.url().to_owned(), user.clone());
+        let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
+        insert_under_way(&stack, &user).await;
+        client.abort();
+        assert!(client.await.is_err_and(|end| end.is_cancelled()));
+        stack.instances[0].signal("TERM");
+        stack.instances[0].wait_for_line("draining").await;
+    })
+    .await;
+    let status = stack.instances[0].ended().await;
+    assert!(status.success(), "{status}");
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
+    assert_eq!(stack.database.number("SELECT stock FROM tb_seckill_voucher").await, 4);
 }
 
 #[tokio::test]
@@ -227,79 +313,91 @@ async fn an_id_that_is_taken_is_replaced_by_another() {
 }
 
 /// A stack whose one instance reaches its database through a proxy.
-async fn behind_proxy() -> (Stack, Proxy, SignedIn, i64) {
+async fn behind_proxy(strategy: &str) -> (Stack, Proxy, SignedIn, i64) {
     let mut stack = Stack::start(0, &[]).await;
     let proxy = Proxy::start(stack.database.server().to_owned()).await;
     let mut env = stack.env();
     env[0].1 = stack.database.url_through(proxy.address);
     let args = ["--database-timeout-ms", "1500"].map(str::to_owned);
     stack.instances.push(Instance::start(&args, &env).await);
-    let sale = stack.publish(2, "reentrant-lock").await;
+    let sale = stack.publish(2, strategy).await;
     let user = stack.users(1).await.remove(0);
     (stack, proxy, user, sale)
 }
 
 #[tokio::test]
 async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
-    let (stack, proxy, user, sale) = behind_proxy().await;
-    for mode in [Mode::Cut, Mode::Hang] {
-        proxy.set(mode);
-        let started = Instant::now();
-        let answer = buy(stack.url(), &user, sale).await;
-        answer.refused(503, "UNAVAILABLE");
-        assert!(answer.headers.contains_key("retry-after"));
-        assert!(started.elapsed() < Duration::from_secs(10), "{mode:?}: {:?}", started.elapsed());
-        let ready = get(stack.url(), "/health/ready").send().await;
-        assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
-        proxy.set(Mode::Forward);
-        eventually("it is ready again", PATIENCE, || async {
-            get(stack.url(), "/health/ready").send().await.status == 200
+    for strategy in RUNGS {
+        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
+        for mode in [Mode::Cut, Mode::Hang] {
+            proxy.set(mode);
+            let started = Instant::now();
+            let answer = buy(stack.url(), &user, sale).await;
+            answer.refused(503, "UNAVAILABLE");
+            assert!(answer.headers.contains_key("retry-after"));
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "{mode:?}: {:?}",
+                started.elapsed()
+            );
+            let ready = get(stack.url(), "/health/ready").send().await;
+            assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
+            proxy.set(Mode::Forward);
+            eventually("it is ready again", PATIENCE, || async {
+                get(stack.url(), "/health/ready").send().await.status == 200
+            })
+            .await;
+        }
+        eventually("it sells again", PATIENCE, || async {
+            buy(stack.url(), &user, sale).await.status == 200
         })
         .await;
+        assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
     }
-    eventually("it sells again", PATIENCE, || async {
-        buy(stack.url(), &user, sale).await.status == 200
-    })
-    .await;
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 1);
 }
 
 #[tokio::test]
 async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
-    let (stack, proxy, user, sale) = behind_proxy().await;
-    proxy.set(Mode::LoseCommitReply);
-    // The order exists, and that is what the buyer is told, with its id.
-    let id = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
-    stack.instances[0].wait_for_line("the commit's reply was lost").await;
-    let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
-    assert_eq!(stack.database.number(&row).await, 1);
+    for strategy in RUNGS {
+        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
+        proxy.set(Mode::LoseCommitReply);
+        // The order exists, and that is what the buyer is told, with its id.
+        let id = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
+        stack.instances[0].wait_for_line("the commit's reply was lost").await;
+        let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
+        assert_eq!(stack.database.number(&row).await, 1);
+    }
 }
 
 #[tokio::test]
 async fn a_commit_that_never_arrived_is_a_definite_failure() {
-    let (stack, proxy, user, sale) = behind_proxy().await;
-    proxy.set(Mode::LoseCommit);
-    buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
-    stack.instances[0].wait_for_line("the commit's reply was lost").await;
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
-    let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
-    assert_eq!(stack.database.number(&stock).await, 2);
+    for strategy in RUNGS {
+        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
+        proxy.set(Mode::LoseCommit);
+        buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
+        stack.instances[0].wait_for_line("the commit's reply was lost").await;
+        assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+        let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+        assert_eq!(stack.database.number(&stock).await, 2);
+    }
 }
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_resolved_is_called_unknown_and_can_be_looked_up() {
-    let (stack, proxy, user, sale) = behind_proxy().await;
-    proxy.set(Mode::LoseCommitReplyThenCut);
-    let answer = buy(stack.url(), &user, sale).await;
-    answer.refused(503, "OUTCOME_UNKNOWN");
-    let id = answer.body["orderId"].as_str().expect("the id to look up").to_owned();
-    proxy.set(Mode::Forward);
-    eventually("the order is found", PATIENCE, || async {
-        let order =
-            get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await;
-        order.body["data"]["orderId"] == id.as_str()
-    })
-    .await;
-    let again = buy(stack.url(), &user, sale).await;
-    assert_eq!(again.body["orderId"], id.as_str(), "{again:?}");
+    for strategy in RUNGS {
+        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
+        proxy.set(Mode::LoseCommitReplyThenCut);
+        let answer = buy(stack.url(), &user, sale).await;
+        answer.refused(503, "OUTCOME_UNKNOWN");
+        let id = answer.body["orderId"].as_str().expect("the id to look up").to_owned();
+        proxy.set(Mode::Forward);
+        eventually("the order is found", PATIENCE, || async {
+            let order =
+                get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await;
+            order.body["data"]["orderId"] == id.as_str()
+        })
+        .await;
+        let again = buy(stack.url(), &user, sale).await;
+        assert_eq!(again.body["orderId"], id.as_str(), "{again:?}");
+    }
 }

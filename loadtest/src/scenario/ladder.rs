@@ -32,6 +32,7 @@ A lock inside the process stops the second order on one instance only: behind a 
 buyer also reaches the other, which knows nothing of that lock.
 A lock that all instances share, a row of the database or a key in Redis, holds on two as on one,
 and every voucher is sold exactly once.
+Buyers who share a commit need no lock: the database refuses second orders, and all wait once.
 ";
 
 /// A ladder to climb.

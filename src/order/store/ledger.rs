@@ -21,12 +21,12 @@ const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
 /// MySQL's and MariaDB's error number for a duplicate key.
 const DUPLICATE_ENTRY: u16 = 1062;
 
-/// One purchase's transaction, READ COMMITTED. To be ended by [`Ledger::commit`] or
+/// One purchase's transaction, READ COMMITTED. To be ended by [`super::OrderStore::commit`] or
 /// [`Ledger::rollback`].
 pub struct Ledger {
-    connection: PoolConnection<MySql>,
+    pub(super) connection: PoolConnection<MySql>,
     /// All statements up to the commit share one time limit.
-    deadline: Instant,
+    pub(super) deadline: Instant,
     /// The commit has one of its own: it must not be cut short because the others were slow.
     commit_limit: Duration,
     /// Whether the transaction ended in a known way; until then the connection is not reused.
@@ -47,9 +47,18 @@ impl Ledger {
     pub(super) async fn open(db: &Database) -> Result<Self, Error> {
         let deadline = Instant::now() + db.timeout;
         let connection = until(deadline, db.pool.acquire()).await?;
-        let mut ledger = Ledger { connection, deadline, commit_limit: db.timeout, settled: false };
+        let mut ledger = Ledger::on(connection, deadline, db.timeout);
         ledger.plain("START TRANSACTION").await?;
         Ok(ledger)
+    }
+
+    /// For a transaction that the caller begins on `connection`.
+    pub(super) fn on(
+        connection: PoolConnection<MySql>,
+        deadline: Instant,
+        commit_limit: Duration,
+    ) -> Self {
+        Ledger { connection, deadline, commit_limit, settled: false }
     }
 
     /// Inserts the order. [`Error::AlreadyOrdered`] where the unique index refuses it,
@@ -147,7 +156,7 @@ impl Ledger {
 
     /// Commits. When the reply is lost, the order may or may not exist: then the error is
     /// [`Error::OutcomeUnknown`] with its id.
-    pub async fn commit(mut self, order_id: i64) -> Result<(), Error> {
+    pub(super) async fn commit(mut self, order_id: i64) -> Result<(), Error> {
         self.deadline = Instant::now() + self.commit_limit;
         match self.plain("COMMIT").await {
             Ok(()) => {
@@ -174,7 +183,7 @@ impl Ledger {
     }
 
     /// Runs a change; returns the rows it matched.
-    async fn change(
+    pub(super) async fn change(
         &mut self,
         query: sqlx::query::Query<'_, MySql, sqlx::mysql::MySqlArguments>,
     ) -> Result<u64, Error> {
@@ -186,7 +195,7 @@ impl Ledger {
 }
 
 /// Runs `work` until `deadline`; past it, the error is the pool's time-out.
-async fn until<T>(
+pub(super) async fn until<T>(
     deadline: Instant,
     work: impl Future<Output = sqlx::Result<T>>,
 ) -> sqlx::Result<T> {

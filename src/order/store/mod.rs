@@ -1,5 +1,8 @@
 //! The SQL of orders. Reads are here; what a purchase writes is in [`ledger`], every conditional
-//! statement one function; what the audit adds up is in [`totals`].
+//! statement one function; what a batch of purchases writes in [`batch`]; what the audit adds up in
+//! [`totals`].
+
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
@@ -9,10 +12,14 @@ use crate::clock::Zone;
 use crate::conn::mysql::Database;
 use crate::error::Error;
 
+pub mod batch;
 pub mod ledger;
 pub mod totals;
 
 pub use ledger::Ledger;
+
+/// Pause between two looks at an order whose commit is in doubt.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Orders on a page of `GET /voucher-order/of/me`.
 const PAGE_SIZE: u32 = 10;
@@ -57,16 +64,50 @@ impl OrderStore {
         Ledger::open(&self.db).await
     }
 
+    /// Commits, and finds out what became of it where the reply was lost: any order of the
+    /// transaction tells, by its id. [`Error::Unavailable`] is definite: nothing was done.
+    /// [`Error::OutcomeUnknown`] only where the database could not be asked for as long as one step
+    /// may take; the first tries may meet connections that died with the one that was to commit.
+    pub async fn commit(&self, ledger: Ledger, order_id: i64) -> Result<(), Error> {
+        match ledger.commit(order_id).await {
+            Err(Error::OutcomeUnknown(_)) => {}
+            outcome => return outcome,
+        }
+        let deadline = Instant::now() + self.db.timeout;
+        loop {
+            match self.is_committed(order_id).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => return Err(Error::Unavailable("the database")),
+                Err(_) if Instant::now() < deadline => tokio::time::sleep(RESOLVE_PAUSE).await,
+                Err(_) => return Err(Error::OutcomeUnknown(Some(order_id))),
+            }
+        }
+    }
+
     /// Whether an order with this id was committed, waiting for any transaction that may still
     /// decide it: a locking read on a row that is being inserted does not return until that
     /// transaction has ended. For resolving a commit whose outcome is unknown.
-    pub async fn is_committed(&self, order_id: i64) -> Result<bool, Error> {
+    async fn is_committed(&self, order_id: i64) -> Result<bool, Error> {
         let query = sqlx::query_scalar::<_, i64>(
             "SELECT id FROM tb_voucher_order WHERE id = ? LOCK IN SHARE MODE",
         )
         .bind(order_id);
         let found = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
         Ok(found.is_some())
+    }
+
+    /// The users who have an order of a sale on a strategy that holds, in rising order; `None` where
+    /// there are more than `limit`.
+    pub async fn buyers(&self, voucher_id: i64, limit: u32) -> Result<Option<Vec<i64>>, Error> {
+        let query = sqlx::query_scalar(
+            // Read from the unique index alone, which also gives the order.
+            "SELECT CAST(buyer AS SIGNED) FROM tb_voucher_order \
+             WHERE voucher_id = ? AND buyer IS NOT NULL ORDER BY buyer LIMIT ?",
+        )
+        .bind(voucher_id)
+        .bind(u64::from(limit) + 1);
+        let buyers: Vec<i64> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        Ok((buyers.len() <= limit as usize).then_some(buyers))
     }
 
     /// One order.

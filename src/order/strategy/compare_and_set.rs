@@ -23,6 +23,6 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
         ledger.rollback().await?;
         return Err(Error::StockChanged);
     }
-    ledger.commit(order.id).await?;
+    tools.store.commit(ledger, order.id).await?;
     Ok(order.id)
 }

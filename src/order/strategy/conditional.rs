@@ -27,6 +27,6 @@ pub async fn place(tools: &Tools, order: &NewOrder) -> Result<i64, Error> {
         ledger.rollback().await?;
         return Err(Error::SoldOut);
     }
-    ledger.commit(order.id).await?;
+    tools.store.commit(ledger, order.id).await?;
     Ok(order.id)
 }

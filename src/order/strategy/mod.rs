@@ -10,6 +10,7 @@
 //! | [`process_lock`] | conditional, under a per-user lock inside the process |
 //! | [`setnx_lock`] | conditional, under a per-user SET NX lock in Redis |
 //! | [`reentrant_lock`] | conditional, under a per-user Redisson-compatible lock in Redis |
+//! | [`group_commit`] | those who arrive while a commit runs share the next one |
 //!
 //! Two rules hold for all: the order is inserted first and the hot stock row is changed last, so
 //! that it stays locked for one statement and the commit; and nothing but the database is waited for
@@ -23,6 +24,7 @@ use crate::voucher::strategy::Strategy;
 
 pub mod compare_and_set;
 pub mod conditional;
+pub mod group_commit;
 pub mod naive;
 pub mod process_lock;
 pub mod reentrant_lock;
@@ -39,5 +41,6 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
         Strategy::ProcessLock => process_lock::buy(tools, buyer, sale).await,
         Strategy::SetnxLock => setnx_lock::buy(tools, buyer, sale).await,
         Strategy::ReentrantLock => reentrant_lock::buy(tools, buyer, sale).await,
+        Strategy::GroupCommit => group_commit::buy(tools, buyer, sale).await,
     }
 }

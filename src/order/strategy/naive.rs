@@ -13,6 +13,6 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
     let mut ledger = tools.store.begin().await?;
     ledger.insert(&order).await?;
     ledger.decrement(buyer.voucher_id).await?;
-    ledger.commit(order.id).await?;
+    tools.store.commit(ledger, order.id).await?;
     Ok(order.id)
 }

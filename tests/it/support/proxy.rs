@@ -1,9 +1,9 @@
-//! A TCP proxy between an instance and its database, for faults on the wire: a server that hangs,
-//! connections that break, a commit whose reply is lost.
+//! A TCP proxy between an instance and its database (or its Redis), for faults on the wire: a server
+//! that hangs, connections that break, a commit whose reply is lost. It also counts what is asked.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -26,6 +26,8 @@ pub enum Mode {
     LoseCommitReplyThenCut,
     /// Passes everything on but a COMMIT: in its place the connection is closed.
     LoseCommit,
+    /// Passes everything on but an INSERT of orders: in its place the connection is closed.
+    LoseInsert,
 }
 
 /// A running proxy.
@@ -33,6 +35,7 @@ pub struct Proxy {
     /// `127.0.0.1:<port>`
     pub address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
+    asked: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
@@ -44,15 +47,22 @@ impl Proxy {
         let mode = Arc::new(watch::channel(Mode::Forward).0);
         let mut tasks = JoinSet::new();
         let modes = mode.clone();
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = asked.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.expect("accept");
-                connections.spawn(connection(client, server.clone(), modes.clone()));
+                connections.spawn(connection(client, server.clone(), modes.clone(), count.clone()));
                 while connections.try_join_next().is_some() {}
             }
         });
-        Proxy { address, mode, _tasks: tasks }
+        Proxy { address, mode, asked, _tasks: tasks }
+    }
+
+    /// How many times clients have sent something: at least once per round trip that is waited for.
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
     }
 
     /// Changes what it does, from now on.
@@ -61,7 +71,12 @@ impl Proxy {
     }
 }
 
-async fn connection(client: TcpStream, server: String, mode: Arc<watch::Sender<Mode>>) {
+async fn connection(
+    client: TcpStream,
+    server: String,
+    mode: Arc<watch::Sender<Mode>>,
+    asked: Arc<AtomicU64>,
+) {
     let mut current = mode.subscribe();
     if *current.borrow() == Mode::Cut {
         return;
@@ -74,7 +89,7 @@ async fn connection(client: TcpStream, server: String, mode: Arc<watch::Sender<M
     // Set when the next reply is the one to lose.
     let losing = AtomicBool::new(false);
     tokio::select! {
-        () = requests(from_client, to_server, &mode, &losing) => {}
+        () = requests(from_client, to_server, &mode, &losing, &asked) => {}
         () = replies(from_server, to_client, &mode, &losing) => {}
         _ = current.wait_for(|mode| *mode == Mode::Cut) => {}
     }
@@ -85,17 +100,23 @@ async fn requests(
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
+    asked: &AtomicU64,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        asked.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
-        if buffer[..length].windows(6).any(|bytes| bytes == b"COMMIT") {
+        let says = |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
+        if *mode.borrow() == Mode::LoseInsert && says(b"INTO tb_voucher_order") {
+            return;
+        }
+        if says(b"COMMIT") {
             match *mode.borrow() {
                 Mode::LoseCommit => return,
                 Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut => {
                     losing.store(true, Ordering::SeqCst);
                 }
-                Mode::Forward | Mode::Hang | Mode::Cut => {}
+                Mode::Forward | Mode::Hang | Mode::Cut | Mode::LoseInsert => {}
             }
         }
         if to.write_all(&buffer[..length]).await.is_err() {

@@ -1,0 +1,319 @@
+//! Group commit, one queue at a time: who comes first, who comes twice, who cannot be inserted, and
+//! when the queue is full. The laws of whole sales are in `law` and `resilience`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use seckill::clock::Zone;
+use seckill::conn;
+use seckill::error::Error;
+use seckill::id::Ids;
+use seckill::order::group::{GroupLimits, Groups};
+use seckill::order::model::Buyer;
+use seckill::order::store::OrderStore;
+use seckill::voucher::sales::{Sale, Sales};
+use seckill::voucher::store::VoucherStore;
+
+use crate::support::database::TestDatabase;
+use crate::support::eventually;
+use crate::support::redis_server::RedisServer;
+
+const SALE: i64 = 9;
+const LIMITS: GroupLimits =
+    GroupLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
+
+/// The queues of one process, with nothing of HTTP around them.
+struct Node {
+    groups: Groups,
+    sales: Sales,
+}
+
+struct Setting {
+    database: TestDatabase,
+    redis: RedisServer,
+}
+
+impl Setting {
+    /// A sale of this stock.
+    async fn of(stock: i64) -> Self {
+        let database = TestDatabase::migrated().await;
+        database
+            .run(&format!(
+                "INSERT INTO tb_voucher (id, shop_id, title, pay_value, actual_value, type) \
+                 VALUES ({SALE}, 1, 't', 1, 1, 1)"
+            ))
+            .await;
+        database
+            .run(&format!(
+                "INSERT INTO tb_seckill_voucher \
+                 (voucher_id, stock, issued, begin_time, end_time, strategy) VALUES \
+                 ({SALE}, {stock}, {stock}, '2022-01-01', '2037-01-01', 'group-commit')"
+            ))
+            .await;
+        Setting { database, redis: RedisServer::start_with(true).await }
+    }
+
+    async fn node(&self, limits: GroupLimits) -> Node {
+        let database = conn::mysql::connect(&self.database.url(), 8, limits.timeout).await.unwrap();
+        let client = conn::redis::client(&self.redis.url().into()).unwrap();
+        let redis = conn::redis::connect(&client, limits.timeout).await.unwrap();
+        let zone = Zone(chrono_tz::Asia::Shanghai);
+        let ids = Ids::new(redis, Arc::new(move || zone.now()), "order", 1000);
+        let sales = Sales::new(VoucherStore::new(database.clone()), limits.timeout);
+        Node { groups: Groups::new(OrderStore::new(database, zone), Arc::new(ids), limits), sales }
+    }
+
+    async fn stock(&self) -> i64 {
+        self.database.number("SELECT stock FROM tb_seckill_voucher").await
+    }
+
+    async fn orders(&self) -> i64 {
+        self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+    }
+
+    /// Holds the sale's row while `work` runs, so that batches stand still before their commit.
+    async fn while_locked<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut holder = self.database.pool.begin().await.unwrap();
+        sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE")
+            .execute(&mut *holder)
+            .await
+            .unwrap();
+        let result = work.await;
+        holder.rollback().await.unwrap();
+        result
+    }
+}
+
+impl Node {
+    async fn sale(&self) -> Arc<Sale> {
+        self.sales.get(SALE).await.unwrap()
+    }
+
+    /// These users, queued in this order.
+    async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
+        let sale = self.sale().await;
+        let order = |user_id| self.groups.order(Buyer { user_id, voucher_id: SALE }, &sale);
+        join_all(users.into_iter().map(order)).await
+    }
+}
+
+fn count<T>(outcomes: &[T], which: impl Fn(&T) -> bool) -> usize {
+    outcomes.iter().filter(|outcome| which(outcome)).count()
+}
+
+#[tokio::test]
+async fn those_who_come_together_share_a_commit() {
+    let setting = Setting::of(1000).await;
+    let node = setting.node(LIMITS).await;
+    let outcomes = node.buy(1..=300).await;
+    let ids: std::collections::HashSet<i64> =
+        outcomes.into_iter().map(|outcome| outcome.unwrap()).collect();
+    assert_eq!(ids.len(), 300);
+    assert_eq!((setting.orders().await, setting.stock().await), (300, 700));
+    let stats = node.groups.stats();
+    assert!(stats.batches() <= 2, "{stats:?}");
+    assert_eq!(stats.orders(), 300);
+    for id in ids.iter().take(3) {
+        let own = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
+        assert_eq!(setting.database.number(&own).await, 1);
+    }
+    node.groups.finished().await;
+}
+
+#[tokio::test]
+async fn where_fewer_are_left_than_asked_for_the_first_come_are_served() {
+    let setting = Setting::of(10).await;
+    let node = setting.node(LIMITS).await;
+    // Against the order in which rows are inserted.
+    let outcomes = node.buy((1..=60).rev()).await;
+    for (place, outcome) in outcomes.iter().enumerate() {
+        match outcome {
+            Ok(_) => assert!(place < 10, "place {place} was served"),
+            Err(Error::SoldOut) => assert!(place >= 10, "place {place} was not served"),
+            other => panic!("place {place}: {other:?}"),
+        }
+    }
+    assert_eq!((setting.orders().await, setting.stock().await), (10, 0));
+    let late = node.buy([99]).await;
+    assert!(matches!(late[..], [Err(Error::SoldOut)]), "{late:?}");
+}
+
+#[tokio::test]
+async fn who_comes_twice_gets_one_order_and_is_told_which() {
+    let setting = Setting::of(100).await;
+    let (one, two) = (setting.node(LIMITS).await, setting.node(LIMITS).await);
+    // Twice in one batch, again later, and on another node, among others who are new.
+    let first = one.buy([5, 6, 5, 7, 5]).await;
+    let id = *first[0].as_ref().unwrap();
+    for place in [2, 4] {
+        assert!(matches!(first[place], Err(Error::AlreadyOrdered(Some(same))) if same == id));
+    }
+    for node in [&one, &two] {
+        let again = node.buy([200, 5, 201]).await;
+        assert!(
+            matches!(again[1], Err(Error::AlreadyOrdered(Some(same))) if same == id),
+            "{again:?}"
+        );
+    }
+    assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
+    // The same, where stock ends in the same batch as a second order comes.
+    setting.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
+    let last = one.buy([5, 300, 301, 302]).await;
+    assert!(matches!(last[0], Err(Error::AlreadyOrdered(Some(same))) if same == id), "{last:?}");
+    assert!(last[1].is_ok() && last[2].is_ok(), "{last:?}");
+    assert!(matches!(last[3], Err(Error::SoldOut)), "{last:?}");
+    assert_eq!((setting.orders().await, setting.stock().await), (7, 0));
+    // A cancelled order frees its user's place.
+    setting.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
+    setting.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
+    let anew = one.buy([5]).await;
+    assert!(matches!(anew[0], Ok(new) if new != id), "{anew:?}");
+}
+
+#[tokio::test]
+async fn two_nodes_with_the_same_buyers_in_opposite_order_agree() {
+    let setting = Setting::of(400).await;
+    let (one, two) = (setting.node(LIMITS).await, setting.node(LIMITS).await);
+    for round in 0..5 {
+        let first = 1 + 100 * round;
+        let up = one.buy(first..first + 100);
+        let down = two.buy((first..first + 100).rev());
+        let (up, down) = tokio::join!(up, down);
+        for outcome in up.iter().chain(&down) {
+            let answered =
+                matches!(outcome, Ok(_) | Err(Error::AlreadyOrdered(Some(_)) | Error::SoldOut));
+            assert!(answered, "round {round}: {outcome:?}");
+        }
+        let sold = count(&up, |outcome| outcome.is_ok()) + count(&down, |outcome| outcome.is_ok());
+        assert_eq!(sold, if round < 4 { 100 } else { 0 }, "round {round}");
+    }
+    assert_eq!((setting.orders().await, setting.stock().await), (400, 0));
+}
+
+#[tokio::test]
+async fn an_order_that_cannot_be_inserted_fails_alone() {
+    let setting = Setting::of(100).await;
+    setting
+        .database
+        .run(
+            "CREATE TRIGGER bad BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+             IF NEW.user_id = 13 THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'bad luck'; END IF",
+        )
+        .await;
+    let node = setting.node(LIMITS).await;
+    let outcomes = node.buy(1..=30).await;
+    for (user, outcome) in (1..).zip(&outcomes) {
+        assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
+    }
+    assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
+    assert_eq!(node.groups.stats().splits(), 1);
+}
+
+#[tokio::test]
+async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
+    let setting = Setting::of(100).await;
+    let node = setting.node(GroupLimits { timeout: Duration::from_secs(4), ..LIMITS }).await;
+    let mut holder = setting.database.pool.begin().await.unwrap();
+    sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 13, ?)")
+        .bind(SALE)
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    let outcomes = node.buy(1..=30).await;
+    for (user, outcome) in (1..).zip(&outcomes) {
+        match outcome {
+            Ok(_) => assert_ne!(user, 13),
+            Err(Error::Conflict | Error::Unavailable(_)) => assert_eq!(user, 13),
+            other => panic!("user {user}: {other:?}"),
+        }
+    }
+    holder.rollback().await.unwrap();
+    assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
+    assert!(node.buy([13]).await[0].is_ok());
+}
+
+#[tokio::test]
+async fn beyond_the_bound_of_the_queue_purchases_are_refused_at_once() {
+    let setting = Setting::of(100).await;
+    let node = setting.node(GroupLimits { batch: 1, queue: 5, ..LIMITS }).await;
+    // All are queued before the worker begins: this runtime has one thread.
+    let outcomes = node.buy(1..=20).await;
+    assert!(outcomes[..5].iter().all(|outcome| outcome.is_ok()), "{outcomes:?}");
+    let refused = count(&outcomes[5..], |outcome| matches!(outcome, Err(Error::Overloaded)));
+    assert_eq!(refused, 15, "{outcomes:?}");
+    assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
+    // And the queue is open again.
+    assert!(node.buy([20]).await[0].is_ok());
+}
+
+#[tokio::test]
+async fn a_sale_that_closes_while_buyers_wait_sells_nothing_more() {
+    let setting = Setting::of(100).await;
+    setting
+        .database
+        .run("UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND")
+        .await;
+    // One batch at a time: the second buyer has to wait.
+    let node = setting.node(GroupLimits { in_flight: 1, ..LIMITS }).await;
+    let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
+    let first = node.groups.order(buyer(1), &sale);
+    let second = async {
+        eventually("the first is under way", Duration::from_secs(10), || async {
+            setting.uncommitted().await == 1
+        })
+        .await;
+        sale.window.require_open().expect("the sale is on when the second comes");
+        node.groups.order(buyer(2), &sale).await
+    };
+    let both = async { tokio::join!(first, second) };
+    tokio::pin!(both);
+    let closed = eventually("the sale has closed", Duration::from_secs(10), || {
+        let open = sale.window.require_open().is_ok();
+        async move { !open }
+    });
+    setting
+        .while_locked(async {
+            tokio::select! {
+                both = &mut both => panic!("answered before the commit: {both:?}"),
+                () = closed => {}
+            }
+        })
+        .await;
+    let (first, second) = both.await;
+    assert!(first.is_ok(), "{first:?}");
+    assert!(matches!(second, Err(Error::SaleEnded)), "{second:?}");
+}
+
+#[tokio::test]
+async fn without_its_client_a_queued_purchase_is_committed_all_the_same() {
+    let setting = Setting::of(100).await;
+    let node = setting.node(LIMITS).await;
+    setting
+        .while_locked(async {
+            tokio::select! {
+                outcomes = node.buy(1..=50) => panic!("answered before the commit: {outcomes:?}"),
+                () = eventually("the batch is under way", Duration::from_secs(10), || async {
+                    setting.uncommitted().await >= 1
+                }) => {}
+            }
+        })
+        .await;
+    node.groups.finished().await;
+    assert_eq!((setting.orders().await, setting.stock().await), (50, 50));
+}
+
+impl Setting {
+    /// Orders that are there, committed or not.
+    async fn uncommitted(&self) -> i64 {
+        let mut look = self.database.pool.acquire().await.unwrap();
+        sqlx::query("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")
+            .execute(&mut *look)
+            .await
+            .unwrap();
+        sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order")
+            .fetch_one(&mut *look)
+            .await
+            .unwrap()
+    }
+}

@@ -1,0 +1,213 @@
+//! Those who come too late: what their refusal costs, that it is true, and how soon added stock is
+//! sold.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use seckill::conn;
+use seckill::voucher::news::News;
+use seckill::voucher::sales::{FRESH_FOR, Sales};
+use seckill::voucher::store::VoucherStore;
+use seckill::voucher::strategy::Strategy;
+use seckill_loadtest::scenario::burst;
+use serde_json::json;
+
+use crate::law;
+use crate::support::api::{Answer, post};
+use crate::support::eventually;
+use crate::support::instance::Instance;
+use crate::support::proxy::Proxy;
+use crate::support::stack::{Stack, buy};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The rungs on which it is remembered that a sale is sold out.
+fn safe() -> impl Iterator<Item = Strategy> {
+    Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe())
+}
+
+async fn add(base: &str, sale: i64, count: i64) -> Answer {
+    let path = format!("/voucher/seckill/{sale}/stock");
+    post(base, &path).admin().json(json!({ "add": count })).send().await
+}
+
+#[tokio::test]
+async fn a_sold_out_reply_asks_neither_the_database_nor_redis() {
+    let mut stack = Stack::start(0, &[]).await;
+    let database = Proxy::start(stack.database.server().to_owned()).await;
+    let redis_url = stack.redis.url();
+    let redis_at = redis_url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let redis = Proxy::start(redis_at.clone()).await;
+    let mut env = stack.env();
+    env[0].1 = stack.database.url_through(database.address);
+    env[1].1 = redis_url.replace(&redis_at, &redis.address.to_string());
+    stack.instances.push(Instance::start(&[], &env).await);
+    let users = stack.users(2).await;
+    for strategy in safe() {
+        let sale = stack.publish(1, strategy.name()).await;
+        buy(stack.url(), &users[0], sale).await.data();
+        let before = (database.asked(), redis.asked());
+        for _ in 0..200 {
+            buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
+        }
+        // A few all the same: the sale is read anew and the session renewed about once a second.
+        let asked = (database.asked() - before.0, redis.asked() - before.1);
+        assert!(asked.0 < 60 && asked.1 < 60, "{strategy}: {asked:?} for 200 replies");
+    }
+}
+
+#[tokio::test]
+async fn a_buyer_who_asks_again_after_the_sale_is_told_of_the_order_on_any_node() {
+    let stack = Stack::start(2, &[]).await;
+    let users = stack.users(3).await;
+    for strategy in safe() {
+        let sale = stack.publish(2, strategy.name()).await;
+        let ids = [
+            buy(&stack.instances[0].url, &users[0], sale).await,
+            buy(&stack.instances[1].url, &users[1], sale).await,
+        ];
+        for url in stack.urls() {
+            // Twice: from the strategy, and from memory.
+            for _ in 0..2 {
+                buy(&url, &users[2], sale).await.refused(200, "SOLD_OUT");
+            }
+            for (user, first) in users.iter().zip(&ids) {
+                let again = buy(&url, user, sale).await;
+                again.refused(200, "ALREADY_ORDERED");
+                assert_eq!(again.body["orderId"], first.body["orderId"], "{strategy}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn added_stock_is_sold_on_every_node() {
+    let stack = Stack::start(2, &[]).await;
+    let users = stack.users(4).await;
+    let mut redis = stack.redis.conn().await;
+    for strategy in safe() {
+        let sale = stack.publish(1, strategy.name()).await;
+        buy(stack.url(), &users[0], sale).await.data();
+        for url in stack.urls() {
+            buy(&url, &users[1], sale).await.refused(200, "SOLD_OUT");
+        }
+        assert_eq!(add(stack.url(), sale, 2).await.data(), &json!(2), "{strategy}");
+        // The node that was told sells at once, and the other soon.
+        buy(stack.url(), &users[1], sale).await.data();
+        eventually("the other node sells", PATIENCE, || async {
+            buy(&stack.instances[1].url, &users[2], sale).await.body["success"] == true
+        })
+        .await;
+        buy(stack.url(), &users[3], sale).await.refused(200, "SOLD_OUT");
+        let row = format!(
+            "SELECT stock * 100 + issued FROM tb_seckill_voucher WHERE voucher_id = {sale}"
+        );
+        assert_eq!(stack.database.number(&row).await, 3, "{strategy}");
+        let gate: i64 = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
+        assert_eq!(gate, 3, "what was published and what was added");
+    }
+    // Where there is no gate, none is made.
+    let sale = stack.publish(1, "group-commit").await;
+    let key = format!("seckill:stock:{sale}");
+    let _: () = redis.del(&key).await.unwrap();
+    add(stack.url(), sale, 1).await.data();
+    let gate: Option<i64> = redis.get(&key).await.unwrap();
+    assert_eq!(gate, None);
+}
+
+#[tokio::test]
+async fn only_sensible_amounts_are_added_and_only_by_the_administrator() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "group-commit").await;
+    let path = format!("/voucher/seckill/{sale}/stock");
+    let body = json!({ "add": 1 });
+    post(stack.url(), &path).json(body.clone()).send().await.refused(403, "FORBIDDEN");
+    for bad in [json!(0), json!(-1), json!(10_000_001), json!(9_999_999), json!("x"), json!(null)] {
+        let answer = post(stack.url(), &path).admin().json(json!({ "add": bad })).send().await;
+        answer.refused(400, "INVALID_PARAMETER");
+    }
+    let nowhere = post(stack.url(), "/voucher/seckill/999/stock").admin().json(body).send().await;
+    nowhere.refused(200, "VOUCHER_NOT_FOUND");
+    let row = "SELECT stock * 100 + issued FROM tb_seckill_voucher";
+    assert_eq!(stack.database.number(row).await, 505);
+    // A sale that a Java node published knows only its stock.
+    stack.database.run("UPDATE tb_seckill_voucher SET issued = NULL").await;
+    assert_eq!(add(stack.url(), sale, 5).await.data(), &json!(10));
+    assert_eq!(stack.database.number("SELECT COUNT(issued) FROM tb_seckill_voucher").await, 0);
+}
+
+/// Readings are trusted for `FRESH_FOR`: a node that sells sooner has heard the news, and one that has
+/// not heard it sells within a second all the same.
+#[tokio::test]
+async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(1, "group-commit").await;
+    let limit = Duration::from_secs(5);
+    let database = conn::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
+    let sales = || Arc::new(Sales::new(VoucherStore::new(database.clone()), limit));
+    let client = conn::redis::client(&stack.redis.url().into()).unwrap();
+    let redis = conn::redis::connect(&client, limit).await.unwrap();
+    let (hearing, deaf) = (sales(), sales());
+    let news = News::listen(client, redis, hearing.clone());
+    eventually("somebody listens", PATIENCE, || {
+        let redis = stack.redis.conn();
+        async {
+            let channels: Vec<(String, i64)> = redis::cmd("PUBSUB")
+                .arg("NUMSUB")
+                .arg("seckill:stock:added")
+                .query_async(&mut redis.await)
+                .await
+                .unwrap();
+            channels[0].1 == 2
+        }
+    })
+    .await;
+    // A busy machine may spoil a round, but cannot make a slow one look fast.
+    let (mut soonest, mut soonest_deaf) = (Duration::MAX, Duration::MAX);
+    for _ in 0..5 {
+        stack.database.run("UPDATE tb_seckill_voucher SET stock = 0, issued = 0").await;
+        hearing.forget_all();
+        deaf.forget_all();
+        let read = Instant::now();
+        assert!(hearing.get(sale).await.unwrap().sold_out);
+        assert!(deaf.get(sale).await.unwrap().sold_out);
+        add(stack.url(), sale, 1).await.data();
+        let added = Instant::now();
+        while hearing.get(sale).await.unwrap().sold_out {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        soonest = soonest.min(read.elapsed());
+        while deaf.get(sale).await.unwrap().sold_out {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        soonest_deaf = soonest_deaf.min(added.elapsed());
+    }
+    assert!(soonest < FRESH_FOR, "{soonest:?}: the message changed nothing");
+    assert!(soonest_deaf < Duration::from_secs(1), "{soonest_deaf:?}");
+    news.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stock_that_is_added_in_the_middle_of_a_sale_is_sold_to_the_last() {
+    let stack = Stack::start(2, &[]).await;
+    for strategy in [Strategy::ReentrantLock, Strategy::GroupCommit] {
+        let options = law::options(&stack, strategy, 300, 50).await;
+        let adding = async {
+            options.live.reached(400).await;
+            let sale =
+                stack.database.number("SELECT MAX(voucher_id) FROM tb_seckill_voucher").await;
+            add(&stack.instances[1].url, sale, 40).await.data();
+        };
+        let (report, ()) = tokio::join!(burst::run(&options), adding);
+        let report = report.expect("the burst runs");
+        // Those who came between the two were told the truth of their moment.
+        let mut verdict = report.verdict.clone();
+        if verdict.stock_left > 0 {
+            verdict.false_sold_out = 0;
+        }
+        assert!(verdict.is_clean(), "{strategy}: {verdict:?}");
+        assert_eq!(verdict.orders + verdict.stock_left, 90, "{strategy}: {verdict:?}");
+        assert!(verdict.orders >= 50, "{strategy}: {verdict:?}");
+    }
+}
