@@ -2,13 +2,13 @@
 //! in the stack's Redis, and many signed-in buyers. A developer's own sales are not touched.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use redis::aio::MultiplexedConnection;
 use seckill_loadtest::{Access, ledger::Ledger, live::Progress};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
-use tokio::process::Command;
 
 use crate::client::wire::TOKEN;
 
@@ -175,11 +175,9 @@ impl Ground {
 
 /// Runs a subcommand of the service to its end.
 async fn run(program: &Path, flags: &[String]) -> anyhow::Result<()> {
-    let output = Command::new(program)
-        .args(flags)
-        .output()
-        .await
-        .with_context(|| format!("running {}", program.display()))?;
+    let mut command = Command::new(program);
+    command.args(flags);
+    let output = crate::stack::output(command).await?;
     let said = String::from_utf8_lossy(&output.stderr);
     let name = flags.first().map_or("", |name| name);
     ensure!(output.status.success(), "`seckill {name}` failed: {said}");

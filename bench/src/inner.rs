@@ -1,6 +1,7 @@
 //! Ratios that need no HTTP: the lock and the ids, called as the service calls them, beside the same scripts
 //! and commands sent by redis-benchmark.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -10,7 +11,6 @@ use redis::AsyncCommands;
 use seckill::id::Ids;
 use seckill::lock::{LockConfig, Locks};
 use seckill_loadtest::Access;
-use tokio::process::Command;
 use tokio::task::JoinSet;
 
 /// Tasks, and clients of redis-benchmark.
@@ -178,14 +178,13 @@ async fn redis_benchmark(
     let redis::ConnectionAddr::Tcp(host, port) = info.addr() else {
         anyhow::bail!("redis-benchmark needs a plain TCP address");
     };
-    let output = Command::new("redis-benchmark")
+    let mut command = Command::new("redis-benchmark");
+    command
         .args(["-h", host, "-p", &port.to_string(), "--csv", "-c", &CLIENTS.to_string()])
         .args(["--dbnum", &info.redis_settings().db().to_string()])
         .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
-        .args(call)
-        .output()
-        .await
-        .context("redis-benchmark (Debian: redis-tools)")?;
+        .args(call);
+    let output = crate::stack::output(command).await?;
     let said = String::from_utf8_lossy(&output.stdout);
     // "test","rps",… and a line of figures in quotes; a script's arguments come first and hold commas.
     let rate = said.lines().last().and_then(|line| {

@@ -200,7 +200,7 @@ async fn round(
         sheet.put("6", group.orders_per_s / bare.answers_per_s);
     }
     if settings.wants(&["5"]) {
-        let late = Plan { name: "sold out", stock: Stock::Some(0), again: true, ..orders.clone() };
+        let late = Plan { name: "sold out", stock: Stock::Gone, again: true, ..orders.clone() };
         let late = go(late).await?;
         let bare = go(route("bare route, the sold-out reply", "/late")).await?;
         sheet.put("5", late.answers_per_s / bare.answers_per_s);
@@ -259,25 +259,26 @@ async fn without_http(
         sheet.put("7", ours / raw);
     }
     if settings.wants(&["8"]) && benchmark {
-        // Longer leases than the default, as a node that draws millions a second would set.
         let leased = inner::leased_ids(access, 1_000, lasting).await?;
         let leased = sheet.figure("ids, leased by the thousand", leased);
         let raw = sheet.figure("INCR by redis-benchmark", inner::raw_ids(access, lasting).await?);
         sheet.put("8", leased / raw);
     }
     if !benchmark {
-        ["7", "8", "13"].map(|number| sheet.note(number, "redis-benchmark is not installed"));
+        for number in ["7", "8", "13"] {
+            sheet.note(number, "redis-benchmark is not installed");
+        }
     }
     Ok(())
 }
 
 fn show(run: &Run) {
-    let (orders, latency) = (run.orders_per_s > 0.0, run.latency);
+    let (orders, latency) = (run.orders_per_s * 2.0 > run.answers_per_s, run.latency);
     let rate = if orders { run.orders_per_s } else { run.answers_per_s };
     let others: Vec<_> = run
         .outcomes
         .iter()
-        .filter(|(name, _)| *name != "ORDERED")
+        .filter(|(name, _)| orders && *name != "ORDERED")
         .map(|(name, count)| format!(", {name} {count}"))
         .collect();
     say(&format!(

@@ -24,6 +24,8 @@ pub enum Stock {
     ForAll,
     /// So many.
     Some(u32),
+    /// One, so that all but the first buyer come too late.
+    Gone,
     /// There is no sale: the target is a bare route.
     NoSale,
 }
@@ -110,6 +112,7 @@ impl Runner<'_> {
                 Some(self.publish(plan.strategy, all).await?)
             }
             Stock::Some(stock) => Some(self.publish(plan.strategy, stock).await?),
+            Stock::Gone => Some(self.publish(plan.strategy, 1).await?),
         };
         self.run_on(plan, round, voucher).await
     }
@@ -211,10 +214,10 @@ fn reply(fired: &Fired, shot: &client::Shot) -> Reply {
 }
 
 fn summary(plan: &Plan<'_>, round: usize, fired: Fired, cpu_us: f64) -> Run {
-    let refusals_count = plan.stock == Stock::Some(0);
+    let all_count = matches!(plan.stock, Stock::Gone | Stock::NoSale);
     let mut recorder = Recorder::new(3);
     for shot in &fired.shots {
-        if refusals_count || matches!(shot.end, End::Ordered(_)) {
+        if all_count || matches!(shot.end, End::Ordered(_)) {
             recorder.record(Duration::from_micros(shot.latency_us.into()));
         }
     }
@@ -222,7 +225,8 @@ fn summary(plan: &Plan<'_>, round: usize, fired: Fired, cpu_us: f64) -> Run {
         name: plan.name,
         round,
         clients: plan.clients,
-        orders_per_s: fired.orders_per_s(),
+        // What a bare route says is no order.
+        orders_per_s: if plan.stock == Stock::NoSale { 0.0 } else { fired.orders_per_s() },
         answers_per_s: fired.answers_per_s(),
         latency: recorder.summary(),
         curve_ms: CURVE.iter().map(|quantile| recorder.at_ms(*quantile)).collect(),

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -13,7 +13,6 @@ use axum::http::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use seckill_loadtest::Target;
 use seckill_loadtest::http::{Call, Connection};
-use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 
 use crate::ground::{Buyers, Ground};
@@ -32,7 +31,9 @@ pub struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let pid = self.child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        // One that has ended already may have left its id to somebody else.
+        let runs = matches!(self.child.try_wait(), Ok(None));
+        let pid = i32::try_from(self.child.id()).ok().filter(|_| runs).and_then(Pid::from_raw);
         if let Some(pid) = pid
             && let Err(fault) = kill_process(pid, Signal::TERM)
         {
@@ -50,7 +51,7 @@ impl Server {
 
     /// Processor time it has used, in seconds; 0 where the system does not tell.
     pub fn cpu_s(&self) -> f64 {
-        self.child.id().map_or(0.0, cpu_s)
+        cpu_s(self.child.id())
     }
 }
 
@@ -137,7 +138,7 @@ async fn start(
 ) -> anyhow::Result<Server> {
     let log: PathBuf = folder.join(format!("{name}.log"));
     let out = File::create(&log)?;
-    let program = command.as_std().get_program().to_owned();
+    let program = command.get_program().to_owned();
     let child = command
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
@@ -160,6 +161,15 @@ async fn start(
         }
         sleep(Duration::from_millis(50)).await;
     }
+}
+
+/// Runs a program to its end.
+pub async fn output(mut command: Command) -> anyhow::Result<Output> {
+    tokio::task::spawn_blocking(move || {
+        let name = command.get_program().to_owned();
+        command.output().with_context(|| format!("running {}", name.display()))
+    })
+    .await?
 }
 
 /// Whether a program of this name can be found.
