@@ -38,9 +38,20 @@ pub struct Ground {
     pub seckill: PathBuf,
     /// A folder for files.
     pub folder: PathBuf,
+    /// The processes of the database and of Redis.
+    pub pids: Pids,
     /// Reads a sale's end.
     pub ledger: Ledger,
     pool: MySqlPool,
+}
+
+/// Processes on this machine; `None` where they cannot be found, as in a container of their own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pids {
+    /// The database.
+    pub database: Option<u32>,
+    /// Redis.
+    pub redis: Option<u32>,
 }
 
 /// What the servers are.
@@ -80,7 +91,20 @@ impl Ground {
         run(&seckill, &flags).await?;
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
         let ledger = Ledger::open(&access.database_url).await?;
-        Ok(Self { access, seckill, folder, ledger, pool })
+        let mut ground = Self { access, seckill, folder, pids: Pids::default(), ledger, pool };
+        ground.pids = ground.find_pids().await?;
+        Ok(ground)
+    }
+
+    async fn find_pids(&self) -> anyhow::Result<Pids> {
+        let file =
+            "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
+        let file: String = sqlx::query_scalar(file).fetch_one(&self.pool).await?;
+        let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
+        let mut redis = self.redis().await?;
+        let info: String = redis::cmd("INFO").arg("server").query_async(&mut redis).await?;
+        let redis = info.lines().find_map(|line| line.strip_prefix("process_id:"));
+        Ok(Pids { database, redis: redis.and_then(|pid| pid.trim().parse().ok()) })
     }
 
     /// `count` buyers: those of the last run where their sessions are still there, otherwise new ones.

@@ -13,8 +13,9 @@ use crate::ratios::{self, Ratio, figure};
 use crate::runs::{Plan, Run, Runner, Stock};
 use crate::stack::{self, Server};
 
-/// Purchases that the overloaded instance takes in hand at once; beyond it, it refuses.
-const OVERLOAD_PURCHASES: &str = "512";
+/// Purchases that the overloaded instance takes in hand at once; beyond it, it refuses. As many as there
+/// are clients at the peak: with more in hand, everybody waits longer and nobody gains.
+const OVERLOAD_PURCHASES: &str = "256";
 /// Connections of the open loop at overload.
 const OVERLOAD_CLIENTS: usize = 1024;
 /// How much more than the peak is asked for.
@@ -87,7 +88,8 @@ pub struct Sheet {
 impl Sheet {
     fn put(&mut self, number: &str, value: f64) {
         if let Some(ratio) = self.ratios.iter_mut().find(|ratio| ratio.number == number) {
-            ratio.values.push(value);
+            // Something divided by nothing is no success: NaN stands below every floor.
+            ratio.values.push(if value.is_finite() { value } else { f64::NAN });
         }
     }
 
@@ -272,6 +274,7 @@ async fn without_http(
     Ok(())
 }
 
+/// One line on a run; its CPU is that of the service, the database and Redis, for one answer.
 fn show(run: &Run) {
     let (orders, latency) = (run.orders_per_s * 2.0 > run.answers_per_s, run.latency);
     let rate = if orders { run.orders_per_s } else { run.answers_per_s };
@@ -282,14 +285,16 @@ fn show(run: &Run) {
         .map(|(name, count)| format!(", {name} {count}"))
         .collect();
     say(&format!(
-        "    {}, {} clients: {} {}/s, p50 {} ms, p99 {} ms, {} µs of CPU each{}",
+        "    {}, {} clients: {} {}/s, p50 {} ms, p99 {} ms, {} + {} + {} µs of CPU{}",
         run.name,
         run.clients,
         figure(rate),
         if orders { "orders" } else { "replies" },
         figure(latency.p50_ms),
         figure(latency.p99_ms),
-        figure(run.cpu_us),
+        figure(run.cpu.service_us),
+        figure(run.cpu.database_us),
+        figure(run.cpu.redis_us),
         others.concat(),
     ));
 }

@@ -14,8 +14,8 @@ use seckill_loadtest::{Target, publish};
 use serde::Serialize;
 
 use crate::client::{self, End, Fired, Volley};
-use crate::ground::{Buyers, Ground};
-use crate::stack::Server;
+use crate::ground::{Buyers, Ground, Pids};
+use crate::stack::{self, Server};
 
 /// What is put on sale in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,13 +72,33 @@ pub struct Run {
     pub curve_ms: Vec<f64>,
     /// Attempts by how they ended.
     pub outcomes: BTreeMap<String, u64>,
-    /// Processor time of the asked processes for one answer, in µs.
-    pub cpu_us: f64,
+    /// Processor time of an answer; depends far less on what else the machine does than any rate.
+    pub cpu: Cpu,
     /// Broken laws, by name; empty is clean.
     pub violations: Vec<String>,
     /// The attempts, for plots.
     #[serde(skip)]
     pub fired: Arc<Fired>,
+}
+
+/// Processor time of one answer, in µs.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Cpu {
+    /// Of the processes asked (behind nginx: the instances).
+    pub service_us: f64,
+    /// Of the database.
+    pub database_us: f64,
+    /// Of Redis.
+    pub redis_us: f64,
+    /// Of this program.
+    pub client_us: f64,
+}
+
+impl Cpu {
+    /// Of all but this program.
+    pub fn servers_us(&self) -> f64 {
+        self.service_us + self.database_us + self.redis_us
+    }
 }
 
 /// Where the percentile curves are drawn.
@@ -124,11 +144,19 @@ impl Runner<'_> {
         round: usize,
         voucher: Option<u64>,
     ) -> anyhow::Result<Run> {
-        let cpu = || plan.servers.iter().map(|server| server.cpu_s()).sum::<f64>();
-        let before = cpu();
+        let before = self.cpu_s(plan);
         let fired = self.fire(plan, voucher).await?;
-        let cpu_us = (cpu() - before) * 1e6 / fired.shots.len().max(1) as f64;
-        let mut run = summary(plan, round, fired, cpu_us);
+        let count = fired.shots.len().max(1) as f64;
+        let spent: Vec<f64> = self
+            .cpu_s(plan)
+            .iter()
+            .zip(before)
+            .map(|(s, before)| (s - before) * 1e6 / count)
+            .collect();
+        let mut run = summary(plan, round, fired);
+        if let [service_us, database_us, redis_us, client_us] = spent[..] {
+            run.cpu = Cpu { service_us, database_us, redis_us, client_us };
+        }
         if let Some(voucher) = voucher {
             let verdict = self.judge(voucher, &run.fired).await?;
             let broken = verdict.violations().into_iter();
@@ -137,6 +165,14 @@ impl Runner<'_> {
         }
         self.runs.push(run.clone());
         Ok(run)
+    }
+
+    /// Processor time used so far, in seconds: the processes asked, the database, Redis, and we.
+    fn cpu_s(&self, plan: &Plan<'_>) -> [f64; 4] {
+        let asked = plan.servers.iter().map(|server| server.cpu_s()).sum();
+        let of = |pid: Option<u32>| pid.map_or(0.0, stack::cpu_s);
+        let Pids { database, redis } = self.ground.pids;
+        [asked, of(database), of(redis), stack::cpu_s(std::process::id())]
     }
 
     async fn fire(&self, plan: &Plan<'_>, voucher: Option<u64>) -> anyhow::Result<Fired> {
@@ -213,7 +249,7 @@ fn reply(fired: &Fired, shot: &client::Shot) -> Reply {
     }
 }
 
-fn summary(plan: &Plan<'_>, round: usize, fired: Fired, cpu_us: f64) -> Run {
+fn summary(plan: &Plan<'_>, round: usize, fired: Fired) -> Run {
     let all_count = matches!(plan.stock, Stock::Gone | Stock::NoSale);
     let mut recorder = Recorder::new(3);
     for shot in &fired.shots {
@@ -231,7 +267,7 @@ fn summary(plan: &Plan<'_>, round: usize, fired: Fired, cpu_us: f64) -> Run {
         latency: recorder.summary(),
         curve_ms: CURVE.iter().map(|quantile| recorder.at_ms(*quantile)).collect(),
         outcomes: fired.outcomes(),
-        cpu_us,
+        cpu: Cpu::default(),
         violations: Vec::new(),
         fired: Arc::new(fired),
     }

@@ -27,6 +27,8 @@ pub struct Server {
     /// Where it listens.
     pub address: SocketAddr,
     child: Child,
+    /// Processes that work for it.
+    behind: Vec<u32>,
 }
 
 impl Drop for Server {
@@ -49,9 +51,9 @@ impl Server {
         format!("http://{}", self.address).parse().unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Processor time it has used, in seconds; 0 where the system does not tell.
+    /// Processor time that it and what is behind it have used, in seconds; 0 where the system does not tell.
     pub fn cpu_s(&self) -> f64 {
-        cpu_s(self.child.id())
+        cpu_s(self.child.id()) + self.behind.iter().map(|pid| cpu_s(*pid)).sum::<f64>()
     }
 }
 
@@ -122,7 +124,9 @@ pub async fn nginx(ground: &Ground, one: &Server, two: &Server) -> anyhow::Resul
     let mut command = Command::new("nginx");
     command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
-    start(command, bind, &ground.folder, "nginx").await
+    let mut nginx = start(command, bind, &ground.folder, "nginx").await?;
+    nginx.behind = vec![one.child.id(), two.child.id()];
+    Ok(nginx)
 }
 
 fn is_root() -> bool {
@@ -145,7 +149,7 @@ async fn start(
         .stderr(out)
         .spawn()
         .with_context(|| format!("starting {}", program.display()))?;
-    let mut server = Server { address, child };
+    let mut server = Server { address, child, behind: Vec::new() };
     let mut connection = Connection::new(server.target(), Duration::from_secs(2));
     let deadline = Instant::now() + START;
     loop {

@@ -41,6 +41,15 @@ pub fn page(report: &Report) -> String {
         report.runs.len()
     )
     .ok();
+    if let Some((lock, single)) = report.cpu_ratios() {
+        let (lock, single) = (crate::ratios::figure(lock), crate::ratios::figure(single));
+        writeln!(
+            out,
+            "<p class=\"small\">By processor time of all servers an order, which other load hardly \
+             changes, ratio 1 is {lock} and ratio 2 is {single}.</p>"
+        )
+        .ok();
+    }
     for measured in &report.ratios {
         if let Some(note) = &measured.ratio.note {
             let text = format!("{}: {note}.", measured.ratio.number);
@@ -49,7 +58,8 @@ pub fn page(report: &Report) -> String {
     }
     plots(&mut out, report);
     out += "<h2>Absolute figures</h2><p class=\"small\">Medians, on this machine at that hour: a \
-            footnote to the ratios. Latency of orders; of refusals where nothing is on sale.</p>\n";
+            footnote to the ratios. Latency of orders; of refusals where nothing is on sale. µs: processor time \
+            of one answer.</p>\n";
     table(&mut out, &RUN_COLUMNS, &report.footnotes(), std::iter::repeat(""));
     out += "<h2>What they are held against</h2><p>The <em>bare route</em> is an axum route that sends the \
             same body and does nothing for it. <em>One transaction per order</em> inserts the order, takes \

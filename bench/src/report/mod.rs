@@ -171,6 +171,16 @@ impl Report {
         self.ratios.iter().map(row).collect()
     }
 
+    /// What ratios 1 and 2 are by the processor time an order costs in all servers together.
+    pub fn cpu_ratios(&self) -> Option<(f64, f64)> {
+        let of = |name: &str| {
+            let runs = self.runs.iter().filter(|run| run.name == name);
+            crate::ratios::median(&runs.map(|run| run.cpu.servers_us()).collect::<Vec<_>>())
+        };
+        let group = of("group-commit")?;
+        Some((of("reentrant-lock")? / group, of("one transaction per order")? / group))
+    }
+
     /// Rows of the footnotes: medians of every kind of run.
     fn footnotes(&self) -> Vec<Vec<String>> {
         let mut names: Vec<&str> = Vec::new();
@@ -185,8 +195,9 @@ impl Report {
             crate::ratios::median(&values).map_or("–".to_owned(), figure)
         };
         let rows = names.iter().map(|name| {
-            let orders = of(name, &|run| run.orders_per_s);
-            let orders = if orders == figure(0.0) { "–".to_owned() } else { orders };
+            let unless_zero =
+                |text: String| if text == figure(0.0) { "–".to_owned() } else { text };
+            let orders = unless_zero(of(name, &|run| run.orders_per_s));
             vec![
                 (*name).to_owned(),
                 orders,
@@ -195,12 +206,15 @@ impl Report {
                 of(name, &|run| run.latency.p99_ms),
                 of(name, &|run| run.latency.p999_ms),
                 of(name, &|run| run.latency.max_ms),
-                of(name, &|run| run.cpu_us),
+                unless_zero(of(name, &|run| run.cpu.service_us)),
+                unless_zero(of(name, &|run| run.cpu.database_us)),
+                unless_zero(of(name, &|run| run.cpu.redis_us)),
+                unless_zero(of(name, &|run| run.cpu.client_us)),
             ]
         });
         let mut rows: Vec<_> = rows.collect();
         for (name, values) in &self.figures {
-            let mut row = vec!["–".to_owned(); 8];
+            let mut row = vec!["–".to_owned(); RUN_COLUMNS.len()];
             row[0] = (*name).to_owned();
             row[2] = crate::ratios::median(values).map_or("–".to_owned(), figure);
             rows.push(row);
@@ -221,7 +235,7 @@ const RATIO_COLUMNS: [(&str, Align); 7] = [
 ];
 
 /// Columns of [`Report::footnotes`].
-const RUN_COLUMNS: [(&str, Align); 8] = [
+const RUN_COLUMNS: [(&str, Align); 11] = [
     ("run (medians)", Align::Left),
     ("orders/s", Align::Right),
     ("answers/s", Align::Right),
@@ -229,13 +243,25 @@ const RUN_COLUMNS: [(&str, Align); 8] = [
     ("p99 ms", Align::Right),
     ("p99.9 ms", Align::Right),
     ("max ms", Align::Right),
-    ("server µs each", Align::Right),
+    ("service µs", Align::Right),
+    ("database µs", Align::Right),
+    ("Redis µs", Align::Right),
+    ("client µs", Align::Right),
 ];
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{}\n", render(&RUN_COLUMNS, &self.footnotes()))?;
+        writeln!(f, "µs: processor time of one answer.\n")?;
         writeln!(f, "{}", render(&RATIO_COLUMNS, &self.rows()))?;
+        if let Some((lock, single)) = self.cpu_ratios() {
+            let (lock, single) = (figure(lock), figure(single));
+            writeln!(
+                f,
+                "By processor time of all servers an order, which other load hardly changes: ratio 1 is \
+                 {lock}, ratio 2 is {single}."
+            )?;
+        }
         for measured in &self.ratios {
             if let Some(note) = &measured.ratio.note {
                 writeln!(f, "{}: {note}.", measured.ratio.number)?;
