@@ -78,7 +78,15 @@ pub async fn play(
         Progress::Stderr.say(&format!("    {rung}: {} orders/s", figure(rate)));
         rungs.push((rung.to_owned(), rate));
     }
-    let stock = u32::try_from(runner.buyers.users.len() / 3)?;
+    // So much that it lasts for half of the run.
+    let rate = rungs.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let stock = (rate * lasting.as_secs_f64() / 2.0).clamp(100.0, 100_000.0) as u32;
+    // What a buyer waits who does not come in step with the others: attempts at a fixed rate, below the
+    // peak, and latency from when each was due.
+    let name = "group-commit, open loop at 70 %";
+    let strategy = "group-commit";
+    let tail = Plan { name, strategy, clients: 1024, rate: Some(0.7 * rate), ..base.clone() };
+    clean(runner.run(&tail, 0).await?)?;
     let plan = Plan {
         name: "a sale that sells out",
         strategy: "group-commit",

@@ -115,7 +115,13 @@ fn plots(out: &mut String, report: &Report) {
 
 /// The round in the middle, of each kind of run worth comparing.
 fn curves(runs: &[Run]) -> Vec<Line> {
-    let names = ["group-commit, 16", "group-commit", "group-commit, 1,024", "reentrant-lock"];
+    let names = [
+        "group-commit, 16",
+        "group-commit",
+        "group-commit, 1,024",
+        "group-commit, open loop at 70 %",
+        "reentrant-lock",
+    ];
     let of = |name: &&str| {
         let mut found: Vec<&Run> = runs.iter().filter(|run| run.name == *name).collect();
         found.sort_by(|a, b| a.latency.p99_ms.total_cmp(&b.latency.p99_ms));

@@ -189,7 +189,7 @@ fn finish(
         )
         .ok();
         text(&mut out, legend + 19.0, y, "start", &line.name);
-        legend += 36.0 + 6.7 * line.name.chars().count() as f64;
+        legend += 30.0 + 6.1 * line.name.chars().count() as f64;
     }
     out + "</svg>\n"
 }
