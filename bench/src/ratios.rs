@@ -109,7 +109,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = if sorted.len() % 2 == 0 { sorted[sorted.len() / 2 - 1] } else { upper };
+    let lower = if sorted.len().is_multiple_of(2) { sorted[sorted.len() / 2 - 1] } else { upper };
     Some((lower + upper) / 2.0)
 }
 

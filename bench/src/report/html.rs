@@ -34,10 +34,10 @@ pub fn page(report: &Report) -> String {
     });
     table(&mut out, &RATIO_COLUMNS, &report.rows(), classes);
     // Writing into a String cannot fail.
-    write!(
+    writeln!(
         out,
         "<p class=\"small\">Medians of interleaved rounds. Every run ended with an audit of all replies \
-         against all rows; a run that breaks a law ends the benchmark. All {} runs are clean.</p>\n",
+         against all rows; a run that breaks a law ends the benchmark. All {} runs are clean.</p>",
         report.runs.len()
     )
     .ok();
