@@ -3,6 +3,8 @@
 #   memory  a hit in the process's memory ÷ a bare axum route that sends the same bytes
 #   redis   a hit in Redis ÷ raw GETs of the same key by redis-benchmark, same number of clients
 # Needs the running stack (./dev up), wrk and redis-benchmark. Rounds are interleaved.
+# An instance of its own serves the reads, beside the stack's two: without the limit on a single shop's
+# reads, as one shop is all that is read here.
 # usage: loadtest/ratios.sh [ROUNDS=5] [SECONDS_EACH=4] [CLIENTS=64]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,16 +14,29 @@ for tool in wrk redis-benchmark curl; do
     { echo "$tool is missing: apt-get install wrk redis-tools curl" >&2; exit 2; }
 done
 eval "$(./dev env)"
-service=${SERVICE:-http://127.0.0.1:8081} bare=127.0.0.1:${BARE_PORT:-8090}
-curl -sf "$service/health/ready" >/dev/null || { echo "the stack is not ready: ./dev up" >&2; exit 2; }
+service=http://127.0.0.1:${SERVICE_PORT:-8089} bare=127.0.0.1:${BARE_PORT:-8090}
+curl -sf "$TARGETS/health/ready" >/dev/null || { echo "the stack is not ready: ./dev up" >&2; exit 2; }
 
-cargo build -q --release -p seckill-loadtest --example bare_route
-work=$(mktemp -d)
-trap 'kill "${pid:-}" 2>/dev/null || true; rm -rf "$work"' EXIT
-curl -sf "$service/shop/1" >"$work/body"
-"${CARGO_TARGET_DIR:-target}/release/examples/bare_route" "$bare" "$work/body" &
-pid=$!
-until curl -sf "http://$bare/" >/dev/null; do kill -0 "$pid"; sleep 0.1; done
+env -u DATABASE_URL cargo build -q --release -p seckill-loadtest --example bare_route
+release=${CARGO_TARGET_DIR:-target}/release work=$(mktemp -d) pids=()
+trap 'kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+
+# await URL PID LOG: until it answers, or its process has ended.
+await() {
+  until curl -sf "$1" >"$work/body"; do
+    kill -0 "$2" || { cat "$3" >&2; exit 2; }
+    sleep 0.1
+  done
+}
+"$release/seckill" serve --lab --bind "${service#http://}" --per-shop-per-second 0 \
+  >"$work/service.log" 2>&1 &
+pids+=($!)
+await "$service/health/ready" $! "$work/service.log"
+await "$service/shop/1" $! "$work/service.log"
+cp "$work/body" "$work/shop"
+"$release/examples/bare_route" "$bare" "$work/shop" >"$work/bare.log" 2>&1 &
+pids+=($!)
+await "http://$bare/" $! "$work/bare.log"
 
 # per_second URL [HEADER]: replies a second, counting only those with status 200.
 per_second() {

@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use seckill::voucher::strategy::Strategy;
 use seckill_loadtest::scenario::burst::{self, BurstOptions, Crowd, Report};
-use seckill_loadtest::{Access, Target};
-use secrecy::ExposeSecret;
 
-use crate::support::api::ADMIN_TOKEN;
 use crate::support::stack::Stack;
 
 /// Users, attempts of each at once, and how many are on sale: more buyers than stock, several tries a
@@ -23,15 +20,8 @@ const SALES_UNTIL_IT_SHOWS: u32 = 8;
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
 pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32) -> BurstOptions {
-    let access = Access {
-        database_url: stack.database.url().expose_secret().to_owned(),
-        redis_url: stack.redis.url(),
-        admin_token: ADMIN_TOKEN.to_owned(),
-        time_zone: chrono_tz::Asia::Shanghai,
-    };
-    let targets: Vec<Target> = stack.urls().iter().map(|url| url.parse().unwrap()).collect();
     let crowd = stack.users(buyers).await.into_iter().map(|user| burst_buyer(&user)).collect();
-    let mut options = BurstOptions::new(access, targets);
+    let mut options = BurstOptions::new(stack.access(), stack.targets());
     options.crowd = Crowd::Given(crowd);
     options.tries = TRIES;
     options.stock = stock;

@@ -7,6 +7,7 @@
 
 mod architecture;
 mod cache;
+mod crowd;
 mod group;
 mod ids;
 mod law;

@@ -2,6 +2,7 @@
 
 use redis::AsyncCommands;
 use seckill::http::session::{CurrentUser, SharedSessions};
+use seckill_loadtest::{Access, Target};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
@@ -59,6 +60,21 @@ impl Stack {
             ("REDIS_URL", self.redis.url()),
             ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
         ]
+    }
+
+    /// What the load tool has to know.
+    pub fn access(&self) -> Access {
+        Access {
+            database_url: self.database.url().expose_secret().to_owned(),
+            redis_url: self.redis.url(),
+            admin_token: ADMIN_TOKEN.to_owned(),
+            time_zone: chrono_tz::Asia::Shanghai,
+        }
+    }
+
+    /// Every instance, as the load tool names them.
+    pub fn targets(&self) -> Vec<Target> {
+        self.instances.iter().map(|instance| instance.url.parse().expect("an address")).collect()
     }
 
     /// The first instance's address.

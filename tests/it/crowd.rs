@@ -1,0 +1,85 @@
+//! Shops read by a crowd, over HTTP, from two instances, while a server goes away and comes back.
+
+use std::time::{Duration, Instant};
+
+use seckill::cache::CacheConfig;
+use seckill_loadtest::scenario::read::{self, ReadOptions};
+
+use sqlx::Executor;
+
+use crate::support::database::TestDatabase;
+use crate::support::stack::Stack;
+
+/// Reads that are due per second: far below what two instances can answer, on any machine.
+const RATE: f64 = 500.0;
+
+/// The most statements that ran at the same time in `database`, looked at every few
+/// milliseconds until `reading` ends.
+async fn most_statements<T>(database: &TestDatabase, reading: impl Future<Output = T>) -> (T, i64) {
+    let mut most = 0;
+    let watching = async {
+        loop {
+            let running = "SELECT COUNT(*) FROM information_schema.processlist \
+                 WHERE db = DATABASE() AND info LIKE '%FROM tb_shop%' \
+             AND id <> CONNECTION_ID()";
+            most = most.max(database.number(running).await);
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    };
+    let result = tokio::select! {
+        result = reading => result,
+        () = watching => unreachable!("it watches for ever"),
+    };
+    (result, most)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_redis_killed_under_reads_costs_no_answer_and_is_in_use_soon_after_its_return() {
+    let mut stack = Stack::lab(2).await;
+    let options = ReadOptions {
+        rate: Some(RATE),
+        duration: Duration::from_secs(14),
+        ids: 300,
+        // One second, in which the connections break, may fail: the others may not.
+        tolerate_seconds: 1,
+        ..ReadOptions::new(stack.access(), stack.targets())
+    };
+    let Stack { redis, database, .. } = &mut stack;
+    let begin = Instant::now();
+    let fault = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        redis.kill();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Slow loads on top, so that as many of them meet as are allowed to.
+        let mut holder = database.pool.acquire().await.expect("a connection");
+        holder.execute("LOCK TABLES tb_shop WRITE").await.expect("lock the table");
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        holder.execute("UNLOCK TABLES").await.expect("unlock the table");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        redis.restart().await;
+        begin.elapsed()
+    };
+    let work = async { tokio::join!(read::run(&options), fault) };
+    let ((report, back), most) = most_statements(database, work).await;
+    let report = report.expect("the reads run");
+    println!("{report}\nRedis was back {back:?} after the begin; {most} statements at once");
+    assert!(!report.standing.is_violation(), "{report}");
+
+    let limit = 2 * i64::try_from(CacheConfig::default().max_loads).expect("a small number");
+    assert!((limit / 4..=limit).contains(&most), "{most} statements at once, {limit} allowed");
+
+    let open = |second: &read::Second| second.breakers_open.unwrap_or(2) > 0;
+    assert!(report.timeline.iter().any(open), "Redis was given up while it was away: {report}");
+    // Reads begin a moment after `begin`, so this second is surely three after the return.
+    let full = usize::try_from(back.as_secs()).expect("seconds") + 3;
+    let after = report.timeline.iter().skip(full).take_while(|second| second.answers.total() > 100);
+    let mut judged = 0;
+    for second in after {
+        // An instance that is busy with all else here may tell of a second too late.
+        let Some(layers) = second.layers else { continue };
+        assert!(!open(second), "Redis is in use again: {report}");
+        assert!(layers.local_hits > 3 * layers.loads, "memory answers again: {report}");
+        judged += 1;
+    }
+    assert!(judged >= 2, "too few seconds to judge: {report}");
+}
