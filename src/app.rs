@@ -16,7 +16,9 @@ use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
+use crate::order::expiry::Expiry;
 use crate::order::group::{GroupLimits, Groups};
+use crate::order::lifetime::Lifetime;
 use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
 use crate::router::{Parts, router};
@@ -48,6 +50,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let parts = connect(&config, draining.clone()).await?;
     let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
     let news = parts.vouchers.news.clone();
+    let expiry = Expiry::start(parts.lifetime.clone(), config.sale.unpaid_seconds);
 
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
@@ -68,10 +71,12 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             draining.cancel();
         }
     }
+    expiry.stop();
     let drained = tokio::time::timeout(deadline, async {
         let all_closed = server.await;
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
+        expiry.stopped().await;
         shops.shutdown().await;
         news.shutdown().await;
         all_closed
@@ -119,10 +124,11 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
     let sales = Arc::new(Sales::new(voucher_store.clone(), timeout));
+    let news = News::listen(client.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         redis: redis.clone(),
-        news: News::listen(client.clone(), redis.clone(), sales.clone()),
+        news: news.clone(),
         shops: shops.clone(),
         zone,
         lab: config.sale.lab,
@@ -141,6 +147,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         in_flight: config.sale.group_in_flight,
         timeout,
     };
+    let lifetime = Lifetime::new(store.clone(), news);
     let tools = Tools {
         groups: Groups::new(store.clone(), ids.clone(), limits),
         store,
@@ -155,6 +162,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         shops,
         vouchers,
         purchasing: Purchasing::new(tools, sales, config.sale.lab, config.sale.max_purchases),
+        lifetime,
         cache,
         health: Health { database, redis, draining: draining.clone() },
         admin: AdminToken(config.http.admin_token.clone()),

@@ -204,6 +204,11 @@ pub struct SaleConfig {
     /// Purchases that wait for a sale on group-commit at most; one more is answered 503 at once.
     #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = count)]
     pub group_queue: usize,
+    /// Seconds after which an unpaid order is cancelled and its voucher put back on sale; 0 for never, which
+    /// is the default because a Java node's orders are never paid.
+    #[arg(long, env = "UNPAID_SECONDS", default_value_t = 0, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(..=365 * 86_400))]
+    pub unpaid_seconds: u32,
     /// Lease of the setnx purchase lock, never renewed; milliseconds.
     #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]

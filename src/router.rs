@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
@@ -28,6 +29,7 @@ pub struct Parts {
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub purchasing: Purchasing,
+    pub lifetime: Lifetime,
     pub cache: Cache,
     pub health: health::Health,
     pub admin: AdminToken,
@@ -79,8 +81,14 @@ pub fn router(parts: Parts) -> Router {
         .route("/voucher-order/seckill/{id}", post(order::buy))
         .route("/voucher-order/of/me", get(order::mine))
         .route("/voucher-order/{orderId}", get(order::get))
-        .route_layer(signed_in())
-        .with_state(parts.purchasing.clone());
+        .with_state(parts.purchasing.clone())
+        .merge(
+            Router::new()
+                .route("/voucher-order/{orderId}/pay", post(order::pay))
+                .route("/voucher-order/{orderId}/cancel", post(order::cancel))
+                .with_state(parts.lifetime),
+        )
+        .route_layer(signed_in());
 
     let health = Router::new()
         .route("/health/live", get(health::live))

@@ -45,6 +45,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "lock_setnx_release.lua"
     "session_renew.lua"
     "stock_added.lua"
+    "stock_returned.lua"
 };
 
 #[derive(Default)]

@@ -11,6 +11,9 @@
 //!
 //! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6.
 //!
+//! What becomes of the order afterwards is in [`lifetime`] (paid, or cancelled by its owner) and [`expiry`]
+//! (cancelled because nobody paid).
+//!
 //! [`audit`] holds the ledger against its laws at any time.
 
 use axum::extract::State;
@@ -22,12 +25,15 @@ use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
 
 pub mod audit;
+pub mod expiry;
 pub mod group;
+pub mod lifetime;
 pub mod model;
 pub mod purchase;
 pub mod store;
 pub mod strategy;
 
+use lifetime::Lifetime;
 use model::{Buyer, Order};
 use purchase::Purchasing;
 
@@ -86,4 +92,23 @@ pub async fn mine(
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
     Ok(reply::data(purchasing.store().of_user(user.id, page.current).await?))
+}
+
+/// `POST /voucher-order/{orderId}/pay`: pays one of the caller's orders; `data` is the order.
+pub async fn pay(
+    State(lifetime): State<Lifetime>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    Ok(reply::data(lifetime.pay(id, user.id).await?))
+}
+
+/// `POST /voucher-order/{orderId}/cancel`: cancels one of the caller's unpaid orders and puts its voucher
+/// back on sale; `data` is the order. The caller may buy again.
+pub async fn cancel(
+    State(lifetime): State<Lifetime>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    Ok(reply::data(lifetime.cancel(id, user.id).await?))
 }

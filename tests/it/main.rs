@@ -11,6 +11,7 @@ mod crowd;
 mod group;
 mod ids;
 mod law;
+mod lifetime;
 mod lock;
 mod losers;
 mod purchase;

@@ -1,6 +1,6 @@
 //! The SQL of orders. Reads are here; what a purchase writes is in [`ledger`], every conditional
-//! statement one function; what a batch of purchases writes in [`batch`]; what the audit adds up in
-//! [`totals`].
+//! statement one function; what a batch of purchases writes in [`batch`]; what becomes of an
+//! order afterwards in [`lifetime`]; what the audit adds up in [`totals`].
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use crate::error::Error;
 
 pub mod batch;
 pub mod ledger;
+pub mod lifetime;
 pub mod totals;
 
 pub use ledger::Ledger;
