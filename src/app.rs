@@ -11,6 +11,7 @@ use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
 use crate::config::{ServeConfig, SessionStore};
 use crate::conn::{self, migrate};
 use crate::health::Health;
+use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
@@ -157,11 +158,17 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         setnx_lease: config.sale.setnx_lease,
         database_timeout: timeout,
     };
+    let admission = Admission::new(AdmissionLimits {
+        in_flight: config.sale.max_purchases,
+        per_user_per_second: config.sale.per_user_per_second,
+        per_address_per_second: config.sale.per_address_per_second,
+    });
     Ok(Parts {
+        admission,
         users,
         shops,
         vouchers,
-        purchasing: Purchasing::new(tools, sales, config.sale.lab, config.sale.max_purchases),
+        purchasing: Purchasing::new(tools, sales, config.sale.lab),
         lifetime,
         cache,
         health: Health { database, redis, draining: draining.clone() },

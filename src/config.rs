@@ -176,6 +176,13 @@ pub struct SaleConfig {
     #[arg(long, env = "MAX_PURCHASES", default_value_t = 8192,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,
+    /// Purchases a second of one user on this instance; 0 for no limit. This machine itself is not limited.
+    #[arg(long, env = "PER_USER_PER_SECOND", default_value_t = 20)]
+    pub per_user_per_second: u32,
+    /// Purchases a second from one address on this instance; 0 for no limit. This machine itself is not
+    /// limited.
+    #[arg(long, env = "PER_ADDRESS_PER_SECOND", default_value_t = 500)]
+    pub per_address_per_second: u32,
     /// Order ids leased from Redis at a time.
     #[arg(long, env = "ID_BLOCK", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -3,8 +3,10 @@
 //! Nothing here knows a feature.
 
 pub mod address;
+pub mod admission;
 pub mod auth;
 pub mod extract;
+pub mod limit;
 pub mod listen;
 pub mod middleware;
 pub mod reply;

@@ -1,6 +1,7 @@
 //! Orders. **How a purchase travels**, in the order of the code:
 //!
-//! 1. `http/auth.rs` finds the session, and refuses who has none.
+//! 1. `http/admission.rs` refuses who is too many, `http/auth.rs` finds the session and refuses who has
+//!    none.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::Purchasing`], which runs it in a task of its
 //!    own: a client that hangs up does not stop it half-way.
 //! 3. The sale is looked up and must be open (`voucher/sales.rs`).
@@ -20,6 +21,7 @@ use axum::extract::State;
 use serde::Deserialize;
 
 use crate::error::Error;
+use crate::http::admission::Admitted;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
@@ -58,20 +60,22 @@ fn first_page() -> u32 {
 /// `POST /voucher-order/seckill/{id}`: buys one voucher.
 pub async fn buy(
     State(purchasing): State<Purchasing>,
+    place: Admitted,
     user: CurrentUser,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    let id = purchasing.buy(Buyer { user_id: user.id, voucher_id }).await?;
+    let id = purchasing.buy(Buyer { user_id: user.id, voucher_id }, place).await?;
     Ok(reply::order_id(id))
 }
 
 /// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
 pub async fn buy_by_body(
     state: State<Purchasing>,
+    place: Admitted,
     user: CurrentUser,
     Json(request): Json<PurchaseRequest>,
 ) -> Reply<i64> {
-    buy(state, user, Path(request.voucher_id)).await
+    buy(state, place, user, Path(request.voucher_id)).await
 }
 
 /// `GET /voucher-order/{orderId}`: one of the caller's own orders. Another's is as unknown as one

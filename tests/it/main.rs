@@ -5,6 +5,7 @@
 // A test that cannot go on fails right there.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod architecture;
 mod cache;
 mod crowd;

@@ -135,7 +135,7 @@ async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
 }
 
 /// Holds a sale's row while `work` runs, so that purchases stand still before their commit.
-async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
+pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
     let mut holder = stack.database.pool.begin().await.unwrap();
     sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
         .bind(sale)
@@ -147,7 +147,7 @@ async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Out
     result
 }
 
-async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
+pub async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
     let key = format!("lock:order:{}", user.id);
     let redis = stack.redis.conn().await;
     eventually("the purchase holds its lock", PATIENCE, || {
