@@ -160,6 +160,8 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     };
     let admission = Admission::new(AdmissionLimits {
         in_flight: config.sale.max_purchases,
+        // With time left for the steps that follow the wait for a connection.
+        wait: timeout / 3,
         per_user_per_second: config.sale.per_user_per_second,
         per_address_per_second: config.sale.per_address_per_second,
     });

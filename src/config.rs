@@ -172,8 +172,8 @@ pub struct SaleConfig {
     /// Zone of the date-times on the wire and of the order ids' day.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = zone)]
     pub time_zone: Zone,
-    /// Purchases in flight at once; one more is answered 503 at once. More than are done within
-    /// --database-timeout-ms would wait for a connection in vain.
+    /// Purchases in flight at once, at most; one more is answered 503 at once. When they are slow, the bound
+    /// falls, so that nobody waits longer than a third of --database-timeout-ms (but not below 256).
     #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,

@@ -181,7 +181,7 @@ pub struct LadderArgs {
 #[derive(Debug, Args)]
 pub struct OverloadArgs {
     /// Users, each with a session of its own
-    #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..))]
     buyers: u32,
     /// How long each of the two loads lasts, in seconds
     #[arg(long, default_value_t = 15, value_name = "SECONDS",

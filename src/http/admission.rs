@@ -2,11 +2,14 @@
 //! by how much is in flight ([`admit`]), before anything is looked up; then by user ([`admit_user`]), once
 //! the session has told who it is. A refusal costs no round trip and says when to come back.
 //!
+//! Who comes when [`Pace`] says that it would wait too long is refused, too.
+//!
 //! Nothing queues here. Whoever would wait longer than the work takes is better told at once: a refused
 //! request costs a few microseconds, so that the requests that are let in go on at full speed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -16,14 +19,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::address::ClientAddress;
 use super::limit::Limit;
+use super::pace::Pace;
 use super::session::CurrentUser;
 use crate::error::Error;
 
 /// What is let in.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
-    /// Requests in flight at once.
+    /// Requests in flight at once, whatever their pace.
     pub in_flight: u32,
+    /// Longest wait that is of use: no more are let in than come out within it.
+    pub wait: Duration,
     /// Requests a second of one user; 0 for no limit.
     pub per_user_per_second: u32,
     /// Requests a second from one address; 0 for no limit.
@@ -37,6 +43,7 @@ pub struct Admission(Arc<Inner>);
 struct Inner {
     in_flight: Arc<Semaphore>,
     places: u32,
+    pace: Pace,
     per_user: Limit<i64>,
     per_address: Limit<ClientAddress>,
     refused: Refused,
@@ -55,7 +62,18 @@ struct Refused {
 #[derive(Clone)]
 pub struct Admitted {
     // Never read: it is there to be dropped.
-    _place: Arc<OwnedSemaphorePermit>,
+    _place: Arc<Place>,
+}
+
+struct Place {
+    _permit: OwnedSemaphorePermit,
+    admission: Arc<Inner>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.admission.pace.done();
+    }
 }
 
 impl Admission {
@@ -64,6 +82,7 @@ impl Admission {
         Admission(Arc::new(Inner {
             in_flight: Arc::new(Semaphore::new(limits.in_flight as usize)),
             places: limits.in_flight,
+            pace: Pace::new(limits.in_flight, limits.wait),
             per_user: Limit::new(limits.per_user_per_second),
             per_address: Limit::new(limits.per_address_per_second),
             refused: Refused::default(),
@@ -72,7 +91,12 @@ impl Admission {
 
     /// How many are in.
     pub fn in_flight(&self) -> u64 {
-        u64::from(self.0.places).saturating_sub(self.0.in_flight.available_permits() as u64)
+        self.inside().into()
+    }
+
+    fn inside(&self) -> u32 {
+        let free = u32::try_from(self.0.in_flight.available_permits()).unwrap_or(u32::MAX);
+        self.0.places.saturating_sub(free)
     }
 
     /// How many were refused so far, by reason.
@@ -83,12 +107,17 @@ impl Admission {
     }
 
     fn enter(&self, address: ClientAddress) -> Result<Admitted, Error> {
-        let Inner { in_flight, per_address, refused, .. } = &*self.0;
+        let Inner { in_flight, pace, per_address, refused, .. } = &*self.0;
         if !address.is_local() {
             counted(per_address.check(&address), &refused.address)?;
         }
-        let place = in_flight.clone().try_acquire_owned().map_err(|_| Error::Overloaded);
-        Ok(Admitted { _place: Arc::new(counted(place, &refused.overloaded)?) })
+        let permit = if pace.admits(self.inside(), Instant::now()) {
+            in_flight.clone().try_acquire_owned().map_err(|_| Error::Overloaded)
+        } else {
+            Err(Error::Overloaded)
+        };
+        let permit = counted(permit, &refused.overloaded)?;
+        Ok(Admitted { _place: Arc::new(Place { _permit: permit, admission: self.0.clone() }) })
     }
 }
 

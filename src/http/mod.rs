@@ -9,5 +9,6 @@ pub mod extract;
 pub mod limit;
 pub mod listen;
 pub mod middleware;
+pub mod pace;
 pub mod reply;
 pub mod session;

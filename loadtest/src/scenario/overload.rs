@@ -66,6 +66,8 @@ pub struct Load {
     pub refused: u64,
     /// Refusals that did not say when.
     pub without_retry_after: u64,
+    /// Attempts of a user whose last one, in another sale, was still under way: too few buyers.
+    pub busy: u64,
     /// Everything else: no answer, or one that is neither.
     pub failed: u64,
     /// Attempts by the reply they got.
@@ -191,6 +193,7 @@ fn load(shots: &[Shot], rate: Option<f64>, duration: Duration, memory: Option<(u
         accepted: count(Kind::Accepted),
         refused: count(Kind::Refused),
         without_retry_after: of(Kind::Refused).filter(|shot| !shot.retry_after).count() as u64,
+        busy: count(Kind::Busy),
         failed: count(Kind::Failed),
         replies,
         latency_accepted: Latency::of(of(Kind::Accepted).map(|shot| shot.latency)),
@@ -204,6 +207,7 @@ fn load(shots: &[Shot], rate: Option<f64>, duration: Duration, memory: Option<(u
 enum Kind {
     Accepted,
     Refused,
+    Busy,
     Failed,
 }
 
@@ -213,6 +217,7 @@ impl Kind {
             Reply::Ordered(_) => Self::Accepted,
             Reply::Refused(code) => match code.as_ref() {
                 "OVERLOADED" | "TOO_MANY_REQUESTS" | "UNAVAILABLE" => Self::Refused,
+                "LOCK_BUSY" => Self::Busy,
                 _ => Self::Failed,
             },
             _ => Self::Failed,
@@ -239,5 +244,5 @@ async fn check(
     Ok(broken)
 }
 
-/// Where the buyers' attempts of one run are kept.
+/// Who buys.
 type Buyers = Arc<[crate::buyers::Buyer]>;

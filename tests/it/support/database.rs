@@ -95,8 +95,6 @@ impl Drop for TestDatabase {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut connection = MySqlConnection::connect(&server).await?;
-                // A failed test may have left a transaction open: then the failure is to be seen.
-                connection.execute("SET SESSION lock_wait_timeout = 20").await?;
                 connection.execute(format!("DROP DATABASE {name}").as_str()).await?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             })

@@ -9,7 +9,8 @@ pub const GOODPUT: f64 = 0.8;
 pub const MEMORY_SHARE: f64 = 0.25;
 /// See [`MEMORY_SHARE`]: a small process may double without anybody noticing.
 pub const MEMORY_BYTES: u64 = 64 << 20;
-/// More than this share of the attempts unsent, and the tool was the bottleneck.
+/// More than this share of the attempts unsent, or of users who were still busy, and the tool was the
+/// bottleneck.
 const UNSENT: f64 = 0.05;
 
 /// Judges a run.
@@ -45,6 +46,10 @@ pub fn judge(report: &Report) -> Standing {
             "{unsent} attempts were never made, as all connections were busy: use more --connections"
         ));
     }
+    if load.busy as f64 > UNSENT * load.requests as f64 {
+        let busy = load.busy;
+        return Standing::Unclear(format!("{busy} users were still busy: use more --buyers"));
+    }
     if load.refused == 0 {
         return Standing::DidNotShow("nobody was refused: this was no overload".to_owned());
     }
@@ -70,6 +75,7 @@ mod tests {
             accepted,
             refused,
             without_retry_after: 0,
+            busy: 0,
             failed: 0,
             replies: BTreeMap::new(),
             latency_accepted: Latency::default(),
@@ -120,6 +126,7 @@ mod tests {
         for standing in [
             judged(|report| report.overload.refused = 0),
             judged(|report| report.overload.unsent = 1000),
+            judged(|report| report.overload.busy = 1000),
             judged(|report| report.peak.accepted = 0),
         ] {
             assert!(!standing.is_violation() && !standing.is_proof(), "{standing:?}");
