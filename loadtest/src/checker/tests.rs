@@ -218,7 +218,8 @@ fn a_cancelled_order_frees_the_place_for_another() {
 
 #[test]
 fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
-    for (returned, expected) in [(0, &[("drift", 1)] as &[_]), (1, &[]), (2, &[("drift", -1)])] {
+    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
+    {
         plant(
             |sale, _, rows| {
                 rows[0].status = CANCELLED;
@@ -228,7 +229,8 @@ fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
         );
     }
     // Bought again: the first order's stock came back, and went again.
-    for (returned, expected) in [(0, &[("drift", 1)] as &[_]), (1, &[]), (2, &[("drift", -1)])] {
+    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
+    {
         plant(
             |sale, asked, rows| {
                 rows[0].status = CANCELLED;
