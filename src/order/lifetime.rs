@@ -7,11 +7,19 @@
 //! unpaid (1) cancel, or too late to pay ─▶ cancelled (4)  cancel: the order   pay: ORDER_CANCELLED
 //! ```
 
+use std::time::Duration;
+
 use super::model::{Order, Status};
 use super::store::OrderStore;
 use super::store::lifetime::Place;
 use crate::error::Error;
 use crate::voucher::news::News;
+
+/// How often a change is tried in all when it meets deadlocks.
+const ATTEMPTS: u32 = 4;
+
+/// Longest pause before a try, milliseconds; the pause is random, so that rivals part.
+const PAUSE_MS: u64 = 20;
 
 /// Pays and cancels orders. Cheap to clone.
 #[derive(Clone)]
@@ -28,7 +36,7 @@ impl Lifetime {
 
     /// Pays one of the user's orders; returns it as it is now.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let paid = self.store.pay(order_id, user_id).await.map_err(definite)?;
+        let paid = settle(|| self.store.pay(order_id, user_id)).await?;
         let order = self.own_after(paid, order_id, user_id).await?;
         match order.status() {
             Some(Status::Paid | Status::Used) => Ok(order),
@@ -44,7 +52,8 @@ impl Lifetime {
         if order.status() != Some(Status::Unpaid) {
             return cancelled(order);
         }
-        let count = self.cancel_all(order.voucher_id, &[order_id]).await.map_err(definite)?;
+        let (sale, ids) = (order.voucher_id, [order_id]);
+        let count = settle(|| self.cancel_all(sale, &ids)).await?;
         cancelled(self.own_after(count > 0, order_id, user_id).await?)
     }
 
@@ -105,12 +114,21 @@ fn cancelled(order: Order) -> Result<Order, Error> {
     }
 }
 
-/// A conflict is answered as what it is to the caller: nothing was done, try again.
-fn definite(fault: Error) -> Error {
-    match fault {
-        Error::Conflict => Error::Unavailable("the order, which is just being changed,"),
-        other => other,
+/// Runs `change` until it does not lose to a purchase or to another change. After a conflict nothing was
+/// done; what remains of them is answered as that.
+async fn settle<T, F>(change: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    for _ in 1..ATTEMPTS {
+        match change().await {
+            Err(Error::Conflict) => {}
+            settled => return settled,
+        }
+        let pause = rand::random_range(1..=PAUSE_MS);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
     }
+    change().await
 }
 
 /// Why an order could not be changed, by the status it has.

@@ -4,7 +4,8 @@
 //!
 //! A cancellation is one transaction: orders 1 → 4, the stock raised by **the rows that were really
 //! changed**, and a note of what Redis is to be told ([`OrderStore::untold`]). Two nodes that cancel
-//! the same orders wait for each other at the rows; the second changes none and returns none.
+//! the same orders wait for each other at the rows; the second changes none and returns none. All of them
+//! go by the primary key alone: two that reach a row by different indexes can deadlock.
 
 use sqlx::FromRow;
 
@@ -70,7 +71,7 @@ impl OrderStore {
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<bool, Error> {
         let mut ledger = self.begin().await?;
         let query = sqlx::query(
-            "UPDATE tb_voucher_order SET status = 2, pay_time = CURRENT_TIMESTAMP \
+            "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 2, pay_time = CURRENT_TIMESTAMP \
              WHERE id = ? AND user_id = ? AND status = 1",
         )
         .bind(order_id)
@@ -107,7 +108,7 @@ impl Ledger {
         let ids = list(orders.iter().copied());
         let sql = format!(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order \
+             CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
              WHERE id IN ({ids}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE"
         );
         let query = sqlx::query_as(&sql).persistent(false);
@@ -117,8 +118,10 @@ impl Ledger {
     /// Status 1 → 4; returns how many really were 1.
     async fn cancel(&mut self, places: &[Place]) -> Result<u64, Error> {
         let ids = list(places.iter().map(|place| place.order_id));
-        let sql =
-            format!("UPDATE tb_voucher_order SET status = 4 WHERE id IN ({ids}) AND status = 1");
+        let sql = format!(
+            "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
+             WHERE id IN ({ids}) AND status = 1"
+        );
         self.change(sqlx::query(&sql).persistent(false)).await
     }
 
