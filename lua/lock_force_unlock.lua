@@ -1,12 +1,11 @@
 -- Free the lock whoever holds it, and tell a waiter.
 --
--- KEYS[1]  the lock's name
--- KEYS[2]  the channel its waiters listen on
--- ARGV[1]  the message that tells them ("0")
+-- KEYS[1]     the lock's name
+-- ARGV[1..3]  see lock_tell.lua; the message is "0"
 --
 -- Returns 1 when there was a lock to free, else 0.
 if redis.call('DEL', KEYS[1]) == 1 then
-  redis.call('PUBLISH', KEYS[2], ARGV[1])
+  tell()
   return 1
 end
 return 0

@@ -1,22 +1,21 @@
 -- Give one hold of the reentrant lock back; with the last one the key goes and a waiter is told.
 --
--- KEYS[1]  the lock's name
--- KEYS[2]  the channel its waiters listen on
--- ARGV[1]  the message that tells them ("0")
--- ARGV[2]  lease in milliseconds, for the holds that remain
--- ARGV[3]  owner
--- ARGV[4]  depth that remains, absolute: sent twice, it still counts once
+-- KEYS[1]     the lock's name
+-- ARGV[1..3]  see lock_tell.lua; the message is "0"
+-- ARGV[4]     lease in milliseconds, for the holds that remain
+-- ARGV[5]     owner
+-- ARGV[6]     depth that remains, absolute: sent twice, it still counts once
 --
 -- Returns nil when this owner does not hold the lock (nothing is touched), 0 when holds remain,
 -- 1 when the lock is free now.
-if redis.call('HEXISTS', KEYS[1], ARGV[3]) == 0 then
+if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then
   return nil
 end
-if tonumber(ARGV[4]) > 0 then
-  redis.call('HSET', KEYS[1], ARGV[3], ARGV[4])
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+if tonumber(ARGV[6]) > 0 then
+  redis.call('HSET', KEYS[1], ARGV[5], ARGV[6])
+  redis.call('PEXPIRE', KEYS[1], ARGV[4])
   return 0
 end
 redis.call('DEL', KEYS[1])
-redis.call('PUBLISH', KEYS[2], ARGV[1])
+tell()
 return 1

@@ -112,6 +112,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
             lease: config.sale.lock_lease,
             command_timeout: config.redis.redis_timeout,
             connect_timeout: config.redis.redis_timeout,
+            ..LockConfig::default()
         },
     )
     .await

@@ -9,14 +9,22 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, IntoConnectionInfo};
 use secrecy::{ExposeSecret, SecretString};
 
+/// How long sent bytes may stay unacknowledged before the connection is given up (Linux only). This
+/// is about a peer that vanished without a word; a slow answer is the command timeout's affair.
+#[cfg(target_os = "linux")]
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// A client for `url`, with `TCP_NODELAY` set: Redis commands are small, and Nagle's algorithm would
-/// delay them.
+/// delay them. Half-open connections are noticed, so that the next command gets a new one.
 pub fn client(url: &SecretString) -> anyhow::Result<Client> {
+    let tcp = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(SILENCE);
     let info = url
         .expose_secret()
         .into_connection_info()
         .context("REDIS_URL is not a Redis address; it looks like redis://127.0.0.1:6379/")?
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        .set_tcp_settings(tcp);
     Ok(Client::open(info)?)
 }
 

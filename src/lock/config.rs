@@ -17,6 +17,24 @@ pub struct LockConfig {
     pub command_timeout: Duration,
     /// How long opening a connection may take. Default 1 s.
     pub connect_timeout: Duration,
+    /// Acquire only what so many replicas have acknowledged. Default `None`: the master's word is
+    /// enough.
+    ///
+    /// An acquire that too few replicas acknowledge in time is undone and fails with
+    /// [`Error::Unavailable`](super::Error::Unavailable). This makes it less likely that a failover
+    /// forgets a lock, not impossible: Redis may promote a replica that was not among those, and a
+    /// renewal or release is not waited for. It costs one more round trip to the master and one to
+    /// its replicas for each acquire that succeeds.
+    pub replicas: Option<Replicas>,
+}
+
+/// How many replicas have to acknowledge an acquire, and how long that may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replicas {
+    /// How many, of the master that holds the lock. 0 is no condition.
+    pub count: u32,
+    /// How long to wait for them, in addition to the command timeout; at least 1 ms.
+    pub timeout: Duration,
 }
 
 impl Default for LockConfig {
@@ -25,6 +43,7 @@ impl Default for LockConfig {
             lease: Duration::from_secs(30),
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
+            replicas: None,
         }
     }
 }
@@ -37,6 +56,11 @@ impl LockConfig {
         self.lease = clamp_lease(self.lease).max(floor * 5);
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
+        self.replicas = self.replicas.filter(|replicas| replicas.count > 0).map(|replicas| {
+            // For WAIT, 0 would mean forever.
+            let timeout = replicas.timeout.clamp(Duration::from_millis(1), LONGEST);
+            Replicas { timeout, ..replicas }
+        });
         self
     }
 

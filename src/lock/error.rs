@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use super::kind::Kind;
+
 /// Why a lock operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -37,6 +39,16 @@ pub enum Error {
     /// The lock was this owner's and was lost before it was given back.
     #[error("the lock was lost: {0}")]
     Lost(LostReason),
+    /// The owner already holds the lock of this name in another way, and can't hold it in both: as
+    /// a reentrant and as a fair lock, say, or as a reader that wants to write as well, which would
+    /// wait for itself for ever. Nothing was sent.
+    #[error("this owner holds the lock as a {held} lock; it cannot take it as a {wanted} lock too")]
+    OtherKind {
+        /// How it is held.
+        held: Kind,
+        /// How it was to be taken.
+        wanted: Kind,
+    },
     /// The command was sent and its reply never came, so that it may or may not have been carried
     /// out. A release is finished in the background.
     #[error("outcome of {operation} unknown: {cause}")]

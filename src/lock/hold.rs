@@ -10,15 +10,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::name::LockName;
-use super::{LockConfig, LostReason, Owner};
+use super::claim::Claim;
+use super::{LockConfig, LostReason};
 
 /// A hold, shared by its guards and the watchdog.
 pub(super) struct Hold {
     /// Tells holds apart, and orders those that are due at the same instant.
     pub(super) id: u64,
-    pub(super) name: LockName,
-    pub(super) owner: Owner,
+    /// Whose hold of what it is.
+    pub(super) claim: Claim,
+    /// The token it was taken with, 0 where the kind has none.
+    pub(super) fence: u64,
     state: Mutex<State>,
     /// Wakes the futures of `lost()`.
     changed: Notify,
@@ -72,13 +74,7 @@ pub(super) enum Verdict {
 }
 
 impl Hold {
-    pub(super) fn new(
-        id: u64,
-        name: LockName,
-        owner: Owner,
-        lease: Duration,
-        renewed: bool,
-    ) -> Self {
+    pub(super) fn new(id: u64, claim: Claim, fence: u64, lease: Duration, renewed: bool) -> Self {
         let state = State {
             phase: Phase::Live,
             depth: 0,
@@ -87,7 +83,7 @@ impl Hold {
             deadline: Instant::now(),
             due: None,
         };
-        Self { id, name, owner, state: Mutex::new(state), changed: Notify::new() }
+        Self { id, claim, fence, state: Mutex::new(state), changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use redis::Client;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -14,15 +13,19 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use uuid::Uuid;
 
-use super::conn::{Connection, Failure, tuned};
+use super::conn::{Connection, Failure, Server};
 use super::hold::Hold;
 use super::janitor::{self, Janitor};
 use super::name::LockName;
-use super::registry::{EntryRef, Registry};
+use super::registry::Registry;
+use super::settle::settle;
 use super::supervise::supervise;
 use super::wake::Topics;
 use super::watchdog::{self, OnLoss, Timetable};
-use super::{Error, LockConfig, LostReason, Owner, ReentrantLock, SetNxLock, listener};
+use super::{
+    Error, FairLock, FencedLock, Lock, LockConfig, LostReason, Owner, ReadWriteLock, ReentrantLock,
+    SetNxLock, listener,
+};
 
 /// How many clean-ups may talk to Redis at once, so that an outage is not followed by a stampede.
 const CLEANUPS_AT_ONCE: usize = 64;
@@ -66,12 +69,13 @@ pub struct LockUsage {
 }
 
 impl Locks {
-    /// Connect to Redis and start the background tasks.
+    /// Connect to Redis and start the background tasks. A [`redis::Client`] is one server; see
+    /// [`Server`] for a cluster and for Sentinel.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis does not answer a PING in time.
-    pub async fn connect(client: Client, config: LockConfig) -> Result<Self, Error> {
-        let locks = Self::lazy(client, config)?;
+    pub async fn connect(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
+        let locks = Self::lazy(server, config)?;
         locks.shared().connection.ping().await.map_err(|f| f.unavailable("connect"))?;
         Ok(locks)
     }
@@ -81,7 +85,7 @@ impl Locks {
     /// # Errors
     /// [`Error::Rejected`] when the address cannot be used; [`Error::Unavailable`] when it is called
     /// outside a tokio runtime.
-    pub fn lazy(client: Client, config: LockConfig) -> Result<Self, Error> {
+    pub fn lazy(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
         if Handle::try_current().is_err() {
             let cause = "there is no tokio runtime".to_owned();
             return Err(Error::Unavailable { operation: "connect", cause });
@@ -89,10 +93,7 @@ impl Locks {
         let config = config.checked();
         let unusable =
             |error: redis::RedisError| Failure::Rejected(error.to_string()).outcome("connect");
-        // Several commands' worth of silence, so that a slow answer is not taken for a dead peer.
-        let patience = config.command_timeout * 5;
-        let client = tuned(&client, patience).map_err(unusable)?;
-        let connection = Connection::lazy(client.clone(), &config).map_err(unusable)?;
+        let connection = Connection::lazy(server.into(), &config).map_err(unusable)?;
         let (janitor, queue) = Janitor::new();
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
@@ -121,7 +122,8 @@ impl Locks {
         });
         let listening = supervise("lock listener", {
             let (topics, stop, config) = (shared.topics.clone(), stop.clone(), config.clone());
-            move || listener::run(topics.clone(), client.clone(), config.clone(), stop.clone())
+            let backend = shared.connection.backend().clone();
+            move || listener::run(topics.clone(), backend.clone(), config.clone(), stop.clone())
         });
         let cleaning = supervise("lock janitor", {
             let (stop, patience) = (stop.clone(), config.command_timeout * 2);
@@ -144,7 +146,32 @@ impl Locks {
     /// [`Error::InvalidName`] for a name that could not work on a Redis Cluster: empty, or with
     /// braces that form no hash tag (`a{b`, `a}b`, `a{}b`).
     pub fn reentrant(&self, name: &str) -> Result<ReentrantLock, Error> {
-        Ok(ReentrantLock::new(self.clone(), LockName::new(name)?))
+        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    }
+
+    /// The fenced lock of this name: a reentrant lock whose guards carry a number that rises from
+    /// holder to holder. Makes no call.
+    ///
+    /// # Errors
+    /// As [`reentrant`](Self::reentrant).
+    pub fn fenced(&self, name: &str) -> Result<FencedLock, Error> {
+        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    }
+
+    /// The fair lock of this name: first come, first served. Makes no call.
+    ///
+    /// # Errors
+    /// As [`reentrant`](Self::reentrant).
+    pub fn fair(&self, name: &str) -> Result<FairLock, Error> {
+        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    }
+
+    /// The read-write lock of this name: many readers or one writer. Makes no call.
+    ///
+    /// # Errors
+    /// As [`reentrant`](Self::reentrant).
+    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, Error> {
+        Ok(ReadWriteLock::new(self.clone(), LockName::new(name)?))
     }
 
     /// The simple lock on this key: `SET key token NX PX lease`, no renewal, no waiting.
@@ -219,45 +246,12 @@ impl Shared {
             return;
         }
         self.timetable.strike(hold);
-        tracing::warn!(lock = ?hold.name, owner = %hold.owner, %reason, "lock lost");
+        let (lock, owner) = (&hold.claim.name, hold.claim.owner);
+        tracing::warn!(?lock, %owner, %reason, "lock lost");
         if reason == LostReason::Unreachable {
             // A renewal whose answer never came may have filled the lease once more.
-            let entry = self.registry.enter(&hold.name, hold.owner);
             let until = Instant::now() + self.config.lease.max(self.config.command_timeout);
-            self.janitor.run(settle(self.clone(), entry, until));
+            self.janitor.run(settle(self.clone(), hold.claim.clone(), until));
         }
-    }
-}
-
-/// Bring the server to what this process knows: if nothing is held here, nothing is held there.
-///
-/// For outcomes that never became known. Goes on until the server has answered, or until the lease
-/// must have ended anyway. A first "not held" is checked once more: the command in doubt may have
-/// been delayed on a connection that broke.
-pub(super) async fn settle(shared: Arc<Shared>, entry: EntryRef, until: Instant) {
-    let mut free_before = false;
-    let mut pause = Duration::from_millis(25);
-    loop {
-        {
-            let _permit = shared.cleanup_permit().await;
-            let _turn = entry.turn.lock().await;
-            // Others may have waited so long for their turn that there is nothing left to do.
-            if entry.live().is_some() || Instant::now() >= until {
-                return;
-            }
-            let lease = shared.config.lease;
-            match shared.connection.release(&entry.name, entry.owner, lease, 0).await {
-                Ok(Some(_)) => return,
-                Ok(None) if free_before => return,
-                Ok(None) => free_before = true,
-                Err(Failure::Rejected(cause)) => {
-                    tracing::warn!(lock = ?entry.name, cause, "lock clean-up refused");
-                    return;
-                }
-                Err(_) => {}
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }

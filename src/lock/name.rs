@@ -1,5 +1,6 @@
 //! Lock names and the channel that belongs to each. Text only.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,11 +40,7 @@ impl LockName {
                 Some(_) => {}
             },
         }
-        let channel = if name.contains('{') {
-            format!("{CHANNEL_PREFIX}:{name}")
-        } else {
-            format!("{CHANNEL_PREFIX}:{{{name}}}")
-        };
+        let channel = format!("{CHANNEL_PREFIX}:{}", tagged(name));
         Ok(Self { key: name.into(), channel: channel.into() })
     }
 
@@ -52,10 +49,25 @@ impl LockName {
         &self.key
     }
 
+    /// A further key or channel of this lock, in the same slot.
+    pub(super) fn prefixed(&self, prefix: &str) -> String {
+        format!("{prefix}:{}", tagged(&self.key))
+    }
+
+    /// What further keys of this lock begin with that have its name in front, in the same slot.
+    pub(super) fn suffixed(&self) -> Cow<'_, str> {
+        tagged(&self.key)
+    }
+
     /// The channel on which releases are announced.
     pub(super) fn channel(&self) -> &Arc<str> {
         &self.channel
     }
+}
+
+/// The name as a hash tag, braces put around it only where it has none.
+fn tagged(name: &str) -> Cow<'_, str> {
+    if name.contains('{') { name.into() } else { format!("{{{name}}}").into() }
 }
 
 impl fmt::Debug for LockName {

@@ -6,10 +6,16 @@
 //! that goes away hands the wake on (both are what [`Notify::notify_one`] promises).
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+#[cfg(not(test))]
+use std::sync::{Mutex, MutexGuard};
 
+#[cfg(test)]
+use shuttle::sync::{Mutex, MutexGuard};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
+
+use super::commands::UNLOCK_ALL_MESSAGE;
 
 /// Topics by channel, each with the number of its waiters.
 type Wanted = HashMap<Arc<str>, (Arc<Topic>, usize)>;
@@ -28,6 +34,8 @@ struct Topic {
     message: Notify,
     /// Whether the server has confirmed the subscription on the present connection.
     heard: watch::Sender<bool>,
+    /// For those who wait in order; see [`Subscription::turn`].
+    line: tokio::sync::Mutex<()>,
 }
 
 /// One waiter's share in a subscription.
@@ -48,6 +56,7 @@ impl Topics {
                 channel: channel.clone(),
                 message: Notify::new(),
                 heard: watch::Sender::new(false),
+                line: tokio::sync::Mutex::default(),
             };
             (Arc::new(topic), 0)
         });
@@ -70,18 +79,17 @@ impl Topics {
         self.changed.notified().await;
     }
 
-    /// What to subscribe and what to unsubscribe, given what is subscribed.
-    pub(super) fn difference(&self, have: &HashSet<Arc<str>>) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+    /// Every channel that somebody waits on.
+    pub(super) fn channels(&self) -> HashSet<Arc<str>> {
+        self.wanted().keys().cloned().collect()
+    }
+
+    /// The server has been listening for these all the time, also for those who came since.
+    pub(super) fn still_heard<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
         let wanted = self.wanted();
-        // A channel left and joined again in one moment is a new topic on an old subscription.
-        for channel in have {
-            if let Some((topic, _)) = wanted.get(channel) {
-                topic.confirm();
-            }
+        for (topic, _) in channels.filter_map(|channel| wanted.get(channel)) {
+            topic.confirm();
         }
-        let more = wanted.keys().filter(|channel| !have.contains(*channel)).cloned().collect();
-        let less = have.iter().filter(|channel| !wanted.contains_key(*channel)).cloned().collect();
-        (more, less)
     }
 
     /// The server listens for these from now on. Whatever was said before was missed, so everyone
@@ -94,17 +102,23 @@ impl Topics {
         }
     }
 
-    /// The connection is gone, and every subscription with it.
-    pub(super) fn disconnected(&self) {
-        for (topic, _) in self.wanted().values() {
+    /// Nobody listens for these now.
+    pub(super) fn silenced<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+        let wanted = self.wanted();
+        for (topic, _) in channels.filter_map(|channel| wanted.get(channel)) {
             topic.heard.send_replace(false);
         }
     }
 
-    /// A message came.
-    pub(super) fn deliver(&self, channel: &str) {
+    /// A message came. Most announce that one waiter may get in; that of a writer who leaves lets
+    /// everybody look, since many readers may.
+    pub(super) fn deliver(&self, channel: &str, message: &[u8]) {
         if let Some((topic, _)) = self.wanted().get(channel) {
-            topic.message.notify_one();
+            if message == UNLOCK_ALL_MESSAGE.as_bytes() {
+                topic.message.notify_waiters();
+            } else {
+                topic.message.notify_one();
+            }
         }
     }
 
@@ -126,6 +140,13 @@ impl Subscription {
         if self.topic.heard.subscribe().wait_for(|heard| *heard).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Wait to be the first in line, after those of this process who asked before. For channels
+    /// whose messages may concern several waiters: the first one hears them, and the next looks
+    /// for himself when his turn comes.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.topic.line.lock().await
     }
 
     /// The next message. Once enabled it misses none, and dropped unused it passes it on.
@@ -173,28 +194,4 @@ impl Drop for Wake<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::pin::pin;
-    use std::sync::Arc;
-
-    use super::Topics;
-
-    /// The waiter whose limit ends just as it is woken does not look at the lock; the next one has
-    /// to.
-    #[tokio::test]
-    async fn an_unspent_wake_is_handed_on() {
-        let topics: Arc<Topics> = Arc::default();
-        let channel: Arc<str> = "channel".into();
-        let (first, second) = (topics.join(&channel), topics.join(&channel));
-        for spent in [true, false] {
-            topics.deliver(&channel);
-            first.message().await;
-            let mut wake = first.wake();
-            if spent {
-                wake.spend();
-            }
-            drop(wake);
-            assert_eq!(pin!(second.message()).enable(), !spent);
-        }
-    }
-}
+mod explored;

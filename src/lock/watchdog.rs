@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::LostReason;
-use super::conn::{Connection, Failure, Renewal};
+use super::commands::Renewal;
+use super::conn::{Connection, Failure};
 use super::hold::{Hold, Verdict};
 
 /// How many renewals may be under way at once; more wait for their turn.
@@ -127,7 +128,7 @@ pub(super) async fn run(
                     renewals.spawn(async move {
                         let sent = Instant::now();
                         let patience = deadline.saturating_duration_since(sent).min(lease / 3);
-                        let reply = connection.renew(&hold.name, hold.owner, lease, patience).await;
+                        let reply = connection.keep(&hold.claim, lease, patience).await;
                         (hold, sent, reply)
                     });
                 }
@@ -175,7 +176,7 @@ fn settle(
         Verdict::Lose(reason) => on_loss(hold, reason),
         Verdict::Wait(at) => timetable.file(hold, at),
         Verdict::Renew { lease, deadline } => {
-            tracing::warn!(lock = ?hold.name, ?failure, "lock renewal failed; trying again");
+            tracing::warn!(lock = ?hold.claim.name, ?failure, "lock renewal failed; trying again");
             let pause = (lease / 30).clamp(Duration::from_millis(5), Duration::from_secs(1));
             timetable.file(hold, (Instant::now() + pause).min(deadline));
         }

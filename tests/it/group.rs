@@ -221,6 +221,7 @@ async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
         .await
         .unwrap();
     let outcomes = node.buy(1..=30).await;
+    holder.rollback().await.unwrap();
     for (user, outcome) in (1..).zip(&outcomes) {
         match outcome {
             Ok(_) => assert_ne!(user, 13),
@@ -228,7 +229,6 @@ async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
             other => panic!("user {user}: {other:?}"),
         }
     }
-    holder.rollback().await.unwrap();
     assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
     assert!(node.buy([13]).await[0].is_ok());
 }

@@ -151,7 +151,8 @@ impl Tools {
         Ok(orders)
     }
 
-    /// Commits these orders; returns each one's outcome. Conflicts that concern all are tried again.
+    /// Commits these orders; returns each one's outcome. Conflicts that concern all are tried again, so
+    /// those of one order alone are too.
     async fn settle(
         &self,
         voucher_id: i64,
@@ -170,6 +171,7 @@ impl Tools {
             let again = attempt < ATTEMPTS && started.elapsed() < self.timeout;
             match begun {
                 Err(NotBegun::All(Error::Conflict)) if again => {}
+                Err(NotBegun::Insert(Error::Conflict)) if again && orders.len() == 1 => {}
                 settled => return settled,
             }
             attempt += 1;
@@ -191,8 +193,7 @@ impl Tools {
             self.stats.committed(&committed, inserted);
             return Ok(orders.iter().map(|order| told(order.id, &committed)).collect());
         }
-        let mut kept: HashSet<i64> =
-            ledger.present(orders).await.map_err(NotBegun::All)?.into_iter().collect();
+        let mut kept = ledger.present(orders).await.map_err(NotBegun::All)?;
         if kept.len() != inserted {
             let detail = format!("{inserted} orders were inserted and {} are there", kept.len());
             return Err(NotBegun::All(Error::Internal(detail)));

@@ -64,7 +64,14 @@ impl OrderStore {
         };
         match until(deadline, running).await {
             Ok(()) => {}
-            Err(fault) if changed.len() == 1 => return Err(NotBegun::Insert(fault.into())),
+            Err(fault @ sqlx::Error::Database(_)) if changed.len() == 1 => {
+                // Taken back here and waited for: what follows inserts the same orders again, and must
+                // not meet the locks of this transaction, nor deadlock when they go.
+                if let Err(fault) = ledger.rollback().await {
+                    tracing::debug!(%fault, "a batch's connection is closed instead of rolled back");
+                }
+                return Err(NotBegun::Insert(fault.into()));
+            }
             Err(fault) => return Err(NotBegun::All(fault.into())),
         }
         let [_, inserted, _, lowered] = changed[..] else {
@@ -99,13 +106,21 @@ impl OrderStore {
 
 impl Ledger {
     /// The ids of those of `orders` that this transaction sees in the table as theirs.
-    pub async fn present(&mut self, orders: &[NewOrder]) -> Result<Vec<i64>, Error> {
-        let mut sql =
-            "SELECT id FROM tb_voucher_order WHERE (id, user_id, voucher_id) IN (".to_owned();
-        rows(&mut sql, orders);
-        sql.push(')');
-        let query = sqlx::query_scalar(&sql).persistent(false);
-        Ok(until(self.deadline, query.fetch_all(&mut *self.connection)).await?)
+    pub async fn present(&mut self, orders: &[NewOrder]) -> Result<HashSet<i64>, Error> {
+        // By id alone, which is all that the primary key needs; the rest is compared here.
+        let ids = list(orders.iter().map(|order| order.id));
+        let sql = format!(
+            "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) \
+             FROM tb_voucher_order WHERE id IN ({ids})"
+        );
+        let query = sqlx::query_as(&sql).persistent(false);
+        let found: Vec<(i64, i64, i64)> =
+            until(self.deadline, query.fetch_all(&mut *self.connection)).await?;
+        let found: HashSet<_> = found.into_iter().collect();
+        let ours = |order: &&NewOrder| {
+            found.contains(&(order.id, order.buyer.user_id, order.buyer.voucher_id))
+        };
+        Ok(orders.iter().filter(ours).map(|order| order.id).collect())
     }
 
     /// Locks the sale's row until this transaction ends; returns its stock.

@@ -17,7 +17,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use seckill::cache::{Cache, CacheConfig, Cached, Kind, Policy, ReadError};
@@ -167,12 +167,8 @@ async fn version(cache: &Cache, kind: Kind, policy: &Policy, source: &Arc<Source
 }
 
 /// Wait until `condition` holds.
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    crate::support::eventually(what, PATIENCE, condition).await;
 }
 
 /// Send a raw command.

@@ -18,7 +18,7 @@ const TASKS: u32 = 40;
 const TURNS: u32 = 5;
 
 /// Read, pause, write back: the pause is where an update of somebody else gets lost.
-async fn increment(counter: &AtomicU32) {
+pub(super) async fn increment(counter: &AtomicU32) {
     let seen = counter.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(1)).await;
     counter.store(seen + 1, Ordering::SeqCst);
@@ -26,7 +26,7 @@ async fn increment(counter: &AtomicU32) {
 
 /// Run `turn` from many tasks, half of them with each of two processes' worth of locks; returns
 /// the updates that were lost.
-async fn lost_updates<L, F>(
+pub(super) async fn lost_updates<L, F>(
     both: [L; 2],
     turn: impl Fn(L, Arc<AtomicU32>) -> F + Copy + Send + 'static,
 ) -> u32

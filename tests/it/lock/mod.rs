@@ -2,21 +2,34 @@
 //! leaves behind, and what it says when Redis fails.
 
 mod cancel;
+mod cluster;
 mod exclusion;
+mod fair;
+mod family;
 mod faults;
+mod fenced;
+mod history;
+mod leased_semaphore;
 mod lossy;
 mod lost;
+mod majority;
+mod multi;
 mod process;
+mod read_write;
 mod reentry;
+mod replica;
+mod semaphore;
+mod sentinel;
 mod setnx;
 mod wait;
 mod wire;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use seckill::lock::{LockConfig, LockUsage, Locks};
 
+use crate::support;
 use crate::support::redis_server::RedisServer;
 
 /// The lease of most tests: short, so that expiry and renewal are seen, and still long enough
@@ -33,21 +46,18 @@ async fn locks(server: &RedisServer) -> Locks {
 }
 
 /// Wait until `condition` holds.
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition().await {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    support::eventually(what, PATIENCE, condition).await;
 }
 
-/// Wait until nothing is left: no key, no subscription on the server, no entry in the process.
+/// Wait until nothing is left: no key but the counters of fenced locks, which have to outlive them,
+/// no subscription on the server, no entry in the process.
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     let mut conn = server.conn().await;
     eventually("no key, no subscription, no entry left", async || {
         let keys: Vec<String> = ask(&mut conn, "KEYS", &["*"]).await;
         let channels: Vec<String> = ask(&mut conn, "PUBSUB", &["CHANNELS"]).await;
-        keys.is_empty()
+        keys.iter().all(|key| key.starts_with("redisson_lock_token:"))
             && channels.is_empty()
             && locks.iter().all(|locks| locks.usage() == LockUsage::default())
     })

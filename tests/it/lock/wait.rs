@@ -23,7 +23,7 @@ async fn slow(server: &RedisServer) -> Locks {
 }
 
 /// How many scripts the server has run.
-async fn script_calls(raw: &mut MultiplexedConnection) -> i64 {
+pub async fn script_calls(raw: &mut MultiplexedConnection) -> i64 {
     let stats: String = ask(raw, "INFO", &["commandstats"]).await;
     let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:"));
     let calls = line.and_then(|line| line.split_once("calls=")?.1.split(',').next());

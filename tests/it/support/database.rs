@@ -95,6 +95,8 @@ impl Drop for TestDatabase {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut connection = MySqlConnection::connect(&server).await?;
+                // A test that failed with a transaction open shall fail, not hang.
+                connection.execute("SET SESSION lock_wait_timeout = 10").await?;
                 connection.execute(format!("DROP DATABASE {name}").as_str()).await?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             })

@@ -1,15 +1,20 @@
-//! A TCP proxy between an instance and its database (or its Redis), for faults on the wire: a server
-//! that hangs, connections that break, a commit whose reply is lost. It also counts what is asked.
+//! A TCP proxy between a program and its database or Redis, for faults on the wire: a server that
+//! hangs, connections that break, replies that are lost, requests that arrive late. It also counts
+//! what is asked. Of what passes it knows two words of SQL.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+/// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
+const LATE_BY: Duration = Duration::from_millis(30);
 
 /// What the proxy does to its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +23,8 @@ pub enum Mode {
     Forward,
     /// Keeps connections open and passes nothing on.
     Hang,
+    /// Keeps connections open, and passes requests on and the replies later.
+    HangReplies,
     /// Closes every connection, also new ones.
     Cut,
     /// Passes everything on but the reply to a COMMIT: in its place the connection is closed.
@@ -26,6 +33,16 @@ pub enum Mode {
     LoseCommitReplyThenCut,
     /// Passes everything on but a COMMIT: in its place the connection is closed.
     LoseCommit,
+    /// The next reply is lost and its connection closed; then as [`Mode::Forward`].
+    LoseReply,
+    /// The client of the next request is cut off, and the request reaches the server a moment
+    /// later, when the client may have sent it again; then as [`Mode::Forward`].
+    DelayRequest,
+    /// Passes requests on and no reply. A connection that missed one is closed when this ends:
+    /// its later replies would be taken for the answers that were missed.
+    Deaf,
+    /// Passes everything on but an INSERT of orders: in its place the connection is closed.
+    LoseInsert,
 }
 
 /// A running proxy.
@@ -67,6 +84,16 @@ impl Proxy {
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
+
+    /// What it does now; the modes for one reply or request end by themselves.
+    pub fn mode(&self) -> Mode {
+        *self.mode.borrow()
+    }
+
+    /// A Redis client that goes through it.
+    pub fn redis(&self) -> redis::Client {
+        redis::Client::open(format!("redis://{}/", self.address)).expect("a valid address")
+    }
 }
 
 async fn connection(
@@ -86,39 +113,56 @@ async fn connection(
     let (from_server, to_server) = server.into_split();
     // Set when the next reply is the one to lose.
     let losing = AtomicBool::new(false);
-    tokio::select! {
-        () = requests(from_client, to_server, &mode, &losing, &asked) => {}
-        () = replies(from_server, to_client, &mode, &losing) => {}
-        _ = current.wait_for(|mode| *mode == Mode::Cut) => {}
+    let late = tokio::select! {
+        late = requests(from_client, to_server, &mode, &losing, &asked) => late,
+        () = replies(from_server, to_client, &mode, &losing) => None,
+        _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
+    };
+    // Here the client has been cut off; the server's half may still be of use.
+    if let Some((mut to_server, request)) = late {
+        tokio::time::sleep(LATE_BY).await;
+        to_server.write_all(&request).await.ok();
+        // Closed at once, it might never be read.
+        tokio::time::sleep(LATE_BY).await;
     }
 }
 
+/// Pass requests on until either side closes, or until one is to be late: then that one.
 async fn requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
     asked: &AtomicU64,
-) {
+) -> Option<(OwnedWriteHalf, Vec<u8>)> {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         asked.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
-        if buffer[..length].windows(6).any(|bytes| bytes == b"COMMIT") {
+        if once(mode, Mode::DelayRequest) {
+            return Some((to, buffer[..length].to_vec()));
+        }
+        let says = |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
+        if *mode.borrow() == Mode::LoseInsert && says(b"INTO tb_voucher_order") {
+            return None;
+        }
+        if says(b"COMMIT") {
             match *mode.borrow() {
-                Mode::LoseCommit => return,
+                Mode::LoseCommit => return None,
                 Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut => {
                     losing.store(true, Ordering::SeqCst);
                 }
-                Mode::Forward | Mode::Hang | Mode::Cut => {}
+                _ => {}
             }
         }
         if to.write_all(&buffer[..length]).await.is_err() {
-            return;
+            return None;
         }
     }
+    None
 }
 
+/// Pass replies on until either side closes, or a reply is to be lost.
 async fn replies(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -127,7 +171,17 @@ async fn replies(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        // Fails only when the proxy is gone.
+        mode.subscribe().wait_for(|mode| *mode != Mode::HangReplies).await.ok();
         unless_hanging(mode).await;
+        if *mode.borrow() == Mode::Deaf {
+            // Fails only when the proxy is gone.
+            mode.subscribe().wait_for(|mode| *mode != Mode::Deaf).await.ok();
+            return;
+        }
+        if once(mode, Mode::LoseReply) {
+            return;
+        }
         if losing.load(Ordering::SeqCst) {
             if *mode.borrow() == Mode::LoseCommitReplyThenCut {
                 mode.send_replace(Mode::Cut);
@@ -138,6 +192,17 @@ async fn replies(
             return;
         }
     }
+}
+
+/// Whether this connection is the one that meets `fault`: it is for one only.
+fn once(mode: &watch::Sender<Mode>, fault: Mode) -> bool {
+    mode.send_if_modified(|mode| {
+        let meets = *mode == fault;
+        if meets {
+            *mode = Mode::Forward;
+        }
+        meets
+    })
 }
 
 async fn unless_hanging(mode: &watch::Sender<Mode>) {

@@ -1,0 +1,137 @@
+package interop;
+
+import java.lang.reflect.InvocationTargetException;
+import java.util.concurrent.TimeUnit;
+import org.redisson.api.RBucket;
+import org.redisson.api.RLock;
+import org.redisson.api.RSemaphore;
+import org.redisson.api.RedissonClient;
+import org.redisson.client.codec.StringCodec;
+
+/**
+ * What an actor can be told to do, each in Redisson's plainest words. The commands are listed in
+ * {@code interop/README.md}; words[0] is the actor, words[1] the command, words[2] the kind of lock
+ * and words[3] its name.
+ */
+final class Actions {
+    private final RedissonClient client;
+
+    Actions(RedissonClient client) {
+        this.client = client;
+    }
+
+    String carryOut(String[] words) throws Exception {
+        String command = words[1];
+        if (words[2].equals("semaphore")) {
+            return semaphore(words);
+        }
+        RLock lock = lock(words[2], words[3]);
+        if (lock == null) {
+            return "unsupported";
+        }
+        switch (command) {
+            case "supports":
+                return "ok";
+            case "lock":
+                if (words.length > 4) {
+                    lock.lock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS);
+                } else {
+                    lock.lock();
+                }
+                return "ok";
+            case "try":
+                return tried(lock.tryLock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
+            case "unlock":
+                lock.unlock();
+                return "ok";
+            case "depth":
+                return "ok " + lock.getHoldCount();
+            case "locked":
+                return "ok " + lock.isLocked();
+            case "remaining":
+                return "ok " + lock.remainTimeToLive();
+            case "force":
+                return "ok " + lock.forceUnlock();
+            case "fence":
+                // By reflection, as the oldest version has no fenced lock to compile against.
+                return "ok " + lock.getClass().getMethod("getToken").invoke(lock);
+            case "count":
+                return count(lock::lock, lock::unlock, words);
+            default:
+                return "unsupported";
+        }
+    }
+
+    private String semaphore(String[] words) throws Exception {
+        RSemaphore semaphore = client.getSemaphore(words[3]);
+        switch (words[1]) {
+            case "supports":
+                return "ok";
+            case "permits":
+                return tried(semaphore.trySetPermits(Integer.parseInt(words[4])));
+            case "lock":
+                semaphore.acquire();
+                return "ok";
+            case "try":
+                return tried(semaphore.tryAcquire(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
+            case "unlock":
+                semaphore.release();
+                return "ok";
+            case "count":
+                return count(semaphore::acquire, semaphore::release, words);
+            case "available":
+                return "ok " + semaphore.availablePermits();
+            default:
+                return "unsupported";
+        }
+    }
+
+    /** Reads, adds one and writes back: loses updates wherever the lock does not exclude. */
+    private String count(Step take, Step give, String[] words) throws Exception {
+        RBucket<String> bucket = client.getBucket(words[4], StringCodec.INSTANCE);
+        for (int i = Integer.parseInt(words[5]); i > 0; i--) {
+            take.run();
+            try {
+                String value = bucket.get();
+                bucket.set(String.valueOf((value == null ? 0 : Long.parseLong(value)) + 1));
+            } finally {
+                give.run();
+            }
+        }
+        return "ok";
+    }
+
+    /** Taking or giving back whatever excludes the others. */
+    private interface Step {
+        void run() throws Exception;
+    }
+
+    private RLock lock(String kind, String name) throws ReflectiveOperationException {
+        switch (kind) {
+            case "reentrant":
+                return client.getLock(name);
+            case "fair":
+                return client.getFairLock(name);
+            case "read":
+                return client.getReadWriteLock(name).readLock();
+            case "write":
+                return client.getReadWriteLock(name).writeLock();
+            case "fenced":
+                try {
+                    return (RLock) RedissonClient.class
+                            .getMethod("getFencedLock", String.class)
+                            .invoke(client, name);
+                } catch (NoSuchMethodException old) {
+                    return null;
+                } catch (InvocationTargetException failure) {
+                    throw new IllegalStateException(failure.getCause());
+                }
+            default:
+                return null;
+        }
+    }
+
+    private static String tried(boolean won) {
+        return won ? "ok" : "no";
+    }
+}

@@ -1,0 +1,64 @@
+//! The table of results, in Markdown, so that it can be pasted anywhere.
+
+use std::collections::BTreeMap;
+
+use crate::rows::Outcome;
+
+/// A column: its title, and an outcome for each row by name.
+pub type Column = (String, Vec<(String, Outcome)>);
+
+/// Print it, and below it why some cells are empty. The first column names the rows; the others have
+/// the same rows in the same order. Rows that nobody could play are left out.
+pub fn print(columns: &[Column]) {
+    let Some((_, first)) = columns.first() else { return };
+    let mut lines = vec![vec!["scenario".to_owned()]];
+    lines[0].extend(columns.iter().map(|(title, _)| title.clone()));
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for (number, (name, _)) in first.iter().enumerate() {
+        let outcomes: Vec<&Outcome> =
+            columns.iter().filter_map(|(_, rows)| Some(&rows.get(number)?.1)).collect();
+        for (outcome, (title, _)) in outcomes.iter().zip(columns) {
+            if let Outcome::Absent(why) = outcome {
+                *reasons.entry(format!("{title}: {why}")).or_default() += 1;
+            }
+        }
+        if outcomes.iter().all(|outcome| matches!(outcome, Outcome::Absent(_))) {
+            continue;
+        }
+        let mut line = vec![name.clone()];
+        line.extend(outcomes.into_iter().map(cell));
+        lines.push(line);
+    }
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    println!();
+    for (number, line) in lines.iter().enumerate() {
+        let cells: Vec<String> =
+            line.iter().zip(&widths).map(|(text, &width)| format!("{text:width$}")).collect();
+        println!("| {} |", cells.join(" | "));
+        if number == 0 {
+            let rules: Vec<String> = widths.iter().map(|&width| "-".repeat(width)).collect();
+            println!("| {} |", rules.join(" | "));
+        }
+    }
+    if !reasons.is_empty() {
+        println!("\nNot played:");
+    }
+    for (reason, scenarios) in reasons {
+        println!("  {reason} ({scenarios} scenarios)");
+    }
+}
+
+/// How many cells are such.
+pub fn count(columns: &[Column], such: impl Fn(&Outcome) -> bool) -> usize {
+    columns.iter().flat_map(|(_, rows)| rows).filter(|(_, outcome)| such(outcome)).count()
+}
+
+fn cell(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Passed(figures) => format!("ok: {figures}"),
+        Outcome::Failed(why) => format!("FAILED: {why}").replace('|', "/"),
+        Outcome::Absent(_) => "not played".to_owned(),
+    }
+}

@@ -1,0 +1,38 @@
+-- Give one hold of the fair lock back; with the last one the key goes and the first waiter is told.
+--
+-- KEYS, ARGV[1..4]  see lock_tell.lua and lock_fair_queue.lua
+-- ARGV[5]  lease in milliseconds, for the holds that remain
+-- ARGV[6]  owner
+-- ARGV[7]  depth that remains, absolute
+-- ARGV[8]  1: the owner waits no longer either, and leaves the queue
+--
+-- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
+-- holds the lock no longer.
+local owner = ARGV[6]
+local pruned = prune(nil)
+local reply = nil
+local changed = pruned
+
+if redis.call('HEXISTS', KEYS[1], owner) == 1 then
+  if tonumber(ARGV[7]) > 0 then
+    redis.call('HSET', KEYS[1], owner, ARGV[7])
+    redis.call('PEXPIRE', KEYS[1], ARGV[5])
+    return 0
+  end
+  redis.call('DEL', KEYS[1])
+  reply, changed = 1, true
+end
+if ARGV[8] == '1' then
+  local queue = redis.call('LRANGE', KEYS[2], 0, -1)
+  for i = 1, #queue do
+    if queue[i] == owner then
+      move_up(queue, i + 1)
+      changed = true
+    end
+  end
+  leave(owner)
+end
+if changed and redis.call('EXISTS', KEYS[1]) == 0 then
+  tell_first()
+end
+return reply

@@ -1,0 +1,53 @@
+-- Give one hold of the reading side back; with the last reader the key goes and a waiter is told.
+--
+-- KEYS[1]     the lock's name, see lock_read_acquire.lua
+-- ARGV[1..3]  see lock_tell.lua; the message is "0": one waiter may look, since only a writer can be
+--             waiting
+-- ARGV[4]     lease in milliseconds, for the holds that remain
+-- ARGV[5]     owner
+-- ARGV[6]     depth that remains, absolute
+-- ARGV[7]     what the keys of holds begin with
+--
+-- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
+-- 1 when it reads no longer.
+local function key(owner, hold)
+  return ARGV[7] .. ':' .. owner .. ':rwlock_timeout:' .. hold
+end
+
+local owner = ARGV[5]
+local count = tonumber(redis.call('HGET', KEYS[1], owner))
+if not count then
+  return nil
+end
+local left = tonumber(ARGV[6])
+for hold = left + 1, count do
+  redis.call('DEL', key(owner, hold))
+end
+if left > 0 then
+  redis.call('HSET', KEYS[1], owner, left)
+  for hold = 1, left do
+    redis.call('SET', key(owner, hold), 1, 'PX', ARGV[4])
+  end
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[4])))
+  return 0
+end
+redis.call('HDEL', KEYS[1], owner)
+if redis.call('HGET', KEYS[1], 'mode') == 'write' then
+  -- Its writer, which can only be this owner, goes on.
+  return 1
+end
+-- The key lives as long as the longest hold that is left. Owners that died have none: their fields
+-- alone keep nobody out.
+local longest = 0
+for _, other in ipairs(redis.call('HKEYS', KEYS[1])) do
+  for hold = 1, tonumber(redis.call('HGET', KEYS[1], other)) or 0 do
+    longest = math.max(longest, redis.call('PTTL', key(other, hold)))
+  end
+end
+if longest > 0 then
+  redis.call('PEXPIRE', KEYS[1], longest)
+  return 1
+end
+redis.call('DEL', KEYS[1])
+tell()
+return 1

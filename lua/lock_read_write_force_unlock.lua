@@ -1,0 +1,19 @@
+-- Free one side of a read-write lock whoever holds it, and tell its waiters.
+--
+-- KEYS[1]     the lock's name, see lock_read_acquire.lua
+-- ARGV[1..3]  see lock_tell.lua; the message is that of the side's own release
+-- ARGV[4]     the side: "read" or "write"; the other side is left alone
+-- ARGV[5]     what the keys of holds begin with
+--
+-- Returns 1 when there was a lock to free, else 0.
+if redis.call('HGET', KEYS[1], 'mode') ~= ARGV[4] then
+  return 0
+end
+for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
+  for hold = 1, tonumber(redis.call('HGET', KEYS[1], owner)) or 0 do
+    redis.call('DEL', ARGV[5] .. ':' .. owner .. ':rwlock_timeout:' .. hold)
+  end
+end
+redis.call('DEL', KEYS[1])
+tell()
+return 1

@@ -1,0 +1,27 @@
+-- Give one hold of the writing side back; with the last one everybody who waits is told.
+--
+-- KEYS[1]     the lock's name, see lock_read_acquire.lua
+-- ARGV[1..3]  see lock_tell.lua; the message is "1": everybody may look, since many readers may get in
+-- ARGV[4]     lease in milliseconds, for the holds that remain
+-- ARGV[5]     the owner as a writer
+-- ARGV[6]     depth that remains, absolute
+--
+-- Returns nil when this owner does not write (nothing is touched), 0 when holds of its own remain,
+-- 1 when it writes no longer. If it still reads, the lock is a readers' lock from now on, and other
+-- readers are told as well (Redisson leaves them to their timers).
+if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then
+  return nil
+end
+if tonumber(ARGV[6]) > 0 then
+  redis.call('HSET', KEYS[1], ARGV[5], ARGV[6])
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[4])))
+  return 0
+end
+redis.call('HDEL', KEYS[1], ARGV[5])
+if redis.call('HLEN', KEYS[1]) > 1 then
+  redis.call('HSET', KEYS[1], 'mode', 'read')
+else
+  redis.call('DEL', KEYS[1])
+end
+tell()
+return 1
