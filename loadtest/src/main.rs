@@ -5,7 +5,9 @@ use std::{fmt::Display, path::PathBuf, process::ExitCode};
 use clap::Parser;
 use seckill_loadtest::{
     Fault, chaos, publish,
-    scenario::{avalanche, burst, ladder, penetration, read, stampede, standing::Outcome, updates},
+    scenario::{
+        avalanche, burst, ladder, overload, penetration, read, stampede, standing::Outcome, updates,
+    },
 };
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -51,6 +53,11 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             let climb = ladder::run(&options).await?;
             show(&climb, json).await?;
             Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
+        }
+        Scenario::Overload(args) => {
+            let (options, json) = args.options();
+            let report = overload::run(&options).await?;
+            ended(&report, report.outcome, json).await
         }
         Scenario::Stampede(args) => {
             let (options, json) = args.options();

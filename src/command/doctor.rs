@@ -65,6 +65,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "semaphore_set.lua"
     "session_renew.lua"
     "stock_added.lua"
+    "stock_returned.lua"
     "stream_admit.lua"
     "stream_keep.lua"
     "stream_leave.lua"
@@ -73,7 +74,6 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "stream_reclaim.lua"
     "stream_renew.lua"
     "stream_replay.lua"
-    "stream_return.lua"
     "stream_settle.lua"
 };
 

@@ -1,6 +1,7 @@
 //! Orders. **How a purchase travels**, in the order of the code:
 //!
-//! 1. `http/auth.rs` finds the session, and refuses who has none.
+//! 1. `http/admission.rs` refuses who is too many, `http/auth.rs` finds the session and refuses who has
+//!    none.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::Purchasing`], which runs it in a task of its
 //!    own: a client that hangs up does not stop it half-way.
 //! 3. The sale is looked up and must be open (`voucher/sales.rs`).
@@ -12,23 +13,30 @@
 //! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6. On `stream`, the id is told
 //! before step 5, as pending: [`stream`] tells how.
 //!
+//! What becomes of the order afterwards is in [`lifetime`] (paid, or cancelled by its owner) and [`expiry`]
+//! (cancelled because nobody paid).
+//!
 //! [`audit`] holds the ledger against its laws at any time.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 
+use crate::http::admission::Admitted;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
 
 pub mod audit;
+pub mod expiry;
 pub mod group;
+pub mod lifetime;
 pub mod model;
 pub mod purchase;
 pub mod store;
 pub mod strategy;
 pub mod stream;
 
+use lifetime::Lifetime;
 use model::{Buyer, Order};
 use purchase::{Bought, Purchasing};
 use stream::Found;
@@ -54,10 +62,11 @@ fn first_page() -> u32 {
 /// `POST /voucher-order/seckill/{id}`: buys one voucher.
 pub async fn buy(
     State(purchasing): State<Purchasing>,
+    place: Admitted,
     user: CurrentUser,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    Ok(match purchasing.buy(Buyer { user_id: user.id, voucher_id }).await? {
+    Ok(match purchasing.buy(Buyer { user_id: user.id, voucher_id }, place).await? {
         Bought::Ordered(id) => reply::order_id(id),
         Bought::Pending(id) => reply::pending_order(id),
     })
@@ -66,10 +75,11 @@ pub async fn buy(
 /// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
 pub async fn buy_by_body(
     state: State<Purchasing>,
+    place: Admitted,
     user: CurrentUser,
     Json(request): Json<PurchaseRequest>,
 ) -> Reply<i64> {
-    buy(state, user, Path(request.voucher_id)).await
+    buy(state, place, user, Path(request.voucher_id)).await
 }
 
 /// An order that is looked up, or the id of one that is pending.
@@ -109,4 +119,23 @@ pub async fn mine(
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
     Ok(reply::data(purchasing.store().of_user(user.id, page.current).await?))
+}
+
+/// `POST /voucher-order/{orderId}/pay`: pays one of the caller's orders; `data` is the order.
+pub async fn pay(
+    State(lifetime): State<Lifetime>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    Ok(reply::data(lifetime.pay(id, user.id).await?))
+}
+
+/// `POST /voucher-order/{orderId}/cancel`: cancels one of the caller's unpaid orders and puts its voucher
+/// back on sale; `data` is the order. The caller may buy again.
+pub async fn cancel(
+    State(lifetime): State<Lifetime>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    Ok(reply::data(lifetime.cancel(id, user.id).await?))
 }

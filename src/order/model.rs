@@ -46,3 +46,35 @@ pub struct Order {
     pub refund_time: Option<NaiveDateTime>,
     pub update_time: NaiveDateTime,
 }
+
+/// `tb_voucher_order.status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// 1: a place is held.
+    Unpaid,
+    /// 2.
+    Paid,
+    /// 3: paid, and the voucher was used.
+    Used,
+    /// 4: the place was given back.
+    Cancelled,
+    /// 5.
+    Refunding,
+    /// 6.
+    Refunded,
+}
+
+impl Order {
+    /// The status by name; `None` for a number that has none.
+    pub fn status(&self) -> Option<Status> {
+        Some(match self.status {
+            1 => Status::Unpaid,
+            2 => Status::Paid,
+            3 => Status::Used,
+            4 => Status::Cancelled,
+            5 => Status::Refunding,
+            6 => Status::Refunded,
+            _ => return None,
+        })
+    }
+}

@@ -1,11 +1,10 @@
 //! A purchase from its request to its certain end. What is common to all strategies is here: the
-//! bound on purchases in flight, the quick word to those who come too late, the task that outlives its
+//! quick word to those who come too late, the task that outlives its
 //! client, and the retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
@@ -15,6 +14,7 @@ use super::store::{OrderStore, Standing};
 use super::strategy;
 use super::stream::{self, Stream};
 use crate::error::Error;
+use crate::http::admission::Admitted;
 use crate::id::Ids;
 use crate::lock::{Locks, ProcessLocks};
 use crate::voucher::sales::{Sale, Sales};
@@ -95,21 +95,13 @@ struct Inner {
     tools: Tools,
     sales: Arc<Sales>,
     lab: bool,
-    /// One permit a purchase in flight.
-    in_flight: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
 impl Purchasing {
-    /// Purchases with these tools; at most `max_in_flight` at once.
-    pub fn new(tools: Tools, sales: Arc<Sales>, lab: bool, max_in_flight: u32) -> Self {
-        Purchasing(Arc::new(Inner {
-            tools,
-            sales,
-            lab,
-            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
-            tasks: TaskTracker::new(),
-        }))
+    /// Purchases with these tools.
+    pub fn new(tools: Tools, sales: Arc<Sales>, lab: bool) -> Self {
+        Purchasing(Arc::new(Inner { tools, sales, lab, tasks: TaskTracker::new() }))
     }
 
     /// The orders, for looking them up.
@@ -132,18 +124,16 @@ impl Purchasing {
         self.0.tools.groups.stats()
     }
 
-    /// Buys one voucher. A purchase that has begun runs to its
-    /// end even when this future is dropped, because the client hung up.
-    pub async fn buy(&self, buyer: Buyer) -> Result<Bought, Error> {
-        // Not queued: a purchase that would wait too long learns it at once.
-        let permit = self.0.in_flight.clone().try_acquire_owned().map_err(|_| Error::Overloaded)?;
+    /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,
+    /// because the client hung up; it keeps its `place` until then.
+    pub async fn buy(&self, buyer: Buyer, place: Admitted) -> Result<Bought, Error> {
         let sale = self.0.sales.get(buyer.voucher_id).await?;
         self.0.admit(buyer, &sale).await?;
         let queues = sale.strategy == Strategy::GroupCommit;
         let bought = if sale.strategy.is_deferred() { Bought::Pending } else { Bought::Ordered };
         let inner = self.0.clone();
         let purchase = async move {
-            let _permit = permit;
+            let _place = place;
             inner.try_until_settled(buyer, &sale).await
         };
         if queues {

@@ -5,6 +5,7 @@
 // A test that cannot go on fails right there.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod architecture;
 mod cache;
 mod chaos;
@@ -12,6 +13,7 @@ mod crowd;
 mod group;
 mod ids;
 mod law;
+mod lifetime;
 mod lock;
 mod losers;
 mod purchase;

@@ -164,7 +164,7 @@ pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future
     result
 }
 
-async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
+pub async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
     let key = format!("lock:order:{}", user.id);
     let redis = stack.redis.conn().await;
     eventually("the purchase holds its lock", PATIENCE, || {

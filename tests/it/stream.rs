@@ -5,11 +5,6 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use seckill::conn;
-use seckill::id::Ids;
-use seckill::order::model::Buyer;
-use seckill::order::store::OrderStore;
-use seckill::order::stream::{Stream, StreamLimits};
 use serde_json::json;
 
 use crate::resilience::while_sale_is_locked;
@@ -244,42 +239,41 @@ async fn stranded_stock_and_claims_without_an_order_are_found() {
 
 #[tokio::test]
 async fn a_cancelled_order_gives_its_place_back_once() {
-    let stack = Stack::start(1, &[]).await;
+    let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(2, "stream").await;
     let user = stack.users(1).await.remove(0);
-    let id = buy(stack.url(), &user, sale).await.bought();
-    stack.decided().await;
-    let limit = Duration::from_secs(5);
-    let client = conn::redis::client(&stack.redis.url().into()).unwrap();
-    let connection = conn::redis::connect(&client, limit).await.unwrap();
-    let database = conn::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
-    let zone = seckill::clock::Zone(chrono_tz::Asia::Shanghai);
-    let store = OrderStore::new(database, zone);
-    let clock = std::sync::Arc::new(move || zone.now());
-    let ids = std::sync::Arc::new(Ids::new(connection.clone(), clock, "order", 10));
-    let limits = StreamLimits {
-        batch: 10,
-        backlog: 10,
-        min_idle: PATIENCE,
-        timeout: limit,
-        redis_timeout: limit,
-    };
-    let stream = Stream::start(client, connection, store, ids, limits).await.unwrap();
-    let buyer = Buyer { user_id: user.id, voucher_id: sale };
-    for _ in 0..3 {
-        stream.returned(id, buyer).await.unwrap();
-    }
     let mut redis = stack.redis.conn().await;
-    assert_eq!(gate(&mut redis, sale).await, (Some(2), vec![]));
-    stream.shutdown().await;
-    let consumers: Vec<redis::Value> = redis::cmd("XINFO")
-        .arg("CONSUMERS")
-        .arg("stream.orders")
-        .arg("g1")
-        .query_async(&mut redis)
-        .await
-        .unwrap();
-    assert_eq!(consumers.len(), 1, "who stops takes its leave");
+    for _ in 0..3 {
+        let id = buy(stack.url(), &user, sale).await.bought();
+        stack.decided().await;
+        assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![user.id]));
+        for base in stack.urls().iter().cycle().take(3) {
+            post(base, &format!("/voucher-order/{id}/cancel"))
+                .token(&user.token)
+                .send()
+                .await
+                .data();
+            assert_eq!(gate(&mut redis, sale).await, (Some(2), vec![]));
+        }
+    }
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
+}
+
+#[tokio::test]
+async fn who_stops_takes_its_leave_of_the_group() {
+    let mut stack = Stack::start(2, &[]).await;
+    let mut redis = stack.redis.conn().await;
+    let mut consumers = redis::cmd("XINFO");
+    consumers.arg("CONSUMERS").arg("stream.orders").arg("g1");
+    eventually("both consume", PATIENCE, async || {
+        let both: Vec<redis::Value> = consumers.query_async(&mut redis.clone()).await.unwrap();
+        both.len() == 2
+    })
+    .await;
+    stack.instances[0].signal("TERM");
+    assert!(stack.instances[0].ended().await.success());
+    let left: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
+    assert_eq!(left.len(), 1);
 }
 
 /// Two consumers that decide the same entry, because one stood still for long: what follows from it

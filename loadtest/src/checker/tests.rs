@@ -274,6 +274,33 @@ fn a_row_of_a_pending_order_that_was_refused_is_a_phantom() {
     );
 }
 
+#[test]
+fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
+    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
+    {
+        plant(
+            |sale, _, rows| {
+                rows[0].status = CANCELLED;
+                sale.stock_left += returned;
+            },
+            expected,
+        );
+    }
+    // Bought again: the first order's stock came back, and went again.
+    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
+    {
+        plant(
+            |sale, asked, rows| {
+                rows[0].status = CANCELLED;
+                rows.push(row(111, 1));
+                asked.push(self::asked(1, Reply::Ordered(111)));
+                sale.stock_left += returned - 1;
+            },
+            expected,
+        );
+    }
+}
+
 /// A random honest sale: every user's replies and rows agree by construction.
 fn random_honest(rng: &mut StdRng) -> (Sale, Vec<Asked>, Vec<OrderRow>) {
     let (mut replies, mut rows) = (Vec::new(), Vec::new());

@@ -185,7 +185,7 @@ fn rows(sql: &mut String, orders: &[NewOrder]) {
     }
 }
 
-fn list(numbers: impl Iterator<Item = i64>) -> String {
+pub(super) fn list(numbers: impl Iterator<Item = i64>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
 }
 

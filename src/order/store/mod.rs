@@ -1,6 +1,7 @@
 //! The SQL of orders. Reads are here; what a purchase writes is in [`ledger`], every conditional
-//! statement one function; what a batch of purchases writes in [`batch`]; what the stream asks in [`stream`]; what the
-//! audit adds up in [`totals`].
+//! statement one function; what a batch of purchases writes in [`batch`]; what becomes of an
+//! order afterwards in [`lifetime`]; what the stream asks in [`stream`]; what the audit adds up in
+//! [`totals`].
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use crate::error::Error;
 
 pub mod batch;
 pub mod ledger;
+pub mod lifetime;
 pub mod stream;
 pub mod totals;
 

@@ -4,7 +4,7 @@
 
 use redis::AsyncCommands;
 
-use super::{Inner, REMEMBERED_S, Stream, scripts};
+use super::{Inner, Stream};
 use crate::error::Error;
 use crate::order::model::{Buyer, Order};
 
@@ -75,27 +75,6 @@ impl Stream {
             // It may have been committed between the two looks.
             None => committed().await?.ok_or(Error::OrderNotFound),
         }
-    }
-
-    /// To be called once an order of a sale on this rung is cancelled and its stock returned in the
-    /// database: the gate gets its place back and the user may buy again. Counts once per order, however
-    /// often it is called; does nothing on a sale that has no gate.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where Redis did not answer: to be called again. If it never is, the
-    /// place is found when the gate is empty and the stream is idle, and the user's claim when he tries.
-    pub async fn returned(&self, order_id: i64, buyer: Buyer) -> Result<(), Error> {
-        let voucher = buyer.voucher_id;
-        scripts::RETURN
-            .key(super::gate::stock_key(voucher))
-            .key(super::gate::claims_key(voucher))
-            .key(super::gate::token_key(voucher))
-            .key(format!("seckill:returned:{order_id}"))
-            .arg(buyer.user_id)
-            .arg(REMEMBERED_S)
-            .invoke_async::<i64>(&mut self.0.redis.clone())
-            .await?;
-        Ok(())
     }
 }
 

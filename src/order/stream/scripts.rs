@@ -20,5 +20,4 @@ script!(REBUILD_END, "rebuild_end");
 script!(RECLAIM, "reclaim");
 script!(RENEW, "renew");
 script!(REPLAY, "replay");
-script!(RETURN, "return");
 script!(SETTLE, "settle");
