@@ -51,7 +51,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let draining = CancellationToken::new();
     let parts = connect(&config, draining.clone()).await?;
     let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
-    let news = parts.vouchers.news.clone();
+    let (news, sessions) = (parts.vouchers.news.clone(), parts.users.sessions.clone());
     let expiry = Expiry::start(parts.lifetime.clone(), config.sale.unpaid_seconds);
 
     let listener = listen::bind(config.http.bind).with_context(|| {
@@ -81,6 +81,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         expiry.stopped().await;
         shops.shutdown().await;
         news.shutdown().await;
+        sessions.shutdown().await;
         all_closed
     })
     .await;
@@ -172,15 +173,15 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         setnx_lease: config.sale.setnx_lease,
         database_timeout: timeout,
     };
-    let admission = Admission::new(AdmissionLimits {
+    let limits = AdmissionLimits {
         in_flight: config.sale.max_purchases,
         // With time left for the steps that follow the wait for a connection.
         wait: timeout / 3,
         per_user_per_second: config.sale.per_user_per_second,
         per_address_per_second: config.sale.per_address_per_second,
-    });
+    };
     Ok(Parts {
-        admission,
+        admission: Admission::new(limits, users.sessions.clone()),
         users,
         shops,
         vouchers,

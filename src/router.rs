@@ -11,7 +11,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::http::admission::{Admission, admit, admit_user};
+use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
@@ -78,16 +78,15 @@ pub fn router(parts: Parts) -> Router {
         )
         .with_state(parts.vouchers);
 
-    let admission = parts.admission.clone();
+    let checkout = order::Checkout {
+        admission: parts.admission.clone(),
+        purchasing: parts.purchasing.clone(),
+    };
+    // They find their session themselves, once they are admitted.
     let purchases = Router::new()
         .route("/voucher-order/seckill", post(order::buy_by_body))
         .route("/voucher-order/seckill/{id}", post(order::buy))
-        .with_state(parts.purchasing.clone())
-        .route_layer(with_state(admission.clone(), admit_user))
-        .route_layer(signed_in())
-        .route_layer(with_state(sessions.clone(), renew_session))
-        // Outermost: who is refused costs no look at the session.
-        .route_layer(with_state(admission, admit));
+        .with_state(checkout);
 
     let orders = Router::new()
         .route("/voucher-order/of/me", get(order::mine))
@@ -125,7 +124,10 @@ pub fn router(parts: Parts) -> Router {
         .merge(metrics)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
-        .layer(DefaultBodyLimit::max(BODY_LIMIT_BYTES))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(with_state(policy, per_request))
+        // As one: each call of `layer` would box every request once more.
+        .layer((
+            with_state(policy, per_request),
+            CatchPanicLayer::custom(panicked),
+            DefaultBodyLimit::max(BODY_LIMIT_BYTES),
+        ))
 }

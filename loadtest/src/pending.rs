@@ -3,7 +3,9 @@
 //! A node may admit first and commit later (202, `PENDING`). Such a success is only a claim that the
 //! order will be decided; so before a sale is judged, its pending orders are waited for. One that has a
 //! row by then is ordered. One that has none is looked up by its buyer: it may have been refused, and
-//! then the reply becomes [`Reply::Withdrawn`]. Any other is left as it is, and the checker calls it lost.
+//! then the reply becomes [`Reply::Withdrawn`]. So it does where nothing is known of it and its buyer has
+//! another order: it was refused for that one, and a Redis that lost its data forgot it. Any other is left as
+//! it is, and the checker calls it lost.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -60,10 +62,12 @@ pub(crate) async fn decide(
         scene.targets.iter().map(|target| Connection::new(target.clone(), LIMIT)).collect();
     let mut looked_up = begin;
     let mut decided = None;
+    let mut have: HashSet<u64> = HashSet::new();
     loop {
         // A database that is away for a moment may be part of the test.
         if let Ok(snapshot) = ledger.read(scene.voucher_id).await {
             open.retain(|id| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
+            have = snapshot.rows.iter().map(|row| row.user_id).collect();
         }
         if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
             let asking = records
@@ -73,7 +77,8 @@ pub(crate) async fn decide(
             for record in asking.take(LOOK_UPS) {
                 let Some(id) = pending_id(record) else { continue };
                 let token = tokens.get(&record.asked.user_id).copied();
-                if let Some(code) = look_up(&mut connections, token, id).await {
+                let has_another = have.contains(&record.asked.user_id);
+                if let Some(code) = look_up(&mut connections, token, id, has_another).await {
                     record.asked.reply = Reply::Withdrawn { id, code: code.into() };
                     refused.push(id);
                 }
@@ -105,15 +110,17 @@ async fn look_up(
     connections: &mut [Connection],
     token: Option<&HeaderValue>,
     id: i64,
+    has_another: bool,
 ) -> Option<String> {
     let mut call = Call::new(Method::GET, format!("/voucher-order/{id}"));
     call.token = token.cloned();
     for connection in connections {
         let Ok(response) = connection.send(&call).await else { continue };
         match Reply::read(response.status, &response.body) {
-            // Not known is not refused: that is what "lost" looks like.
-            Reply::Refused(code) if response.status == 200 && code != "ORDER_NOT_FOUND" => {
-                return Some(code.into_owned());
+            // Not known is not refused: that is what "lost" looks like to who has no order at all.
+            Reply::Refused(code) if response.status == 200 => {
+                let refused = has_another || code != "ORDER_NOT_FOUND";
+                return refused.then(|| code.into_owned());
             }
             Reply::AlreadyOrdered(_) => return Some("ALREADY_ORDERED".to_owned()),
             _ => return None,

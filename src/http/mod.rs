@@ -5,6 +5,7 @@
 pub mod address;
 pub mod admission;
 pub mod auth;
+pub mod context;
 pub mod extract;
 pub mod limit;
 pub mod listen;

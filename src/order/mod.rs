@@ -18,10 +18,10 @@
 //!
 //! [`audit`] holds the ledger against its laws at any time.
 
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use serde::{Deserialize, Serialize};
 
-use crate::http::admission::Admitted;
+use crate::http::admission::{Admission, Admitted};
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
@@ -59,14 +59,33 @@ fn first_page() -> u32 {
     1
 }
 
+/// What the routes that buy work with.
+#[derive(Clone)]
+#[allow(missing_docs)] // as in [`crate::router::Parts`]
+pub struct Checkout {
+    pub admission: Admission,
+    pub purchasing: Purchasing,
+}
+
+impl FromRef<Checkout> for Admission {
+    fn from_ref(checkout: &Checkout) -> Self {
+        checkout.admission.clone()
+    }
+}
+
+impl FromRef<Checkout> for Purchasing {
+    fn from_ref(checkout: &Checkout) -> Self {
+        checkout.purchasing.clone()
+    }
+}
+
 /// `POST /voucher-order/seckill/{id}`: buys one voucher.
 pub async fn buy(
     State(purchasing): State<Purchasing>,
-    place: Admitted,
-    user: CurrentUser,
+    Admitted { user_id, place }: Admitted,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    Ok(match purchasing.buy(Buyer { user_id: user.id, voucher_id }, place).await? {
+    Ok(match purchasing.buy(Buyer { user_id, voucher_id }, place).await? {
         Bought::Ordered(id) => reply::order_id(id),
         Bought::Pending(id) => reply::pending_order(id),
     })
@@ -75,11 +94,10 @@ pub async fn buy(
 /// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
 pub async fn buy_by_body(
     state: State<Purchasing>,
-    place: Admitted,
-    user: CurrentUser,
+    admitted: Admitted,
     Json(request): Json<PurchaseRequest>,
 ) -> Reply<i64> {
-    buy(state, place, user, Path(request.voucher_id)).await
+    buy(state, admitted, Path(request.voucher_id)).await
 }
 
 /// An order that is looked up, or the id of one that is pending.

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 
 use super::group::{self, Groups};
 use super::model::{Buyer, NewOrder};
@@ -14,7 +13,8 @@ use super::store::{OrderStore, Standing};
 use super::strategy;
 use super::stream::{self, Stream};
 use crate::error::Error;
-use crate::http::admission::Admitted;
+use crate::http::admission::Place;
+use crate::http::context::in_current_context;
 use crate::id::Ids;
 use crate::lock::{Locks, ProcessLocks};
 use crate::voucher::sales::{Sale, Sales};
@@ -126,7 +126,7 @@ impl Purchasing {
 
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,
     /// because the client hung up; it keeps its `place` until then.
-    pub async fn buy(&self, buyer: Buyer, place: Admitted) -> Result<Bought, Error> {
+    pub async fn buy(&self, buyer: Buyer, place: Place) -> Result<Bought, Error> {
         let sale = self.0.sales.get(buyer.voucher_id).await?;
         self.0.admit(buyer, &sale).await?;
         let queues = sale.strategy == Strategy::GroupCommit;
@@ -140,7 +140,7 @@ impl Purchasing {
             // The queue keeps the purchase, whoever waits for it: a task more would only cost.
             return purchase.await.map(bought);
         }
-        let task = self.0.tasks.spawn(purchase.in_current_span());
+        let task = self.0.tasks.spawn(in_current_context(purchase));
         let outcome = task.await;
         outcome
             .unwrap_or_else(|fault| Err(Error::Internal(format!("purchase task: {fault}"))))

@@ -135,7 +135,9 @@ impl Inner {
             .arg(self.limits.min_idle.as_millis() as u64)
             .arg(self.limits.batch)
             .invoke_async(&mut self.redis.clone())
-            .await?;
+            .await
+            // It may have run: then they are pending under our name, and nobody else will take them.
+            .inspect_err(|_| self.read_own_again())?;
         if taken > 0 {
             tracing::warn!(entries = taken, "entries of another consumer are taken over");
             self.stats.taken_over.add(taken);

@@ -18,7 +18,8 @@
 //! Every step can be repeated: admission by the order's id, the commit likewise.
 //!
 //! **What does not.** An order that a Redis lost together with the node that had admitted it is lost; its
-//! buyer was told "pending", never "ordered". Scripts here build keys from ids: no Redis Cluster.
+//! buyer was told "pending", never "ordered". A refusal is remembered in Redis alone: once that is lost, the
+//! order is one that does not exist. Scripts here build keys from ids: no Redis Cluster.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
