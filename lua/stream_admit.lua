@@ -11,9 +11,10 @@
 -- ARGV[3]  order id
 -- ARGV[4]  most entries that may wait in the stream
 -- ARGV[5]  how long a place is remembered, s
+-- ARGV[6]  the epoch in which the order id was leased
 --
--- Returns  {'admitted', entry, epoch}, {'refused', code}, {'closed'}, {'claimed'}, {'sold out', entries
--- that wait} or {'full'}.
+-- Returns  {'admitted', entry, epoch}, {'refused', code}, {'other epoch'}, {'closed'}, {'claimed'}, {'sold
+-- out', entries that wait} or {'full'}.
 local place = redis.call('HGET', KEYS[4], ARGV[3])
 if place then
   local entry = string.match(place, '^p %d+ (.+)$')
@@ -24,7 +25,11 @@ if place then
 end
 local stock = tonumber(redis.call('GET', KEYS[1]))
 local epoch = redis.call('GET', KEYS[5])
-if not stock or not epoch then
+-- The counter of ids may have started over since, and another node may have been given this number.
+if epoch ~= ARGV[6] then
+  return {'other epoch'}
+end
+if not stock then
   return {'closed'}
 end
 -- Who holds a place is told so even when nothing is left.

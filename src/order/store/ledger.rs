@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::pool::PoolConnection;
-use sqlx::{Executor, MySql};
+use sqlx::{Executor, MySql, raw_sql};
 use tokio::time::Instant;
 
 use super::Standing;
@@ -61,6 +62,51 @@ impl Ledger {
         Ledger { connection, deadline, commit_limit, settled: false }
     }
 
+    /// Opens a transaction and inserts the order unless the buyer has a committed one already: begin, check
+    /// and insert in one round trip, as text, because the protocol lets no prepared statements travel
+    /// together; all that is put into it are integers. Two of these at once can both insert; that is
+    /// what the locks are for. `None` where the buyer has an order; errors as [`Ledger::insert`].
+    pub(super) async fn open_unless_ordered(
+        db: &Database,
+        order: &NewOrder,
+    ) -> Result<Option<Self>, Error> {
+        let deadline = Instant::now() + db.timeout;
+        let connection = until(deadline, db.pool.acquire()).await?;
+        let mut ledger = Ledger::on(connection, deadline, db.timeout);
+        let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
+        let sql = format!(
+            "START TRANSACTION; INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
+             SELECT {id}, {user_id}, {voucher_id}, {} FROM DUAL WHERE NOT EXISTS \
+             (SELECT 1 FROM tb_voucher_order \
+             WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4)",
+            u8::from(unguarded),
+        );
+        let inserted = match ledger.texts(&sql).await {
+            (_, Err(fault)) => return Err(duplicate(&fault).unwrap_or_else(|| fault.into())),
+            (changed, Ok(())) => changed.last().is_some_and(|rows| *rows > 0),
+        };
+        if !inserted {
+            ledger.rollback().await?;
+            return Ok(None);
+        }
+        Ok(Some(ledger))
+    }
+
+    /// Runs several statements that travel as one text, up to the first that fails; returns the rows changed
+    /// by each that ended well.
+    pub(super) async fn texts(&mut self, sql: &str) -> (Vec<u64>, sqlx::Result<()>) {
+        let mut changed = Vec::with_capacity(4);
+        let running = async {
+            let mut results = raw_sql(sql).execute_many(&mut *self.connection);
+            while let Some(result) = results.next().await {
+                changed.push(result?.rows_affected());
+            }
+            Ok(())
+        };
+        let ended = until(self.deadline, running).await;
+        (changed, ended)
+    }
+
     /// Inserts the order. [`Error::AlreadyOrdered`] where the unique index refuses it,
     /// [`Error::DuplicateId`] where the id is taken.
     pub async fn insert(&mut self, order: &NewOrder) -> Result<(), Error> {
@@ -72,24 +118,6 @@ impl Ledger {
         .bind(order.buyer.voucher_id)
         .bind(order.unguarded);
         self.change(query).await.map(drop)
-    }
-
-    /// Inserts the order unless the buyer has a committed one already: check and insert in one
-    /// round trip. Two of these at once can both insert; that is what the locks are for. Returns
-    /// whether it was inserted; errors as [`Ledger::insert`].
-    pub async fn insert_unless_ordered(&mut self, order: &NewOrder) -> Result<bool, Error> {
-        let query = sqlx::query(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
-             SELECT ?, ?, ?, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM tb_voucher_order \
-             WHERE user_id = ? AND voucher_id = ? AND status <> 4)",
-        )
-        .bind(order.id)
-        .bind(order.buyer.user_id)
-        .bind(order.buyer.voucher_id)
-        .bind(order.unguarded)
-        .bind(order.buyer.user_id)
-        .bind(order.buyer.voucher_id);
-        Ok(self.change(query).await? > 0)
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive rung.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 
-use super::model::{Buyer, Order};
+use super::model::{Buyer, NewOrder, Order};
 use crate::clock::Zone;
 use crate::conn::mysql::Database;
 use crate::error::Error;
@@ -65,6 +65,12 @@ impl OrderStore {
     /// Opens a transaction.
     pub async fn begin(&self) -> Result<Ledger, Error> {
         Ledger::open(&self.db).await
+    }
+
+    /// Opens a transaction with the order in it, in one round trip; `None` where the buyer has an order
+    /// that is committed.
+    pub async fn begin_unless_ordered(&self, order: &NewOrder) -> Result<Option<Ledger>, Error> {
+        Ledger::open_unless_ordered(&self.db, order).await
     }
 
     /// Commits, and finds out what became of it where the reply was lost: any order of the

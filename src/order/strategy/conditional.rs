@@ -18,11 +18,9 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
 /// Checks the buyer, inserts, decrements and commits, in one transaction. Safe for one buyer at a
 /// time; callers see to that with a lock.
 pub async fn place(tools: &Tools, order: &NewOrder) -> Result<i64, Error> {
-    let mut ledger = tools.store.begin().await?;
-    if !ledger.insert_unless_ordered(order).await? {
-        ledger.rollback().await?;
+    let Some(mut ledger) = tools.store.begin_unless_ordered(order).await? else {
         return Err(Error::AlreadyOrdered(None));
-    }
+    };
     if !ledger.decrement_if_any_left(order.buyer.voucher_id).await? {
         ledger.rollback().await?;
         return Err(Error::SoldOut);

@@ -24,6 +24,8 @@ enum Said {
         epoch: String,
     },
     Refused(Error),
+    /// Redis lost its data, or was started anew, since the order's id was leased.
+    OtherEpoch,
     /// There is no gate.
     Closed,
     /// The user has a claim already.
@@ -44,13 +46,17 @@ impl Stream {
     /// id where Redis went away in the middle.
     pub async fn order(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
         let inner = &self.0;
-        let order = NewOrder { id: inner.ids.next().await?, buyer, unguarded: false };
         let deadline = Instant::now() + inner.limits.timeout;
         let mut claim_dropped = false;
+        let mut drawn = Vec::with_capacity(1);
         loop {
             // Again each time: waiting for a gate takes a while.
             sale.window.require_open()?;
-            match inner.admit(&order).await? {
+            // The epoch first: an id that is drawn after it was leased in it.
+            let epoch = inner.epoch();
+            let order = NewOrder { id: inner.ids.next().await?, buyer, unguarded: false };
+            drawn.push(order.id);
+            match inner.admit(&order, &epoch).await? {
                 Said::Admitted { entry, epoch } => {
                     inner.outstanding.keep(order, epoch, &entry);
                     inner.stats.admitted.add(1);
@@ -59,8 +65,8 @@ impl Stream {
                 Said::Refused(refusal) => return Err(refusal),
                 Said::Full => return Err(Error::Overloaded),
                 Said::Claimed => match inner.claim(buyer).await? {
-                    // A reply was lost, and meanwhile the order was committed.
-                    Some(id) if id == order.id => return Ok(id),
+                    // A reply was lost, and meanwhile the order was committed, or Redis was restarted.
+                    Some(id) if drawn.contains(&id) => return Ok(id),
                     // Neither pending nor committed: a claim that was to be dropped and is not.
                     None if !claim_dropped => {
                         inner.drop_claim(buyer).await?;
@@ -76,17 +82,23 @@ impl Stream {
                     }
                     inner.close_gate(buyer.voucher_id).await?;
                 }
+                Said::OtherEpoch if Instant::now() < deadline => {
+                    inner.look.notify_one();
+                    tokio::time::sleep(PAUSE).await;
+                }
                 Said::Closed if Instant::now() < deadline => {
                     inner.open_gate(buyer.voucher_id).await?
                 }
-                Said::Closed => return Err(Error::Unavailable("the sale's gate")),
+                Said::OtherEpoch | Said::Closed => {
+                    return Err(Error::Unavailable("the sale's gate"));
+                }
             }
         }
     }
 }
 
 impl Inner {
-    async fn admit(&self, order: &NewOrder) -> Result<Said, Error> {
+    async fn admit(&self, order: &NewOrder, epoch: &str) -> Result<Said, Error> {
         let Buyer { user_id, voucher_id } = order.buyer;
         let mut script = scripts::ADMIT.key(gate::stock_key(voucher_id));
         script
@@ -98,7 +110,8 @@ impl Inner {
             .arg(voucher_id)
             .arg(order.id)
             .arg(self.limits.backlog)
-            .arg(REMEMBERED_S);
+            .arg(REMEMBERED_S)
+            .arg(epoch);
         let (mut attempt, mut in_doubt) = (1, false);
         loop {
             match script.invoke_async::<Vec<String>>(&mut self.redis.clone()).await {
@@ -137,6 +150,7 @@ fn read(said: &[String]) -> Result<Said, Error> {
             Said::Admitted { entry: entry.to_owned(), epoch: epoch.to_owned() }
         }
         ["refused", code] => Said::Refused(refusal(code)),
+        ["other epoch"] => Said::OtherEpoch,
         ["closed"] => Said::Closed,
         ["claimed"] => Said::Claimed,
         ["sold out", waiting] => Said::SoldOut { waiting: waiting.parse().unwrap_or(u64::MAX) },

@@ -15,7 +15,10 @@
 //!
 //! **What holds.** The database decides: its constraints refuse what a lying gate lets in. An entry is
 //! settled by one script, guarded by its acknowledgement, so its stock and claim return once at most.
-//! Every step can be repeated: admission by the order's id, the commit likewise.
+//! Every step can be repeated: admission by the order's id, the commit likewise. That id is told before the
+//! database could refuse it, so it must be nobody else's: it is admitted only in the *epoch* in which its
+//! number was leased, and in a new epoch nobody is admitted for a second, so that no second of an older id
+//! comes again.
 //!
 //! **What does not.** An order that a Redis lost together with the node that had admitted it is lost; its
 //! buyer was told "pending", never "ordered". A refusal is remembered in Redis alone: once that is lost, the
@@ -100,7 +103,7 @@ struct Inner {
     gates: gate::Gates,
     stats: Stats,
     /// The epoch that this node knows.
-    epoch: Mutex<String>,
+    epoch: Mutex<Arc<str>>,
     /// Entries were taken over: the consumer is to read its own pending ones.
     taken_over: AtomicBool,
     /// The consumer met a group that is gone.
@@ -132,7 +135,7 @@ impl Stream {
             outstanding: outstanding::Outstanding::default(),
             gates: gate::Gates::default(),
             stats: Stats::default(),
-            epoch: Mutex::default(),
+            epoch: Mutex::new("".into()),
             taken_over: AtomicBool::new(false),
             look: Notify::new(),
             tasks: TaskTracker::new(),
@@ -171,14 +174,19 @@ impl Inner {
         self.stop.run_until_cancelled(nap).await.unwrap_or_default();
     }
 
-    /// Takes note of the epoch. In a new one the id counter may start over: then all nodes lease from the new
-    /// counter, for an entry's id cannot be replaced when another node has used it.
+    /// Takes note of the epoch. In a new one the id counter may have started over: then all nodes lease
+    /// from the new counter, for an entry's id cannot be replaced when another node has used it.
     fn enter(&self, epoch: &str) {
         let mut known = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
-        if *known != epoch {
-            known.replace_range(.., epoch);
+        if **known != *epoch {
+            *known = epoch.into();
             self.ids.abandon_lease();
         }
+    }
+
+    /// The epoch that this node knows. An id that is drawn afterwards was leased in it, or in a later one.
+    fn epoch(&self) -> Arc<str> {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn read_own_again(&self) {

@@ -121,7 +121,8 @@ async fn a_cancelled_order_frees_the_place_and_every_node_sells_it_again() {
     let safe = Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe());
     for strategy in safe {
         let sale = stack.publish(1, strategy.name()).await;
-        let first = buy(stack.url(), &users[0], sale).await.data().as_i64().unwrap();
+        let first = buy(stack.url(), &users[0], sale).await.bought();
+        stack.decided().await;
         for url in stack.urls() {
             // Twice: from the strategy, and from memory.
             for _ in 0..2 {
@@ -130,7 +131,8 @@ async fn a_cancelled_order_frees_the_place_and_every_node_sells_it_again() {
         }
         // The node that cancels knows at once, and the other soon.
         act(stack.url(), "cancel", &users[0], first).await.data();
-        let second = buy(stack.url(), &users[1], sale).await.data().as_i64().unwrap();
+        let second = buy(stack.url(), &users[1], sale).await.bought();
+        stack.decided().await;
         act(stack.url(), "cancel", &users[1], second).await.data();
         // Whoever has cancelled may buy again.
         eventually("the other node sells", PATIENCE, || async {
@@ -138,6 +140,7 @@ async fn a_cancelled_order_frees_the_place_and_every_node_sells_it_again() {
             again.body["success"] == true && again.body["data"] != first
         })
         .await;
+        stack.decided().await;
         assert_eq!(accounts(&stack, sale).await, (0, 1, 2), "{strategy}");
     }
 }
