@@ -115,6 +115,9 @@ pub async fn raw_ids(access: &Access, lasting: Duration) -> anyhow::Result<f64> 
     redis_benchmark(access, requests(lasting, 60_000.0), 1, &["INCR", "icr:bench:raw"]).await
 }
 
+/// No sale's id.
+const BENCH_SALE: &str = "999999999999";
+
 /// The script of the `stream` rung, as the service runs it for each new buyer; admissions a second.
 /// `None` where this checkout has no such script.
 pub async fn raw_admissions(access: &Access, lasting: Duration) -> anyhow::Result<Option<f64>> {
@@ -122,33 +125,33 @@ pub async fn raw_admissions(access: &Access, lasting: Duration) -> anyhow::Resul
     let Ok(text) = std::fs::read_to_string(path) else { return Ok(None) };
     let script = load(access, &text).await?;
     let mut redis = connection(access).await?;
+    let (stock, claims) =
+        (format!("seckill:stock:{BENCH_SALE}"), format!("seckill:order:{BENCH_SALE}"));
     let _: () = redis::pipe()
-        .set("bench:stock", 2_000_000_000)
+        .set(&stock, 2_000_000_000)
         .set("bench:epoch", "bench")
-        .del(&["bench:stream", "bench:claims"])
+        .del(&["bench:stream", &claims])
         .query_async(&mut redis)
         .await?;
-    let place = "bench:place:__rand_int__";
     let call = [
         "EVALSHA",
         &script,
-        "5",
-        "bench:stock",
-        "bench:claims",
+        "2",
         "bench:stream",
-        place,
         "bench:epoch",
-        "__rand_int__",
-        "1",
-        "__rand_int__",
         "1000000000",
         "60",
+        "0",
+        "__rand_int__",
+        BENCH_SALE,
+        "__rand_int__",
+        "bench",
     ];
     let wanted = requests(lasting, 40_000.0);
-    let rate = redis_benchmark(access, wanted, 1_000_000_000_000, &call).await?;
+    let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;
     let admitted: u64 = redis::cmd("XLEN").arg("bench:stream").query_async(&mut redis).await?;
     ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
-    let _: () = redis.del(&["bench:stream", "bench:claims", "bench:stock", "bench:epoch"]).await?;
+    let _: () = redis.del(&["bench:stream", "bench:epoch", &claims, &stock]).await?;
     Ok(Some(rate))
 }
 

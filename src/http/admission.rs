@@ -24,6 +24,11 @@ use super::pace::Pace;
 use super::session::Sessions;
 use crate::error::Error;
 
+/// How long a refusal waits before it is told. Answered at once, those who try again at once would ask so
+/// often that refusing them takes the processor from those who were let in: each connection would come
+/// back thousands of times a second. It costs no more than a timer.
+const PACE_OF_REFUSALS: Duration = Duration::from_millis(50);
+
 /// What is let in.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
@@ -150,7 +155,13 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
         let admission = Admission::from_ref(state);
         let address = ClientAddress::from_request_parts(parts, state).await?;
-        let place = admission.enter(address)?;
+        let place = match admission.enter(address) {
+            Err(refusal) => {
+                tokio::time::sleep(PACE_OF_REFUSALS).await;
+                return Err(refusal);
+            }
+            admitted => admitted?,
+        };
         let user_id = auth::signed_in(&parts.headers, &admission.0.sessions).await?.id;
         admission.enter_as(user_id, address)?;
         Ok(Admitted { user_id, place })

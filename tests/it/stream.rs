@@ -278,6 +278,44 @@ async fn who_stops_takes_its_leave_of_the_group() {
     assert_eq!(present.len(), 0);
 }
 
+/// As if each had come alone, in the order in which they came.
+#[tokio::test]
+async fn buyers_who_are_admitted_together_are_told_each_their_own() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let _: () = redis.set("stream.orders.epoch", "a").await.unwrap();
+    let _: () = redis.mset(&[("seckill:stock:1", 2), ("seckill:stock:2", 9)]).await.unwrap();
+    let _: () = redis.hset("seckill:place:6", 99, "r 1 ALREADY_ORDERED 5").await.unwrap();
+    let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
+    let mut admit = admit.key("stream.orders");
+    admit.key("stream.orders.epoch").arg(4).arg(60).arg(1);
+    let buyers = [
+        (7, 1, 11, "admitted"),
+        (7, 1, 12, "claimed"),
+        (8, 1, 13, "admitted"),
+        (9, 1, 14, "sold out"),
+        (8, 1, 15, "claimed"),
+        (7, 2, 16, "admitted"),
+        (7, 1, 11, "admitted"),
+        (5, 3, 17, "closed"),
+        (6, 1, 99, "refused"),
+        (8, 2, 18, "admitted"),
+        (9, 2, 19, "full"),
+    ];
+    for (user, sale, order, _) in buyers {
+        admit.arg(user).arg(sale).arg(order).arg("a");
+    }
+    let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
+    for (said, buyer) in answer.chunks(3).zip(buyers) {
+        assert_eq!(said[0], buyer.3, "{buyer:?} {said:?}");
+    }
+    assert_eq!(answer[1], answer[3 * 6 + 1], "one entry for one order");
+    assert_eq!(answer[3 * 8 + 1], "ALREADY_ORDERED 5");
+    assert_eq!(gate(&mut redis, 1).await, (Some(0), vec![7, 8]));
+    assert_eq!(gate(&mut redis, 2).await, (Some(7), vec![7, 8]));
+    assert_eq!(redis.xlen_of("stream.orders").await, 4);
+}
+
 /// Its number may be another node's by now: the counter may have started over.
 #[tokio::test]
 async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
@@ -297,9 +335,9 @@ async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
             Some(epoch) => redis.set("stream.orders.epoch", epoch).await.unwrap(),
             None => redis.del("stream.orders.epoch").await.unwrap(),
         };
-        let mut admit = admit.key("seckill:stock:1");
-        admit.key("seckill:order:1").key("stream.orders").key("seckill:place:7");
-        admit.key("stream.orders.epoch").arg(7).arg(1).arg(9).arg(100).arg(60).arg(leased_in);
+        let mut admit = admit.key("stream.orders");
+        admit.key("stream.orders.epoch").arg(100).arg(60).arg(1);
+        admit.arg(7).arg(1).arg(9).arg(leased_in);
         let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
         assert_eq!(answer[0], said, "{epoch:?} {leased_in}");
     }

@@ -7,8 +7,9 @@ use quick_cache::sync::Cache;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
-use super::renewals::Renewals;
+use super::renewals::{self, Renewed};
 use super::{CurrentUser, REMEMBERED, SESSION_TTL, Token};
+use crate::conn::shared_trip::SharedTrip;
 use crate::error::Error;
 
 /// How long a node believes what Redis said of a token. A logout on any node is thus honoured on all
@@ -20,7 +21,7 @@ const BELIEVED_FOR: Duration = Duration::from_millis(800);
 #[derive(Clone)]
 pub struct SharedSessions {
     redis: ConnectionManager,
-    renewals: Renewals,
+    renewals: SharedTrip<Token, Renewed>,
     recent: Arc<Cache<Token, Seen>>,
 }
 
@@ -34,7 +35,7 @@ struct Seen {
 impl SharedSessions {
     /// Sessions kept on this Redis.
     pub fn new(redis: ConnectionManager) -> Self {
-        let renewals = Renewals::start(redis.clone());
+        let renewals = renewals::start(redis.clone());
         SharedSessions { redis, renewals, recent: Arc::new(Cache::new(REMEMBERED)) }
     }
 
@@ -66,7 +67,8 @@ impl SharedSessions {
         {
             return Ok(Some(seen.user));
         }
-        let user = self.renewals.renew(token).await?.map(Arc::new);
+        let renewed = self.renewals.ask(token).await;
+        let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
             // Counted from before the question: a logout in between is honoured in time.
             Some(user) => {

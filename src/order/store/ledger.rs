@@ -22,6 +22,17 @@ const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
 /// MySQL's and MariaDB's error number for a duplicate key.
 const DUPLICATE_ENTRY: u16 = 1062;
 
+/// What became of an order within its transaction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Placed {
+    /// It is inserted, and one is taken from the stock.
+    Taken,
+    /// The buyer has a committed order.
+    OrderedBefore,
+    /// It is inserted, and the stock is used up.
+    NothingLeft,
+}
+
 /// One purchase's transaction, READ COMMITTED. To be ended by [`super::OrderStore::commit`] or
 /// [`Ledger::rollback`].
 pub struct Ledger {
@@ -62,34 +73,27 @@ impl Ledger {
         Ledger { connection, deadline, commit_limit, settled: false }
     }
 
-    /// Opens a transaction and inserts the order unless the buyer has a committed one already: begin, check
-    /// and insert in one round trip, as text, because the protocol lets no prepared statements travel
-    /// together; all that is put into it are integers. Two of these at once can both insert; that is
-    /// what the locks are for. `None` where the buyer has an order; errors as [`Ledger::insert`].
-    pub(super) async fn open_unless_ordered(
+    /// Opens a transaction, inserts the order unless the buyer has a committed one already, and takes one
+    /// from the stock if there is one: one round trip, as text, because the protocol lets no prepared
+    /// statements travel together; all that is put into it are integers. Two of these at once can both
+    /// insert; that is what the locks are for. Errors as [`Ledger::insert`].
+    pub(super) async fn open_placed(
         db: &Database,
         order: &NewOrder,
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<(Self, Placed), Error> {
         let deadline = Instant::now() + db.timeout;
         let connection = until(deadline, db.pool.acquire()).await?;
         let mut ledger = Ledger::on(connection, deadline, db.timeout);
-        let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
-        let sql = format!(
-            "START TRANSACTION; INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
-             SELECT {id}, {user_id}, {voucher_id}, {} FROM DUAL WHERE NOT EXISTS \
-             (SELECT 1 FROM tb_voucher_order \
-             WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4)",
-            u8::from(unguarded),
-        );
-        let inserted = match ledger.texts(&sql).await {
-            (_, Err(fault)) => return Err(duplicate(&fault).unwrap_or_else(|| fault.into())),
-            (changed, Ok(())) => changed.last().is_some_and(|rows| *rows > 0),
-        };
-        if !inserted {
-            ledger.rollback().await?;
-            return Ok(None);
+        let (changed, ended) = ledger.texts(&place_sql(order)).await;
+        if let Err(fault) = ended {
+            return Err(duplicate(&fault).unwrap_or_else(|| fault.into()));
         }
-        Ok(Some(ledger))
+        let placed = match changed[..] {
+            [_, 0, ..] => Placed::OrderedBefore,
+            [_, _, _, 0] => Placed::NothingLeft,
+            _ => Placed::Taken,
+        };
+        Ok((ledger, placed))
     }
 
     /// Runs several statements that travel as one text, up to the first that fails; returns the rows changed
@@ -148,15 +152,6 @@ impl Ledger {
         )
         .bind(voucher_id)
         .bind(seen);
-        Ok(self.change(query).await? > 0)
-    }
-
-    /// Takes one if there is one; says whether there was.
-    pub async fn decrement_if_any_left(&mut self, voucher_id: i64) -> Result<bool, Error> {
-        let query = sqlx::query(
-            "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0",
-        )
-        .bind(voucher_id);
         Ok(self.change(query).await? > 0)
     }
 
@@ -220,6 +215,22 @@ impl Ledger {
             Err(fault) => Err(duplicate(&fault).unwrap_or_else(|| fault.into())),
         }
     }
+}
+
+/// The hot row is changed last, and not touched where nothing was inserted.
+fn place_sql(order: &NewOrder) -> String {
+    let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
+    let unguarded = u8::from(unguarded);
+    format!(
+        "START TRANSACTION; \
+         INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
+         SELECT {id}, {user_id}, {voucher_id}, {unguarded} FROM DUAL WHERE NOT EXISTS \
+         (SELECT 1 FROM tb_voucher_order \
+         WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4); \
+         SET @inserted = ROW_COUNT(); \
+         UPDATE tb_seckill_voucher SET stock = stock - 1 \
+         WHERE @inserted > 0 AND voucher_id = {voucher_id} AND stock > 0"
+    )
 }
 
 /// Runs `work` until `deadline`; past it, the error is the pool's time-out.

@@ -19,7 +19,7 @@ pub mod lifetime;
 pub mod stream;
 pub mod totals;
 
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Placed};
 
 /// Pause between two looks at an order whose commit is in doubt.
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
@@ -67,10 +67,10 @@ impl OrderStore {
         Ledger::open(&self.db).await
     }
 
-    /// Opens a transaction with the order in it, in one round trip; `None` where the buyer has an order
-    /// that is committed.
-    pub async fn begin_unless_ordered(&self, order: &NewOrder) -> Result<Option<Ledger>, Error> {
-        Ledger::open_unless_ordered(&self.db, order).await
+    /// Opens a transaction and does in it all that an order needs, in one round trip. To be committed where
+    /// it is [`Placed::Taken`], else to be taken back.
+    pub async fn begin_placed(&self, order: &NewOrder) -> Result<(Ledger, Placed), Error> {
+        Ledger::open_placed(&self.db, order).await
     }
 
     /// Commits, and finds out what became of it where the reply was lost: any order of the

@@ -1,12 +1,15 @@
-//! Admission: one script takes stock, claim and entry together. Sent again under the same order id after a
-//! lost reply, it counts once.
+//! Admission: one script takes stock, claim and entry together, for all who come while the one before it
+//! travels. Sent again under the same order id after a lost reply, it counts once.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use redis::aio::ConnectionManager;
 use redis::{ErrorKind, RedisError};
 
-use super::place::{self, refusal};
-use super::{EPOCH, Inner, REMEMBERED_S, STREAM, Stream, gate, scripts};
+use super::place::refusal;
+use super::{EPOCH, REMEMBERED_S, STREAM, Stream, scripts};
+use crate::conn::shared_trip::SharedTrip;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 use crate::voucher::sales::Sale;
@@ -17,8 +20,20 @@ const ATTEMPTS: u32 = 3;
 /// Pause before it is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Buyers that one script admits at most: it keeps Redis busy for about 10 µs each.
+const TOGETHER: usize = 64;
+
+/// Words that the script says of each.
+const WORDS: usize = 3;
+
+/// An order, and the epoch in which its id was leased.
+type Asked = (NewOrder, Arc<str>);
+type Answer = Result<Said, Error>;
+/// See [`start`].
+pub(super) type Trips = SharedTrip<Asked, Answer>;
+
 /// What the script said.
-enum Said {
+pub(super) enum Said {
     Admitted {
         entry: String,
         epoch: String,
@@ -56,7 +71,9 @@ impl Stream {
             let epoch = inner.epoch();
             let order = NewOrder { id: inner.ids.next().await?, buyer, unguarded: false };
             drawn.push(order.id);
-            match inner.admit(&order, &epoch).await? {
+            // Without an answer the trips have ended, or one has panicked: it may have been run.
+            let answer = inner.admissions.ask((order, epoch)).await;
+            match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
                 Said::Admitted { entry, epoch } => {
                     inner.outstanding.keep(order, epoch, &entry);
                     inner.stats.admitted.add(1);
@@ -97,39 +114,39 @@ impl Stream {
     }
 }
 
-impl Inner {
-    async fn admit(&self, order: &NewOrder, epoch: &str) -> Result<Said, Error> {
-        let Buyer { user_id, voucher_id } = order.buyer;
-        let mut script = scripts::ADMIT.key(gate::stock_key(voucher_id));
-        script
-            .key(gate::claims_key(voucher_id))
-            .key(STREAM)
-            .key(place::key(user_id))
-            .key(EPOCH)
-            .arg(user_id)
-            .arg(voucher_id)
-            .arg(order.id)
-            .arg(self.limits.backlog)
-            .arg(REMEMBERED_S)
-            .arg(epoch);
-        let (mut attempt, mut in_doubt) = (1, false);
-        loop {
-            match script.invoke_async::<Vec<String>>(&mut self.redis.clone()).await {
-                Ok(said) => return read(&said),
-                Err(fault) => {
-                    tracing::warn!(%fault, "admission did not answer");
-                    in_doubt |= !was_not_run(&fault);
-                    if !in_doubt {
-                        return Err(Error::Unavailable("Redis"));
-                    }
-                }
-            }
-            if attempt >= ATTEMPTS {
-                return Err(Error::OutcomeUnknown(Some(order.id)));
-            }
-            attempt += 1;
-            tokio::time::sleep(PAUSE).await;
+/// The trips of admissions; `backlog` is how many entries may wait.
+pub(super) fn start(redis: ConnectionManager, backlog: usize) -> Trips {
+    SharedTrip::start(TOGETHER, move |asked| admit(redis.clone(), backlog, asked))
+}
+
+async fn admit(mut redis: ConnectionManager, backlog: usize, asked: Vec<Asked>) -> Vec<Answer> {
+    let (mut attempt, mut in_doubt) = (1, false);
+    loop {
+        let mut script = scripts::ADMIT.key(STREAM);
+        script.key(EPOCH).arg(backlog).arg(REMEMBERED_S).arg(i32::from(in_doubt));
+        for (order, epoch) in &asked {
+            let Buyer { user_id, voucher_id } = order.buyer;
+            script.arg(user_id).arg(voucher_id).arg(order.id).arg(&**epoch);
         }
+        match script.invoke_async::<Vec<String>>(&mut redis).await {
+            Ok(said) => {
+                let mut said = said.chunks(WORDS);
+                return asked.iter().map(|_| read(said.next().unwrap_or_default())).collect();
+            }
+            Err(fault) => {
+                tracing::warn!(%fault, "admission did not answer");
+                in_doubt |= !was_not_run(&fault);
+            }
+        }
+        if !in_doubt {
+            return asked.iter().map(|_| Err(Error::Unavailable("Redis"))).collect();
+        }
+        if attempt >= ATTEMPTS {
+            let unknown = |(order, _): &Asked| Err(Error::OutcomeUnknown(Some(order.id)));
+            return asked.iter().map(unknown).collect();
+        }
+        attempt += 1;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -143,18 +160,18 @@ fn was_not_run(fault: &RedisError) -> bool {
         )
 }
 
-fn read(said: &[String]) -> Result<Said, Error> {
+fn read(said: &[String]) -> Answer {
     let words: Vec<&str> = said.iter().map(String::as_str).collect();
     Ok(match words[..] {
         ["admitted", entry, epoch] => {
             Said::Admitted { entry: entry.to_owned(), epoch: epoch.to_owned() }
         }
-        ["refused", code] => Said::Refused(refusal(code)),
-        ["other epoch"] => Said::OtherEpoch,
-        ["closed"] => Said::Closed,
-        ["claimed"] => Said::Claimed,
-        ["sold out", waiting] => Said::SoldOut { waiting: waiting.parse().unwrap_or(u64::MAX) },
-        ["full"] => Said::Full,
+        ["refused", code, _] => Said::Refused(refusal(code)),
+        ["other epoch", ..] => Said::OtherEpoch,
+        ["closed", ..] => Said::Closed,
+        ["claimed", ..] => Said::Claimed,
+        ["sold out", waiting, _] => Said::SoldOut { waiting: waiting.parse().unwrap_or(u64::MAX) },
+        ["full", ..] => Said::Full,
         _ => return Err(Error::Internal(format!("stream_admit.lua said {said:?}"))),
     })
 }

@@ -16,6 +16,9 @@ use crate::error::Error;
 /// How long Redis waits for new entries before it says that there are none: so long a stop can take.
 const BLOCK: Duration = Duration::from_millis(500);
 
+/// Pause after a small batch. Its buyers were answered long ago, and a fuller one costs less an order.
+const GATHER: Duration = Duration::from_millis(5);
+
 /// Pauses after failures: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -58,8 +61,15 @@ impl Inner {
             None => connection.insert(self.connect().await?),
         };
         let entries = self.read_new(reader).await?;
-        if !entries.is_empty() && self.decide(entries, false).await? > 0 {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let few = entries.len() < self.limits.batch / 4;
+        if self.decide(entries, false).await? > 0 {
             self.read_own_again();
+        }
+        if few {
+            self.pause(GATHER).await;
         }
         Ok(())
     }

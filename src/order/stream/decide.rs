@@ -29,7 +29,7 @@ const DEAD_LETTERS: u32 = 10_000;
 const SALES_AT_ONCE: usize = 4;
 
 /// Entries that one script settles.
-const SETTLED_AT_ONCE: usize = 500;
+const SETTLED_AT_ONCE: usize = 64;
 
 /// What became of an entry.
 #[derive(Debug)]

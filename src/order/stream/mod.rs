@@ -101,6 +101,7 @@ struct Inner {
     name: String,
     outstanding: outstanding::Outstanding,
     gates: gate::Gates,
+    admissions: admit::Trips,
     stats: Stats,
     /// The epoch that this node knows.
     epoch: Mutex<Arc<str>>,
@@ -124,7 +125,9 @@ impl Stream {
         ids: Arc<Ids>,
         limits: StreamLimits,
     ) -> Result<Self, Error> {
+        let admissions = admit::start(redis.clone(), limits.backlog);
         let inner = Arc::new(Inner {
+            admissions,
             batches: batch::Tools::new(store.clone(), ids.clone(), limits.timeout),
             client,
             redis,
@@ -159,6 +162,7 @@ impl Stream {
         self.0.stop.cancel();
         self.0.tasks.close();
         self.0.tasks.wait().await;
+        self.0.admissions.shutdown().await;
     }
 }
 
