@@ -125,7 +125,7 @@ impl Purchasing {
     }
 
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,
-    /// because the client hung up; it keeps its `place` until then.
+    /// because the client hung up; it keeps its `place` until then (on group-commit, the queue counts it).
     pub async fn buy(&self, buyer: Buyer, place: Place) -> Result<Bought, Error> {
         let sale = self.0.sales.get(buyer.voucher_id).await?;
         self.0.admit(buyer, &sale).await?;
