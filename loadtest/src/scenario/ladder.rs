@@ -61,6 +61,10 @@ pub struct Line {
     pub requests: u64,
     /// Attempts per second.
     pub requests_per_s: f64,
+    /// Orders per second; `None` where the rung breaks, for what it sells is not worth counting.
+    pub orders_per_s: Option<f64>,
+    /// 99 of 100 successes were answered within this, in milliseconds; likewise.
+    pub p99_ordered_ms: Option<f64>,
     /// The sale's voucher.
     pub voucher_id: u64,
     /// How many sales it took.
@@ -140,12 +144,15 @@ fn line(rung: &Rung, instances: u32, sales: u32, report: Report) -> Line {
     } else {
         Standing::Violation("the tables never stood still".to_owned())
     };
+    let safe = rung.is_safe(instances);
     Line {
         rung: rung.name,
         instances,
         stock: report.stock,
         requests: report.requests,
         requests_per_s: report.requests_per_s,
+        orders_per_s: safe.then_some(report.orders_per_s),
+        p99_ordered_ms: safe.then_some(report.latency_ordered.p99_ms),
         voucher_id: report.voucher_id,
         sales,
         verdict: report.verdict,
@@ -157,7 +164,7 @@ impl fmt::Display for Climb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\nEach sale: {} buyers, {} simultaneous tries each.\n",
+            "\nEach sale: {} buyers, {} simultaneous tries each. The p99 is that of the successes.\n",
             self.buyers, self.tries
         )?;
         let columns = [
@@ -168,6 +175,8 @@ impl fmt::Display for Climb {
             ("orders", Align::Right),
             ("oversold", Align::Right),
             ("duplicates", Align::Right),
+            ("orders/s", Align::Right),
+            ("p99 ms", Align::Right),
             ("verdict", Align::Left),
         ];
         let rows: Vec<_> = self.lines.iter().map(cells).collect();
@@ -209,6 +218,8 @@ fn cells(line: &Line) -> Vec<String> {
         line.verdict.orders.to_string(),
         line.verdict.oversold.to_string(),
         line.verdict.duplicates.to_string(),
+        line.orders_per_s.map_or("–".to_owned(), |rate| format!("{rate:.0}")),
+        line.p99_ordered_ms.map_or("–".to_owned(), |ms| format!("{ms:.0}")),
         verdict,
     ]
 }
