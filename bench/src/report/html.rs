@@ -56,6 +56,14 @@ pub fn page(report: &Report) -> String {
             writeln!(out, "<p class=\"small\">{}</p>", escape(&text)).ok();
         }
     }
+    let limits: Vec<_> = report.limits().collect();
+    if !limits.is_empty() {
+        out += "<h2>Aims not reached: what the profile shows as the next limit</h2><ul class=\"small\">\n";
+        for (number, limit) in limits {
+            writeln!(out, "<li>{number}: {}</li>", escape(limit)).ok();
+        }
+        out += "</ul>\n";
+    }
     plots(&mut out, report);
     out += "<h2>Absolute figures</h2><p class=\"small\">Medians, on this machine at that hour: a \
             footnote to the ratios. Latency of orders; of refusals where nothing is on sale. µs: processor time \

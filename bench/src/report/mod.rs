@@ -171,6 +171,16 @@ impl Report {
         self.ratios.iter().map(row).collect()
     }
 
+    /// Number and next limit of the ratios that were measured and are below their aim.
+    fn limits(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let short =
+            |measured: &&Measured| matches!(measured.standing, Standing::Floor | Standing::Below);
+        self.ratios
+            .iter()
+            .filter(short)
+            .map(|measured| (measured.ratio.number, measured.ratio.limit))
+    }
+
     /// What ratios 1 and 2 are by the processor time an order costs in all servers together.
     pub fn cpu_ratios(&self) -> Option<(f64, f64)> {
         let of = |name: &str| {
@@ -261,6 +271,15 @@ impl fmt::Display for Report {
                 "By processor time of all servers an order, which other load hardly changes: ratio 1 is \
                  {lock}, ratio 2 is {single}."
             )?;
+        }
+        let limits: Vec<_> = self.limits().collect();
+        if !limits.is_empty() {
+            writeln!(
+                f,
+                "\nWhere an aim is not reached, what the profile shows as the next limit:"
+            )?;
+            limits.iter().try_for_each(|(number, limit)| writeln!(f, "  {number:<4} {limit}"))?;
+            writeln!(f)?;
         }
         for measured in &self.ratios {
             if let Some(note) = &measured.ratio.note {
