@@ -344,6 +344,28 @@ async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
     assert_eq!(gate(&mut redis, 1).await, (Some(3), vec![7]));
 }
 
+/// A Redis that stood still reads a request whose connection was given up, and hands out entries that no
+/// reply brings: here by a script that reads in the consumer's name.
+#[tokio::test]
+async fn entries_that_were_handed_out_to_nobody_are_found() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(3, "stream").await;
+    let users = stack.users(2).await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    let steal = redis::Script::new(
+        "local consumer = redis.call('XINFO', 'CONSUMERS', KEYS[1], 'g1')[1][2] \
+         redis.call('XADD', KEYS[1], '*', 'userId', ARGV[1], 'voucherId', ARGV[2], 'id', '99') \
+         return #redis.call('XREADGROUP', 'GROUP', 'g1', consumer, 'STREAMS', KEYS[1], '>')",
+    );
+    let mut redis = stack.redis.conn().await;
+    let mut steal = steal.key("stream.orders");
+    steal.arg(users[1].id).arg(sale);
+    assert_eq!(steal.invoke_async::<i64>(&mut redis).await.unwrap(), 1);
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 1));
+}
+
 /// Two consumers that decide the same entry, because one stood still for long: what follows from it
 /// happens once.
 #[tokio::test]

@@ -1,10 +1,10 @@
-//! The consumer of this process: its own pending entries first (after a start, a failure, or when some were
-//! taken over), then what is new. It reads on a connection of its own, because a read that waits for
-//! entries keeps the commands behind it waiting too.
+//! The consumer of this process: its own pending entries first (after a start, a failure, when some were
+//! taken over, and once a second), then what is new. It reads on a connection of its own, because a read
+//! that waits for entries keeps the commands behind it waiting too.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
@@ -15,6 +15,10 @@ use crate::error::Error;
 
 /// How long Redis waits for new entries before it says that there are none: so long a stop can take.
 const BLOCK: Duration = Duration::from_millis(500);
+
+/// How often it is looked for entries under our name that no reply brought us: a Redis that stood still may read
+/// a request after its connection was given up, and hand out entries to nobody.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after a small batch. Its buyers were answered long ago, and a fuller one costs less an order.
 const GATHER: Duration = Duration::from_millis(5);
@@ -28,11 +32,11 @@ const LAST_TRIES: u32 = 3;
 impl Inner {
     /// Consumes until the process stops.
     pub(super) async fn consume(self: Arc<Self>) {
-        let mut connection = None;
+        let (mut connection, mut looked) = (None, Instant::now());
         let mut pause = PAUSES.0;
         let mut told = false;
         while !self.stopped() {
-            match self.turn(&mut connection).await {
+            match self.turn(&mut connection, &mut looked).await {
                 Ok(()) => (pause, told) = (PAUSES.0, false),
                 Err(fault) => {
                     if !told {
@@ -51,9 +55,15 @@ impl Inner {
         self.leave().await;
     }
 
-    /// Decides what is pending under our name, if anything may be, and then what is new.
-    async fn turn(&self, connection: &mut Option<MultiplexedConnection>) -> Result<(), Error> {
-        if self.taken_over.swap(false, Ordering::SeqCst) {
+    /// Decides what is pending under our name, if anything may be, and then what is new. At `looked` it
+    /// was last seen what is.
+    async fn turn(
+        &self,
+        connection: &mut Option<MultiplexedConnection>,
+        looked: &mut Instant,
+    ) -> Result<(), Error> {
+        if self.taken_over.swap(false, Ordering::SeqCst) || looked.elapsed() >= LOOK_EVERY {
+            *looked = Instant::now();
             self.work_off_own().await?;
         }
         let reader = match connection {
