@@ -83,8 +83,8 @@ const USUAL: Duration = Duration::from_millis(1_500);
 const LIMIT: Duration = Duration::from_secs(10);
 /// Connections.
 const CONNECTIONS: usize = 64;
-/// Buyers; each can order once.
-const BUYERS: usize = 60_000;
+/// Buyers; each can order once, and they must last until [`LIMIT`].
+const BUYERS: usize = 200_000;
 /// Their ids; rounds have smaller ones.
 const FIRST_BUYER: u64 = 3_000_000_000;
 /// How long a connection asks the other instance when its own is away.
@@ -171,19 +171,25 @@ impl Load {
         let mut call =
             Call::new(Method::POST, format!("/voucher-order/seckill/{}", self.voucher_id));
         let mut aside_until = self.begin;
-        while !self.done.load(Ordering::Relaxed) {
-            let Some(buyer) = self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
-                return;
-            };
-            call.token = Some(buyer.token.clone());
+        let draw = || self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed));
+        let mut buyer = draw();
+        while let Some(Buyer { token, .. }) = buyer
+            && !self.done.load(Ordering::Relaxed)
+        {
+            call.token = Some(token.clone());
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
             match crowd::send(&mut connections[at], &call).await {
-                Reply::Ordered(_) | Reply::Pending(_) => self.count(),
+                Reply::Ordered(_) | Reply::Pending(_) => {
+                    self.count();
+                    buyer = draw();
+                }
+                // An order whose reply was lost; when that came is not known.
+                Reply::AlreadyOrdered(_) => buyer = draw(),
                 Reply::Refused(code) if code == NOT_SENT => {
                     aside_until = Instant::now() + ASIDE;
                 }
-                // Refused at once, again and again, buyers would be used up.
+                // The same buyer again: with a new one each time they would be used up.
                 _ => sleep(Duration::from_millis(5)).await,
             }
         }

@@ -10,6 +10,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use redis::{AsyncCommands, Value};
 
 use super::entry::{Entry, entries, position};
@@ -57,10 +59,12 @@ pub(super) struct Gates(Mutex<HashMap<i64, Arc<Slot>>>);
 /// Sales remembered at most; beyond it, those not in use are forgotten.
 const SLOTS: usize = 1024;
 
+/// A gate that is being opened: by one task, for which any number wait.
+type Opening = Shared<BoxFuture<'static, Result<(), Error>>>;
+
 #[derive(Default)]
 struct Slot {
-    /// Lets one task build while the others wait for it.
-    build: tokio::sync::Mutex<()>,
+    opening: Mutex<Option<Opening>>,
     /// When it was last looked whether something is stranded.
     looked: Mutex<Option<Instant>>,
 }
@@ -76,6 +80,13 @@ impl Gates {
 }
 
 impl Slot {
+    /// The opening under way, or else the one that `begin` begins.
+    fn opening(&self, begin: impl FnOnce() -> Opening) -> Opening {
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let under_way = opening.clone().filter(|opening| opening.peek().is_none());
+        under_way.unwrap_or_else(|| opening.insert(begin()).clone())
+    }
+
     /// Whether it is time for another look; counts as one.
     fn is_due(&self) -> bool {
         let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,19 +99,27 @@ impl Slot {
 }
 
 impl Inner {
-    /// Waits until the sale has a gate, building it if nobody else does.
-    pub(super) async fn open_gate(&self, voucher_id: i64) -> Result<(), Error> {
-        let opening = async {
-            let slot = self.gates.slot(voucher_id);
-            let _only_one = slot.build.lock().await;
-            while !self.build(voucher_id).await? {
-                tokio::time::sleep(PAUSE).await;
-            }
-            Ok(())
-        };
+    /// Waits until the sale has a gate, which this node builds if no other does. The building goes on when
+    /// nobody waits any more: with many buyers in the database it may take longer than a purchase may.
+    pub(super) async fn open_gate(self: &Arc<Self>, voucher_id: i64) -> Result<(), Error> {
+        let opening = self.gates.slot(voucher_id).opening(|| {
+            let building = self.tasks.spawn(self.clone().build_until_open(voucher_id));
+            let failed = |fault| Err(Error::Internal(format!("a gate's task: {fault}")));
+            building.map(move |built| built.unwrap_or_else(failed)).boxed().shared()
+        });
         tokio::time::timeout(self.limits.timeout, opening)
             .await
             .unwrap_or(Err(Error::Unavailable("the sale's gate")))
+    }
+
+    async fn build_until_open(self: Arc<Self>, voucher_id: i64) -> Result<(), Error> {
+        while !self.build(voucher_id).await? {
+            if self.stopped() {
+                return Err(Error::Unavailable("the sale's gate"));
+            }
+            self.pause(PAUSE).await;
+        }
+        Ok(())
     }
 
     /// Closes the gate, so that it is built anew.
