@@ -11,14 +11,18 @@ use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
 use crate::config::{ServeConfig, SessionStore};
 use crate::conn::{self, migrate};
 use crate::health::Health;
+use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
+use crate::order::expiry::Expiry;
 use crate::order::group::{GroupLimits, Groups};
+use crate::order::lifetime::Lifetime;
 use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
+use crate::order::stream::{Stream, StreamLimits};
 use crate::router::{Parts, router};
 use crate::shop::Shops;
 use crate::shop::reads::ShopReads;
@@ -47,7 +51,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let draining = CancellationToken::new();
     let parts = connect(&config, draining.clone()).await?;
     let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
-    let news = parts.vouchers.news.clone();
+    let (news, sessions) = (parts.vouchers.news.clone(), parts.users.sessions.clone());
+    let expiry = Expiry::start(parts.lifetime.clone(), config.sale.unpaid_seconds);
 
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
@@ -68,12 +73,15 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             draining.cancel();
         }
     }
+    expiry.stop();
     let drained = tokio::time::timeout(deadline, async {
         let all_closed = server.await;
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
+        expiry.stopped().await;
         shops.shutdown().await;
         news.shutdown().await;
+        sessions.shutdown().await;
         all_closed
     })
     .await;
@@ -120,10 +128,11 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
     let sales = Arc::new(Sales::new(voucher_store.clone(), timeout));
+    let news = News::listen(client.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         redis: redis.clone(),
-        news: News::listen(client.clone(), redis.clone(), sales.clone()),
+        news: news.clone(),
         shops: shops.clone(),
         zone,
         lab: config.sale.lab,
@@ -142,7 +151,20 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         in_flight: config.sale.group_in_flight,
         timeout,
     };
+    let stream_limits = StreamLimits {
+        batch: config.sale.stream_batch,
+        backlog: config.sale.stream_backlog,
+        min_idle: config.sale.stream_min_idle,
+        timeout,
+        redis_timeout: config.redis.redis_timeout,
+    };
+    let stream =
+        Stream::start(client.clone(), redis.clone(), store.clone(), ids.clone(), stream_limits)
+            .await
+            .context("cannot join the stream of orders on Redis")?;
+    let lifetime = Lifetime::new(store.clone(), news);
     let tools = Tools {
+        stream,
         groups: Groups::new(store.clone(), ids.clone(), limits),
         store,
         ids,
@@ -151,11 +173,20 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         setnx_lease: config.sale.setnx_lease,
         database_timeout: timeout,
     };
+    let limits = AdmissionLimits {
+        in_flight: config.sale.max_purchases,
+        // With time left for the steps that follow the wait for a connection.
+        wait: timeout / 3,
+        per_user_per_second: config.sale.per_user_per_second,
+        per_address_per_second: config.sale.per_address_per_second,
+    };
     Ok(Parts {
+        admission: Admission::new(limits, users.sessions.clone()),
         users,
         shops,
         vouchers,
-        purchasing: Purchasing::new(tools, sales, config.sale.lab, config.sale.max_purchases),
+        purchasing: Purchasing::new(tools, sales, config.sale.lab),
+        lifetime,
         cache,
         health: Health { database, redis, draining: draining.clone() },
         admin: AdminToken(config.http.admin_token.clone()),

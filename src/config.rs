@@ -172,10 +172,18 @@ pub struct SaleConfig {
     /// Zone of the date-times on the wire and of the order ids' day.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = zone)]
     pub time_zone: Zone,
-    /// Purchases in flight at once; one more is answered 503 at once.
-    #[arg(long, env = "MAX_PURCHASES", default_value_t = 8192,
+    /// Purchases in flight at once, at most; one more is answered 503 at once. When they are slow, the bound
+    /// falls, so that nobody waits longer than a third of --database-timeout-ms (but not below 256).
+    #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,
+    /// Purchases a second of one user on this instance; 0 for no limit. This machine itself is not limited.
+    #[arg(long, env = "PER_USER_PER_SECOND", default_value_t = 20)]
+    pub per_user_per_second: u32,
+    /// Purchases a second from one address on this instance; 0 for no limit. This machine itself is not
+    /// limited.
+    #[arg(long, env = "PER_ADDRESS_PER_SECOND", default_value_t = 500)]
+    pub per_address_per_second: u32,
     /// Order ids leased from Redis at a time.
     #[arg(long, env = "ID_BLOCK", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -204,6 +212,22 @@ pub struct SaleConfig {
     /// Purchases that wait for a sale on group-commit at most; one more is answered 503 at once.
     #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = count)]
     pub group_queue: usize,
+    /// Entries of the stream that are read, and orders that are committed, at a time.
+    #[arg(long, env = "STREAM_BATCH", default_value = "512", value_parser = count)]
+    pub stream_batch: usize,
+    /// Entries that may wait in the stream; one more purchase is answered 503 at once.
+    #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = count)]
+    pub stream_backlog: usize,
+    /// How long an entry must be idle before it is taken over from a consumer of another kind, such as a
+    /// Java node; milliseconds.
+    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "30000",
+          value_parser = milliseconds)]
+    pub stream_min_idle: Duration,
+    /// Seconds after which an unpaid order is cancelled and its voucher put back on sale; 0 for never, which
+    /// is the default because a Java node's orders are never paid.
+    #[arg(long, env = "UNPAID_SECONDS", default_value_t = 0, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(..=365 * 86_400))]
+    pub unpaid_seconds: u32,
     /// Lease of the setnx purchase lock, never renewed; milliseconds.
     #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]

@@ -48,6 +48,15 @@ pub enum Error {
     ShopIdMissing,
     #[error("订单不存在！")]
     OrderNotFound,
+    /// A pending order could not be made, by no fault of the buyer's.
+    #[error("下单失败，请重试！")]
+    OrderFailed,
+    #[error("订单已取消！")]
+    OrderCancelled,
+    #[error("订单已支付！")]
+    AlreadyPaid,
+    #[error("订单已退款！")]
+    OrderRefunded,
     #[error("手机号格式错误！")]
     PhoneInvalid,
     #[error("验证码错误!")]
@@ -105,6 +114,10 @@ impl Error {
             Error::ShopNotFound => (S::OK, "SHOP_NOT_FOUND"),
             Error::ShopIdMissing => (S::OK, "SHOP_ID_MISSING"),
             Error::OrderNotFound => (S::OK, "ORDER_NOT_FOUND"),
+            Error::OrderFailed => (S::OK, "ORDER_FAILED"),
+            Error::OrderCancelled => (S::OK, "ORDER_CANCELLED"),
+            Error::AlreadyPaid => (S::OK, "ALREADY_PAID"),
+            Error::OrderRefunded => (S::OK, "ORDER_REFUNDED"),
             Error::PhoneInvalid => (S::OK, "PHONE_INVALID"),
             Error::CodeInvalid => (S::OK, "CODE_INVALID"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "MALFORMED_JSON"),

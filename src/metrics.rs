@@ -1,5 +1,5 @@
-//! `GET /metrics`: what the caches and the shared commits did, as Prometheus text. Names are stable; all are counters but
-//! those that say otherwise.
+//! `GET /metrics`: what the caches, the shared commits and the stream did, as Prometheus text. Names are stable; all are
+//! counters but those that say otherwise.
 
 use std::fmt::Write;
 
@@ -8,6 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 
 use crate::cache::Cache;
+use crate::http::admission::Admission;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 
@@ -18,6 +19,7 @@ pub struct Metrics {
     pub shops: Shops,
     pub cache: Cache,
     pub purchasing: Purchasing,
+    pub admission: Admission,
 }
 
 /// `GET /metrics`.
@@ -54,7 +56,33 @@ impl Metrics {
             line(&mut text, format_args!("{name} {value}"));
         }
         self.groups(&mut text);
+        self.stream(&mut text);
+        self.admission(&mut text);
+        resident_memory(&mut text);
         text
+    }
+
+    /// The stream of admitted orders.
+    fn stream(&self, text: &mut String) {
+        let stats = self.purchasing.stream_stats();
+        for (name, value) in stats.counters() {
+            line(text, format_args!("# TYPE {name} counter"));
+            line(text, format_args!("{name} {value}"));
+        }
+        for (name, value) in stats.gauges() {
+            line(text, format_args!("# TYPE {name} gauge"));
+            line(text, format_args!("{name} {value}"));
+        }
+    }
+
+    /// Who was let in, and who was not.
+    fn admission(&self, text: &mut String) {
+        line(text, format_args!("# TYPE purchases_in_flight gauge"));
+        line(text, format_args!("purchases_in_flight {}", self.admission.in_flight()));
+        line(text, format_args!("# TYPE purchases_refused_total counter"));
+        for (reason, count) in self.admission.refused() {
+            line(text, format_args!("purchases_refused_total{{reason=\"{reason}\"}} {count}"));
+        }
     }
 
     /// Batches of group commit as a histogram of their sizes.
@@ -70,6 +98,19 @@ impl Metrics {
         line(text, format_args!("group_batch_orders_bucket{{le=\"+Inf\"}} {batches}"));
         line(text, format_args!("group_batch_orders_sum {orders}"));
         line(text, format_args!("group_batch_orders_count {batches}"));
+    }
+}
+
+/// What this process occupies, in bytes, under the name that Prometheus' own libraries use; absent where
+/// the system is not Linux.
+fn resident_memory(text: &mut String) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes =
+        resident.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    if let Some(kilobytes) = kilobytes {
+        line(text, format_args!("# TYPE process_resident_memory_bytes gauge"));
+        line(text, format_args!("process_resident_memory_bytes {}", kilobytes * 1024));
     }
 }
 

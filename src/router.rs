@@ -11,9 +11,11 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
@@ -27,7 +29,9 @@ pub struct Parts {
     pub users: Users,
     pub shops: Shops,
     pub vouchers: Vouchers,
+    pub admission: Admission,
     pub purchasing: Purchasing,
+    pub lifetime: Lifetime,
     pub cache: Cache,
     pub health: health::Health,
     pub admin: AdminToken,
@@ -74,13 +78,27 @@ pub fn router(parts: Parts) -> Router {
         )
         .with_state(parts.vouchers);
 
-    let orders = Router::new()
+    let checkout = order::Checkout {
+        admission: parts.admission.clone(),
+        purchasing: parts.purchasing.clone(),
+    };
+    // They find their session themselves, once they are admitted.
+    let purchases = Router::new()
         .route("/voucher-order/seckill", post(order::buy_by_body))
         .route("/voucher-order/seckill/{id}", post(order::buy))
+        .with_state(checkout);
+
+    let orders = Router::new()
         .route("/voucher-order/of/me", get(order::mine))
         .route("/voucher-order/{orderId}", get(order::get))
-        .route_layer(signed_in())
-        .with_state(parts.purchasing.clone());
+        .with_state(parts.purchasing.clone())
+        .merge(
+            Router::new()
+                .route("/voucher-order/{orderId}/pay", post(order::pay))
+                .route("/voucher-order/{orderId}/cancel", post(order::cancel))
+                .with_state(parts.lifetime),
+        )
+        .route_layer(signed_in());
 
     let health = Router::new()
         .route("/health/live", get(health::live))
@@ -90,6 +108,7 @@ pub fn router(parts: Parts) -> Router {
         shops: parts.shops,
         cache: parts.cache,
         purchasing: parts.purchasing,
+        admission: parts.admission,
     });
 
     let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
@@ -99,12 +118,16 @@ pub fn router(parts: Parts) -> Router {
         .merge(vouchers)
         .merge(orders)
         .layer(with_state(sessions, renew_session))
+        .merge(purchases)
         // Probes carry no token, and must answer when Redis does not.
         .merge(health)
         .merge(metrics)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
-        .layer(DefaultBodyLimit::max(BODY_LIMIT_BYTES))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(with_state(policy, per_request))
+        // As one: each call of `layer` would box every request once more.
+        .layer((
+            with_state(policy, per_request),
+            CatchPanicLayer::custom(panicked),
+            DefaultBodyLimit::max(BODY_LIMIT_BYTES),
+        ))
 }

@@ -1,9 +1,16 @@
-//! Logs. Lines go to standard error; each carries the request's id through its span.
+//! Logs. Lines go to standard error; each that is written while a request is worked on names it.
 
-use anyhow::Context;
+use std::fmt;
+
+use anyhow::Context as _;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{LogConfig, LogFormat};
+use crate::http::context::Context;
 
 /// Sets up logging for the process. To be called once.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
@@ -13,9 +20,55 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => {
-            builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).try_init()
+            let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            builder
+                .map_event_format(|format| Named { format: format.with_ansi(ansi), json: false })
+                .try_init()
         }
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .map_event_format(|format| Named { format, json: true })
+            .try_init(),
     }
     .map_err(|fault| anyhow::anyhow!("cannot set up logging: {fault}"))
+}
+
+/// A format whose lines name the request at their end.
+struct Named<F> {
+    format: F,
+    json: bool,
+}
+
+impl<S, N, F> FormatEvent<S, N> for Named<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        let line = line.trim_end_matches('\n');
+        Context::look(|request| {
+            if self.json {
+                let Context { id, method, uri } = request;
+                let request = serde_json::json!({
+                    "id": id.to_str().unwrap_or_default(),
+                    "method": method.as_str(),
+                    "path": uri.path(),
+                });
+                let open = line.strip_suffix('}').unwrap_or(line);
+                writeln!(writer, "{open},\"request\":{request}}}")
+            } else {
+                writeln!(writer, "{line} {request}")
+            }
+        })
+        .unwrap_or_else(|| writeln!(writer, "{line}"))
+    }
 }

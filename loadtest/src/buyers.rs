@@ -69,7 +69,7 @@ pub(crate) async fn insist<T: for<'de> Deserialize<'de>>(
     what: &'static str,
     way_out: &'static str,
 ) -> Result<Option<T>, Fault> {
-    let Response { status, body } = connection.send(call).await.map_err(|failure| {
+    let Response { status, body, .. } = connection.send(call).await.map_err(|failure| {
         Fault::Unreachable { url: target.to_string(), what, reason: failure.to_string() }
     })?;
     let envelope: Option<Envelope<T>> = serde_json::from_slice(&body).ok();

@@ -10,11 +10,14 @@ use seckill_loadtest::{
     scenario::{
         burst::{BurstOptions, Crowd},
         ladder::LadderOptions,
+        overload::OverloadOptions,
     },
 };
 
+mod chaos;
 mod reads;
 
+use chaos::ChaosArgs;
 use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs};
 
 /// Drives flash sales and reads of shops, and judges every reply.
@@ -34,6 +37,8 @@ pub enum Scenario {
     Burst(BurstArgs),
     /// The demonstration: every rung on one instance and on two
     Ladder(LadderArgs),
+    /// Several times as many purchases as can be done: what still gets through, and who is told what
+    Overload(OverloadArgs),
     /// A hot key expires under readers on two instances: loads per expiry, and who waits (breakdown)
     Stampede(StampedeArgs),
     /// Random ids that do not exist: how many reach the database (penetration)
@@ -44,6 +49,8 @@ pub enum Scenario {
     Read(ReadArgs),
     /// Changes of a shop under readers: how long an old value is still served
     Updates(UpdatesArgs),
+    /// Servers of its own, killed, stopped, emptied and cut off in the middle of sales
+    Chaos(ChaosArgs),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }
@@ -173,6 +180,48 @@ pub struct LadderArgs {
     firing: FiringArgs,
     #[command(flatten)]
     access: AccessArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct OverloadArgs {
+    /// Users, each with a session of its own
+    #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..))]
+    buyers: u32,
+    /// How long each of the two loads lasts, in seconds
+    #[arg(long, default_value_t = 15, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u64).range(3..=600))]
+    seconds: u64,
+    /// The second load, as a multiple of the orders per second of the first
+    #[arg(long, default_value_t = 3.0, value_name = "TIMES")]
+    factor: f64,
+    /// The sales' strategy
+    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
+    strategy: String,
+    /// The instances, asked directly and in turn
+    #[arg(
+        long,
+        env = "NODES",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
+    )]
+    nodes: Vec<Target>,
+    #[command(flatten)]
+    firing: FiringArgs,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+impl OverloadArgs {
+    /// The overload asked for, and where its JSON goes.
+    pub fn options(self) -> (OverloadOptions, Option<PathBuf>) {
+        let json = self.firing.json.clone();
+        let mut burst = burst(self.firing, self.access, self.buyers, 1, self.buyers);
+        burst.targets = self.nodes.clone();
+        burst.strategy = self.strategy;
+        let duration = Duration::from_secs(self.seconds);
+        (OverloadOptions { burst, duration, factor: self.factor, nodes: self.nodes }, json)
+    }
 }
 
 #[derive(Debug, Args)]

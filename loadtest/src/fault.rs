@@ -75,6 +75,14 @@ pub enum Fault {
         /// The metric.
         name: &'static str,
     },
+    /// A server that the tool itself runs failed it.
+    #[error("{what}: {reason}")]
+    Server {
+        /// Which.
+        what: &'static str,
+        /// What happened.
+        reason: String,
+    },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
@@ -89,4 +97,11 @@ pub enum Fault {
     /// A task of the tool itself panicked.
     #[error("a task of the load tool failed: {0}. This is a bug in the tool: please report it")]
     Task(#[from] tokio::task::JoinError),
+}
+
+impl Fault {
+    /// [`Fault::Server`].
+    pub(crate) fn server(what: &'static str, reason: String) -> Self {
+        Self::Server { what, reason }
+    }
 }

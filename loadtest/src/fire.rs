@@ -163,7 +163,7 @@ impl Worker {
                 Err(Failure::TimedOut) => Reply::lost(TIME_OUT),
             };
             let latency = sent.elapsed();
-            self.live.count(matches!(reply, Reply::Ordered(_)));
+            self.live.count(reply.is_success());
             records.push(Record {
                 asked: Asked { user_id: buyer.user_id, attempt, reply },
                 target: self.target,

@@ -10,7 +10,7 @@ use hyper::{
     Method, Request,
     body::Bytes,
     client::conn::http1::{SendRequest, handshake},
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -60,6 +60,8 @@ impl Call {
 pub struct Response {
     /// HTTP status.
     pub status: u16,
+    /// Whether it says when to come back (`Retry-After`, in whole seconds).
+    pub retry_after: bool,
     /// The whole body.
     pub body: Bytes,
 }
@@ -158,11 +160,14 @@ impl Connection {
                     (unsent, e.into_error().to_string())
                 })?;
                 let status = response.status().as_u16();
+                let retry_after = response.headers().get(RETRY_AFTER);
+                let retry_after = retry_after.and_then(|value| value.to_str().ok());
+                let retry_after = retry_after.is_some_and(|text| text.parse::<u32>().is_ok());
                 let body = Limited::new(response.into_body(), BODY_LIMIT)
                     .collect()
                     .await
                     .map_err(|e| (None, e.to_string()))?;
-                Ok(Response { status, body: body.to_bytes() })
+                Ok(Response { status, retry_after, body: body.to_bytes() })
             };
             let failure = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Ok(response),

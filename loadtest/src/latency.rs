@@ -51,6 +51,11 @@ impl Recorder {
         }
     }
 
+    /// The latency that a share `quantile` (0 to 1) does not exceed, in milliseconds.
+    pub fn at_ms(&self, quantile: f64) -> f64 {
+        self.0.as_ref().map_or(0.0, |histogram| histogram.value_at_quantile(quantile) as f64 / 1e3)
+    }
+
     /// What was collected.
     pub fn summary(&self) -> Latency {
         let Some(histogram) = &self.0 else { return Latency::default() };

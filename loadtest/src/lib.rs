@@ -12,11 +12,13 @@
 //! - [`buyers`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
 //! - [`reads`] reads shops: connections, answers, the service's metrics, the cache's keys.
 //! - [`latency`], [`live`], [`table`] count and show.
+//! - [`chaos`] runs servers of its own, breaks them in the middle of a sale, and judges that.
 //! - [`scenario`] has one file per scenario: what the binary `loadtest` and the service's own
 //!   integration tests run.
 
 pub mod access;
 pub mod buyers;
+pub mod chaos;
 pub mod checker;
 pub mod descriptors;
 pub mod fault;
@@ -25,6 +27,7 @@ pub mod http;
 pub mod latency;
 pub mod ledger;
 pub mod live;
+mod pending;
 pub mod phones;
 pub mod publish;
 pub mod reads;

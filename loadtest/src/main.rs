@@ -4,10 +4,13 @@ use std::{fmt::Display, path::PathBuf, process::ExitCode};
 
 use clap::Parser;
 use seckill_loadtest::{
-    Fault, publish,
-    scenario::{avalanche, burst, ladder, penetration, read, stampede, standing::Outcome, updates},
+    Fault, chaos, publish,
+    scenario::{
+        avalanche, burst, ladder, overload, penetration, read, stampede, standing::Outcome, updates,
+    },
 };
 use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
 
 mod cli;
 
@@ -51,6 +54,11 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             show(&climb, json).await?;
             Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
+        Scenario::Overload(args) => {
+            let (options, json) = args.options();
+            let report = overload::run(&options).await?;
+            ended(&report, report.outcome, json).await
+        }
         Scenario::Stampede(args) => {
             let (options, json) = args.options();
             let report = stampede::run(&options).await?;
@@ -76,6 +84,18 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             let report = updates::run(&options).await?;
             ended(&report, report.outcome, json).await
         }
+        Scenario::Chaos(args) => {
+            let (options, json) = args.options()?;
+            println!("chaos: seed {}", options.seed);
+            let running = chaos::run(&options, |round| println!("{round}"));
+            // What runs is ended, and its folder removed, when the future is dropped.
+            let report = tokio::select! {
+                report = running => report?,
+                stop = stopped() => return Err(stop),
+            };
+            show(&report, json).await?;
+            Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
+        }
         Scenario::Publish(args) => {
             let target = args.target().ok_or_else(|| Fault::Usage("--targets is empty".into()))?;
             let access = args.access();
@@ -83,6 +103,17 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             println!("{id}");
             Ok(ExitCode::SUCCESS)
         }
+    }
+}
+
+/// Waits until somebody ends the tool.
+async fn stopped() -> Fault {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => Fault::Usage("interrupted".to_owned()),
+        _ = terminate.recv() => Fault::Usage("terminated".to_owned()),
     }
 }
 

@@ -12,8 +12,17 @@ use serde_json::Value;
 /// What one attempt to buy was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// Success, with the order's id. (An accepted but pending purchase too: a place is held.)
+    /// Success, with the order's id.
     Ordered(i64),
+    /// A place is held: the order will be decided under this id.
+    Pending(i64),
+    /// It was [`Reply::Pending`], and refused later, for the reason `code`.
+    Withdrawn {
+        /// The id that was told.
+        id: i64,
+        /// What its look-up said.
+        code: Cow<'static, str>,
+    },
     /// "This user has ordered already", with that order's id where the service knew it.
     AlreadyOrdered(Option<i64>),
     /// A definite refusal, by its code: no order came of this attempt.
@@ -100,6 +109,7 @@ impl Reply {
         };
         if envelope.success {
             return match envelope.id() {
+                Ok(Some(id)) if status == 202 => Self::Pending(id),
                 Ok(Some(id)) if (200..300).contains(&status) => Self::Ordered(id),
                 _ => Self::Malformed,
             };
@@ -132,10 +142,18 @@ impl Reply {
         Self::Unknown { why: Cow::Borrowed(why), id: None }
     }
 
+    /// Whether it was told as a success, committed or pending.
+    pub fn is_success(&self) -> bool {
+        matches!(self, Self::Ordered(_) | Self::Pending(_) | Self::Withdrawn { .. })
+    }
+
     /// Whether the service, or the way to it, was in trouble, as opposed to the sale taking its course.
     pub fn is_trouble(&self) -> bool {
         match self {
-            Self::Ordered(_) | Self::AlreadyOrdered(_) => false,
+            Self::Ordered(_)
+            | Self::Pending(_)
+            | Self::Withdrawn { .. }
+            | Self::AlreadyOrdered(_) => false,
             Self::Refused(code) => {
                 matches!(code.as_ref(), "UNAVAILABLE" | "OVERLOADED" | NOT_SENT)
             }
@@ -147,6 +165,8 @@ impl Reply {
     pub fn label(&self) -> &str {
         match self {
             Self::Ordered(_) => "ORDERED",
+            Self::Pending(_) => "PENDING",
+            Self::Withdrawn { .. } => "WITHDRAWN",
             Self::AlreadyOrdered(_) => "ALREADY_ORDERED",
             Self::Refused(code) => code,
             Self::Unknown { why, .. } => why,
@@ -176,7 +196,7 @@ mod tests {
         let in_doubt = format!(r#"{{"success":false,"code":"OUTCOME_UNKNOWN","orderId":"{id}"}}"#);
         for (status, body, expected) in [
             (200, success.as_str(), Reply::Ordered(id)),
-            (202, success.as_str(), Reply::Ordered(id)),
+            (202, success.as_str(), Reply::Pending(id)),
             (200, r#"{"success":true,"data":7}"#, Reply::Ordered(7)),
             (200, r#"{"success":true}"#, Reply::Malformed),
             (200, r#"{"success":true,"data":7,"orderId":"8"}"#, Reply::Malformed),

@@ -65,6 +65,16 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "semaphore_set.lua"
     "session_renew.lua"
     "stock_added.lua"
+    "stock_returned.lua"
+    "stream_admit.lua"
+    "stream_keep.lua"
+    "stream_leave.lua"
+    "stream_rebuild_begin.lua"
+    "stream_rebuild_end.lua"
+    "stream_reclaim.lua"
+    "stream_renew.lua"
+    "stream_replay.lua"
+    "stream_settle.lua"
 };
 
 #[derive(Default)]

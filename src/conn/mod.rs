@@ -4,3 +4,4 @@
 pub mod migrate;
 pub mod mysql;
 pub mod redis;
+pub mod shared_trip;

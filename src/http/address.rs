@@ -17,7 +17,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 pub struct Peer(pub IpAddr);
 
 /// The client's address, as far as limits care: an IPv6 client owns a whole /64.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientAddress(IpAddr);
 
 impl ClientAddress {

@@ -1,6 +1,9 @@
 //! Sign-in, as two separate layers. [`renew_session`] runs on every request and renews whatever valid
 //! token it carries; [`require_user`] guards the routes that need a user. A third, [`require_admin`],
-//! guards admin writes. Public routes therefore renew a session but never refuse one.
+//! guards admin writes. Public routes therefore renew a session but never refuse one. Purchases do both
+//! in one step, after they were admitted: see [`super::admission`].
+
+use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::HeaderMap;
@@ -17,9 +20,38 @@ use crate::http::session::{CurrentUser, Sessions, Token};
 /// What the first layer learnt of the caller, left in the request for the second.
 #[derive(Clone)]
 enum Caller {
-    SignedIn(CurrentUser, Token),
+    SignedIn(Arc<CurrentUser>, Token),
     /// A token came, but Redis could not say whose: guarded routes answer 503, never a false 401.
     Unknown,
+}
+
+impl Caller {
+    /// Finds and renews the session whose token the headers carry, if any.
+    async fn find(headers: &HeaderMap, sessions: &Sessions) -> Option<Caller> {
+        let token = token(headers, sessions.uses_cookie())?;
+        match sessions.renew(token).await {
+            Ok(user) => user.map(|user| Caller::SignedIn(user, token)),
+            Err(_) => Some(Caller::Unknown),
+        }
+    }
+
+    /// The user, where one is needed.
+    fn require(caller: Option<&Caller>) -> Result<&Arc<CurrentUser>, Error> {
+        match caller {
+            Some(Caller::SignedIn(user, _)) => Ok(user),
+            Some(Caller::Unknown) => Err(Error::Unavailable("Redis")),
+            None => Err(Error::Unauthorized),
+        }
+    }
+}
+
+/// Both layers in one step: finds and renews the caller's session, and refuses who has none.
+pub async fn signed_in(
+    headers: &HeaderMap,
+    sessions: &Sessions,
+) -> Result<Arc<CurrentUser>, Error> {
+    let caller = Caller::find(headers, sessions).await;
+    Caller::require(caller.as_ref()).cloned()
 }
 
 /// First layer: finds and renews the session of a request that carries a token.
@@ -28,14 +60,8 @@ pub async fn renew_session(
     mut request: Request,
     next: Next,
 ) -> Response {
-    if let Some(token) = token(request.headers(), sessions.uses_cookie()) {
-        let caller = match sessions.renew(&token).await {
-            Ok(user) => user.map(|user| Caller::SignedIn(user, token)),
-            Err(_) => Some(Caller::Unknown),
-        };
-        if let Some(caller) = caller {
-            request.extensions_mut().insert(caller);
-        }
+    if let Some(caller) = Caller::find(request.headers(), &sessions).await {
+        request.extensions_mut().insert(caller);
     }
     next.run(request).await
 }
@@ -51,21 +77,15 @@ fn token(headers: &HeaderMap, in_cookie: bool) -> Option<Token> {
 
 /// Second layer: refuses requests without a signed-in user with 401.
 pub async fn require_user(request: Request, next: Next) -> Result<Response, Error> {
-    match request.extensions().get::<Caller>() {
-        Some(Caller::SignedIn(..)) => Ok(next.run(request).await),
-        Some(Caller::Unknown) => Err(Error::Unavailable("Redis")),
-        None => Err(Error::Unauthorized),
-    }
+    Caller::require(request.extensions().get())?;
+    Ok(next.run(request).await)
 }
 
 impl<S: Sync> FromRequestParts<S> for CurrentUser {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        match parts.extensions.get::<Caller>() {
-            Some(Caller::SignedIn(user, _)) => Ok(user.clone()),
-            _ => Err(Error::Unauthorized),
-        }
+        Caller::require(parts.extensions.get()).map(|user| CurrentUser::clone(user))
     }
 }
 
@@ -74,7 +94,7 @@ impl<S: Sync> FromRequestParts<S> for Token {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
         match parts.extensions.get::<Caller>() {
-            Some(Caller::SignedIn(_, token)) => Ok(token.clone()),
+            Some(Caller::SignedIn(_, token)) => Ok(*token),
             _ => Err(Error::Unauthorized),
         }
     }

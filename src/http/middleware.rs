@@ -1,4 +1,4 @@
-//! What happens to every request, whatever its route: it gets an id, a log span, a time limit, and,
+//! What happens to every request, whatever its route: it gets an id that its log lines carry, a time limit, and,
 //! while the server drains, a hint that its connection will close.
 
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use crate::error::Error;
+use crate::http::context::Context;
 use crate::http::reply::Envelope;
 
 /// The header that carries the request's id, in and out.
@@ -25,21 +25,17 @@ pub struct RequestPolicy {
     pub draining: CancellationToken,
 }
 
-/// Outermost layer: request id, span, time limit, `connection: close` while draining.
+/// Outermost layer: request id, time limit, `connection: close` while draining.
 pub async fn per_request(
     State(policy): State<RequestPolicy>,
     request: Request,
     next: Next,
 ) -> Response {
     let id = request_id(&request);
-    let span = tracing::info_span!(
-        "request",
-        id = %id.to_str().unwrap_or_default(),
-        method = %request.method(),
-        path = %request.uri().path(),
-    );
+    let context =
+        Context { id: id.clone(), method: request.method().clone(), uri: request.uri().clone() };
     let started = Instant::now();
-    let mut response = async {
+    let answer = async {
         let response = match tokio::time::timeout(policy.timeout, next.run(request)).await {
             Ok(response) => response,
             Err(_) => Error::Unavailable("an answer within the time limit").into_response(),
@@ -47,9 +43,8 @@ pub async fn per_request(
         let (status, elapsed) = (response.status().as_u16(), started.elapsed());
         tracing::debug!(status, elapsed_us = elapsed.as_micros() as u64, "answered");
         response
-    }
-    .instrument(span)
-    .await;
+    };
+    let mut response = context.scope(answer).await;
 
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
         // No detail leaves the process; the id leads an operator to the log line that has it.

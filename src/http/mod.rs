@@ -3,9 +3,13 @@
 //! Nothing here knows a feature.
 
 pub mod address;
+pub mod admission;
 pub mod auth;
+pub mod context;
 pub mod extract;
+pub mod limit;
 pub mod listen;
 pub mod middleware;
+pub mod pace;
 pub mod reply;
 pub mod session;

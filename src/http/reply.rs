@@ -4,6 +4,7 @@
 
 use axum::Json;
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
@@ -52,31 +53,38 @@ impl Envelope<i64> {
     }
 }
 
-/// A success: 200 with the envelope around `data`.
+/// A success: 200, or 202 where it is pending, with the envelope around `data`.
 #[derive(Debug)]
 pub struct Success<T> {
     data: Option<T>,
     order_id: Option<String>,
+    /// Set where the order is admitted and not committed yet.
+    pending: bool,
 }
 
 /// Success without data.
 pub fn done() -> Success<()> {
-    Success { data: None, order_id: None }
+    Success { data: None, order_id: None, pending: false }
 }
 
 /// Success with `data`.
 pub fn data<T: Serialize>(data: T) -> Success<T> {
-    Success { data: Some(data), order_id: None }
+    Success { data: Some(data), order_id: None, pending: false }
 }
 
 /// Success with `data` where there is any.
 pub fn maybe<T: Serialize>(data: Option<T>) -> Success<T> {
-    Success { data, order_id: None }
+    Success { data, order_id: None, pending: false }
 }
 
 /// Success whose data is an order id, given as a number and, exactly, as a string.
 pub fn order_id(id: i64) -> Success<i64> {
-    Success { data: Some(id), order_id: Some(id.to_string()) }
+    Success { data: Some(id), order_id: Some(id.to_string()), pending: false }
+}
+
+/// Success whose data is the id of an order that is admitted and not committed yet: 202, `PENDING`.
+pub fn pending_order<T: From<i64>>(id: i64) -> Success<T> {
+    Success { data: Some(id.into()), order_id: Some(id.to_string()), pending: true }
 }
 
 impl<T: Serialize> Success<T> {
@@ -91,7 +99,7 @@ impl<T: Serialize> Success<T> {
             success: true,
             error_msg: None,
             data: self.data,
-            code: None,
+            code: self.pending.then_some("PENDING"),
             order_id: self.order_id,
             request_id: None,
         }
@@ -100,7 +108,8 @@ impl<T: Serialize> Success<T> {
 
 impl<T: Serialize> IntoResponse for Success<T> {
     fn into_response(self) -> Response {
-        Json(self.envelope()).into_response()
+        let status = if self.pending { StatusCode::ACCEPTED } else { StatusCode::OK };
+        (status, Json(self.envelope())).into_response()
     }
 }
 

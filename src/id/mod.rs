@@ -60,6 +60,8 @@ struct Lease {
     next: i64,
     last: i64,
     latest_id: i64,
+    /// How often a block was given up: one that was asked for before the last time is not taken.
+    abandoned: u64,
 }
 
 impl Ids {
@@ -90,10 +92,17 @@ impl Ids {
                 Taken::NeedsBlockOf(day) => day,
             };
             let _only_one = self.refill.lock().await;
-            if self.lease().is_empty_for(day) {
+            let (empty, abandoned) = {
+                let lease = self.lease();
+                (lease.is_empty_for(day), lease.abandoned)
+            };
+            if empty {
                 let last = self.lease_block(day).await?;
                 let first = last - i64::from(self.block) + 1;
-                self.lease().renew(day, first, last);
+                let mut lease = self.lease();
+                if lease.abandoned == abandoned {
+                    lease.renew(day, first, last);
+                }
             }
         }
     }
@@ -101,7 +110,9 @@ impl Ids {
     /// Forgets the current block; the next id comes from a new one. For when the database already
     /// holds an id of this block: the counter was lost, and another node was given the same numbers.
     pub fn abandon_lease(&self) {
-        self.lease().last = -1;
+        let mut lease = self.lease();
+        lease.last = -1;
+        lease.abandoned += 1;
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {

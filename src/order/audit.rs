@@ -21,12 +21,15 @@ pub struct Finding {
     pub stock: i64,
     /// Orders that are not cancelled.
     pub orders: i64,
+    /// Orders that are cancelled; their stock is back on sale.
+    pub cancelled: i64,
     /// More orders than were put on sale, or, where that is unknown, stock below zero.
     pub oversold: i64,
     /// Orders beyond each user's first.
     pub duplicates: i64,
-    /// `issued − stock − orders`: what was taken from the stock and belongs to nobody (or, below
-    /// zero, was sold without being taken). 0 where `issued` is unknown.
+    /// `issued − stock − orders`: what was taken from the stock and belongs to nobody, such as the stock
+    /// of a cancelled order that was not returned; or, below zero, what was sold without being taken, or
+    /// returned twice. 0 where `issued` is unknown.
     pub astray: i64,
     /// Whether the sale's strategy is one that is meant to fail; then its findings are no alarm.
     pub expected_to_fail: bool,
@@ -34,7 +37,7 @@ pub struct Finding {
 
 impl Finding {
     fn new(totals: Totals) -> Self {
-        let Totals { voucher_id, strategy, issued, stock, orders, buyers } = totals;
+        let Totals { voucher_id, strategy, issued, stock, orders, cancelled, buyers } = totals;
         let is_unsafe = strategy
             .parse::<crate::voucher::strategy::Strategy>()
             .is_ok_and(|strategy| strategy.is_unsafe());
@@ -44,6 +47,7 @@ impl Finding {
             issued,
             stock,
             orders,
+            cancelled,
             oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
             duplicates: orders - buyers,
             astray: issued.map_or(0, |issued| issued - stock - orders),
@@ -70,8 +74,16 @@ pub async fn audit(store: &OrderStore, voucher_id: Option<i64>) -> Result<Vec<Fi
 /// The findings as a table for people.
 pub fn table(findings: &[Finding]) -> String {
     let mut text = format!(
-        "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>11} {:>7}  verdict\n",
-        "voucher", "strategy", "issued", "stock", "orders", "oversold", "duplicates", "astray"
+        "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>7}  verdict\n",
+        "voucher",
+        "strategy",
+        "issued",
+        "stock",
+        "orders",
+        "cancelled",
+        "oversold",
+        "duplicates",
+        "astray"
     );
     for finding in findings {
         let verdict = match (finding.is_broken(), finding.expected_to_fail) {
@@ -81,12 +93,13 @@ pub fn table(findings: &[Finding]) -> String {
         };
         let issued = finding.issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
-            "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>11} {:>7}  {verdict}\n",
+            "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>7}  {verdict}\n",
             finding.voucher_id,
             finding.strategy,
             issued,
             finding.stock,
             finding.orders,
+            finding.cancelled,
             finding.oversold,
             finding.duplicates,
             finding.astray,
@@ -101,7 +114,8 @@ mod tests {
 
     fn finding(issued: Option<i64>, stock: i64, orders: i64, buyers: i64) -> Finding {
         let strategy = "reentrant-lock".to_owned();
-        Finding::new(Totals { voucher_id: 1, strategy, issued, stock, orders, buyers })
+        let (voucher_id, cancelled) = (1, 0);
+        Finding::new(Totals { voucher_id, strategy, issued, stock, orders, cancelled, buyers })
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Orders. **How a purchase travels**, in the order of the code:
 //!
-//! 1. `http/auth.rs` finds the session, and refuses who has none.
+//! 1. `http/admission.rs` refuses who is too many, `http/auth.rs` finds the session and refuses who has
+//!    none.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::Purchasing`], which runs it in a task of its
 //!    own: a client that hangs up does not stop it half-way.
 //! 3. The sale is looked up and must be open (`voucher/sales.rs`).
@@ -9,27 +10,36 @@
 //! 5. The order row and the fallen stock are committed together, and only then is the id told.
 //! 6. Conflicts are retried in [`purchase`]; a commit whose outcome is unknown is resolved in [`store`].
 //!
-//! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6.
+//! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6. On `stream`, the id is told
+//! before step 5, as pending: [`stream`] tells how.
+//!
+//! What becomes of the order afterwards is in [`lifetime`] (paid, or cancelled by its owner) and [`expiry`]
+//! (cancelled because nobody paid).
 //!
 //! [`audit`] holds the ledger against its laws at any time.
 
-use axum::extract::State;
-use serde::Deserialize;
+use axum::extract::{FromRef, State};
+use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::http::admission::{Admission, Admitted};
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
 
 pub mod audit;
+pub mod expiry;
 pub mod group;
+pub mod lifetime;
 pub mod model;
 pub mod purchase;
 pub mod store;
 pub mod strategy;
+pub mod stream;
 
+use lifetime::Lifetime;
 use model::{Buyer, Order};
-use purchase::Purchasing;
+use purchase::{Bought, Purchasing};
+use stream::Found;
 
 /// Body of `POST /voucher-order/seckill`.
 #[derive(Deserialize)]
@@ -49,34 +59,75 @@ fn first_page() -> u32 {
     1
 }
 
+/// What the routes that buy work with.
+#[derive(Clone)]
+#[allow(missing_docs)] // as in [`crate::router::Parts`]
+pub struct Checkout {
+    pub admission: Admission,
+    pub purchasing: Purchasing,
+}
+
+impl FromRef<Checkout> for Admission {
+    fn from_ref(checkout: &Checkout) -> Self {
+        checkout.admission.clone()
+    }
+}
+
+impl FromRef<Checkout> for Purchasing {
+    fn from_ref(checkout: &Checkout) -> Self {
+        checkout.purchasing.clone()
+    }
+}
+
 /// `POST /voucher-order/seckill/{id}`: buys one voucher.
 pub async fn buy(
     State(purchasing): State<Purchasing>,
-    user: CurrentUser,
+    Admitted { user_id, place }: Admitted,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    let id = purchasing.buy(Buyer { user_id: user.id, voucher_id }).await?;
-    Ok(reply::order_id(id))
+    Ok(match purchasing.buy(Buyer { user_id, voucher_id }, place).await? {
+        Bought::Ordered(id) => reply::order_id(id),
+        Bought::Pending(id) => reply::pending_order(id),
+    })
 }
 
 /// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
 pub async fn buy_by_body(
     state: State<Purchasing>,
-    user: CurrentUser,
+    admitted: Admitted,
     Json(request): Json<PurchaseRequest>,
 ) -> Reply<i64> {
-    buy(state, user, Path(request.voucher_id)).await
+    buy(state, admitted, Path(request.voucher_id)).await
+}
+
+/// An order that is looked up, or the id of one that is pending.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub enum Looked {
+    /// Committed.
+    Order(Box<Order>),
+    /// Admitted, and not decided yet.
+    Pending(i64),
+}
+
+impl From<i64> for Looked {
+    fn from(id: i64) -> Self {
+        Looked::Pending(id)
+    }
 }
 
 /// `GET /voucher-order/{orderId}`: one of the caller's own orders. Another's is as unknown as one
-/// that does not exist.
+/// that does not exist. A pending one is answered as its purchase was, one that was refused as its
+/// purchase would have been.
 pub async fn get(
     State(purchasing): State<Purchasing>,
     user: CurrentUser,
     Path(id): Path<i64>,
-) -> Reply<Order> {
-    let order = purchasing.store().find(id).await?.filter(|order| order.user_id == user.id);
-    Ok(reply::data(order.ok_or(Error::OrderNotFound)?))
+) -> Reply<Looked> {
+    Ok(match purchasing.stream().find(user.id, id).await? {
+        Found::Ordered(order) => reply::data(Looked::Order(order)),
+        Found::Pending => reply::pending_order(id),
+    })
 }
 
 /// `GET /voucher-order/of/me`: the caller's orders, newest first.
@@ -86,4 +137,23 @@ pub async fn mine(
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
     Ok(reply::data(purchasing.store().of_user(user.id, page.current).await?))
+}
+
+/// `POST /voucher-order/{orderId}/pay`: pays one of the caller's orders; `data` is the order.
+pub async fn pay(
+    State(lifetime): State<Lifetime>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    Ok(reply::data(lifetime.pay(id, user.id).await?))
+}
+
+/// `POST /voucher-order/{orderId}/cancel`: cancels one of the caller's unpaid orders and puts its voucher
+/// back on sale; `data` is the order. The caller may buy again.
+pub async fn cancel(
+    State(lifetime): State<Lifetime>,
+    user: CurrentUser,
+    Path(id): Path<i64>,
+) -> Reply<Order> {
+    Ok(reply::data(lifetime.cancel(id, user.id).await?))
 }

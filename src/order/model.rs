@@ -4,7 +4,7 @@ use chrono::NaiveDateTime;
 use serde::Serialize;
 
 /// Who wants what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buyer {
     /// `tb_user.id`.
     pub user_id: i64,
@@ -45,4 +45,36 @@ pub struct Order {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refund_time: Option<NaiveDateTime>,
     pub update_time: NaiveDateTime,
+}
+
+/// `tb_voucher_order.status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// 1: a place is held.
+    Unpaid,
+    /// 2.
+    Paid,
+    /// 3: paid, and the voucher was used.
+    Used,
+    /// 4: the place was given back.
+    Cancelled,
+    /// 5.
+    Refunding,
+    /// 6.
+    Refunded,
+}
+
+impl Order {
+    /// The status by name; `None` for a number that has none.
+    pub fn status(&self) -> Option<Status> {
+        Some(match self.status {
+            1 => Status::Unpaid,
+            2 => Status::Paid,
+            3 => Status::Used,
+            4 => Status::Cancelled,
+            5 => Status::Refunding,
+            6 => Status::Refunded,
+            _ => return None,
+        })
+    }
 }

@@ -1,19 +1,20 @@
 //! A purchase from its request to its certain end. What is common to all strategies is here: the
-//! bound on purchases in flight, the quick word to those who come too late, the task that outlives its
+//! quick word to those who come too late, the task that outlives its
 //! client, and the retries.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
-use tracing::Instrument;
 
 use super::group::{self, Groups};
 use super::model::{Buyer, NewOrder};
 use super::store::{OrderStore, Standing};
 use super::strategy;
+use super::stream::{self, Stream};
 use crate::error::Error;
+use crate::http::admission::Place;
+use crate::http::context::in_current_context;
 use crate::id::Ids;
 use crate::lock::{Locks, ProcessLocks};
 use crate::voucher::sales::{Sale, Sales};
@@ -28,6 +29,19 @@ const PAUSE_MS: u64 = 20;
 /// Buyers of a sold-out sale that are remembered at most; 8 bytes each.
 const BUYERS_REMEMBERED: u32 = 1_000_000;
 
+/// A reading of a sale is so old at least before a purchase on the stream that meets the end has it read
+/// anew: there the gate is empty before the database is, and every loser would ask again.
+const STREAM_REREAD: Duration = Duration::from_millis(50);
+
+/// An order that was bought.
+#[derive(Clone, Copy, Debug)]
+pub enum Bought {
+    /// Committed.
+    Ordered(i64),
+    /// A place is held, and the order will be committed or refused under this id.
+    Pending(i64),
+}
+
 /// What a strategy works with.
 pub struct Tools {
     /// The SQL.
@@ -36,6 +50,8 @@ pub struct Tools {
     pub ids: Arc<Ids>,
     /// The queues of the group-commit rung.
     pub groups: Groups,
+    /// The stream rung: admission, and what consumes it.
+    pub stream: Stream,
     /// Locks shared by all nodes.
     pub locks: Locks,
     /// Locks within this process, by user.
@@ -79,21 +95,13 @@ struct Inner {
     tools: Tools,
     sales: Arc<Sales>,
     lab: bool,
-    /// One permit a purchase in flight.
-    in_flight: Arc<Semaphore>,
     tasks: TaskTracker,
 }
 
 impl Purchasing {
-    /// Purchases with these tools; at most `max_in_flight` at once.
-    pub fn new(tools: Tools, sales: Arc<Sales>, lab: bool, max_in_flight: u32) -> Self {
-        Purchasing(Arc::new(Inner {
-            tools,
-            sales,
-            lab,
-            in_flight: Arc::new(Semaphore::new(max_in_flight as usize)),
-            tasks: TaskTracker::new(),
-        }))
+    /// Purchases with these tools.
+    pub fn new(tools: Tools, sales: Arc<Sales>, lab: bool) -> Self {
+        Purchasing(Arc::new(Inner { tools, sales, lab, tasks: TaskTracker::new() }))
     }
 
     /// The orders, for looking them up.
@@ -101,30 +109,42 @@ impl Purchasing {
         &self.0.tools.store
     }
 
+    /// The stream, for looking up what it admitted.
+    pub fn stream(&self) -> &Stream {
+        &self.0.tools.stream
+    }
+
+    /// What the stream did so far.
+    pub fn stream_stats(&self) -> &stream::Stats {
+        self.0.tools.stream.stats()
+    }
+
     /// What group commit did so far.
     pub fn group_stats(&self) -> &group::Stats {
         self.0.tools.groups.stats()
     }
 
-    /// Buys one voucher; returns the id of the committed order. A purchase that has begun runs to its
-    /// end even when this future is dropped, because the client hung up.
-    pub async fn buy(&self, buyer: Buyer) -> Result<i64, Error> {
-        // Not queued: a purchase that would wait too long learns it at once.
-        let permit = self.0.in_flight.clone().try_acquire_owned().map_err(|_| Error::Overloaded)?;
+    /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,
+    /// because the client hung up; it keeps its `place` until then (on group-commit, the queue counts it).
+    pub async fn buy(&self, buyer: Buyer, place: Place) -> Result<Bought, Error> {
         let sale = self.0.sales.get(buyer.voucher_id).await?;
         self.0.admit(buyer, &sale).await?;
         let queues = sale.strategy == Strategy::GroupCommit;
+        let bought = if sale.strategy.is_deferred() { Bought::Pending } else { Bought::Ordered };
         let inner = self.0.clone();
         let purchase = async move {
-            let _permit = permit;
+            let _place = place;
             inner.try_until_settled(buyer, &sale).await
         };
         if queues {
             // The queue keeps the purchase, whoever waits for it: a task more would only cost.
-            return purchase.await;
+            return purchase.await.map(bought);
         }
-        let task = self.0.tasks.spawn(purchase.in_current_span());
-        task.await.unwrap_or_else(|fault| Err(Error::Internal(format!("purchase task: {fault}"))))
+        let task = self.0.tasks.spawn(in_current_context(purchase));
+        let outcome = task.await;
+        outcome
+            .unwrap_or_else(|fault| Err(Error::Internal(format!("purchase task: {fault}"))))
+            .map(bought)
     }
 
     /// Waits until no purchase is in flight. New ones can still begin: to be called when no request
@@ -133,6 +153,7 @@ impl Purchasing {
         self.0.tasks.close();
         self.0.tasks.wait().await;
         self.0.tools.groups.finished().await;
+        self.0.tools.stream.shutdown().await;
     }
 
     /// Ends what the locks have running in the background.
@@ -182,7 +203,9 @@ impl Inner {
                     return Err(Error::AlreadyOrdered(id));
                 }
                 Err(Error::SoldOut) => {
-                    self.sales.sold_out(sale);
+                    if sale.strategy != Strategy::Stream || sale.age() > STREAM_REREAD {
+                        self.sales.sold_out(sale);
+                    }
                     return Err(Error::SoldOut);
                 }
                 settled => return settled,

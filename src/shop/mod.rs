@@ -14,7 +14,6 @@ use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 
 pub mod geo;
-pub mod hot;
 pub mod model;
 pub mod reads;
 pub mod store;

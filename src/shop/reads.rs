@@ -6,12 +6,12 @@ use redis::aio::ConnectionManager;
 use tokio_util::task::TaskTracker;
 
 use super::geo::GeoIndex;
-use super::hot::HotLimit;
 use super::model::{Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::cache::{Cache, Cached, Kind, Policy, PolicyStats, ReadError};
 use crate::clock::Zone;
 use crate::error::Error;
+use crate::http::limit::Limit;
 
 /// Key of the list of shop types.
 pub const TYPES_KEY: &str = "cache:shop:type";
@@ -28,7 +28,7 @@ pub(super) struct Inner {
     types: Policy,
     kind: Kind,
     lab: bool,
-    hot: HotLimit,
+    hot: Limit<i64>,
     zone: Zone,
     /// Writes that must not end with their client.
     pub(super) tasks: TaskTracker,
@@ -64,7 +64,7 @@ impl Shops {
             types: Policy::named("shop-type"),
             kind: reads.kind,
             lab: reads.lab,
-            hot: HotLimit::new(reads.per_shop_per_second),
+            hot: Limit::new(reads.per_shop_per_second),
             zone: reads.zone,
             tasks: TaskTracker::new(),
         }))
@@ -86,7 +86,7 @@ impl Shops {
         id: i64,
         choice: Option<Kind>,
     ) -> Result<Option<Arc<Cached<Shop>>>, Error> {
-        self.0.hot.check(id)?;
+        self.0.hot.check(&id)?;
         if id < 1 {
             return Ok(None);
         }

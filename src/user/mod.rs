@@ -79,7 +79,7 @@ pub async fn login(
 
 /// `POST /user/logout`: ends the session on every node.
 pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
-    users.sessions.end(&token).await?;
+    users.sessions.end(token).await?;
     Ok(reply::done())
 }
 

@@ -27,7 +27,7 @@ use store::{Listed, VoucherStore};
 pub struct Vouchers {
     /// The SQL.
     pub store: VoucherStore,
-    /// For the stock that the Lua gate of a Java node reads.
+    /// For the stock that the gate of the stream, and that of a Java node, admit by.
     pub redis: ConnectionManager,
     /// Tells all nodes, this one included, of added stock.
     pub news: News,
@@ -74,9 +74,10 @@ pub async fn add_stock(
     Json(more): Json<MoreStock>,
 ) -> Reply<i64> {
     more.check()?;
-    let stock = vouchers.store.add_stock(voucher_id, more.add).await?;
+    let (stock, strategy) = vouchers.store.add_stock(voucher_id, more.add).await?;
     tracing::info!(voucher_id, added = more.add, stock, "stock added");
-    vouchers.news.stock_added(voucher_id, more.add).await;
+    let admits = strategy.parse() == Ok(strategy::Strategy::Stream);
+    vouchers.news.stock_added(voucher_id, more.add, admits).await;
     Ok(reply::data(stock))
 }
 

@@ -1,7 +1,7 @@
 //! What a purchase needs to know of a sale: its window, its strategy, and whether anything is left.
 //! The first two hardly ever change, so a process remembers a reading of them for [`FRESH_FOR`]. Of
 //! the stock only one thing is remembered with them: that there was none. Stock that was there may be
-//! gone by now; stock that was gone comes back only when somebody adds some, and then
+//! gone by now; stock that was gone comes back only when somebody adds some or an order is cancelled, and then
 //! [`super::news`] tells every process to forget. So the many who come too late cost no query.
 //!
 //! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and
@@ -71,6 +71,11 @@ impl Window {
 }
 
 impl Sale {
+    /// How long ago the database was asked.
+    pub fn age(&self) -> Duration {
+        self.asked_at.elapsed()
+    }
+
     fn read(voucher_id: i64, row: &SaleRow, asked_at: Instant) -> Result<Self, Error> {
         let strategy = row.strategy.parse().map_err(|_| {
             tracing::error!(

@@ -105,9 +105,9 @@ impl VoucherStore {
         Ok(id)
     }
 
-    /// Puts `count` more of a sale on sale; returns the new stock. [`Error::VoucherNotFound`] where there
+    /// Puts `count` more of a sale on sale; returns the new stock and the name of its strategy. [`Error::VoucherNotFound`] where there
     /// is no such sale; refuses what would put more than [`MAX_STOCK`] on sale in all.
-    pub async fn add_stock(&self, voucher_id: i64, count: i64) -> Result<i64, Error> {
+    pub async fn add_stock(&self, voucher_id: i64, count: i64) -> Result<(i64, String), Error> {
         let mut transaction = self.db.bounded(self.db.pool.begin()).await?;
         let work = async {
             let changed = sqlx::query(
@@ -122,25 +122,25 @@ impl VoucherStore {
             .execute(&mut *transaction)
             .await?
             .rows_affected();
-            let stock: Option<i64> = sqlx::query_scalar(
-                "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?",
+            let sale: Option<(i64, String)> = sqlx::query_as(
+                "SELECT CAST(stock AS SIGNED), strategy FROM tb_seckill_voucher WHERE voucher_id = ?",
             )
             .bind(voucher_id)
             .fetch_optional(&mut *transaction)
             .await?;
-            Ok((changed > 0, stock))
+            Ok((changed > 0, sale))
         };
         match self.db.bounded(work).await? {
             (_, None) => Err(Error::VoucherNotFound),
             (false, Some(_)) => Err(Error::InvalidParameter(format!(
                 "add would put more than {MAX_STOCK} on sale in all"
             ))),
-            (true, Some(stock)) => {
+            (true, Some(sale)) => {
                 self.db.bounded(transaction.commit()).await.map_err(|fault| {
                     tracing::warn!(voucher_id, count, %fault, "whether stock was added is unknown");
                     Error::OutcomeUnknown(None)
                 })?;
-                Ok(stock)
+                Ok(sale)
             }
         }
     }

@@ -21,6 +21,8 @@ pub enum Strategy {
     SetnxLock,
     /// Conditional, under a per-user Redisson-compatible lock in Redis. The default.
     ReentrantLock,
+    /// A script in Redis admits, a consumer group commits.
+    Stream,
     /// Purchases that arrive while a commit runs share the next one.
     GroupCommit,
 }
@@ -38,7 +40,7 @@ pub struct Risks {
 
 impl Strategy {
     /// Every rung, in the order a learner meets them.
-    pub const ALL: [Strategy; 8] = [
+    pub const ALL: [Strategy; 9] = [
         Strategy::Naive,
         Strategy::CompareAndSet,
         Strategy::Conditional,
@@ -46,6 +48,7 @@ impl Strategy {
         Strategy::ProcessLock,
         Strategy::SetnxLock,
         Strategy::ReentrantLock,
+        Strategy::Stream,
         Strategy::GroupCommit,
     ];
 
@@ -59,6 +62,7 @@ impl Strategy {
             Strategy::ProcessLock => "process-lock",
             Strategy::SetnxLock => "setnx-lock",
             Strategy::ReentrantLock => "reentrant-lock",
+            Strategy::Stream => "stream",
             Strategy::GroupCommit => "group-commit",
         }
     }
@@ -72,9 +76,15 @@ impl Strategy {
             Strategy::RowLock
             | Strategy::SetnxLock
             | Strategy::ReentrantLock
+            | Strategy::Stream
             | Strategy::GroupCommit => (false, false, false),
         };
         Risks { oversell, second_order_on_one_node: one, second_order_on_two_nodes: two }
+    }
+
+    /// Whether a success means that a place is held and the order is committed later.
+    pub const fn is_deferred(self) -> bool {
+        matches!(self, Strategy::Stream)
     }
 
     /// Whether the strategy is meant to fail somewhere. Such sales need `--lab`, and their orders are

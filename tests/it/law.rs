@@ -104,7 +104,9 @@ async fn the_redis_locks_hold_by_themselves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_database_holds_even_if_redis_lies() {
     let stack = Stack::lab(2).await;
-    for strategy in [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::GroupCommit] {
+    let rungs =
+        [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
+    for strategy in rungs {
         let options = options(&stack, strategy, BUYERS, STOCK).await;
         let mut redis = stack.redis.conn().await;
         let forgetting = async {

@@ -5,12 +5,15 @@
 // A test that cannot go on fails right there.
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod architecture;
 mod cache;
+mod chaos;
 mod crowd;
 mod group;
 mod ids;
 mod law;
+mod lifetime;
 mod lock;
 mod losers;
 mod purchase;
@@ -19,5 +22,7 @@ mod schema;
 mod shops;
 mod sign_in;
 mod start;
+mod stream;
+mod stream_faults;
 mod support;
 mod vouchers;

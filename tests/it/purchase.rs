@@ -65,7 +65,7 @@ async fn every_refusal_has_the_contracts_text() {
     let url = stack.url();
     for strategy in seckill::voucher::strategy::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
-        buy(url, &users[0], sale).await.data();
+        buy(url, &users[0], sale).await.bought();
         let late = buy(url, &users[1], sale).await;
         assert_eq!(late.refused(200, "SOLD_OUT"), "库存不足！", "{strategy}");
         // Whoever has an order is told so, though the sale is sold out.
@@ -231,6 +231,49 @@ async fn bad_input_is_refused_in_the_envelope_and_loses_nothing() {
     let long = get(url, "/health/live").header("x-request-id", &"a".repeat(100)).send().await;
     assert_eq!(long.headers["x-request-id"].len(), 16);
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+}
+
+/// In a task that a purchase has spawned as well: the abandoned id is told there.
+#[tokio::test]
+async fn every_log_line_of_a_request_names_it() {
+    for format in ["text", "json"] {
+        let stack = Stack::start(1, &["--log-format", format]).await;
+        let published = post(stack.url(), "/voucher/seckill")
+            .admin()
+            .header("x-request-id", "abc-123")
+            .json(Stack::sale(1, "reentrant-lock"))
+            .send()
+            .await;
+        let user = &stack.users(1).await[0];
+        let taken = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) \
+             SELECT id + 1, 9, 9 FROM tb_voucher_order LIMIT 1";
+        let sale = published.data().as_i64().unwrap();
+        let other = stack.publish(2, "reentrant-lock").await;
+        buy(stack.url(), user, other).await.data();
+        stack.database.run(taken).await;
+        let bought = post(stack.url(), &format!("/voucher-order/seckill/{sale}"))
+            .token(&user.token)
+            .header("x-request-id", "def-456")
+            .send()
+            .await;
+        bought.data();
+        let log = stack.instances[0].log();
+        let line = |id: &str, text: &str| {
+            let line = log.iter().find(|line| line.contains(text));
+            let line = line.unwrap_or_else(|| panic!("no line says {text:?}: {log:#?}"));
+            if format == "json" {
+                let line: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(line["request"]["id"], id);
+                assert_eq!(line["request"]["method"], "POST");
+                assert!(line["request"]["path"].as_str().unwrap().starts_with("/voucher"));
+            } else {
+                assert!(line.contains(&format!(" request{{id={id} method=POST path=/v")), "{line}");
+            }
+        };
+        line("abc-123", "sale published");
+        line("def-456", "order id already taken");
+        assert!(log.iter().any(|line| line.contains("serving") && !line.contains("request")));
+    }
 }
 
 /// That the clock is the database's, whatever the node's says, is a unit test of `voucher/sales.rs`.

@@ -19,7 +19,11 @@ use crate::support::stack::{SignedIn, Stack, buy};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Runs a burst and lets `fault` happen once a tenth of the requests is answered.
-async fn with_fault(options: &BurstOptions, total: u64, fault: impl Future<Output = ()>) -> Report {
+pub async fn with_fault(
+    options: &BurstOptions,
+    total: u64,
+    fault: impl Future<Output = ()>,
+) -> Report {
     let broken = async {
         options.live.reached(total / 10).await;
         fault.await;
@@ -29,9 +33,12 @@ async fn with_fault(options: &BurstOptions, total: u64, fault: impl Future<Outpu
 }
 
 /// The rungs that sales are run on; each is broken in every way.
-const RUNGS: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
+const RUNGS: [Strategy; 3] = [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
 
-async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
+/// Those of them whose success means committed.
+const COMMITTING: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
+
+pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
     let buyers = 300;
     let options = law::options(stack, strategy, buyers, 100).await;
     let total = buyers.cast_unsigned() * u64::from(options.tries);
@@ -55,15 +62,17 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_nothing() {
     let stack = Stack::lab(2).await;
-    let (options, total) = big_burst(&stack, Strategy::ReentrantLock).await;
-    let report = with_fault(&options, total, async {
-        stack.redis.pause();
-        tokio::time::sleep(Duration::from_secs(5)).await;
-        stack.redis.resume();
-    })
-    .await;
-    assert!(report.verdict.is_clean(), "{:?}", report.verdict);
-    assert_eq!(report.timeouts, 0, "every request is answered: {:?}", report.replies);
+    for strategy in [Strategy::ReentrantLock, Strategy::Stream] {
+        let (options, total) = big_burst(&stack, strategy).await;
+        let report = with_fault(&options, total, async {
+            stack.redis.pause();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            stack.redis.resume();
+        })
+        .await;
+        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert_eq!(report.timeouts, 0, "every request is answered: {:?}", report.replies);
+    }
     // It recovers by itself: the rest of the stock can be sold.
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
@@ -116,6 +125,10 @@ async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
     for (strategy, mode) in [
         (Strategy::ReentrantLock, Mode::LoseCommitReply),
         (Strategy::ReentrantLock, Mode::Cut),
+        (Strategy::Stream, Mode::LoseCommitReply),
+        (Strategy::Stream, Mode::LoseCommitReplyThenCut),
+        (Strategy::Stream, Mode::LoseInsert),
+        (Strategy::Stream, Mode::Cut),
         (Strategy::GroupCommit, Mode::LoseCommitReply),
         (Strategy::GroupCommit, Mode::LoseCommitReplyThenCut),
         (Strategy::GroupCommit, Mode::LoseCommit),
@@ -139,7 +152,7 @@ async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
 }
 
 /// Holds a sale's row while `work` runs, so that purchases stand still before their commit.
-async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
+pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
     let mut holder = stack.database.pool.begin().await.unwrap();
     sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
         .bind(sale)
@@ -151,7 +164,7 @@ async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Out
     result
 }
 
-async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
+pub async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
     let key = format!("lock:order:{}", user.id);
     let redis = stack.redis.conn().await;
     eventually("the purchase holds its lock", PATIENCE, || {
@@ -327,7 +340,7 @@ async fn behind_proxy(strategy: &str) -> (Stack, Proxy, SignedIn, i64) {
 
 #[tokio::test]
 async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         for mode in [Mode::Cut, Mode::Hang] {
             proxy.set(mode);
@@ -358,7 +371,7 @@ async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
 
 #[tokio::test]
 async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         proxy.set(Mode::LoseCommitReply);
         // The order exists, and that is what the buyer is told, with its id.
@@ -371,7 +384,7 @@ async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
 
 #[tokio::test]
 async fn a_commit_that_never_arrived_is_a_definite_failure() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         proxy.set(Mode::LoseCommit);
         buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
@@ -384,7 +397,7 @@ async fn a_commit_that_never_arrived_is_a_definite_failure() {
 
 #[tokio::test]
 async fn a_commit_that_cannot_be_resolved_is_called_unknown_and_can_be_looked_up() {
-    for strategy in RUNGS {
+    for strategy in COMMITTING {
         let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
         proxy.set(Mode::LoseCommitReplyThenCut);
         let answer = buy(stack.url(), &user, sale).await;

@@ -74,6 +74,15 @@ async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
     let default = "SELECT COUNT(*) FROM tb_seckill_voucher WHERE strategy = 'reentrant-lock' \
                    AND issued IS NULL";
     assert_eq!(database.number(default).await, 1);
+    for (table, index) in
+        [("tb_voucher_order", "idx_status_create_time"), ("tb_stock_return", "PRIMARY")]
+    {
+        let there = format!(
+            "SELECT COUNT(*) FROM information_schema.statistics WHERE table_schema = DATABASE() \
+             AND table_name = '{table}' AND index_name = '{index}' AND seq_in_index = 1"
+        );
+        assert_eq!(database.number(&there).await, 1, "{table}.{index}");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
-use crate::support::api::get;
+use crate::support::api::{get, post};
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
 use crate::support::redis_server::RedisServer;
@@ -144,6 +144,25 @@ async fn audit_passes_a_clean_ledger_and_fails_a_broken_one() {
     let (code, text) = run(&["audit", "--voucher-id", "999"], &stack.env());
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no flash sale"), "{text}");
+}
+
+#[tokio::test]
+async fn audit_finds_stock_of_a_cancelled_order_that_came_back_twice_or_never() {
+    let stack = Stack::lab(1).await;
+    let sale = stack.publish(3, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    let order = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
+    let cancel = format!("/voucher-order/{order}/cancel");
+    post(stack.url(), &cancel).token(&user.token).send().await.data();
+    for (stock, code, astray) in [(3, 0, 0), (4, 1, -1), (2, 1, 1)] {
+        let set = format!("UPDATE tb_seckill_voucher SET stock = {stock}");
+        stack.database.run(&set).await;
+        let (ended, text) = run(&["audit", "--json"], &stack.env());
+        assert_eq!(ended, Some(code), "{text}");
+        for field in [format!(r#""astray": {astray}"#), r#""cancelled": 1"#.to_owned()] {
+            assert!(text.contains(&field), "{field}: {text}");
+        }
+    }
 }
 
 #[test]

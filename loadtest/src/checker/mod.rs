@@ -2,7 +2,8 @@
 //!
 //! Pure judgement: no I/O, no clock, no knowledge of how the sale was run. The rules:
 //!
-//! - a reply that says *ordered* must have its row ([`Verdict::lost`]);
+//! - a reply that says *ordered* must have its row ([`Verdict::lost`]), and so must one that said *pending*,
+//!   unless it was refused later and nothing was left, or the user has another order;
 //! - a row must have a reply that owns it, or one whose outcome is unknown ([`Verdict::phantom`]);
 //! - no more rows than were put on sale ([`Verdict::oversold`]), one per user
 //!   ([`Verdict::duplicates`]), and stock must account for the rest ([`Verdict::drift`]);
@@ -122,8 +123,10 @@ impl Verdict {
 /// What one user was told, over all attempts.
 #[derive(Default)]
 struct Told {
-    /// Ids of successes.
+    /// Ids of successes, of pending ones too.
     ordered: BTreeSet<i64>,
+    /// Ids of pending ones that were refused later.
+    withdrawn: BTreeSet<i64>,
     /// Ids named by "already ordered".
     named: BTreeSet<i64>,
     /// How often "already ordered" came without an id.
@@ -145,7 +148,8 @@ pub fn judge<'a>(
     for asked in asked {
         let (told, _) = users.entry(asked.user_id).or_default();
         match &asked.reply {
-            Reply::Ordered(id) => drop(told.ordered.insert(*id)),
+            Reply::Ordered(id) | Reply::Pending(id) => drop(told.ordered.insert(*id)),
+            Reply::Withdrawn { id, .. } => drop(told.withdrawn.insert(*id)),
             Reply::AlreadyOrdered(Some(id)) => drop(told.named.insert(*id)),
             Reply::AlreadyOrdered(None) => told.already_unnamed += 1,
             Reply::Refused(code) => sold_out += i64::from(code == SOLD_OUT),
@@ -170,15 +174,16 @@ pub fn judge<'a>(
     if sale.stock_left > cancelled {
         verdict.false_sold_out = sold_out;
     }
+    let some_left = sale.stock_left > cancelled;
     let mut by_user: Vec<_> = users.into_iter().collect();
     by_user.sort_unstable_by_key(|(user, _)| *user);
     for (user, (told, rows)) in by_user {
-        judge_user(&mut verdict, user, &told, &rows);
+        judge_user(&mut verdict, user, &told, &rows, some_left);
     }
     verdict
 }
 
-fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow]) {
+fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow], some_left: bool) {
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let has = |id: &i64| rows.iter().any(|row| row.id == *id);
     let active = || rows.iter().filter(|row| row.status != CANCELLED);
@@ -187,6 +192,15 @@ fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow]) 
     for id in told.ordered.iter().filter(|id| !has(id)) {
         verdict.lost += 1;
         verdict.example(|| format!("user {user}: told order {id}, which does not exist"));
+    }
+
+    if some_left && rows.is_empty() {
+        for id in &told.withdrawn {
+            verdict.lost += 1;
+            verdict.example(|| {
+                format!("user {user}: order {id} was pending, then refused, with stock left")
+            });
+        }
     }
 
     let successes = told.ordered.iter().filter(|id| !cancelled(id)).count();
@@ -208,7 +222,8 @@ fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow]) 
         verdict.example(|| format!("user {user}: order {untold:?} exists, but no reply owns it"));
     }
 
-    let absent = count(told.named.iter().filter(|id| !has(id)).count());
+    let absent = |id: &&i64| !has(id) && !told.withdrawn.contains(id);
+    let absent = count(told.named.iter().filter(absent).count());
     let unfounded = if rows.is_empty() { told.already_unnamed } else { 0 };
     if absent + unfounded > 0 {
         verdict.false_duplicate += absent + unfounded;

@@ -216,6 +216,91 @@ fn a_cancelled_order_frees_the_place_for_another() {
     );
 }
 
+/// What a consumer that acknowledges first does to an order when it dies before the commit.
+#[test]
+fn a_pending_order_that_never_comes_is_lost() {
+    plant(|_, asked, _| asked.push(self::asked(5, Reply::Pending(105))), &[("lost", 1)]);
+}
+
+#[test]
+fn a_pending_order_that_comes_is_an_order() {
+    plant(
+        |sale, asked, rows| {
+            asked.push(self::asked(5, Reply::Pending(105)));
+            asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
+            rows.push(row(105, 5));
+            sale.stock_left -= 1;
+        },
+        &[],
+    );
+}
+
+fn withdrawn(id: i64) -> Reply {
+    Reply::Withdrawn { id, code: SOLD_OUT.into() }
+}
+
+#[test]
+fn a_pending_order_may_be_refused_when_nothing_is_left() {
+    plant(
+        |sale, asked, _| {
+            *sale = Sale { issued: 3, stock_left: 0 };
+            asked.push(self::asked(5, withdrawn(105)));
+            // While it was pending, that was true.
+            asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
+        },
+        &[],
+    );
+}
+
+#[test]
+fn a_pending_order_that_is_refused_with_stock_left_is_lost() {
+    plant(|_, asked, _| asked.push(self::asked(5, withdrawn(105))), &[("lost", 1)]);
+}
+
+#[test]
+fn a_pending_order_may_be_refused_for_another_of_the_same_user() {
+    plant(|_, asked, _| asked.push(self::asked(1, withdrawn(105))), &[]);
+}
+
+#[test]
+fn a_row_of_a_pending_order_that_was_refused_is_a_phantom() {
+    plant(
+        |sale, asked, rows| {
+            asked.push(self::asked(5, withdrawn(105)));
+            rows.push(row(105, 5));
+            sale.stock_left -= 1;
+        },
+        &[("phantom", 1)],
+    );
+}
+
+#[test]
+fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
+    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
+    {
+        plant(
+            |sale, _, rows| {
+                rows[0].status = CANCELLED;
+                sale.stock_left += returned;
+            },
+            expected,
+        );
+    }
+    // Bought again: the first order's stock came back, and went again.
+    for (returned, expected) in [(0, &[("drift", 1_i64)] as &[_]), (1, &[]), (2, &[("drift", -1)])]
+    {
+        plant(
+            |sale, asked, rows| {
+                rows[0].status = CANCELLED;
+                rows.push(row(111, 1));
+                asked.push(self::asked(1, Reply::Ordered(111)));
+                sale.stock_left += returned - 1;
+            },
+            expected,
+        );
+    }
+}
+
 /// A random honest sale: every user's replies and rows agree by construction.
 fn random_honest(rng: &mut StdRng) -> (Sale, Vec<Asked>, Vec<OrderRow>) {
     let (mut replies, mut rows) = (Vec::new(), Vec::new());

@@ -49,7 +49,7 @@ struct Shop {
 impl Answer {
     /// Reads what came back.
     pub fn of(outcome: Result<Response, Failure>) -> Self {
-        let Ok(Response { status, body }) = outcome else { return Self::NoAnswer };
+        let Ok(Response { status, body, .. }) = outcome else { return Self::NoAnswer };
         match status {
             429 => return Self::Throttled,
             500.. => return Self::ServerError(status),
@@ -159,7 +159,8 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: &'static str) -> Answer {
-        Answer::of(Ok(Response { status, body: hyper::body::Bytes::from_static(body.as_bytes()) }))
+        let body = hyper::body::Bytes::from_static(body.as_bytes());
+        Answer::of(Ok(Response { status, retry_after: false, body }))
     }
 
     #[test]

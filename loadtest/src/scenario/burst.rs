@@ -16,6 +16,7 @@ use crate::{
     latency::Latency,
     ledger::{Ledger, Snapshot},
     live::{Live, Progress},
+    pending::{self, Scene},
     publish,
     reply::{CONNECTION_LOST, NOT_SENT, Reply, TIME_OUT},
 };
@@ -117,12 +118,16 @@ pub struct Report {
     pub elapsed_s: f64,
     /// Attempts per second, refusals included.
     pub requests_per_s: f64,
-    /// Successes per second, up to the last success. Refusals are no orders.
+    /// Successes per second, up to the last success, or until the last pending one was decided. Refusals are
+    /// no orders.
     pub orders_per_s: f64,
     /// Latency of all attempts.
     pub latency: Latency,
     /// Latency of the successes alone.
     pub latency_ordered: Latency,
+    /// From the opening of the barrier until every pending order was decided, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided_s: Option<f64>,
     /// Attempts by the reply they got.
     pub replies: BTreeMap<String, u64>,
     /// Attempts without an answer in time.
@@ -220,9 +225,17 @@ pub async fn on(
     };
     let what = format!("{} on voucher {voucher_id}", options.strategy);
     let firing = fire(&volley, &options.live);
-    let records = options.progress.watch(&what, total as u64, &options.live, firing).await?;
+    let mut records = options.progress.watch(&what, total as u64, &options.live, firing).await?;
+    let scene = Scene {
+        access: &options.access,
+        targets: &options.targets,
+        buyers: &volley.buyers,
+        voucher_id,
+        limit: options.settle,
+    };
+    let waited = pending::decide(scene, ledger, &mut records).await?;
     let (snapshot, settled) = settle(options, ledger, voucher_id, &records).await?;
-    Ok(report(options, &volley, records, snapshot, settled))
+    Ok(report(options, &volley, records, waited, (snapshot, settled)))
 }
 
 /// Waits for in-flight purchases: briefly if every reply was about the sale, longer if some spoke of
@@ -260,14 +273,15 @@ fn report(
     options: &BurstOptions,
     volley: &Volley,
     records: Vec<Record>,
-    snapshot: Snapshot,
-    settled: bool,
+    waited: Option<Duration>,
+    (snapshot, settled): (Snapshot, bool),
 ) -> Report {
-    let ordered =
-        || records.iter().filter(|record| matches!(record.asked.reply, Reply::Ordered(_)));
+    let ordered = || records.iter().filter(|record| record.asked.reply.is_success());
     let answered = |record: &Record| record.sent + record.latency;
     let elapsed = records.iter().map(answered).max().unwrap_or_default().as_secs_f64();
-    let selling = ordered().map(answered).max().unwrap_or_default().as_secs_f64();
+    let decided = waited.map(|waited| elapsed + waited.as_secs_f64());
+    let sold = ordered().map(answered).max().unwrap_or_default().as_secs_f64();
+    let selling = decided.unwrap_or(sold);
     let rate = |count: usize, seconds: f64| if count == 0 { 0.0 } else { count as f64 / seconds };
     let mut replies = BTreeMap::new();
     for record in &records {
@@ -290,6 +304,7 @@ fn report(
         orders_per_s: rate(ordered().count(), selling),
         latency: Latency::of(records.iter().map(|record| record.latency)),
         latency_ordered: Latency::of(ordered().map(|record| record.latency)),
+        decided_s: decided,
         timeouts: by_label(TIME_OUT),
         connections_lost: by_label(CONNECTION_LOST),
         not_sent: by_label(NOT_SENT),

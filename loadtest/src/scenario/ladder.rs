@@ -32,6 +32,8 @@ A lock inside the process stops the second order on one instance only: behind a 
 buyer also reaches the other, which knows nothing of that lock.
 A lock that all instances share, a row of the database or a key in Redis, holds on two as on one,
 and every voucher is sold exactly once.
+A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
+the orders.
 Buyers who share a commit need no lock: the database refuses second orders, and all wait once.
 ";
 
@@ -59,6 +61,10 @@ pub struct Line {
     pub requests: u64,
     /// Attempts per second.
     pub requests_per_s: f64,
+    /// Orders per second; `None` where the rung breaks, for what it sells is not worth counting.
+    pub orders_per_s: Option<f64>,
+    /// 99 of 100 successes were answered within this, in milliseconds; likewise.
+    pub p99_ordered_ms: Option<f64>,
     /// The sale's voucher.
     pub voucher_id: u64,
     /// How many sales it took.
@@ -138,12 +144,15 @@ fn line(rung: &Rung, instances: u32, sales: u32, report: Report) -> Line {
     } else {
         Standing::Violation("the tables never stood still".to_owned())
     };
+    let safe = rung.is_safe(instances);
     Line {
         rung: rung.name,
         instances,
         stock: report.stock,
         requests: report.requests,
         requests_per_s: report.requests_per_s,
+        orders_per_s: safe.then_some(report.orders_per_s),
+        p99_ordered_ms: safe.then_some(report.latency_ordered.p99_ms),
         voucher_id: report.voucher_id,
         sales,
         verdict: report.verdict,
@@ -155,7 +164,7 @@ impl fmt::Display for Climb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "\nEach sale: {} buyers, {} simultaneous tries each.\n",
+            "\nEach sale: {} buyers, {} simultaneous tries each. The p99 is that of the successes.\n",
             self.buyers, self.tries
         )?;
         let columns = [
@@ -166,6 +175,8 @@ impl fmt::Display for Climb {
             ("orders", Align::Right),
             ("oversold", Align::Right),
             ("duplicates", Align::Right),
+            ("orders/s", Align::Right),
+            ("p99 ms", Align::Right),
             ("verdict", Align::Left),
         ];
         let rows: Vec<_> = self.lines.iter().map(cells).collect();
@@ -207,6 +218,8 @@ fn cells(line: &Line) -> Vec<String> {
         line.verdict.orders.to_string(),
         line.verdict.oversold.to_string(),
         line.verdict.duplicates.to_string(),
+        line.orders_per_s.map_or("–".to_owned(), |rate| format!("{rate:.0}")),
+        line.p99_ordered_ms.map_or("–".to_owned(), |ms| format!("{ms:.0}")),
         verdict,
     ]
 }

@@ -4,6 +4,7 @@
 pub mod avalanche;
 pub mod burst;
 pub mod ladder;
+pub mod overload;
 pub mod penetration;
 pub mod read;
 pub mod rungs;

@@ -32,7 +32,7 @@ pub struct Rung {
 }
 
 /// The rungs in the order in which a person learning this field meets them.
-pub const RUNGS: [Rung; 8] = [
+pub const RUNGS: [Rung; 9] = [
     rung("naive", Shows, Can, Can),
     rung("compare-and-set", Never, Can, Can),
     rung("conditional", Never, Can, Can),
@@ -40,6 +40,7 @@ pub const RUNGS: [Rung; 8] = [
     rung("process-lock", Never, Never, Shows),
     rung("setnx-lock", Never, Never, Never),
     rung("reentrant-lock", Never, Never, Never),
+    rung("stream", Never, Never, Never),
     rung("group-commit", Never, Never, Never),
 ];
 

@@ -43,6 +43,14 @@ pub struct Tools {
     pub(super) stats: Arc<Stats>,
 }
 
+impl Tools {
+    /// For batches that no queue feeds.
+    pub fn new(store: OrderStore, ids: Arc<Ids>, timeout: Duration) -> Self {
+        let (tasks, stats) = (TaskTracker::new(), Arc::default());
+        Tools { store, ids, timeout, tasks, stats }
+    }
+}
+
 /// One buyer of the batch, with everybody who waits for the answer.
 struct Member {
     user_id: i64,
@@ -153,7 +161,7 @@ impl Tools {
 
     /// Commits these orders; returns each one's outcome. Conflicts that concern all are tried again, so
     /// those of one order alone are too.
-    async fn settle(
+    pub(in crate::order) async fn settle(
         &self,
         voucher_id: i64,
         orders: &[NewOrder],

@@ -9,8 +9,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use futures_util::StreamExt;
-use sqlx::raw_sql;
 use tokio::time::Instant;
 
 use super::ledger::until;
@@ -53,16 +51,8 @@ impl OrderStore {
             .map_err(|fault| NotBegun::All(fault.into()))?;
         let mut ledger = Ledger::on(connection, deadline, self.db.timeout);
         let sql = begin_sql(voucher_id, orders);
-        // Rows changed by each statement that ended well.
-        let mut changed = Vec::with_capacity(4);
-        let running = async {
-            let mut results = raw_sql(&sql).execute_many(&mut *ledger.connection);
-            while let Some(result) = results.next().await {
-                changed.push(result?.rows_affected());
-            }
-            Ok(())
-        };
-        match until(deadline, running).await {
+        let (changed, ended) = ledger.texts(&sql).await;
+        match ended {
             Ok(()) => {}
             Err(fault @ sqlx::Error::Database(_)) if changed.len() == 1 => {
                 // Taken back here and waited for: what follows inserts the same orders again, and must
@@ -185,7 +175,7 @@ fn rows(sql: &mut String, orders: &[NewOrder]) {
     }
 }
 
-fn list(numbers: impl Iterator<Item = i64>) -> String {
+pub(super) fn list(numbers: impl Iterator<Item = i64>) -> String {
     numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(",")
 }
 

@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::pool::PoolConnection;
-use sqlx::{Executor, MySql};
+use sqlx::{Executor, MySql, raw_sql};
 use tokio::time::Instant;
 
 use super::Standing;
@@ -20,6 +21,17 @@ const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
 
 /// MySQL's and MariaDB's error number for a duplicate key.
 const DUPLICATE_ENTRY: u16 = 1062;
+
+/// What became of an order within its transaction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Placed {
+    /// It is inserted, and one is taken from the stock.
+    Taken,
+    /// The buyer has a committed order.
+    OrderedBefore,
+    /// It is inserted, and the stock is used up.
+    NothingLeft,
+}
 
 /// One purchase's transaction, READ COMMITTED. To be ended by [`super::OrderStore::commit`] or
 /// [`Ledger::rollback`].
@@ -61,6 +73,44 @@ impl Ledger {
         Ledger { connection, deadline, commit_limit, settled: false }
     }
 
+    /// Opens a transaction, inserts the order unless the buyer has a committed one already, and takes one
+    /// from the stock if there is one: one round trip, as text, because the protocol lets no prepared
+    /// statements travel together; all that is put into it are integers. Two of these at once can both
+    /// insert; that is what the locks are for. Errors as [`Ledger::insert`].
+    pub(super) async fn open_placed(
+        db: &Database,
+        order: &NewOrder,
+    ) -> Result<(Self, Placed), Error> {
+        let deadline = Instant::now() + db.timeout;
+        let connection = until(deadline, db.pool.acquire()).await?;
+        let mut ledger = Ledger::on(connection, deadline, db.timeout);
+        let (changed, ended) = ledger.texts(&place_sql(order)).await;
+        if let Err(fault) = ended {
+            return Err(duplicate(&fault).unwrap_or_else(|| fault.into()));
+        }
+        let placed = match changed[..] {
+            [_, 0, ..] => Placed::OrderedBefore,
+            [_, _, _, 0] => Placed::NothingLeft,
+            _ => Placed::Taken,
+        };
+        Ok((ledger, placed))
+    }
+
+    /// Runs several statements that travel as one text, up to the first that fails; returns the rows changed
+    /// by each that ended well.
+    pub(super) async fn texts(&mut self, sql: &str) -> (Vec<u64>, sqlx::Result<()>) {
+        let mut changed = Vec::with_capacity(4);
+        let running = async {
+            let mut results = raw_sql(sql).execute_many(&mut *self.connection);
+            while let Some(result) = results.next().await {
+                changed.push(result?.rows_affected());
+            }
+            Ok(())
+        };
+        let ended = until(self.deadline, running).await;
+        (changed, ended)
+    }
+
     /// Inserts the order. [`Error::AlreadyOrdered`] where the unique index refuses it,
     /// [`Error::DuplicateId`] where the id is taken.
     pub async fn insert(&mut self, order: &NewOrder) -> Result<(), Error> {
@@ -72,24 +122,6 @@ impl Ledger {
         .bind(order.buyer.voucher_id)
         .bind(order.unguarded);
         self.change(query).await.map(drop)
-    }
-
-    /// Inserts the order unless the buyer has a committed one already: check and insert in one
-    /// round trip. Two of these at once can both insert; that is what the locks are for. Returns
-    /// whether it was inserted; errors as [`Ledger::insert`].
-    pub async fn insert_unless_ordered(&mut self, order: &NewOrder) -> Result<bool, Error> {
-        let query = sqlx::query(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
-             SELECT ?, ?, ?, ? FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM tb_voucher_order \
-             WHERE user_id = ? AND voucher_id = ? AND status <> 4)",
-        )
-        .bind(order.id)
-        .bind(order.buyer.user_id)
-        .bind(order.buyer.voucher_id)
-        .bind(order.unguarded)
-        .bind(order.buyer.user_id)
-        .bind(order.buyer.voucher_id);
-        Ok(self.change(query).await? > 0)
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive rung.
@@ -120,15 +152,6 @@ impl Ledger {
         )
         .bind(voucher_id)
         .bind(seen);
-        Ok(self.change(query).await? > 0)
-    }
-
-    /// Takes one if there is one; says whether there was.
-    pub async fn decrement_if_any_left(&mut self, voucher_id: i64) -> Result<bool, Error> {
-        let query = sqlx::query(
-            "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0",
-        )
-        .bind(voucher_id);
         Ok(self.change(query).await? > 0)
     }
 
@@ -192,6 +215,22 @@ impl Ledger {
             Err(fault) => Err(duplicate(&fault).unwrap_or_else(|| fault.into())),
         }
     }
+}
+
+/// The hot row is changed last, and not touched where nothing was inserted.
+fn place_sql(order: &NewOrder) -> String {
+    let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
+    let unguarded = u8::from(unguarded);
+    format!(
+        "START TRANSACTION; \
+         INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
+         SELECT {id}, {user_id}, {voucher_id}, {unguarded} FROM DUAL WHERE NOT EXISTS \
+         (SELECT 1 FROM tb_voucher_order \
+         WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4); \
+         SET @inserted = ROW_COUNT(); \
+         UPDATE tb_seckill_voucher SET stock = stock - 1 \
+         WHERE @inserted > 0 AND voucher_id = {voucher_id} AND stock > 0"
+    )
 }
 
 /// Runs `work` until `deadline`; past it, the error is the pool's time-out.

@@ -1,5 +1,6 @@
 //! The SQL of orders. Reads are here; what a purchase writes is in [`ledger`], every conditional
-//! statement one function; what a batch of purchases writes in [`batch`]; what the audit adds up in
+//! statement one function; what a batch of purchases writes in [`batch`]; what becomes of an
+//! order afterwards in [`lifetime`]; what the stream asks in [`stream`]; what the audit adds up in
 //! [`totals`].
 
 use std::time::{Duration, Instant};
@@ -7,16 +8,18 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 
-use super::model::{Buyer, Order};
+use super::model::{Buyer, NewOrder, Order};
 use crate::clock::Zone;
 use crate::conn::mysql::Database;
 use crate::error::Error;
 
 pub mod batch;
 pub mod ledger;
+pub mod lifetime;
+pub mod stream;
 pub mod totals;
 
-pub use ledger::Ledger;
+pub use ledger::{Ledger, Placed};
 
 /// Pause between two looks at an order whose commit is in doubt.
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
@@ -62,6 +65,12 @@ impl OrderStore {
     /// Opens a transaction.
     pub async fn begin(&self) -> Result<Ledger, Error> {
         Ledger::open(&self.db).await
+    }
+
+    /// Opens a transaction and does in it all that an order needs, in one round trip. To be committed where
+    /// it is [`Placed::Taken`], else to be taken back.
+    pub async fn begin_placed(&self, order: &NewOrder) -> Result<(Ledger, Placed), Error> {
+        Ledger::open_placed(&self.db, order).await
     }
 
     /// Commits, and finds out what became of it where the reply was lost: any order of the

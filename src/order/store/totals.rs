@@ -18,7 +18,9 @@ pub struct Totals {
     pub stock: i64,
     /// Orders that are not cancelled.
     pub orders: i64,
-    /// Users who have such an order.
+    /// Orders that are cancelled, and have given their stock back.
+    pub cancelled: i64,
+    /// Users who have an order that is not cancelled.
     pub buyers: i64,
 }
 
@@ -28,10 +30,12 @@ impl OrderStore {
         // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
         Ok(sqlx::query_as(
             "SELECT CAST(s.voucher_id AS SIGNED) AS voucher_id, s.strategy, s.issued, \
-             CAST(s.stock AS SIGNED) AS stock, COUNT(o.id) AS orders, \
-             COUNT(DISTINCT o.user_id) AS buyers \
+             CAST(s.stock AS SIGNED) AS stock, \
+             COUNT(CASE WHEN o.status <> 4 THEN 1 END) AS orders, \
+             COUNT(CASE WHEN o.status = 4 THEN 1 END) AS cancelled, \
+             COUNT(DISTINCT CASE WHEN o.status <> 4 THEN o.user_id END) AS buyers \
              FROM tb_seckill_voucher s \
-             LEFT JOIN tb_voucher_order o ON o.voucher_id = s.voucher_id AND o.status <> 4 \
+             LEFT JOIN tb_voucher_order o ON o.voucher_id = s.voucher_id \
              WHERE ? IS NULL OR s.voucher_id = ? \
              GROUP BY s.voucher_id, s.strategy, s.issued, s.stock ORDER BY s.voucher_id",
         )

@@ -6,6 +6,7 @@
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::purchase::Tools;
+use crate::order::store::Placed;
 use crate::voucher::sales::Sale;
 
 /// Buys; see the module's prose.
@@ -18,14 +19,15 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
 /// Checks the buyer, inserts, decrements and commits, in one transaction. Safe for one buyer at a
 /// time; callers see to that with a lock.
 pub async fn place(tools: &Tools, order: &NewOrder) -> Result<i64, Error> {
-    let mut ledger = tools.store.begin().await?;
-    if !ledger.insert_unless_ordered(order).await? {
+    let (ledger, placed) = tools.store.begin_placed(order).await?;
+    let refusal = match placed {
+        Placed::Taken => None,
+        Placed::OrderedBefore => Some(Error::AlreadyOrdered(None)),
+        Placed::NothingLeft => Some(Error::SoldOut),
+    };
+    if let Some(refusal) = refusal {
         ledger.rollback().await?;
-        return Err(Error::AlreadyOrdered(None));
-    }
-    if !ledger.decrement_if_any_left(order.buyer.voucher_id).await? {
-        ledger.rollback().await?;
-        return Err(Error::SoldOut);
+        return Err(refusal);
     }
     tools.store.commit(ledger, order.id).await?;
     Ok(order.id)

@@ -10,6 +10,7 @@
 //! | [`process_lock`] | conditional, under a per-user lock inside the process |
 //! | [`setnx_lock`] | conditional, under a per-user SET NX lock in Redis |
 //! | [`reentrant_lock`] | conditional, under a per-user Redisson-compatible lock in Redis |
+//! | [`stream`] | a script in Redis admits, a consumer group commits |
 //! | [`group_commit`] | those who arrive while a commit runs share the next one |
 //!
 //! Two rules hold for all: the order is inserted first and the hot stock row is changed last, so
@@ -30,8 +31,10 @@ pub mod process_lock;
 pub mod reentrant_lock;
 pub mod row_lock;
 pub mod setnx_lock;
+pub mod stream;
 
-/// Buys by the sale's strategy; returns the id of the committed order.
+/// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
+/// [`Strategy::is_deferred`].
 pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
     match sale.strategy {
         Strategy::Naive => naive::buy(tools, buyer, sale).await,
@@ -41,6 +44,7 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
         Strategy::ProcessLock => process_lock::buy(tools, buyer, sale).await,
         Strategy::SetnxLock => setnx_lock::buy(tools, buyer, sale).await,
         Strategy::ReentrantLock => reentrant_lock::buy(tools, buyer, sale).await,
+        Strategy::Stream => stream::buy(tools, buyer, sale).await,
         Strategy::GroupCommit => group_commit::buy(tools, buyer, sale).await,
     }
 }

@@ -34,6 +34,16 @@ impl Answer {
         &self.body["data"]
     }
 
+    /// Asserts that a voucher was bought, be the order committed or pending; returns its id.
+    pub fn bought(&self) -> i64 {
+        let told = (self.status, self.body["code"].as_str());
+        assert!(matches!(told, (200, None) | (202, Some("PENDING"))), "{self:?}");
+        assert_eq!(self.body["success"], true, "{self:?}");
+        let id = self.body["data"].as_i64().expect("an order's id");
+        assert_eq!(self.body["orderId"], id.to_string(), "{self:?}");
+        id
+    }
+
     /// Asserts a failure with this status and code; returns its text.
     pub fn refused(&self, status: u16, code: &str) -> &str {
         assert_eq!(self.status, status, "{self:?}");

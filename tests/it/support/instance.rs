@@ -47,8 +47,11 @@ impl Instance {
             }
         });
         let mut instance = Instance { child, log, reader: Some(reader), url: String::new() };
-        let line = instance.wait_for_line("serving address=").await;
-        let address = line.split("address=").nth(1).and_then(|rest| rest.split(' ').next());
+        let line = instance.wait_for_line("serving").await;
+        // As text, or as JSON.
+        let address =
+            line.split("127.0.0.1:").nth(1).and_then(|rest| rest.split([' ', '"']).next());
+        let address = address.map(|port| format!("127.0.0.1:{port}"));
         instance.url = format!("http://{}", address.expect("an address in the log"));
         instance
     }

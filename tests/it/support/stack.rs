@@ -107,6 +107,20 @@ impl Stack {
         answer.data().as_i64().expect("a voucher id")
     }
 
+    /// Waits until no admitted order is undecided.
+    pub async fn decided(&self) {
+        let redis = self.redis.conn().await;
+        super::eventually("the stream is empty", std::time::Duration::from_secs(30), || {
+            let mut redis = redis.clone();
+            async move {
+                let mut asking = redis::cmd("XLEN");
+                asking.arg("stream.orders");
+                asking.query_async::<u64>(&mut redis).await.expect("the stream's length") == 0
+            }
+        })
+        .await;
+    }
+
     /// Registers and signs in a user through the API, reading the code where it is kept.
     pub async fn sign_in(&self, phone: &str) -> SignedIn {
         post(self.url(), &format!("/user/code?phone={phone}")).send().await.data();

@@ -1,0 +1,151 @@
+//! The tuned one-transaction-per-order: what a careful engineer writes for a flash sale on a relational
+//! database, without group commit and without a lock.
+//!
+//! Tuned: the order is inserted first and the hot stock row changed last, so that it is locked for one
+//! statement and the commit only; prepared statements, READ COMMITTED, `autocommit = 0` instead of a
+//! BEGIN (three round trips an order), no pings, nodelay, ids from a leased block, mimalloc.
+//! **It has less to do than the service**: no session check (a table in memory tells whose token it is),
+//! no look at the sale's window, no limits, no log. Second orders are refused by the same unique index.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::{Path as UrlPath, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use seckill::id::Ids;
+use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
+use sqlx::{Executor, MySqlPool};
+
+use super::bare;
+
+/// Where it finds its servers and its buyers.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Address to listen on.
+    pub bind: SocketAddr,
+    /// The database.
+    pub database_url: String,
+    /// Redis, for the blocks of ids.
+    pub redis_url: String,
+    /// Connections to the database.
+    pub connections: u32,
+}
+
+struct Shop {
+    pool: MySqlPool,
+    ids: Ids,
+    users: HashMap<String, u64>,
+}
+
+/// Serves; `buyers` is a file of lines `token user`.
+pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(buyers).with_context(|| buyers.display().to_string())?;
+    let users = text
+        .lines()
+        .map(|line| {
+            let (token, user) = line.split_once(' ').context("a line is `token user`")?;
+            Ok((token.to_owned(), user.parse()?))
+        })
+        .collect::<anyhow::Result<_>>()?;
+    let pool = MySqlPoolOptions::new()
+        .max_connections(settings.connections)
+        .test_before_acquire(false)
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                connection
+                    .execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                    .await?;
+                connection.execute("SET autocommit = 0").await.map(drop)
+            })
+        })
+        .connect(&settings.database_url)
+        .await?;
+    let client = seckill::conn::redis::client(&settings.redis_url.clone().into())?;
+    let redis = seckill::conn::redis::connect(&client, Duration::from_secs(1)).await?;
+    // The zone's offset: the instance beside it draws from the same counter.
+    let clock = || seckill::clock::Zone(chrono_tz::Asia::Shanghai).now();
+    let ids = Ids::new(redis, Arc::new(clock), "order", 1000);
+    let router = Router::new()
+        .route("/voucher-order/seckill/{id}", post(buy))
+        .route("/health/ready", any(|| async { bare::ORDERED }))
+        .with_state(Arc::new(Shop { pool, ids, users }));
+    super::serve(settings.bind, router).await
+}
+
+async fn buy(
+    State(shop): State<Arc<Shop>>,
+    UrlPath(voucher): UrlPath<u64>,
+    headers: HeaderMap,
+) -> Response {
+    let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some(user) = token.and_then(|token| shop.users.get(token)) else {
+        return refused(StatusCode::UNAUTHORIZED, "UNAUTHORIZED");
+    };
+    match order(&shop, *user, voucher).await {
+        Ok(Outcome::Ordered(id)) => {
+            let body = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
+            ([(CONTENT_TYPE, "application/json")], body).into_response()
+        }
+        Ok(Outcome::SoldOut) => refused(StatusCode::OK, "SOLD_OUT"),
+        Ok(Outcome::AlreadyOrdered) => refused(StatusCode::OK, "ALREADY_ORDERED"),
+        // Nobody counts on it, and the judge calls it what it is: an unknown outcome.
+        Err(_) => refused(StatusCode::SERVICE_UNAVAILABLE, "OUTCOME_UNKNOWN"),
+    }
+}
+
+enum Outcome {
+    Ordered(i64),
+    SoldOut,
+    AlreadyOrdered,
+}
+
+async fn order(shop: &Shop, user: u64, voucher: u64) -> anyhow::Result<Outcome> {
+    let id = shop.ids.next().await?;
+    let mut connection = shop.pool.acquire().await?;
+    let end = transact(&mut connection, id, user, voucher).await;
+    if end.is_err() {
+        // In whatever state it is: the server rolls back as it closes.
+        connection.close_on_drop();
+    }
+    end
+}
+
+async fn transact(
+    connection: &mut MySqlConnection,
+    id: i64,
+    user: u64,
+    voucher: u64,
+) -> anyhow::Result<Outcome> {
+    let insert =
+        sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (?, ?, ?)");
+    match insert.bind(id).bind(user).bind(voucher).execute(&mut *connection).await {
+        Ok(_) => {}
+        Err(sqlx::Error::Database(fault)) if fault.is_unique_violation() => {
+            connection.execute("ROLLBACK").await?;
+            return Ok(Outcome::AlreadyOrdered);
+        }
+        Err(fault) => return Err(fault.into()),
+    }
+    let decrement = sqlx::query(
+        "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0",
+    );
+    if decrement.bind(voucher).execute(&mut *connection).await?.rows_affected() == 0 {
+        connection.execute("ROLLBACK").await?;
+        return Ok(Outcome::SoldOut);
+    }
+    connection.execute("COMMIT").await?;
+    Ok(Outcome::Ordered(id))
+}
+
+fn refused(status: StatusCode, code: &str) -> Response {
+    let body = format!(r#"{{"success":false,"code":"{code}"}}"#);
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}

@@ -1,0 +1,230 @@
+//! Buyers who come in waves, some of whom cancel what they got; every attempt is recorded.
+//!
+//! Waves, because what a fault can break is under way only while many are: a steady trickle would be
+//! done with each purchase before the next begins.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper::{Method, header::HeaderValue};
+use rand::Rng;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    Fault, Target,
+    buyers::Buyer,
+    checker::Asked,
+    fire::Record,
+    http::{Call, Connection, Failure},
+    reply::{CONNECTION_LOST, Reply, TIME_OUT},
+};
+
+/// One attempt to buy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attempt {
+    /// When, from the beginning of the sale; later where no connection is free.
+    pub due: Duration,
+    /// Which of the buyers.
+    pub buyer: usize,
+    /// Which of this buyer's attempts, from 0.
+    pub attempt: u32,
+    /// Which of the targets.
+    pub target: usize,
+    /// Whether the order, if one comes of it, is cancelled at once.
+    pub cancels: bool,
+}
+
+/// What a buyer was told who cancelled an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cancelled {
+    /// Who.
+    pub user_id: u64,
+    /// The order.
+    pub order_id: i64,
+    /// What the instances said, which were both asked at once.
+    pub told: Vec<Told>,
+}
+
+/// An answer to a cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// Cancelled.
+    Done,
+    /// It was not cancelled by this.
+    Refused,
+    /// No telling.
+    Unknown,
+}
+
+/// What became of a crowd.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// Every attempt to buy.
+    pub records: Vec<Record>,
+    /// Every cancellation.
+    pub cancelled: Vec<Cancelled>,
+}
+
+/// A crowd and where it goes.
+#[derive(Debug, Clone)]
+pub struct Crowd {
+    /// Base URLs.
+    pub targets: Vec<Target>,
+    /// The voucher to buy.
+    pub voucher_id: u64,
+    /// Who buys.
+    pub buyers: Arc<[Buyer]>,
+    /// Time limit of one attempt.
+    pub timeout: Duration,
+    /// Connections to each target.
+    pub connections: usize,
+}
+
+/// Draws the attempts of `buyers` on a sale: each buyer comes in one wave, with a second attempt at the same
+/// moment on another target and a third one some time later.
+pub fn draw(
+    rng: &mut impl Rng,
+    buyers: usize,
+    targets: usize,
+    (sale, wave): (Duration, Duration),
+    cancel_share: f64,
+) -> Vec<Attempt> {
+    let waves = (sale.as_millis() / wave.as_millis().max(1)).max(1);
+    let waves = u32::try_from(waves).unwrap_or(u32::MAX);
+    let mut attempts = Vec::with_capacity(buyers * 3);
+    for buyer in 0..buyers {
+        let first = rng.random_range(0..waves);
+        let third = rng.random_range(first..waves);
+        for (attempt, wave_number) in (0..).zip([first, first, third]) {
+            let target = (buyer + attempt as usize) % targets.max(1);
+            let cancels = rng.random_bool(cancel_share);
+            attempts.push(Attempt { due: wave * wave_number, buyer, attempt, target, cancels });
+        }
+    }
+    attempts.sort_by_key(|attempt| attempt.due);
+    attempts
+}
+
+/// Makes `attempts`, each at its time after `begin`, and records every answer.
+///
+/// # Errors
+/// [`Fault::Task`]; whatever the service does is a record.
+pub async fn run(crowd: &Crowd, begin: Instant, attempts: &[Attempt]) -> Result<Outcome, Fault> {
+    let mut workers = JoinSet::new();
+    for target in 0..crowd.targets.len() {
+        let queue: Arc<[Attempt]> =
+            attempts.iter().filter(|attempt| attempt.target == target).copied().collect();
+        let next = Arc::new(AtomicUsize::new(0));
+        for _ in 0..crowd.connections.min(queue.len()) {
+            let (crowd, queue, next) = (crowd.clone(), queue.clone(), next.clone());
+            workers.spawn(work(crowd, target, begin, queue, next));
+        }
+    }
+    let mut outcome = Outcome::default();
+    while let Some(joined) = workers.join_next().await {
+        let part = joined?;
+        outcome.records.extend(part.records);
+        outcome.cancelled.extend(part.cancelled);
+    }
+    Ok(outcome)
+}
+
+/// One connection, which takes the next attempt of its target's queue.
+async fn work(
+    crowd: Crowd,
+    target: usize,
+    begin: Instant,
+    queue: Arc<[Attempt]>,
+    next: Arc<AtomicUsize>,
+) -> Outcome {
+    let mut connection = Connection::new(crowd.targets[target].clone(), crowd.timeout);
+    let mut call = Call::new(Method::POST, format!("/voucher-order/seckill/{}", crowd.voucher_id));
+    let mut outcome = Outcome::default();
+    while let Some(attempt) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+        let Some(buyer) = crowd.buyers.get(attempt.buyer) else { continue };
+        sleep_until(begin + attempt.due).await;
+        call.token = Some(buyer.token.clone());
+        let sent = Instant::now();
+        let reply = send(&mut connection, &call).await;
+        let latency = sent.elapsed();
+        let ordered = match reply {
+            Reply::Ordered(id) if attempt.cancels => Some(id),
+            _ => None,
+        };
+        outcome.records.push(Record {
+            asked: Asked { user_id: buyer.user_id, attempt: attempt.attempt, reply },
+            target,
+            sent: sent.saturating_duration_since(begin),
+            latency,
+        });
+        if let Some(order_id) = ordered {
+            let told = cancel(&crowd, &buyer.token, order_id).await;
+            outcome.cancelled.push(Cancelled { user_id: buyer.user_id, order_id, told });
+        }
+    }
+    outcome
+}
+
+/// Sends one attempt to buy, and reads the answer.
+pub async fn send(connection: &mut Connection, call: &Call) -> Reply {
+    match connection.send(call).await {
+        Ok(response) => Reply::read(response.status, &response.body),
+        Err(Failure::NotSent(_)) => Reply::not_sent(),
+        Err(Failure::Lost(_)) => Reply::lost(CONNECTION_LOST),
+        Err(Failure::TimedOut) => Reply::lost(TIME_OUT),
+    }
+}
+
+/// Asks every target at once to cancel an order: it must happen once.
+async fn cancel(crowd: &Crowd, token: &HeaderValue, order_id: i64) -> Vec<Told> {
+    let mut asking = JoinSet::new();
+    for target in &crowd.targets {
+        let mut connection = Connection::new(target.clone(), crowd.timeout);
+        let mut call = Call::new(Method::POST, format!("/voucher-order/{order_id}/cancel"));
+        call.token = Some(token.clone());
+        asking.spawn(async move {
+            match connection.send(&call).await {
+                Ok(answer) => match Reply::read(answer.status, &answer.body) {
+                    // The reply holds the order itself, which the reader of purchases cannot use.
+                    Reply::Ordered(_) | Reply::Malformed => Told::Done,
+                    Reply::Refused(_) | Reply::AlreadyOrdered(_) => Told::Refused,
+                    _ => Told::Unknown,
+                },
+                Err(Failure::NotSent(_)) => Told::Refused,
+                Err(Failure::Lost(_) | Failure::TimedOut) => Told::Unknown,
+            }
+        });
+    }
+    asking.join_all().await
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    #[test]
+    fn the_first_two_attempts_overlap_on_two_targets() {
+        let (sale, wave) = (Duration::from_millis(1_000), Duration::from_millis(50));
+        let rng = &mut StdRng::seed_from_u64(1);
+        let attempts = draw(rng, 100, 2, (sale, wave), 0.0);
+        assert_eq!(attempts.len(), 300);
+        for buyer in 0..100 {
+            let of = |number| {
+                *attempts.iter().find(|a| a.buyer == buyer && a.attempt == number).unwrap()
+            };
+            assert_eq!(of(0).due, of(1).due);
+            assert_ne!(of(0).target, of(1).target);
+            assert!(of(2).due >= of(0).due && of(2).due < sale);
+        }
+    }
+}

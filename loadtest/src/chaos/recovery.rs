@@ -1,0 +1,254 @@
+//! How long orders per second take to come back: after an instance was killed, and after Redis has
+//! forgotten everything.
+//!
+//! Steady load, every buyer once, as many connections as keep both instances busy; a connection whose
+//! instance is away asks the other one, as a balancer does. Orders are counted per 100 ms. What is usual
+//! is the median of the second and a half before the fault; it has come back with the first 300 ms that
+//! reach 95 % of that on average.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use hyper::Method;
+use serde::Serialize;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    crowd,
+    mischief::{Mischief, Planned},
+    redis_server::Back,
+    sessions,
+    stand::Stand,
+};
+use crate::{
+    Fault,
+    buyers::Buyer,
+    http::{Call, Connection},
+    publish,
+    reply::{NOT_SENT, Reply},
+};
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum After {
+    /// SIGKILL of an instance, started again at once.
+    InstanceKill,
+    /// SIGKILL of Redis, started again at once with nothing; buyers sign in again.
+    RedisWipe,
+}
+
+impl After {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::InstanceKill => "kill -9 of an instance",
+            Self::RedisWipe => "kill -9 of Redis, back empty",
+        }
+    }
+}
+
+/// One measurement.
+#[derive(Debug, Clone, Serialize)]
+pub struct Recovery {
+    /// The sale's strategy.
+    pub strategy: String,
+    /// What was broken.
+    pub after: After,
+    /// Orders per second before.
+    pub usual: f64,
+    /// Time to 95 % of that, in milliseconds; `None`: not within ten seconds.
+    pub back_ms: Option<u64>,
+}
+
+/// Orders are counted for so long at a time.
+const BIN: Duration = Duration::from_millis(100);
+/// Bins averaged.
+const WINDOW: usize = 3;
+/// What counts as come back.
+const SHARE: f64 = 0.95;
+/// Before the load is called steady.
+const WARM_UP: Duration = Duration::from_millis(1_000);
+/// For what is usual.
+const USUAL: Duration = Duration::from_millis(1_500);
+/// Longest wait for recovery.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Connections.
+const CONNECTIONS: usize = 64;
+/// Buyers; each can order once, and they must last until [`LIMIT`].
+const BUYERS: usize = 200_000;
+/// Their ids; rounds have smaller ones.
+const FIRST_BUYER: u64 = 3_000_000_000;
+/// How long a connection asks the other instance when its own is away.
+const ASIDE: Duration = Duration::from_millis(100);
+
+/// What the connections share.
+struct Load {
+    targets: Vec<crate::Target>,
+    voucher_id: u64,
+    buyers: Arc<[Buyer]>,
+    next: AtomicUsize,
+    done: AtomicBool,
+    begin: Instant,
+    /// Orders in each bin since `begin`.
+    bins: Mutex<Vec<u32>>,
+}
+
+/// Measures once. The instances must not be behind the proxies, which share the tool's one thread.
+///
+/// # Errors
+/// A [`Fault`] of the set-up.
+pub async fn measure(
+    stand: &Arc<Stand>,
+    strategy: &str,
+    after: After,
+    number: u32,
+) -> Result<Recovery, Fault> {
+    let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
+    let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS)?.into();
+    sessions::open(&stand.access, &buyers).await?;
+    let stock = u32::try_from(BUYERS).unwrap_or(u32::MAX);
+    let voucher_id = publish::flash_sale(&stand.access, &stand.targets[0], strategy, stock).await?;
+    let load = Arc::new(Load {
+        targets: stand.targets.clone(),
+        voucher_id,
+        buyers: buyers.clone(),
+        next: AtomicUsize::new(0),
+        done: AtomicBool::new(false),
+        begin: Instant::now(),
+        bins: Mutex::default(),
+    });
+    let mut workers = JoinSet::new();
+    for number in 0..CONNECTIONS {
+        workers.spawn(load.clone().work(number));
+    }
+    let fault_at = WARM_UP + USUAL;
+    sleep_until(load.begin + fault_at).await;
+    let usual = load.usual();
+    let broken_at = load.begin.elapsed();
+    let breaking = load.clone().suffer(stand.clone(), after);
+    let watching = load.back(broken_at, usual);
+    let (broken, back) = tokio::join!(breaking, watching);
+    load.done.store(true, Ordering::Relaxed);
+    while let Some(joined) = workers.join_next().await {
+        joined?;
+    }
+    broken?;
+    stand.ready().await?;
+    sessions::end(&stand.access, &buyers).await?;
+    let per_second = usual / BIN.as_secs_f64();
+    Ok(Recovery { strategy: strategy.to_owned(), after, usual: per_second, back_ms: back })
+}
+
+impl Load {
+    async fn suffer(self: Arc<Self>, stand: Arc<Stand>, after: After) -> Result<(), Fault> {
+        let what = match after {
+            After::InstanceKill => Mischief::KillInstance(0),
+            After::RedisWipe => Mischief::KillRedis(Back::Empty),
+        };
+        let now = Planned { at: Duration::ZERO, lasts: Duration::ZERO, what };
+        stand.suffer(Instant::now(), now).await?;
+        if after == After::RedisWipe {
+            // Those whose turn it is come first.
+            let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());
+            stand.sign_in_again(&self.buyers[next..]).await?;
+        }
+        Ok(())
+    }
+
+    async fn work(self: Arc<Self>, number: usize) {
+        let home = number % self.targets.len();
+        let connect = |target: &crate::Target| Connection::new(target.clone(), LIMIT);
+        let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
+        let mut call =
+            Call::new(Method::POST, format!("/voucher-order/seckill/{}", self.voucher_id));
+        let mut aside_until = self.begin;
+        let draw = || self.buyers.get(self.next.fetch_add(1, Ordering::Relaxed));
+        let mut buyer = draw();
+        while let Some(Buyer { token, .. }) = buyer
+            && !self.done.load(Ordering::Relaxed)
+        {
+            call.token = Some(token.clone());
+            let aside = usize::from(Instant::now() < aside_until);
+            let at = (home + aside) % connections.len();
+            match crowd::send(&mut connections[at], &call).await {
+                Reply::Ordered(_) | Reply::Pending(_) => {
+                    self.count();
+                    buyer = draw();
+                }
+                // An order whose reply was lost; when that came is not known.
+                Reply::AlreadyOrdered(_) => buyer = draw(),
+                Reply::Refused(code) if code == NOT_SENT => {
+                    aside_until = Instant::now() + ASIDE;
+                }
+                // The same buyer again: with a new one each time they would be used up.
+                _ => sleep(Duration::from_millis(5)).await,
+            }
+        }
+    }
+
+    fn count(&self) {
+        let bin = (self.begin.elapsed().as_millis() / BIN.as_millis()) as usize;
+        let mut bins = self.bins.lock().unwrap_or_else(PoisonError::into_inner);
+        if bins.len() <= bin {
+            bins.resize(bin + 1, 0);
+        }
+        bins[bin] += 1;
+    }
+
+    /// Orders of the bins from `from` on, as far as they are complete.
+    fn complete(&self, from: usize) -> Vec<u32> {
+        let now = (self.begin.elapsed().as_millis() / BIN.as_millis()) as usize;
+        let mut bins = self.bins.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        bins.resize(now, 0);
+        bins.get(from..).unwrap_or_default().to_vec()
+    }
+
+    /// The median bin since the warm-up.
+    fn usual(&self) -> f64 {
+        let mut bins = self.complete((WARM_UP.as_millis() / BIN.as_millis()) as usize);
+        bins.sort_unstable();
+        bins.get(bins.len() / 2).copied().map_or(0.0, f64::from)
+    }
+
+    /// When orders were back after the fault at `broken_at`, in milliseconds.
+    async fn back(&self, broken_at: Duration, usual: f64) -> Option<u64> {
+        // The first bin that lies wholly behind the fault.
+        let first = (broken_at.as_millis() / BIN.as_millis()) as usize + 1;
+        while self.begin.elapsed() < broken_at + LIMIT {
+            sleep(BIN / 2).await;
+            if let Some(bin) = come_back(&self.complete(first), usual) {
+                let bin_ms = u64::try_from(BIN.as_millis()).unwrap_or(u64::MAX);
+                return Some(bin as u64 * bin_ms);
+            }
+        }
+        None
+    }
+}
+
+/// The first bin of the first window that reaches the usual orders.
+fn come_back(bins: &[u32], usual: f64) -> Option<usize> {
+    bins.windows(WINDOW)
+        .position(|window| f64::from(window.iter().sum::<u32>()) / WINDOW as f64 >= SHARE * usual)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_good_bin_is_no_recovery() {
+        assert_eq!(come_back(&[0, 0, 130, 0, 0], 100.0), None);
+        assert_eq!(come_back(&[0, 100, 90, 96, 100], 100.0), Some(1));
+        assert_eq!(come_back(&[100, 100], 100.0), None, "too early to tell");
+        assert_eq!(come_back(&[100, 90, 100], 100.0), Some(0));
+    }
+}

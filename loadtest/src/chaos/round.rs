@@ -1,0 +1,256 @@
+//! One round: a sale, faults in its middle, and the judgement.
+//!
+//! It is judged twice. First when all is well again: then a "sold out" that was told while some are left is
+//! a lie. Then the rest is sold to buyers who got none and to new ones, and everything is judged anew: what
+//! nobody can buy is stranded.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde::Serialize;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    crowd::{self, Attempt, Crowd, Outcome},
+    judgement::Judgement,
+    mischief::{self, INSTANCES, Mischief, Planned},
+    redis_server::Back,
+    sessions,
+    stand::Stand,
+};
+use crate::{
+    Fault,
+    buyers::Buyer,
+    ledger::{Ledger, Snapshot},
+    pending::{self, Scene},
+    publish,
+};
+
+/// How long buyers come.
+const SALE: Duration = Duration::from_millis(1_500);
+/// How often.
+const WAVE: Duration = Duration::from_millis(100);
+/// Time limit of one attempt.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long the tables must stand still before the judgement.
+const QUIET: Duration = Duration::from_millis(250);
+/// How long they may take to.
+const SETTLE: Duration = Duration::from_secs(15);
+/// How long the sale of the rest may take. A lock that was left behind has run out by then.
+const REST: Duration = Duration::from_secs(15);
+/// Buyers' ids begin here, and each round has its own: a lock left behind is no other round's trouble.
+const FIRST_BUYER: u64 = 1_000_000_000;
+/// Ids a round has at most.
+const IDS: u64 = 100_000;
+
+/// What a round is drawn from, and what it needs.
+#[derive(Debug, Clone)]
+pub struct RoundOptions {
+    /// The run's seed.
+    pub seed: u64,
+    /// Which round, from 1.
+    pub number: u32,
+    /// The sale's strategy.
+    pub strategy: String,
+    /// How many rounds this strategy had before.
+    pub turn: u32,
+    /// Buyers who come during the sale, three attempts each.
+    pub buyers: usize,
+}
+
+/// A round that was run and judged.
+#[derive(Debug, Clone, Serialize)]
+pub struct Round {
+    /// Which round, from 1.
+    pub number: u32,
+    /// The sale's strategy.
+    pub strategy: String,
+    /// The sale's voucher.
+    pub voucher_id: u64,
+    /// How many were issued.
+    pub stock: u32,
+    /// What was done to the servers.
+    pub faults: Vec<Planned>,
+    /// Attempts by the reply they got, those of the rest's buyers too.
+    pub replies: BTreeMap<String, u64>,
+    /// Orders that their buyers wanted cancelled.
+    pub cancelled: usize,
+    /// How many were still left when all was well again.
+    pub rest: i64,
+    /// The worse of the judgements.
+    pub judgement: Judgement,
+    /// How long it all took, in seconds.
+    pub seconds: f64,
+    /// Everything that was told, for judging again.
+    #[serde(skip)]
+    pub outcome: Outcome,
+}
+
+/// Runs a round on servers that are well, and leaves them well.
+///
+/// # Errors
+/// A [`Fault`] of the set-up. Violations are no error: see [`Round::judgement`].
+pub async fn run(
+    stand: &Arc<Stand>,
+    ledger: &Ledger,
+    options: &RoundOptions,
+) -> Result<Round, Fault> {
+    let started = Instant::now();
+    let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
+    let stock = rng.random_range(options.buyers / 4..options.buyers * 5 / 4).max(1);
+    let admits_first = options.strategy == "stream";
+    let faults = mischief::draw(rng, options.turn as usize, SALE, WAVE, admits_first);
+    let cancel_share = if rng.random_bool(0.5) { 0.1 } else { 0.0 };
+    let attempts = crowd::draw(rng, options.buyers, INSTANCES, (SALE, WAVE), cancel_share);
+
+    let first = FIRST_BUYER + u64::from(options.number) * IDS;
+    // Enough to buy the rest, should all the others have got none or be unable to buy.
+    let buyers: Arc<[Buyer]> = sessions::buyers(first, options.buyers + stock)?.into();
+    sessions::open(&stand.access, &buyers).await?;
+    let stock_u32 = u32::try_from(stock).unwrap_or(u32::MAX);
+    let target = &stand.targets[options.number as usize % stand.targets.len()];
+    let voucher_id =
+        publish::flash_sale(&stand.access, target, &options.strategy, stock_u32).await?;
+
+    let crowd = Crowd {
+        targets: stand.targets.clone(),
+        voucher_id,
+        buyers: buyers.clone(),
+        timeout: PATIENCE,
+        connections: 48,
+    };
+    let begin = Instant::now();
+    let suffering = suffer(stand, &buyers, begin, &faults);
+    let (suffered, bought) = tokio::join!(suffering, crowd::run(&crowd, begin, &attempts));
+    suffered?;
+    let mut outcome = bought?;
+    stand.ready().await?;
+
+    let snapshot = settle(stand, ledger, &crowd, &mut outcome).await?;
+    let before = Judgement::of(&outcome, &snapshot);
+    let rest = snapshot.sale.stock_left;
+    let snapshot = sell_rest(stand, ledger, &crowd, &mut outcome, snapshot).await?;
+    let mut judgement = Judgement::of(&outcome, &snapshot);
+    judgement.unsold = snapshot.sale.stock_left.max(0);
+    if judgement.is_clean() && !before.is_clean() {
+        judgement = before;
+    }
+    sessions::end(&stand.access, &buyers).await?;
+
+    let mut replies = BTreeMap::new();
+    for record in &outcome.records {
+        *replies.entry(record.asked.reply.label().to_owned()).or_default() += 1;
+    }
+    Ok(Round {
+        number: options.number,
+        strategy: options.strategy.clone(),
+        voucher_id,
+        stock: stock_u32,
+        faults,
+        replies,
+        cancelled: outcome.cancelled.len(),
+        rest,
+        judgement,
+        seconds: started.elapsed().as_secs_f64(),
+        outcome,
+    })
+}
+
+/// One seed for each round of a run.
+fn mix(seed: u64, number: u32) -> u64 {
+    seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Does all faults, each at its time. Buyers sign in again when Redis has forgotten them.
+async fn suffer(
+    stand: &Arc<Stand>,
+    buyers: &Arc<[Buyer]>,
+    begin: Instant,
+    faults: &[Planned],
+) -> Result<(), Fault> {
+    let mut tasks = JoinSet::new();
+    for planned in faults.iter().copied() {
+        let (stand, buyers) = (stand.clone(), buyers.clone());
+        tasks.spawn(async move {
+            if planned.what == Mischief::KillRedis(Back::Old) {
+                sleep_until(begin + planned.at / 2).await;
+                stand.take_snapshot().await?;
+            }
+            stand.suffer(begin, planned).await?;
+            if planned.what.makes_redis_forget() {
+                stand.sign_in_again(&buyers).await?;
+            }
+            Ok::<_, Fault>(())
+        });
+    }
+    while let Some(joined) = tasks.join_next().await {
+        joined??;
+    }
+    Ok(())
+}
+
+/// Waits until what is pending is decided and the tables stand still.
+async fn settle(
+    stand: &Stand,
+    ledger: &Ledger,
+    crowd: &Crowd,
+    outcome: &mut Outcome,
+) -> Result<Snapshot, Fault> {
+    let scene = Scene {
+        access: &stand.access,
+        targets: &stand.targets,
+        buyers: &crowd.buyers,
+        voucher_id: crowd.voucher_id,
+        limit: SETTLE,
+    };
+    pending::decide(scene, ledger, &mut outcome.records).await?;
+    let (snapshot, still) = ledger.settle(crowd.voucher_id, QUIET, SETTLE).await?;
+    if still {
+        return Ok(snapshot);
+    }
+    Err(Fault::server("the tables", format!("still change {SETTLE:?} after the sale")))
+}
+
+/// Sells what is left, to those who got none and to new buyers, until nothing is or time is up.
+async fn sell_rest(
+    stand: &Arc<Stand>,
+    ledger: &Ledger,
+    crowd: &Crowd,
+    outcome: &mut Outcome,
+    mut snapshot: Snapshot,
+) -> Result<Snapshot, Fault> {
+    let begin = Instant::now();
+    let mut number = 3;
+    while snapshot.sale.stock_left > 0 && begin.elapsed() < REST {
+        let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
+        let left = usize::try_from(snapshot.sale.stock_left).unwrap_or(0);
+        let without = |(_, buyer): &(usize, &Buyer)| !have.contains(&buyer.user_id);
+        let attempts: Vec<Attempt> = crowd
+            .buyers
+            .iter()
+            .enumerate()
+            .filter(without)
+            // Some may have to wait for a lock that a killed instance left behind: others buy instead.
+            .take(left + left / 4 + 8)
+            .map(|(buyer, _)| Attempt {
+                due: Duration::ZERO,
+                buyer,
+                attempt: number,
+                target: buyer % stand.targets.len(),
+                cancels: false,
+            })
+            .collect();
+        let bought = crowd::run(crowd, Instant::now(), &attempts).await?;
+        outcome.records.extend(bought.records);
+        number += 1;
+        snapshot = settle(stand, ledger, crowd, outcome).await?;
+    }
+    Ok(snapshot)
+}

@@ -1,0 +1,71 @@
+//! Buyers with sessions, written straight into Redis: chaos is not about signing in, and sessions must
+//! be there again right after Redis has forgotten them.
+
+use hyper::header::HeaderValue;
+
+use super::redis_server;
+use crate::{Access, Fault, buyers::Buyer};
+
+/// Sessions written at a time.
+const AT_A_TIME: usize = 1_000;
+/// How long a session lasts, in seconds.
+const TTL: u32 = 3_600;
+
+/// `count` buyers with ids from `first` on. They have no sessions yet.
+///
+/// # Errors
+/// None that can happen: a token of hexadecimal digits fits into a header.
+pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Fault> {
+    (first..)
+        .take(count)
+        .map(|user_id| {
+            let token = format!("{:032x}", rand::random::<u128>());
+            let token = HeaderValue::from_str(&token)
+                .map_err(|error| Fault::Usage(format!("a session token: {error}")))?;
+            Ok(Buyer { user_id, token })
+        })
+        .collect()
+}
+
+/// Opens the sessions of `buyers`, those in front first.
+///
+/// # Errors
+/// [`Fault::Redis`].
+pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
+    each(access, buyers, |pipe, key, buyer| {
+        let name = format!("user_{}", buyer.user_id);
+        pipe.cmd("HSET").arg(&key).arg("id").arg(buyer.user_id).arg("nickName").arg(name);
+        pipe.arg("icon").arg("").ignore();
+        pipe.cmd("EXPIRE").arg(&key).arg(TTL).ignore();
+    })
+    .await
+}
+
+/// Ends their sessions.
+///
+/// # Errors
+/// [`Fault::Redis`].
+pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
+    each(access, buyers, |pipe, key, _| {
+        pipe.cmd("UNLINK").arg(&key).ignore();
+    })
+    .await
+}
+
+async fn each(
+    access: &Access,
+    buyers: &[Buyer],
+    does: impl Fn(&mut redis::Pipeline, String, &Buyer),
+) -> Result<(), Fault> {
+    let fault = |source| Fault::Redis { what: "while writing sessions", source };
+    let mut redis = redis_server::connect(&access.redis_url).await?;
+    for buyers in buyers.chunks(AT_A_TIME) {
+        let mut pipe = redis::pipe();
+        for buyer in buyers {
+            let key = format!("login:token:{}", buyer.token.to_str().unwrap_or_default());
+            does(&mut pipe, key, buyer);
+        }
+        pipe.query_async::<()>(&mut redis).await.map_err(fault)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! A run as text: a line a round, and tables at the end.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{
+    Report,
+    recovery::{After, Recovery},
+    round::Round,
+};
+use crate::table::{Align, render};
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
+        let replies: Vec<String> =
+            self.replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
+        write!(
+            f,
+            "round {:3}  {:<14} {:4} vouchers  {:4.1} s  {}  | {} | {} | rest {}",
+            self.number,
+            self.strategy,
+            self.stock,
+            self.seconds,
+            self.judgement,
+            faults.join("; "),
+            replies.join(", "),
+            self.rest,
+        )?;
+        if self.cancelled > 0 {
+            write!(f, ", cancelled {}", self.cancelled)?;
+        }
+        for example in &self.judgement.verdict.examples {
+            write!(f, "\n           {example}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\nchaos: {} rounds from seed {}\n", self.rounds.len(), self.seed)?;
+        write!(f, "{}", laws(&self.rounds))?;
+        if !self.recoveries.is_empty() {
+            writeln!(f, "\nback to 95 % of the usual orders per second (median of several)\n")?;
+            write!(f, "{}", recoveries(&self.recoveries))?;
+        }
+        let broken: Vec<&Round> =
+            self.rounds.iter().filter(|round| !round.judgement.is_clean()).collect();
+        if broken.is_empty() {
+            return write!(f, "\nNo violation.");
+        }
+        for round in broken {
+            write!(
+                f,
+                "\nround {}: {}\n  to repeat it: --seed {} --only-round {} (with the \
+                 same --strategies and --buyers)",
+                round.number, round.judgement, self.seed, round.number
+            )?;
+        }
+        if let Some(logs) = &self.logs {
+            write!(f, "\n  the servers' logs: {}", logs.display())?;
+        }
+        Ok(())
+    }
+}
+
+fn laws(rounds: &[Round]) -> String {
+    let mut by_strategy: BTreeMap<&str, Vec<&Round>> = BTreeMap::new();
+    for round in rounds {
+        by_strategy.entry(&round.strategy).or_default().push(round);
+    }
+    let names: Vec<&'static str> = rounds
+        .first()
+        .map(|round| round.judgement.laws().into_iter().map(|(name, _)| name).collect())
+        .unwrap_or_default();
+    let mut head = vec![
+        ("strategy", Align::Left),
+        ("rounds", Align::Right),
+        ("faults", Align::Right),
+        ("attempts", Align::Right),
+        ("orders", Align::Right),
+    ];
+    head.extend(names.iter().map(|name| (*name, Align::Right)));
+    let rows: Vec<Vec<String>> = by_strategy
+        .iter()
+        .map(|(strategy, rounds)| {
+            let sum =
+                |of: &dyn Fn(&Round) -> i64| rounds.iter().map(|round| of(round)).sum::<i64>();
+            let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+            let mut row = vec![
+                (*strategy).to_owned(),
+                rounds.len().to_string(),
+                sum(&|round| count(round.faults.len())).to_string(),
+                sum(&|round| count(round.outcome.records.len())).to_string(),
+                sum(&|round| round.judgement.verdict.orders).to_string(),
+            ];
+            row.extend((0..names.len()).map(|law| {
+                sum(&|round| round.judgement.laws().get(law).map_or(0, |(_, n)| *n)).to_string()
+            }));
+            row
+        })
+        .collect();
+    render(&head, &rows)
+}
+
+fn recoveries(all: &[Recovery]) -> String {
+    let head = [
+        ("strategy", Align::Left),
+        ("after", Align::Left),
+        ("orders/s", Align::Right),
+        ("back after", Align::Right),
+        ("range", Align::Right),
+    ];
+    let mut groups: Vec<(&str, After, Vec<&Recovery>)> = Vec::new();
+    for one in all {
+        match groups.last_mut().filter(|last| last.0 == one.strategy && last.1 == one.after) {
+            Some(group) => group.2.push(one),
+            None => groups.push((&one.strategy, one.after, vec![one])),
+        }
+    }
+    let text = |ms: u64| if ms == u64::MAX { "> 10 s".to_owned() } else { format!("{ms} ms") };
+    let rows: Vec<Vec<String>> = groups
+        .into_iter()
+        .map(|(strategy, after, group)| {
+            let mut times: Vec<u64> =
+                group.iter().map(|one| one.back_ms.unwrap_or(u64::MAX)).collect();
+            times.sort_unstable();
+            let mut usual: Vec<f64> = group.iter().map(|one| one.usual).collect();
+            usual.sort_unstable_by(f64::total_cmp);
+            let middle = group.len() / 2;
+            vec![
+                strategy.to_owned(),
+                after.text().to_owned(),
+                format!("{:.0}", usual[middle]),
+                text(times[middle]),
+                format!("{} to {}", text(times[0]), text(times[times.len() - 1])),
+            ]
+        })
+        .collect();
+    render(&head, &rows)
+}

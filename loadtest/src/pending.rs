@@ -1,0 +1,142 @@
+//! Purchases that were answered *pending*: what became of them.
+//!
+//! A node may admit first and commit later (202, `PENDING`). Such a success is only a claim that the
+//! order will be decided; so before a sale is judged, its pending orders are waited for. One that has a
+//! row by then is ordered. One that has none is looked up by its buyer: it may have been refused, and
+//! then the reply becomes [`Reply::Withdrawn`]. So it does where nothing is known of it and its buyer has
+//! another order: it was refused for that one, and a Redis that lost its data forgot it. Any other is left as
+//! it is, and the checker calls it lost.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use hyper::{Method, header::HeaderValue};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    Access, Fault, Target,
+    buyers::{Buyer, LIMIT},
+    fire::Record,
+    http::{Call, Connection},
+    ledger::Ledger,
+    reply::Reply,
+};
+
+/// How often tables and stream are looked at.
+const POLL: Duration = Duration::from_millis(20);
+/// How often orders without a row are looked up; the first time only after that long.
+const LOOK_UP_EVERY: Duration = Duration::from_millis(500);
+/// Orders looked up at a time.
+const LOOK_UPS: usize = 200;
+/// The stream of admitted orders.
+const STREAM: &str = "stream.orders";
+
+/// Where a sale was run, and by whom.
+pub(crate) struct Scene<'a> {
+    pub access: &'a Access,
+    pub targets: &'a [Target],
+    pub buyers: &'a [Buyer],
+    pub voucher_id: u64,
+    /// Longest wait.
+    pub limit: Duration,
+}
+
+/// Waits until every pending order of `records` is decided and the stream is empty, and writes into the
+/// records which were refused. Returns how long it took until all rows were there; `None` where nothing
+/// was pending.
+pub(crate) async fn decide(
+    scene: Scene<'_>,
+    ledger: &Ledger,
+    records: &mut [Record],
+) -> Result<Option<Duration>, Fault> {
+    let mut open: HashSet<i64> = records.iter().filter_map(pending_id).collect();
+    if open.is_empty() {
+        return Ok(None);
+    }
+    let begin = Instant::now();
+    let tokens: HashMap<u64, &HeaderValue> =
+        scene.buyers.iter().map(|buyer| (buyer.user_id, &buyer.token)).collect();
+    let mut connections: Vec<Connection> =
+        scene.targets.iter().map(|target| Connection::new(target.clone(), LIMIT)).collect();
+    let mut looked_up = begin;
+    let mut decided = None;
+    let mut have: HashSet<u64> = HashSet::new();
+    loop {
+        // A database that is away for a moment may be part of the test.
+        if let Ok(snapshot) = ledger.read(scene.voucher_id).await {
+            open.retain(|id| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
+            have = snapshot.rows.iter().map(|row| row.user_id).collect();
+        }
+        if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
+            let asking = records
+                .iter_mut()
+                .filter(|record| pending_id(record).is_some_and(|id| open.contains(&id)));
+            let mut refused = Vec::new();
+            for record in asking.take(LOOK_UPS) {
+                let Some(id) = pending_id(record) else { continue };
+                let token = tokens.get(&record.asked.user_id).copied();
+                let has_another = have.contains(&record.asked.user_id);
+                if let Some(code) = look_up(&mut connections, token, id, has_another).await {
+                    record.asked.reply = Reply::Withdrawn { id, code: code.into() };
+                    refused.push(id);
+                }
+            }
+            open.retain(|id| !refused.contains(id));
+            looked_up = Instant::now();
+        }
+        let over = begin.elapsed() >= scene.limit;
+        if open.is_empty() || over {
+            let decided = *decided.get_or_insert(begin.elapsed());
+            // Orders whose replies were lost may still be on their way.
+            if over || !is_waiting(scene.access).await {
+                return Ok(Some(decided));
+            }
+        }
+        sleep(POLL).await;
+    }
+}
+
+fn pending_id(record: &Record) -> Option<i64> {
+    match record.asked.reply {
+        Reply::Pending(id) => Some(id),
+        _ => None,
+    }
+}
+
+/// The code of the refusal, if the order was refused. Any node may answer.
+async fn look_up(
+    connections: &mut [Connection],
+    token: Option<&HeaderValue>,
+    id: i64,
+    has_another: bool,
+) -> Option<String> {
+    let mut call = Call::new(Method::GET, format!("/voucher-order/{id}"));
+    call.token = token.cloned();
+    for connection in connections {
+        let Ok(response) = connection.send(&call).await else { continue };
+        match Reply::read(response.status, &response.body) {
+            // Not known is not refused: that is what "lost" looks like to who has no order at all.
+            Reply::Refused(code) if response.status == 200 => {
+                let refused = has_another || code != "ORDER_NOT_FOUND";
+                return refused.then(|| code.into_owned());
+            }
+            Reply::AlreadyOrdered(_) => return Some("ALREADY_ORDERED".to_owned()),
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Whether entries wait in the stream, as far as Redis can be asked.
+async fn is_waiting(access: &Access) -> bool {
+    let Ok(client) = redis::Client::open(access.redis_url.as_str()) else { return false };
+    let asking = async {
+        let mut redis = client.get_multiplexed_async_connection().await?;
+        redis::cmd("XLEN").arg(STREAM).query_async::<u64>(&mut redis).await
+    };
+    tokio::time::timeout(LIMIT, asking)
+        .await
+        .is_ok_and(|length| length.is_ok_and(|length| length > 0))
+}

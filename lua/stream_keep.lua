@@ -1,0 +1,48 @@
+-- The round of a node that consumes: its sign of life, the group made where it is missing, what is decided
+-- trimmed away, and what there is to know of the stream.
+--
+-- KEYS[1]  stream.orders
+-- KEYS[2]  stream.orders.epoch
+-- KEYS[3]  stream.orders.consumers: when each was last seen, ms by Redis's clock
+-- KEYS[4]  stream.orders.dead
+-- ARGV[1]  the group
+-- ARGV[2]  this node's consumer
+--
+-- Returns  {'lost', run} when this is not the Redis, or not the data, that the epoch speaks of; else {'kept',
+-- epoch, bound, waiting, delivered and undecided, dead letters, ms by Redis's clock}. Every entry below the
+-- bound is decided.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local epoch = redis.call('GET', KEYS[2])
+if not epoch or string.sub(epoch, 1, #run) ~= run then
+  return {'lost', run}
+end
+local now = redis.call('TIME')
+local ms = now[1] * 1000 + math.floor(now[2] / 1000)
+redis.call('ZADD', KEYS[3], string.format('%d', ms), ARGV[2])
+-- From the first entry on: what was added before there was a group is to be consumed too.
+redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+local delivered, pending = '0-0', 0
+for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local of = {}
+  for at = 1, #group, 2 do of[group[at]] = group[at + 1] end
+  if of['name'] == ARGV[1] then
+    delivered, pending = of['last-delivered-id'], of['pending']
+  end
+end
+local bound
+if pending > 0 then
+  bound = redis.call('XPENDING', KEYS[1], ARGV[1])[2]
+else
+  local first = redis.call('XRANGE', KEYS[1], '(' .. delivered, '+', 'COUNT', 1)[1]
+  bound = first and first[1]
+end
+if bound then
+  redis.call('XTRIM', KEYS[1], 'MINID', bound)
+else
+  redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)
+  -- Nothing waits: all that was ever added is decided, up to the last, and what comes is above it.
+  local milliseconds, sequence = string.match(delivered, '^(%d+)-(%d+)$')
+  bound = milliseconds .. '-' .. string.format('%d', sequence + 1)
+end
+return {'kept', epoch, bound, tostring(redis.call('XLEN', KEYS[1])), tostring(pending),
+  tostring(redis.call('XLEN', KEYS[4])), string.format('%d', ms)}

@@ -1,0 +1,44 @@
+-- Takes over what others were given and have not decided: of our own kind, from those who give no sign of
+-- life; of others (a Java node's), what has been idle for long. Consumers of our kind that are gone and
+-- hold nothing are removed.
+--
+-- KEYS[1]  stream.orders
+-- KEYS[2]  stream.orders.consumers
+-- ARGV[1]  the group
+-- ARGV[2]  this node's consumer
+-- ARGV[3]  what our consumers' names begin with
+-- ARGV[4]  without a sign of life for so long, one of ours is gone; ms
+-- ARGV[5]  idle for so long, an entry is taken from anybody else; ms
+-- ARGV[6]  most entries taken at a time from each
+--
+-- Returns  how many were taken over.
+local now = redis.call('TIME')
+local ms = now[1] * 1000 + math.floor(now[2] / 1000)
+local taken = 0
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  return 0
+end
+for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local of = {}
+  for at = 1, #consumer, 2 do of[consumer[at]] = consumer[at + 1] end
+  local name = of['name']
+  local ours = string.sub(name, 1, #ARGV[3]) == ARGV[3]
+  local seen = ours and tonumber(redis.call('ZSCORE', KEYS[2], name))
+  local gone = ours and (not seen or ms - seen > tonumber(ARGV[4])) and of['idle'] > tonumber(ARGV[4])
+  if name ~= ARGV[2] and (gone or not ours) then
+    local idle = gone and 0 or tonumber(ARGV[5])
+    local entries = {}
+    for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', idle, '-', '+', ARGV[6], name)) do
+      entries[#entries + 1] = pending[1]
+    end
+    if #entries > 0 then
+      -- Entries that no longer exist leave the list of pending ones by this.
+      redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], idle, unpack(entries))
+      taken = taken + #entries
+    elseif gone then
+      redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
+      redis.call('ZREM', KEYS[2], name)
+    end
+  end
+end
+return taken

@@ -1,0 +1,22 @@
+-- Redis lost its data, or was started anew and may have lost some: a new epoch, in which every gate is built
+-- anew from the database and every node adds again what it admitted and nobody has decided.
+--
+-- KEYS[1]  stream.orders
+-- KEYS[2]  stream.orders.epoch
+-- KEYS[3…] seckill:stock:{voucherId} of every sale that is on, or will be
+-- ARGV[1]  the group
+--
+-- Returns  the epoch: the server's run id, a colon, and microseconds by its clock.
+local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local epoch = redis.call('GET', KEYS[2])
+if epoch and string.sub(epoch, 1, #run) == run then
+  return epoch
+end
+for at = 3, #KEYS do
+  redis.call('DEL', KEYS[at])
+end
+redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+local now = redis.call('TIME')
+epoch = run .. ':' .. now[1] .. string.format('%06d', now[2])
+redis.call('SET', KEYS[2], epoch)
+return epoch

@@ -1,0 +1,105 @@
+//! Orders that nobody paid are cancelled when their time is up. One task a process, on every node: which
+//! of them gets to an order first does not matter, because a cancellation changes only what is still
+//! unpaid ([`super::store::lifetime`]). The database's clock says whose time is up, so a node whose own
+//! clock is wrong cancels nothing early.
+//!
+//! The same task tells Redis what a process that died, or a Redis that was away, left untold.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::lifetime::Lifetime;
+use crate::error::Error;
+
+/// How often the tables are looked at: two short reads of an index. An order is cancelled at most this
+/// much, and the second that its time of making was rounded by, too late.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Orders cancelled in one transaction at most: it holds their rows, and the sale's, until it commits.
+const BATCH: u32 = 500;
+
+/// The task. To be ended by [`Expiry::stop`] and [`Expiry::stopped`].
+pub struct Expiry {
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Expiry {
+    /// Starts it. Orders older than `unpaid_seconds` are cancelled, none where that is 0.
+    pub fn start(lifetime: Lifetime, unpaid_seconds: u32) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        // Ending it between any two steps is safe, as a crash is.
+        tasks.spawn(stop.clone().run_until_cancelled_owned(run(lifetime, unpaid_seconds)));
+        tasks.close();
+        Expiry { tasks, stop }
+    }
+
+    /// Asks it to end.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Waits for its end.
+    pub async fn stopped(&self) {
+        self.tasks.wait().await;
+    }
+}
+
+/// Looks again and again; what goes wrong once is tried again at the next tick.
+async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
+    let mut tick = interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failing = false;
+    loop {
+        tick.tick().await;
+        let outcome = AssertUnwindSafe(look(&lifetime, unpaid_seconds)).catch_unwind().await;
+        let outcome = outcome
+            .unwrap_or_else(|_| Err(Error::Internal("cancelling unpaid orders panicked".into())));
+        match outcome {
+            Ok(()) => failing = false,
+            // A deadlock with a purchase, or another node at the same orders: the next tick will do.
+            Err(Error::Conflict) => tracing::debug!("orders to cancel are being changed by others"),
+            Err(fault) if !failing => {
+                failing = true;
+                tracing::error!(%fault, ?fault, "unpaid orders are not cancelled; trying again");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+async fn look(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error> {
+    while unpaid_seconds > 0 && cancel_batch(lifetime, unpaid_seconds).await? {}
+    while lifetime.tell_untold(BATCH).await? == BATCH as usize {}
+    Ok(())
+}
+
+/// Cancels the oldest; says whether there may be more.
+async fn cancel_batch(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<bool, Error> {
+    let mut due = lifetime.store().unpaid_since(unpaid_seconds.into(), BATCH).await?;
+    let full = due.len() == BATCH as usize;
+    due.sort_unstable_by_key(|place| (place.voucher_id, place.order_id));
+    let mut outcome = Ok(full);
+    for places in due.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
+        let voucher_id = places[0].voucher_id;
+        let ids: Vec<i64> = places.iter().map(|place| place.order_id).collect();
+        match lifetime.cancel_all(voucher_id, &ids).await {
+            Ok(0) => {}
+            Ok(cancelled) => {
+                tracing::info!(
+                    voucher_id,
+                    cancelled,
+                    "unpaid orders cancelled, their stock is back"
+                );
+            }
+            // The other sales do not wait for this one.
+            Err(fault) => outcome = Err(fault),
+        }
+    }
+    outcome
+}

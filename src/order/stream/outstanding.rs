@@ -1,0 +1,71 @@
+//! What this node admitted and, as far as it knows, nobody has decided: the copy that outlives a Redis that
+//! loses its data. An order leaves it when the stream's bound has passed its entry.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::entry::position;
+use crate::order::model::NewOrder;
+
+/// The orders, by id.
+#[derive(Default)]
+pub(super) struct Outstanding(Mutex<HashMap<i64, Kept>>);
+
+struct Kept {
+    order: NewOrder,
+    /// In which epoch the entry was seen in the stream, and where.
+    epoch: String,
+    entry: (u64, u64),
+}
+
+impl Outstanding {
+    /// Keeps an order that is in the stream as `entry`.
+    pub fn keep(&self, order: NewOrder, epoch: String, entry: &str) {
+        let kept = Kept { order, epoch, entry: position(entry) };
+        self.lock().insert(order.id, kept);
+    }
+
+    /// Forgets an order.
+    pub fn forget(&self, id: i64) {
+        self.lock().remove(&id);
+    }
+
+    /// Forgets what is decided: everything of this epoch below the bound. Returns how many are left.
+    pub fn decided_below(&self, epoch: &str, bound: &str) -> usize {
+        let bound = position(bound);
+        let mut orders = self.lock();
+        orders.retain(|_, kept| kept.epoch != epoch || kept.entry >= bound);
+        orders.len()
+    }
+
+    /// What was admitted in another epoch than this one.
+    pub fn of_other_epochs(&self, epoch: &str) -> Vec<NewOrder> {
+        let orders = self.lock();
+        orders.values().filter(|kept| kept.epoch != epoch).map(|kept| kept.order).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Kept>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::model::Buyer;
+
+    #[test]
+    fn only_what_is_decided_in_this_epoch_is_forgotten() {
+        let outstanding = Outstanding::default();
+        for (id, epoch, entry) in
+            [(1, "a", "5-0"), (2, "b", "5-0"), (3, "b", "5-9"), (4, "b", "5-10")]
+        {
+            let buyer = Buyer { user_id: id, voucher_id: 1 };
+            outstanding.keep(NewOrder { id, buyer, unguarded: false }, epoch.to_owned(), entry);
+        }
+        assert_eq!(outstanding.decided_below("b", "5-10"), 2);
+        let lost: Vec<i64> =
+            outstanding.of_other_epochs("b").iter().map(|order| order.id).collect();
+        assert_eq!(lost, [1]);
+    }
+}

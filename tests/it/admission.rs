@@ -1,0 +1,200 @@
+//! Who is let in: bounded places, limits per user and per address, and what a refusal costs and says.
+
+use std::time::{Duration, Instant};
+
+use seckill_loadtest::scenario::burst::{self, Crowd};
+
+use crate::law;
+use crate::resilience::{purchase_under_way, while_sale_is_locked};
+use crate::support::api::{Answer, get, post};
+use crate::support::instance::Instance;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::stack::{SignedIn, Stack};
+use crate::support::{api, eventually};
+
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Buys as if through a proxy of ours, from `address`.
+async fn buy_from(address: &str, base: &str, user: &SignedIn, sale: i64) -> Answer {
+    let call = post(base, &format!("/voucher-order/seckill/{sale}")).token(&user.token);
+    call.header("x-forwarded-for", address).send().await
+}
+
+/// Asserts a refusal that says when to come back.
+fn refused(answer: &Answer, status: u16, code: &str) {
+    answer.refused(status, code);
+    let after = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());
+    assert!(after.is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)), "{answer:?}");
+}
+
+async fn metric(base: &str, name: &str) -> u64 {
+    let text = get(base, "/metrics").text().await;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+}
+
+#[tokio::test]
+async fn who_finds_no_place_costs_neither_redis_nor_the_database() {
+    let mut stack = Stack::start(0, &[]).await;
+    let database = Proxy::start(stack.database.server().to_owned()).await;
+    let redis_url = stack.redis.url();
+    let redis_at = redis_url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let redis = Proxy::start(redis_at.clone()).await;
+    let mut env = stack.env();
+    env[0].1 = stack.database.url_through(database.address);
+    env[1].1 = redis_url.replace(&redis_at, &redis.address.to_string());
+    let args = ["--max-purchases", "2"].map(str::to_owned);
+    stack.instances.push(Instance::start(&args, &env).await);
+    let url = stack.url().to_owned();
+    let sale = stack.publish(200, "row-lock").await;
+    let users = stack.users(100).await;
+
+    // Two purchases are stuck on their way, and one of their clients hangs up.
+    database.set(Mode::Hang);
+    let mut stuck = tokio::task::JoinSet::new();
+    for user in &users[..2] {
+        let (url, user) = (url.clone(), user.clone());
+        stuck.spawn(async move {
+            api::post(&url, &format!("/voucher-order/seckill/{sale}"))
+                .token(&user.token)
+                .try_send()
+                .await
+        });
+    }
+    eventually("both are in", PATIENCE, || async {
+        metric(&url, "purchases_in_flight").await == 2
+    })
+    .await;
+    let before = (redis.asked(), database.asked());
+    // Each of them has a session that this node has never seen. All at once: a refusal takes its time.
+    let began = Instant::now();
+    let late = users[2..].iter().map(|user| buy_from("127.0.0.1", &url, user, sale));
+    for answer in futures_util::future::join_all(late).await {
+        refused(&answer, 503, "OVERLOADED");
+    }
+    assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
+    let asked = (redis.asked() - before.0, database.asked() - before.1);
+    assert!(asked.0 < 20 && asked.1 < 20, "{asked:?} for 98 refusals");
+    assert_eq!(metric(&url, "purchases_refused_total{reason=\"overloaded\"}").await, 98);
+    // Nobody else waits for a place: other requests go on.
+    get(&url, "/health/live").send().await.data();
+
+    database.set(Mode::Forward);
+    stuck.join_all().await;
+    eventually("the places are free again", PATIENCE, || async {
+        metric(&url, "purchases_in_flight").await == 0
+    })
+    .await;
+    buy_from("127.0.0.1", &url, &users[5], sale).await.data();
+}
+
+/// A client that hangs up gives back no place: its purchase goes on and keeps it.
+#[tokio::test]
+async fn a_place_is_kept_until_the_purchase_ends_not_until_its_client_does() {
+    let stack = Stack::start(1, &["--max-purchases", "1"]).await;
+    let url = stack.url().to_owned();
+    let users = stack.users(2).await;
+    let sale = stack.publish(5, "reentrant-lock").await;
+    while_sale_is_locked(&stack, sale, async {
+        let (at, user) = (url.clone(), users[0].clone());
+        let hanging = tokio::spawn(async move { buy_from("127.0.0.1", &at, &user, sale).await });
+        purchase_under_way(&stack, &users[0]).await;
+        hanging.abort();
+        hanging.await.expect_err("it was aborted");
+        // Long enough for the server to have noticed.
+        for _ in 0..20 {
+            refused(&buy_from("127.0.0.1", &url, &users[1], sale).await, 503, "OVERLOADED");
+        }
+    })
+    .await;
+    eventually("it ends", PATIENCE, || async { metric(&url, "purchases_in_flight").await == 0 })
+        .await;
+    buy_from("127.0.0.1", &url, &users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    buy_from("127.0.0.1", &url, &users[1], sale).await.data();
+}
+
+#[tokio::test]
+async fn one_users_storm_is_refused_and_others_are_served() {
+    let stack = Stack::start(1, &["--per-address-per-second", "0"]).await;
+    let url = stack.url();
+    let users = stack.users(41).await;
+    let sale = stack.publish(1000, "reentrant-lock").await;
+    let (storm, others) = users.split_first().unwrap();
+    let mut asked: u64 = 0;
+    let begin = std::time::Instant::now();
+    for other in others {
+        for _ in 0..5 {
+            // From many addresses: they are not what counts here.
+            let address = format!("198.51.100.{}", asked % 200);
+            let answer = buy_from(&address, url, storm, sale).await;
+            asked += 1;
+            if answer.status == 429 {
+                refused(&answer, 429, "TOO_MANY_REQUESTS");
+            } else if asked > 1 {
+                answer.refused(200, "ALREADY_ORDERED");
+            }
+        }
+        buy_from("198.51.100.250", url, other, sale).await.data();
+    }
+    let turned_away = metric(url, "purchases_refused_total{reason=\"user\"}").await;
+    // The bucket holds one second's worth and gains 20 a second.
+    let allowed = 20 + 20 * (begin.elapsed().as_secs() + 1);
+    assert!(asked - turned_away <= allowed, "{turned_away} of {asked} in {:?}", begin.elapsed());
+    assert!(asked - turned_away >= 20, "several tries a second are everybody's");
+    // This machine itself is not limited.
+    for _ in 0..60 {
+        buy_from("127.0.0.1", url, storm, sale).await.refused(200, "ALREADY_ORDERED");
+    }
+}
+
+#[tokio::test]
+async fn one_address_is_limited_before_its_sessions_are_looked_up() {
+    let stack = Stack::start(1, &["--per-address-per-second", "10"]).await;
+    let url = stack.url();
+    let users = stack.users(200).await;
+    let sale = stack.publish(1000, "reentrant-lock").await;
+    let begin = std::time::Instant::now();
+    let mut refusals = 0;
+    for user in &users {
+        let answer = buy_from("203.0.113.7", url, user, sale).await;
+        if answer.status == 429 {
+            refused(&answer, 429, "TOO_MANY_REQUESTS");
+            refusals += 1;
+        } else {
+            answer.data();
+        }
+    }
+    let allowed = 10 + 10 * (begin.elapsed().as_secs() + 1);
+    assert!(200 - refusals <= allowed, "{refusals} refusals in {:?}", begin.elapsed());
+    assert_eq!(metric(url, "purchases_refused_total{reason=\"address\"}").await, refusals);
+    // An unknown session from there is refused all the same, and asks nobody.
+    for _ in 0..30 {
+        let call = post(url, &format!("/voucher-order/seckill/{sale}")).token(&"a".repeat(32));
+        let answer = call.header("x-forwarded-for", "203.0.113.7").send().await;
+        assert!(answer.status == 429 || answer.status == 401, "{answer:?}");
+    }
+    // Another address, and this machine, are served.
+    buy_from("203.0.113.8", url, &users[0], sale).await;
+    for user in &users {
+        let answer = buy_from("127.0.0.1", url, user, sale).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+}
+
+/// Far more at once than there are places: every reply is true, and everything is sold in the end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overloaded_sale_keeps_the_law() {
+    let stack = Stack::start(2, &["--max-purchases", "8"]).await;
+    for strategy in [
+        seckill::voucher::strategy::Strategy::ReentrantLock,
+        seckill::voucher::strategy::Strategy::GroupCommit,
+    ] {
+        let mut options = law::options(&stack, strategy, 150, 1000).await;
+        options.tries = 3;
+        assert!(matches!(options.crowd, Crowd::Given(_)));
+        let report = burst::run(&options).await.expect("the burst runs");
+        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert!(report.replies.contains_key("OVERLOADED"), "{strategy}: {:?}", report.replies);
+        assert!(report.verdict.orders > 0, "{strategy}: {:?}", report.replies);
+    }
+}

@@ -1,0 +1,24 @@
+//! A short, fixed run of chaos on every strategy that keeps its word under faults. `./dev chaos` runs as
+//! many rounds as asked, and from any seed.
+
+use std::path::PathBuf;
+
+use seckill_loadtest::chaos::{self, ChaosOptions};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_oversold_lost_or_stranded_whatever_breaks() {
+    let options = ChaosOptions {
+        program: PathBuf::from(env!("CARGO_BIN_EXE_seckill")),
+        seed: 4,
+        rounds: 6,
+        only_round: None,
+        strategies: Vec::new(),
+        buyers: 300,
+        recoveries: 0,
+    };
+    let report =
+        chaos::run(&options, |round| println!("{round}")).await.expect("servers that start");
+    assert!(report.is_clean(), "{report}");
+    let faults: usize = report.rounds.iter().map(|round| round.faults.len()).sum();
+    assert!(faults >= 6, "each round has a fault: {report}");
+}

@@ -1,0 +1,421 @@
+//! The stream rung, step by step: pending, ordered and refused, and what comes of entries that are foreign,
+//! repeated or broken. Faults in the middle of a sale are in `stream_faults` and `resilience`.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use serde_json::json;
+
+use crate::resilience::while_sale_is_locked;
+use crate::support::api::{Answer, get, post};
+use crate::support::eventually;
+use crate::support::redis_server::RedisServer;
+use crate::support::stack::{SignedIn, Stack, buy};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn look_up(stack: &Stack, user: &SignedIn, id: i64) -> Answer {
+    get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await
+}
+
+/// Stock and claims of a sale's gate.
+async fn gate(redis: &mut MultiplexedConnection, sale: i64) -> (Option<i64>, Vec<i64>) {
+    let stock = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
+    let mut claims: Vec<i64> = redis.smembers(format!("seckill:order:{sale}")).await.unwrap();
+    claims.sort_unstable();
+    (stock, claims)
+}
+
+/// Adds an entry as a Java node's script does; returns its id.
+async fn add_entry(redis: &mut MultiplexedConnection, fields: &[(&str, &str)]) -> String {
+    let mut add = redis::cmd("XADD");
+    add.arg("stream.orders").arg("*");
+    for (name, value) in fields {
+        add.arg(name).arg(value);
+    }
+    add.query_async(redis).await.unwrap()
+}
+
+async fn rows(stack: &Stack) -> i64 {
+    stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+}
+
+async fn stock(stack: &Stack, sale: i64) -> i64 {
+    let row = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+    stack.database.number(&row).await
+}
+
+#[tokio::test]
+async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(2).await;
+    let id = while_sale_is_locked(&stack, sale, async {
+        let bought = buy(stack.url(), &users[0], sale).await;
+        let id = bought.bought();
+        assert_eq!(bought.status, 202);
+        let pending = look_up(&stack, &users[0], id).await;
+        assert_eq!((pending.status, &pending.body), (202, &bought.body), "as the purchase said");
+        look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
+        let again = buy(stack.url(), &users[0], sale).await;
+        again.refused(200, "ALREADY_ORDERED");
+        assert_eq!(again.body["orderId"], bought.body["orderId"]);
+        id
+    })
+    .await;
+    stack.decided().await;
+    let order = look_up(&stack, &users[0], id).await;
+    assert_eq!((&order.data()["id"], &order.data()["status"]), (&json!(id), &json!(1)));
+    look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
+    buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 1));
+    let mut redis = stack.redis.conn().await;
+    assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![users[0].id]));
+    let left: Vec<String> = redis.keys("seckill:place:*").await.unwrap();
+    assert!(left.is_empty(), "nothing is remembered of what the database knows: {left:?}");
+}
+
+#[tokio::test]
+async fn entries_of_a_java_node_are_consumed_and_a_repeated_one_counts_once() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "stream").await.to_string();
+    let mut redis = stack.redis.conn().await;
+    let entry = [("userId", "7"), ("voucherId", sale.as_str()), ("id", "660000000000000001")];
+    add_entry(&mut redis, &entry).await;
+    stack.decided().await;
+    let row = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 660000000000000001 AND user_id = 7";
+    assert_eq!(stack.database.number(row).await, 1);
+    // Delivered again after a commit whose acknowledgement was lost: alone, and among new ones.
+    add_entry(&mut redis, &entry).await;
+    stack.decided().await;
+    let sale_id = sale.parse().unwrap();
+    while_sale_is_locked(&stack, sale_id, async {
+        // So that what follows is one batch: the consumer is busy with this one.
+        let other = [("userId", "8"), ("voucherId", sale.as_str()), ("id", "660000000000000002")];
+        add_entry(&mut redis, &other).await;
+        add_entry(&mut redis, &entry).await;
+        let third = [("userId", "9"), ("voucherId", sale.as_str()), ("id", "660000000000000003")];
+        add_entry(&mut redis, &third).await;
+    })
+    .await;
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale_id).await), (3, 2));
+    assert_eq!(redis.xlen_of("stream.orders.dead").await, 0);
+}
+
+/// Lengths of streams, without the crate's feature for them.
+trait Length {
+    async fn xlen_of(&mut self, stream: &str) -> u64;
+}
+
+impl Length for MultiplexedConnection {
+    async fn xlen_of(&mut self, stream: &str) -> u64 {
+        redis::cmd("XLEN").arg(stream).query_async(self).await.unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_the_database_refuses_is_undone_and_told() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(3).await;
+    let mut redis = stack.redis.conn().await;
+    let first = buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    // The gate forgets a claim: the database does not.
+    let claims = format!("seckill:order:{sale}");
+    let _: () = redis.srem(&claims, users[0].id).await.unwrap();
+    let second = buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    let refused = look_up(&stack, &users[0], second).await;
+    refused.refused(200, "ALREADY_ORDERED");
+    assert_eq!(refused.body["orderId"], first.to_string(), "the order that there is");
+    assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![users[0].id]));
+    // The gate claims more than there is.
+    let _: () = redis.set(format!("seckill:stock:{sale}"), 5).await.unwrap();
+    buy(stack.url(), &users[1], sale).await.bought();
+    stack.decided().await;
+    let late = buy(stack.url(), &users[2], sale).await;
+    if late.status == 202 {
+        let late = late.bought();
+        stack.decided().await;
+        look_up(&stack, &users[2], late).await.refused(200, "SOLD_OUT");
+        // That showed the gate to be wrong: it is built anew.
+        eventually("it is told at once", PATIENCE, || async {
+            buy(stack.url(), &users[2], sale).await.body["code"] == "SOLD_OUT"
+        })
+        .await;
+    } else {
+        late.refused(200, "SOLD_OUT");
+    }
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 0));
+}
+
+#[tokio::test]
+async fn an_entry_that_cannot_be_committed_is_parked_once_and_delays_nobody() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(10, "stream").await;
+    let users = stack.users(3).await;
+    let mut redis = stack.redis.conn().await;
+    stack
+        .database
+        .run(&format!(
+            "CREATE TRIGGER poison BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+             IF NEW.user_id = {} THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'poison'; END IF",
+            users[1].id
+        ))
+        .await;
+    let mut ids = Vec::new();
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users {
+            ids.push(buy(stack.url(), user, sale).await.bought());
+        }
+        add_entry(&mut redis, &[("userId", "x"), ("nonsense", "y")]).await;
+    })
+    .await;
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 8));
+    look_up(&stack, &users[1], ids[1]).await.refused(200, "ORDER_FAILED");
+    assert_eq!(gate(&mut redis, sale).await, (Some(8), vec![users[0].id, users[2].id]));
+    assert_eq!(redis.xlen_of("stream.orders.dead").await, 2);
+    let left: bool = redis.exists("stream.orders.failures").await.unwrap();
+    assert!(!left, "failures are forgotten with their entries");
+    // Once the fault is mended the buyer may try again.
+    stack.database.run("DROP TRIGGER poison").await;
+    buy(stack.url(), &users[1], sale).await.bought();
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 7));
+}
+
+#[tokio::test]
+async fn a_missing_gate_is_built_from_the_database_and_what_is_in_flight() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(4, "stream").await;
+    let users = stack.users(6).await;
+    let mut redis = stack.redis.conn().await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users[1..3] {
+            buy(stack.url(), user, sale).await.bought();
+        }
+        let _: () = redis
+            .del(&[format!("seckill:stock:{sale}"), format!("seckill:order:{sale}")])
+            .await
+            .unwrap();
+        buy(stack.url(), &users[3], sale).await.bought();
+        let (left, claims) = gate(&mut redis, sale).await;
+        assert_eq!(left, Some(0), "4, less 1 sold, 2 in flight and this one");
+        assert_eq!(claims, users[..4].iter().map(|user| user.id).collect::<Vec<_>>());
+        for user in &users[..4] {
+            buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
+        }
+        buy(stack.url(), &users[4], sale).await.refused(200, "SOLD_OUT");
+    })
+    .await;
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (4, 0));
+}
+
+#[tokio::test]
+async fn stranded_stock_and_claims_without_an_order_are_found() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(2).await;
+    let mut redis = stack.redis.conn().await;
+    // As if an order had been cancelled and the gate never told.
+    let _: () = redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
+    let _: () = redis.sadd(format!("seckill:order:{sale}"), users[0].id).await.unwrap();
+    for user in &users {
+        eventually("it sells again", PATIENCE, || async {
+            buy(stack.url(), user, sale).await.status == 202
+        })
+        .await;
+    }
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 0));
+}
+
+#[tokio::test]
+async fn a_cancelled_order_gives_its_place_back_once() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let mut redis = stack.redis.conn().await;
+    for _ in 0..3 {
+        let id = buy(stack.url(), &user, sale).await.bought();
+        stack.decided().await;
+        assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![user.id]));
+        for base in stack.urls().iter().cycle().take(3) {
+            post(base, &format!("/voucher-order/{id}/cancel"))
+                .token(&user.token)
+                .send()
+                .await
+                .data();
+            assert_eq!(gate(&mut redis, sale).await, (Some(2), vec![]));
+        }
+    }
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
+}
+
+#[tokio::test]
+async fn who_stops_takes_its_leave_of_the_group() {
+    let mut stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(1, "stream").await;
+    buy(stack.url(), &stack.users(1).await[0], sale).await.bought();
+    stack.decided().await;
+    let mut consumers = redis::cmd("XINFO");
+    consumers.arg("CONSUMERS").arg("stream.orders").arg("g1");
+    let mut redis = stack.redis.conn().await;
+    let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
+    assert!(!present.is_empty(), "one of them has read the entry");
+    for instance in &mut stack.instances {
+        instance.signal("TERM");
+        assert!(instance.ended().await.success());
+    }
+    let present: Vec<redis::Value> = consumers.query_async(&mut redis).await.unwrap();
+    assert_eq!(present.len(), 0);
+}
+
+/// As if each had come alone, in the order in which they came.
+#[tokio::test]
+async fn buyers_who_are_admitted_together_are_told_each_their_own() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let _: () = redis.set("stream.orders.epoch", "a").await.unwrap();
+    let _: () = redis.mset(&[("seckill:stock:1", 2), ("seckill:stock:2", 9)]).await.unwrap();
+    let _: () = redis.hset("seckill:place:6", 99, "r 1 ALREADY_ORDERED 5").await.unwrap();
+    let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
+    let mut admit = admit.key("stream.orders");
+    admit.key("stream.orders.epoch").arg(4).arg(60).arg(1);
+    let buyers = [
+        (7, 1, 11, "admitted"),
+        (7, 1, 12, "claimed"),
+        (8, 1, 13, "admitted"),
+        (9, 1, 14, "sold out"),
+        (8, 1, 15, "claimed"),
+        (7, 2, 16, "admitted"),
+        (7, 1, 11, "admitted"),
+        (5, 3, 17, "closed"),
+        (6, 1, 99, "refused"),
+        (8, 2, 18, "admitted"),
+        (9, 2, 19, "full"),
+    ];
+    for (user, sale, order, _) in buyers {
+        admit.arg(user).arg(sale).arg(order).arg("a");
+    }
+    let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
+    for (said, buyer) in answer.chunks(3).zip(buyers) {
+        assert_eq!(said[0], buyer.3, "{buyer:?} {said:?}");
+    }
+    assert_eq!(answer[1], answer[3 * 6 + 1], "one entry for one order");
+    assert_eq!(answer[3 * 8 + 1], "ALREADY_ORDERED 5");
+    assert_eq!(gate(&mut redis, 1).await, (Some(0), vec![7, 8]));
+    assert_eq!(gate(&mut redis, 2).await, (Some(7), vec![7, 8]));
+    assert_eq!(redis.xlen_of("stream.orders").await, 4);
+}
+
+/// Its number may be another node's by now: the counter may have started over.
+#[tokio::test]
+async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
+    let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
+    for (epoch, leased_in, said) in [
+        (None, "a", "other epoch"),
+        (Some("a"), "", "other epoch"),
+        (Some("a"), "b", "other epoch"),
+        (Some("a"), "a", "admitted"),
+        // Sent again in the next epoch, which still has it: it counts once.
+        (Some("b"), "a", "admitted"),
+    ] {
+        let _: () = match epoch {
+            Some(epoch) => redis.set("stream.orders.epoch", epoch).await.unwrap(),
+            None => redis.del("stream.orders.epoch").await.unwrap(),
+        };
+        let mut admit = admit.key("stream.orders");
+        admit.key("stream.orders.epoch").arg(100).arg(60).arg(1);
+        admit.arg(7).arg(1).arg(9).arg(leased_in);
+        let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(answer[0], said, "{epoch:?} {leased_in}");
+    }
+    assert_eq!(gate(&mut redis, 1).await, (Some(3), vec![7]));
+}
+
+/// A Redis that stood still reads a request whose connection was given up, and hands out entries that no
+/// reply brings: here by a script that reads in the consumer's name.
+#[tokio::test]
+async fn entries_that_were_handed_out_to_nobody_are_found() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(3, "stream").await;
+    let users = stack.users(2).await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.decided().await;
+    let steal = redis::Script::new(
+        "local consumer = redis.call('XINFO', 'CONSUMERS', KEYS[1], 'g1')[1][2] \
+         redis.call('XADD', KEYS[1], '*', 'userId', ARGV[1], 'voucherId', ARGV[2], 'id', '99') \
+         return #redis.call('XREADGROUP', 'GROUP', 'g1', consumer, 'STREAMS', KEYS[1], '>')",
+    );
+    let mut redis = stack.redis.conn().await;
+    let mut steal = steal.key("stream.orders");
+    steal.arg(users[1].id).arg(sale);
+    assert_eq!(steal.invoke_async::<i64>(&mut redis).await.unwrap(), 1);
+    stack.decided().await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 1));
+}
+
+/// Two consumers that decide the same entry, because one stood still for long: what follows from it
+/// happens once.
+#[tokio::test]
+async fn an_entry_is_settled_once_however_often_it_is_decided() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let mut group = redis::cmd("XGROUP");
+    group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
+    let _: () = group.query_async(&mut redis).await.unwrap();
+    let entry = add_entry(&mut redis, &[("userId", "7"), ("voucherId", "1"), ("id", "9")]).await;
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg("g1").arg("c1").arg("STREAMS").arg("stream.orders").arg(">");
+    let _: redis::Value = read.query_async(&mut redis).await.unwrap();
+    let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
+    let _: () = redis.sadd("seckill:order:1", &[7, 8]).await.unwrap();
+    let settle = redis::Script::new(include_str!("../../lua/stream_settle.lua"));
+    for first in [1, 0, 0] {
+        let mut settle = settle.key("stream.orders");
+        settle.key("stream.orders.failures").key("stream.orders.dead");
+        settle.arg("g1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
+        settle.arg("parked").arg("why");
+        let done: i64 = settle.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(done, first);
+        assert_eq!(gate(&mut redis, 1).await, (Some(5), vec![8]));
+        assert_eq!(redis.xlen_of("stream.orders.dead").await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_full_stream_and_added_stock() {
+    let stack = Stack::start(1, &["--stream-backlog", "1"]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(3).await;
+    while_sale_is_locked(&stack, sale, async {
+        buy(stack.url(), &users[0], sale).await.bought();
+        let full = buy(stack.url(), &users[1], sale).await;
+        full.refused(503, "OVERLOADED");
+        assert!(full.headers.contains_key("retry-after"));
+    })
+    .await;
+    stack.decided().await;
+    let path = format!("/voucher/seckill/{sale}/stock");
+    post(stack.url(), &path).admin().json(json!({ "add": 3 })).send().await.data();
+    for user in &users[1..] {
+        buy(stack.url(), user, sale).await.bought();
+        stack.decided().await;
+    }
+    let mut redis = stack.redis.conn().await;
+    assert_eq!(gate(&mut redis, sale).await.0, Some(2));
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
+    let metrics = get(stack.url(), "/metrics").text().await;
+    assert!(metrics.contains("stream_ordered_total 3\n"), "{metrics}");
+}
