@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_token_is_32_hex_characters_with_or_without_the_prefix() {
         let token = Token::random();
-        assert_eq!(Token::parse(token.as_str()), Some(token.clone()));
+        assert_eq!(Token::parse(token.as_str()), Some(token));
         assert_eq!(Token::parse(&format!("Bearer {}", token.as_str())), Some(token));
         for forged in ["", "Bearer ", "abc", "*", &"g".repeat(32), &"a".repeat(33)] {
             assert_eq!(Token::parse(forged), None, "{forged}");
