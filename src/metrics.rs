@@ -1,5 +1,5 @@
-//! `GET /metrics`: what the caches, the shared commits and the stream did, as Prometheus text. Names are stable; all are
-//! counters but those that say otherwise.
+//! `GET /metrics`: what purchases were told, and what the caches, the shared commits and the stream did, as
+//! Prometheus text. Names are stable and carry their units.
 
 use std::fmt::Write;
 
@@ -55,11 +55,37 @@ impl Metrics {
             line(&mut text, format_args!("# TYPE {name} gauge"));
             line(&mut text, format_args!("{name} {value}"));
         }
+        self.purchases(&mut text);
         self.groups(&mut text);
         self.stream(&mut text);
         self.admission(&mut text);
         resident_memory(&mut text);
         text
+    }
+
+    /// Purchases by strategy and outcome, and how long they took.
+    fn purchases(&self, text: &mut String) {
+        let counts: Vec<_> = self.purchasing.stats().of_strategies().collect();
+        line(text, format_args!("# TYPE purchases_total counter"));
+        for (strategy, counts) in &counts {
+            for (outcome, count) in &counts.outcomes {
+                let outcome = outcome.to_lowercase();
+                let labels = format_args!("strategy=\"{strategy}\",outcome=\"{outcome}\"");
+                line(text, format_args!("purchases_total{{{labels}}} {count}"));
+            }
+        }
+        let name = "purchase_duration_seconds";
+        line(text, format_args!("# TYPE {name} histogram"));
+        for (strategy, counts) in &counts {
+            let of = format_args!("strategy=\"{strategy}\"");
+            for (bound, count) in &counts.within {
+                line(text, format_args!("{name}_bucket{{{of},le=\"{bound}\"}} {count}"));
+            }
+            let (count, seconds) = counts.total;
+            line(text, format_args!("{name}_bucket{{{of},le=\"+Inf\"}} {count}"));
+            line(text, format_args!("{name}_sum{{{of}}} {seconds}"));
+            line(text, format_args!("{name}_count{{{of}}} {count}"));
+        }
     }
 
     /// The stream of admitted orders.

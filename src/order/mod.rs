@@ -32,6 +32,7 @@ pub mod group;
 pub mod lifetime;
 pub mod model;
 pub mod purchase;
+pub mod stats;
 pub mod store;
 pub mod strategy;
 pub mod stream;

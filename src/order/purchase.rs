@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::group::{self, Groups};
 use super::model::{Buyer, NewOrder};
+use super::stats::Stats;
 use super::store::{OrderStore, Standing};
 use super::strategy;
 use super::stream::{self, Stream};
@@ -96,12 +97,14 @@ struct Inner {
     sales: Arc<Sales>,
     lab: bool,
     tasks: TaskTracker,
+    stats: Stats,
 }
 
 impl Purchasing {
     /// Purchases with these tools.
     pub fn new(tools: Tools, sales: Arc<Sales>, lab: bool) -> Self {
-        Purchasing(Arc::new(Inner { tools, sales, lab, tasks: TaskTracker::new() }))
+        let (tasks, stats) = (TaskTracker::new(), Stats::default());
+        Purchasing(Arc::new(Inner { tools, sales, lab, tasks, stats }))
     }
 
     /// The orders, for looking them up.
@@ -112,6 +115,11 @@ impl Purchasing {
     /// The stream, for looking up what it admitted.
     pub fn stream(&self) -> &Stream {
         &self.0.tools.stream
+    }
+
+    /// What purchases were told so far.
+    pub fn stats(&self) -> &Stats {
+        &self.0.stats
     }
 
     /// What the stream did so far.
@@ -127,7 +135,15 @@ impl Purchasing {
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,
     /// because the client hung up; it keeps its `place` until then (on group-commit, the queue counts it).
     pub async fn buy(&self, buyer: Buyer, place: Place) -> Result<Bought, Error> {
+        let started = Instant::now();
         let sale = self.0.sales.get(buyer.voucher_id).await?;
+        let strategy = sale.strategy;
+        let outcome = self.buy_of(sale, buyer, place).await;
+        self.0.stats.count(strategy, &outcome, started.elapsed());
+        outcome
+    }
+
+    async fn buy_of(&self, sale: Arc<Sale>, buyer: Buyer, place: Place) -> Result<Bought, Error> {
         self.0.admit(buyer, &sale).await?;
         let queues = sale.strategy == Strategy::GroupCommit;
         let bought = if sale.strategy.is_deferred() { Bought::Pending } else { Bought::Ordered };

@@ -56,6 +56,18 @@ async fn an_order_is_told_once_and_can_be_looked_up() {
     assert_eq!(ids, [newest, id]);
     let page = get(two, "/voucher-order/of/me?current=2").token(&users[0].token).send().await;
     assert_eq!(page.data(), &json!([]));
+
+    for (url, outcome, count) in [(one, "ordered", 3), (two, "already_ordered", 1)] {
+        let metrics = get(url, "/metrics").text().await;
+        let of = "strategy=\"reentrant-lock\"";
+        for line in [
+            format!("purchases_total{{{of},outcome=\"{outcome}\"}} {count}\n"),
+            format!("purchase_duration_seconds_bucket{{{of},le=\"+Inf\"}} {count}\n"),
+            format!("purchase_duration_seconds_count{{{of}}} {count}\n"),
+        ] {
+            assert!(metrics.contains(&line), "{line} is missing:\n{metrics}");
+        }
+    }
 }
 
 #[tokio::test]
