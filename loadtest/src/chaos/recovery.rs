@@ -87,6 +87,8 @@ const CONNECTIONS: usize = 64;
 const BUYERS: usize = 200_000;
 /// Their ids; rounds have smaller ones.
 const FIRST_BUYER: u64 = 3_000_000_000;
+/// The code for who has no session.
+const UNAUTHORIZED: &str = "UNAUTHORIZED";
 /// How long a connection asks the other instance when its own is away.
 const ASIDE: Duration = Duration::from_millis(100);
 
@@ -188,6 +190,11 @@ impl Load {
                 Reply::AlreadyOrdered(_) => buyer = draw(),
                 Reply::Refused(code) if code == NOT_SENT => {
                     aside_until = Instant::now() + ASIDE;
+                }
+                // His session went with Redis, and only those whose turn is still to come sign in again.
+                Reply::Refused(code) if code == UNAUTHORIZED => {
+                    sleep(Duration::from_millis(5)).await;
+                    buyer = draw();
                 }
                 // The same buyer again: with a new one each time they would be used up.
                 _ => sleep(Duration::from_millis(5)).await,
