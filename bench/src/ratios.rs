@@ -33,7 +33,7 @@ const ROWS: [Row; 13] = [
         8.0,
         25.0,
         false,
-        "the service's request path: the batch has 2 µs of an order, system calls and HTTP most of the rest",
+        "the service's request path: most of an order's processor time there is what a refusal costs as well, system calls and HTTP",
     ),
     (
         "2",

@@ -4,10 +4,10 @@
 //! long is refused, too.
 //!
 //! A handler asks for it all by taking an [`Admitted`]: one step instead of four layers, each of which
-//! would cost every request two allocations.
+//! would be boxed for every request.
 //!
-//! Nothing queues here. Whoever would wait longer than the work takes is better told at once: a refused
-//! request costs a few microseconds, so that the requests that are let in go on at full speed.
+//! Nothing queues here. Whoever would wait longer than the work takes is refused, after a short pause
+//! that is the same for all, so that the requests that are let in go on at full speed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

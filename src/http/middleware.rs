@@ -1,5 +1,5 @@
-//! What happens to every request, whatever its route: it gets an id that its log lines carry, a time limit, and,
-//! while the server drains, a hint that its connection will close.
+//! What happens to every request, whatever its route: it gets an id that its log lines carry, a time
+//! limit, and, while the server drains, a hint that its connection will close.
 
 use std::time::{Duration, Instant};
 

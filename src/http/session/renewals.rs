@@ -14,7 +14,7 @@ use crate::error::Error;
 static RENEW: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/session_renew.lua")));
 
-/// Sessions that one script renews at most: it keeps Redis busy for about 2 µs each.
+/// Sessions that one script renews at most, so that it never keeps Redis from others for long.
 const TOGETHER: usize = 128;
 
 /// How much of its time to live passes before a session's starts anew. A write at every request would cost

@@ -13,7 +13,7 @@ use crate::conn::shared_trip::SharedTrip;
 use crate::error::Error;
 
 /// How long a node believes what Redis said of a token. A logout on any node is thus honoured on all
-/// within a second, with time to spare, and a busy user's session is renewed about once a second
+/// within a second, with time to spare, and a busy user's session is looked up about once a second
 /// instead of at every request.
 const BELIEVED_FOR: Duration = Duration::from_millis(800);
 

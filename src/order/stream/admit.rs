@@ -20,7 +20,7 @@ const ATTEMPTS: u32 = 3;
 /// Pause before it is sent again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Buyers that one script admits at most: it keeps Redis busy for about 10 µs each.
+/// Buyers that one script admits at most, so that it never keeps Redis from others for long.
 const TOGETHER: usize = 64;
 
 /// Words that the script says of each.
