@@ -7,8 +7,7 @@ use seckill_loadtest::scenario::burst::{self, Crowd};
 use crate::law;
 use crate::resilience::{purchase_under_way, while_sale_is_locked};
 use crate::support::api::{Answer, get, post};
-use crate::support::instance::Instance;
-use crate::support::proxy::{Mode, Proxy};
+use crate::support::proxy::Mode;
 use crate::support::stack::{SignedIn, Stack};
 use crate::support::{api, eventually};
 
@@ -35,16 +34,7 @@ async fn metric(base: &str, name: &str) -> u64 {
 
 #[tokio::test]
 async fn who_finds_no_place_costs_neither_redis_nor_the_database() {
-    let mut stack = Stack::start(0, &[]).await;
-    let database = Proxy::start(stack.database.server().to_owned()).await;
-    let redis_url = stack.redis.url();
-    let redis_at = redis_url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
-    let redis = Proxy::start(redis_at.clone()).await;
-    let mut env = stack.env();
-    env[0].1 = stack.database.url_through(database.address);
-    env[1].1 = redis_url.replace(&redis_at, &redis.address.to_string());
-    let args = ["--max-purchases", "2"].map(str::to_owned);
-    stack.instances.push(Instance::start(&args, &env).await);
+    let (stack, database, redis) = Stack::behind_proxies(&["--max-purchases", "2"]).await;
     let url = stack.url().to_owned();
     let sale = stack.publish(200, "row-lock").await;
     let users = stack.users(100).await;

@@ -16,8 +16,6 @@ use serde_json::json;
 use crate::law;
 use crate::support::api::{Answer, post};
 use crate::support::eventually;
-use crate::support::instance::Instance;
-use crate::support::proxy::Proxy;
 use crate::support::stack::{Stack, buy};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,15 +32,7 @@ async fn add(base: &str, sale: i64, count: i64) -> Answer {
 
 #[tokio::test]
 async fn a_sold_out_reply_asks_neither_the_database_nor_redis() {
-    let mut stack = Stack::start(0, &[]).await;
-    let database = Proxy::start(stack.database.server().to_owned()).await;
-    let redis_url = stack.redis.url();
-    let redis_at = redis_url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
-    let redis = Proxy::start(redis_at.clone()).await;
-    let mut env = stack.env();
-    env[0].1 = stack.database.url_through(database.address);
-    env[1].1 = redis_url.replace(&redis_at, &redis.address.to_string());
-    stack.instances.push(Instance::start(&[], &env).await);
+    let (stack, database, redis) = Stack::behind_proxies(&[]).await;
     let users = stack.users(2).await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;

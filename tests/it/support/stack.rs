@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::api::{self, ADMIN_TOKEN, post};
 use super::database::TestDatabase;
 use super::instance::Instance;
+use super::proxy::Proxy;
 use super::redis_server::RedisServer;
 
 /// The parts, in the order in which they must end.
@@ -45,6 +46,19 @@ impl Stack {
             stack.add_instance(args).await;
         }
         stack
+    }
+
+    /// One instance with these arguments, which reaches its database and its Redis through the two proxies.
+    pub async fn behind_proxies(args: &[&str]) -> (Self, Proxy, Proxy) {
+        let mut stack = Stack::start(0, &[]).await;
+        let database = Proxy::start(stack.database.server().to_owned()).await;
+        let redis = Proxy::start(stack.redis.address()).await;
+        let mut env = stack.env();
+        env[0].1 = stack.database.url_through(database.address);
+        env[1].1 = format!("redis://{}/", redis.address);
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        stack.instances.push(Instance::start(&args, &env).await);
+        (stack, database, redis)
     }
 
     /// One more instance.
