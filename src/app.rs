@@ -49,7 +49,7 @@ const FILTER_CHECK: Duration = Duration::from_secs(2);
 pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
     let draining = CancellationToken::new();
-    let parts = connect(&config, draining.clone()).await?;
+    let mut parts = connect(&config, draining.clone()).await?;
     let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
     let (news, sessions) = (parts.vouchers.news.clone(), parts.users.sessions.clone());
     let expiry = Expiry::start(parts.lifetime.clone(), config.sale.unpaid_seconds);
@@ -57,7 +57,10 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
     })?;
-    tracing::info!(address = %listener.local_addr()?, lab = config.sale.lab, "serving");
+    let address = listener.local_addr()?;
+    let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
+    parts.traced_as = config.sale.lab.then(|| name.into());
+    tracing::info!(%address, lab = config.sale.lab, "serving");
     if config.http.admin_token.is_none() {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
     }
@@ -192,6 +195,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         admin: AdminToken(config.http.admin_token.clone()),
         request_timeout: config.http.request_timeout,
         draining,
+        traced_as: None,
     })
 }
 

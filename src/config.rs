@@ -113,6 +113,10 @@ pub struct HttpConfig {
     /// Address to listen on; port 0 takes a free one, which the log names.
     #[arg(long = "bind", env = "BIND_ADDR", default_value = "127.0.0.1:8081")]
     pub bind: SocketAddr,
+    /// This instance's name among others, as the lab shows it: letters, digits, `.`, `-` and `:`; the address
+    /// it listens on by default.
+    #[arg(long, env = "NODE_NAME", value_parser = node_name)]
+    pub node_name: Option<String>,
     /// Secret that admin writes present as x-admin-token; unset refuses them all.
     #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<SecretString>,
@@ -339,6 +343,15 @@ fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=100_000) => Ok(count),
         _ => Err("must be a whole number, 1 to 100000".to_owned()),
+    }
+}
+
+fn node_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
+    if (1..=64).contains(&text.len()) && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 64 letters, digits, `.`, `-` or `:`".to_owned())
     }
 }
 

@@ -1,5 +1,6 @@
 //! The whole route table, and what every request passes through, outermost first.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -37,6 +38,8 @@ pub struct Parts {
     pub admin: AdminToken,
     pub request_timeout: Duration,
     pub draining: CancellationToken,
+    /// This node's name, where requests may ask for their steps.
+    pub traced_as: Option<Arc<str>>,
 }
 
 /// The service's router.
@@ -111,7 +114,11 @@ pub fn router(parts: Parts) -> Router {
         admission: parts.admission,
     });
 
-    let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
+    let policy = RequestPolicy {
+        timeout: parts.request_timeout,
+        draining: parts.draining,
+        traced_as: parts.traced_as,
+    };
     Router::new()
         .merge(users)
         .merge(shops)

@@ -13,3 +13,4 @@ pub mod middleware;
 pub mod pace;
 pub mod reply;
 pub mod session;
+pub mod trace;
