@@ -105,6 +105,20 @@ pub struct ServeConfig {
     /// Selling.
     #[command(flatten)]
     pub sale: SaleConfig,
+    /// What the lab runs its loads against.
+    #[command(flatten)]
+    pub lab: LabConfig,
+}
+
+/// What the lab runs its loads against, with --lab.
+#[derive(Args, Clone, Debug)]
+pub struct LabConfig {
+    /// What stands before all instances, such as http://127.0.0.1:8080; by default this instance itself.
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
+    pub lab_entry: Option<String>,
+    /// The instances, this one first, each under its own address; by default this one alone.
+    #[arg(long, env = "LAB_NODES", value_name = "URL", value_delimiter = ',')]
+    pub lab_nodes: Vec<String>,
 }
 
 /// Listening, limits and draining.

@@ -111,7 +111,8 @@ mod tests {
         };
         context
             .scope(async {
-                let seen = step(async { 7 }, |stock| Step("looked", format!("stock={stock}"))).await;
+                let seen =
+                    step(async { 7 }, |stock| Step("looked", format!("stock={stock}"))).await;
                 assert_eq!(seen, 7);
                 mark("committed", "");
             })
