@@ -12,6 +12,7 @@ mod chaos;
 mod crowd;
 mod group;
 mod ids;
+mod lab;
 mod law;
 mod lifetime;
 mod lock;
