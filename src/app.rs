@@ -16,6 +16,7 @@ use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
+use crate::lab::Lab;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
 use crate::order::expiry::Expiry;
 use crate::order::group::{GroupLimits, Groups};
@@ -59,7 +60,13 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let address = listener.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
-    parts.traced_as = config.sale.lab.then(|| name.into());
+    if config.sale.lab {
+        parts.lab = Some(Lab::new(&config, name, address)?);
+        tracing::warn!(
+            "--lab: sign-in codes are shown to whoever asks, and sales may be made to fail"
+        );
+    }
+    let lab = parts.lab.clone();
     tracing::info!(%address, lab = config.sale.lab, "serving");
     if config.http.admin_token.is_none() {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
@@ -78,7 +85,12 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     expiry.stop();
     let drained = tokio::time::timeout(deadline, async {
-        let all_closed = server.await;
+        // Together: what the lab has under way is a client of this very server.
+        let (all_closed, ()) = tokio::join!(&mut server, async {
+            if let Some(lab) = lab {
+                lab.shutdown().await;
+            }
+        });
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
         expiry.stopped().await;
@@ -195,7 +207,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         admin: AdminToken(config.http.admin_token.clone()),
         request_timeout: config.http.request_timeout,
         draining,
-        traced_as: None,
+        lab: None,
     })
 }
 

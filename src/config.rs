@@ -105,6 +105,20 @@ pub struct ServeConfig {
     /// Selling.
     #[command(flatten)]
     pub sale: SaleConfig,
+    /// What the lab runs its loads against.
+    #[command(flatten)]
+    pub lab: LabConfig,
+}
+
+/// What the lab runs its loads against, with --lab.
+#[derive(Args, Clone, Debug)]
+pub struct LabConfig {
+    /// What stands before all instances, such as http://127.0.0.1:8080; without it they are asked in turn.
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
+    pub lab_entry: Option<String>,
+    /// The other instances, each under its own address; this one may be among them.
+    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',')]
+    pub lab_peers: Vec<String>,
 }
 
 /// Listening, limits and draining.

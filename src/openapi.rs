@@ -18,7 +18,7 @@ use utoipa_swagger_ui::Config;
 
 use crate::error::Error;
 use crate::http::docs;
-use crate::{health, metrics, order, shop, user, voucher};
+use crate::{health, lab, metrics, order, shop, user, voucher};
 
 /// What the pages may do: nothing but load their own files and ask their own origin. Their library sets the
 /// styles of single elements, and nothing of it is taken from what users write.
@@ -37,6 +37,7 @@ const CACHING: &str = "public, max-age=300";
         (name = "shop", description = "Shops: by id, type, name and distance"),
         (name = "voucher", description = "Vouchers and flash sales: publishing and listing"),
         (name = "order", description = "Buying, looking up, paying and cancelling"),
+        (name = "lab", description = "Runs of two strategies side by side; on a server with `--lab` only"),
         (name = "service", description = "For operators. These answer without the envelope."),
     ),
     paths(
@@ -44,7 +45,8 @@ const CACHING: &str = "public, max-age=300";
         shop::get, shop::of_type, shop::of_name, shop::types, shop::create, shop::update,
         voucher::list, voucher::publish, voucher::publish_seckill, voucher::add_stock,
         order::buy, order::buy_by_body, order::get, order::mine, order::pay, order::cancel,
-        health::live, health::ready, metrics::get, document,
+        lab::about, lab::start, lab::runs, lab::run, lab::stop, lab::raw, lab::report, lab::fault, lab::kill,
+        user::sent_code, health::live, health::ready, metrics::get, document,
     ),
     modifiers(&Frame),
 )]

@@ -1,6 +1,5 @@
 //! The whole route table, and what every request passes through, outermost first.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,12 +15,13 @@ use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
-use crate::{health, metrics, openapi, order, shop, user, voucher};
+use crate::{health, lab, metrics, openapi, order, shop, user, voucher};
 
 /// Everything the routes work with.
 #[derive(Clone)]
@@ -38,8 +38,8 @@ pub struct Parts {
     pub admin: AdminToken,
     pub request_timeout: Duration,
     pub draining: CancellationToken,
-    /// This node's name, where requests may ask for their steps.
-    pub traced_as: Option<Arc<str>>,
+    /// With `--lab` only.
+    pub lab: Option<Lab>,
 }
 
 /// The service's router.
@@ -58,7 +58,9 @@ pub fn router(parts: Parts) -> Router {
                 .route("/user/{id}", get(user::get))
                 .route_layer(signed_in()),
         )
-        .with_state(parts.users);
+        .with_state(parts.users.clone());
+    let codes =
+        Router::new().route("/lab/code/{phone}", get(user::sent_code)).with_state(parts.users);
 
     let shops = Router::new()
         .route("/shop/{id}", get(shop::get))
@@ -120,10 +122,29 @@ pub fn router(parts: Parts) -> Router {
         .route("/docs/openapi.json", get(openapi::document))
         .route("/docs/{file}", get(openapi::file));
 
+    let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {
+        Router::new()
+            .route("/lab/about", get(lab::about))
+            .route("/lab/runs", get(lab::runs))
+            .route("/lab/runs/{id}", get(lab::run))
+            .route("/lab/runs/{id}/raw", get(lab::raw))
+            .route("/lab/runs/{id}/report", get(lab::report))
+            .merge(
+                Router::new()
+                    .route("/lab/runs", post(lab::start))
+                    .route("/lab/runs/{id}/stop", post(lab::stop))
+                    .route("/lab/faults", post(lab::fault))
+                    .route("/lab/instance/kill", post(lab::kill))
+                    .route_layer(admin()),
+            )
+            .with_state(lab.clone())
+            .merge(codes)
+    });
+
     let policy = RequestPolicy {
         timeout: parts.request_timeout,
         draining: parts.draining,
-        traced_as: parts.traced_as,
+        traced_as: parts.lab.as_ref().map(|lab| lab.node().into()),
     };
     Router::new()
         .merge(users)
@@ -136,6 +157,7 @@ pub fn router(parts: Parts) -> Router {
         .merge(health)
         .merge(metrics)
         .merge(docs)
+        .merge(lab)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.

@@ -13,6 +13,9 @@ use crate::error::Error;
 /// The tag of operations that answer without the envelope: probes, metrics, this document.
 pub const SERVICE: &str = "service";
 
+/// The tag of operations that exist only with `--lab`.
+pub const LAB: &str = "lab";
+
 /// The security scheme of a session.
 pub const SESSION: &str = "authorization";
 
@@ -21,6 +24,9 @@ pub const ADMIN: &str = "x-admin-token";
 
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
+
+/// Where a handler says that its successes come without the envelope. Not part of the finished document.
+const BARE: &str = "x-bare";
 
 /// Codes that come with the id of an order, where it is known.
 const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
@@ -94,11 +100,15 @@ fn complete_operation(
             never_null(&mut kind["schema"]);
         });
     }
+    let bare = operation.as_object_mut().and_then(|operation| operation.remove(BARE)).is_some();
     let responses = &mut operation["responses"];
     for (status, response) in members(responses) {
-        if !is_service {
-            let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
-            wrap(response, &refusals.unwrap_or_default(), failures);
+        let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
+        let refusals = refusals.unwrap_or_default();
+        if bare {
+            put_beside(response, &refusals, failures);
+        } else if !is_service {
+            wrap(response, &refusals, failures);
         }
         add_headers(response, false);
     }
@@ -129,6 +139,9 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
     if operation["tags"][0] != SERVICE {
         codes.insert("UNAVAILABLE");
     }
+    if operation["tags"][0] == LAB {
+        codes.insert("NOT_FOUND");
+    }
     let takes = operation["parameters"].as_array();
     if takes.is_some_and(|parameters| !parameters.is_empty()) {
         codes.insert("INVALID_PARAMETER");
@@ -149,6 +162,15 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
         }
     }
     codes.into_iter().map(str::to_owned).collect()
+}
+
+/// Puts the business refusals beside a success that has no envelope.
+fn put_beside(response: &mut Value, refusals: &BTreeSet<String>, failures: &Failures) {
+    let bare = response["content"]["application/json"]["schema"].take();
+    let failure = failure(refusals);
+    let schema = if bare.is_null() { failure } else { json!({ "anyOf": [bare, failure] }) };
+    let examples = examples(refusals, failures);
+    response["content"]["application/json"] = json!({ "schema": schema, "examples": examples });
 }
 
 /// Puts the envelope around a success, and the business refusals beside it.
@@ -247,6 +269,7 @@ fn description(status: u16) -> &'static str {
         400 => "The request is malformed; `errorMsg` says where.",
         401 => "Nobody is signed in: `authorization` is missing, or its session has ended.",
         403 => "Not allowed.",
+        404 => "The server runs without `--lab`.",
         413 => "The body is larger than 64 KiB.",
         415 => "The body must be sent as application/json.",
         429 => "Too often; nothing was done.",

@@ -50,7 +50,7 @@ impl<S: Sync> FromRequestParts<S> for LabChoice {
     get, path = "/shop/{id}", tag = "shop",
     params(
         ("id" = i64, Path, description = "The shop's id.", example = 1),
-        ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$",
+        ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", example = "mutex",
             description = "Picks another way to read the cache for this request; \
             takes effect on a server with `--lab` only."),
     ),
@@ -158,7 +158,7 @@ pub async fn of_name(
 #[utoipa::path(
     get, path = "/shop-type/list", tag = "shop",
     params(("x-lab-cache" = Option<String>, Header,
-        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", description = "As for one shop.")),
+        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", example = "mutex", description = "As for one shop.")),
     responses((status = 200, body = Vec<ShopType>, description = "By `sort`.")),
 )]
 pub async fn types(

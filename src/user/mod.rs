@@ -80,6 +80,18 @@ pub async fn send_code(
     Ok(reply::done())
 }
 
+/// The code that was last sent to a phone, for those who have no phone.
+#[utoipa::path(
+    get, path = "/lab/code/{phone}", tag = "lab",
+    params(("phone" = String, Path, description = "A mainland mobile number.", example = "13800138000")),
+    responses((status = 200, description = "Six digits.", body = String, example = json!("123456"))),
+    extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID"]))),
+)]
+pub async fn sent_code(State(users): State<Users>, Path(phone): Path<String>) -> Reply<String> {
+    let phone = Phone::parse(&phone).ok_or(Error::PhoneInvalid)?;
+    Ok(reply::data(users.codes.sent(&phone).await?.ok_or(Error::CodeInvalid)?))
+}
+
 /// Spends the code, registers the phone if it is new, and opens a session.
 ///
 /// The token goes into the header `authorization` of later requests. A session ends 36 000 minutes after its

@@ -13,6 +13,7 @@ mod crowd;
 mod docs;
 mod group;
 mod ids;
+mod lab;
 mod law;
 mod lifetime;
 mod lock;
