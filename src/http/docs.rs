@@ -101,6 +101,12 @@ fn complete_operation(
         });
     }
     let bare = operation.as_object_mut().and_then(|operation| operation.remove(BARE)).is_some();
+    // A parameter is left out, and never sent as `null`.
+    for parameter in
+        operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten()
+    {
+        never_null(&mut parameter["schema"]);
+    }
     let responses = &mut operation["responses"];
     for (status, response) in members(responses) {
         let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();

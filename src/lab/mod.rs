@@ -222,7 +222,7 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
     Ok(reply::done())
 }
 
-/// Ends this process at once (admin), as by `kill -9`.
+/// Ends this process at once (admin), as a crash would.
 ///
 /// Nothing is drained, and there is no answer. Whoever runs it starts it again.
 #[utoipa::path(

@@ -50,7 +50,7 @@ impl<S: Sync> FromRequestParts<S> for LabChoice {
     get, path = "/shop/{id}", tag = "shop",
     params(
         ("id" = i64, Path, description = "The shop's id.", example = 1),
-        ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", example = "mutex",
+        ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$",
             description = "Picks another way to read the cache for this request; \
             takes effect on a server with `--lab` only."),
     ),
@@ -141,7 +141,7 @@ pub async fn of_type(
     Ok(reply::data(page))
 }
 
-/// A page of the shops whose name contains `name`, ten of them.
+/// A page of the shops whose name contains a text, ten of them.
 #[utoipa::path(
     get, path = "/shop/of/name", tag = "shop", params(OfName),
     responses((status = 200, body = Vec<ShopView>, description = "By id.")),
@@ -154,11 +154,11 @@ pub async fn of_name(
     Ok(reply::data(shops.of_name(&query.name, offset, NAME_PAGE).await?))
 }
 
-/// All shop types, by `sort`.
+/// All shop types, in their order.
 #[utoipa::path(
     get, path = "/shop-type/list", tag = "shop",
     params(("x-lab-cache" = Option<String>, Header,
-        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", example = "mutex", description = "As for one shop.")),
+        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", description = "As for one shop.")),
     responses((status = 200, body = Vec<ShopType>, description = "By `sort`.")),
 )]
 pub async fn types(

@@ -141,7 +141,10 @@ fn every_operation_says_what_it_is() {
         assert!(operation["summary"].as_str().is_some_and(|text| text.ends_with('.')), "{what}");
         assert!(tags.contains(&operation["tags"][0].as_str().unwrap_or_default()), "{what}");
         for parameter in operation["parameters"].as_array().into_iter().flatten() {
-            assert!(!parameter["example"].is_null(), "{what}: no example of {parameter}");
+            assert!(
+                parameter["in"] == "header" || !parameter["example"].is_null(),
+                "{what}: no example of {parameter}"
+            );
         }
         for (status, response) in operation["responses"].as_object().unwrap() {
             let told = response["description"].as_str().or(response["$ref"].as_str());
