@@ -35,7 +35,8 @@ class Asker:
     """Sends bytes, and says what is wrong with the answers."""
 
     def __init__(self, stand, sent):
-        self.stand, self.sent, self.faults = stand, sent, []
+        self.stand, self.sent = stand, sent
+        self.faults: dict[tuple, str] = {}
         self.address = urlsplit(stand.url).hostname, urlsplit(stand.url).port
         # `$ref` is resolved against the whole document.
         self.document = {"$id": "urn:api", **stand.document}
@@ -60,18 +61,22 @@ class Asker:
                 while chunk := connection.recv(65536):
                     reply += chunk
         except OSError as fault:
-            self.faults.append(f"{what}: no answer ({fault})")
+            self.note(method, path, what, f"no answer ({fault})")
             return
         head, _, content = reply.partition(b"\r\n\r\n")
         if not head.startswith(b"HTTP/1.1 "):
-            self.faults.append(f"{what}: {reply[:100]!r}")
+            self.note(method, path, what, f"no HTTP: {reply[:100]!r}")
             return
         status = head[9:12].decode()
         done = " done" if status < "300" and not content.startswith(b'{"success":false') else ""
         self.sent[f"{method} {path} {status}{done}"] += 1
         fault = self.judge(method, path, status, head.lower(), content)
         if fault:
-            self.faults.append(f"{what}: {status}: {fault}: {content[:200]!r}")
+            self.note(method, path, what, f"{status}: {fault}", content[:200])
+
+    def note(self, method: str, path: str, what: str, fault: str, content: bytes = b""):
+        """Keeps the first of each kind."""
+        self.faults.setdefault((method, path, fault), f"{what}: {fault} {content!r}")
 
     def judge(self, method: str, path: str, status: str, head: bytes, content: bytes) -> str | None:
         """What is wrong with an answer."""
@@ -150,7 +155,7 @@ def run(stand, sent) -> list[str]:
                     for value in VALUES:
                         fields = [json.dumps(k).encode() + b":" + (value if k == name else json.dumps(v).encode()) for k, v in good.items()]
                         asker.ask(method, path, plain.encode(), typed, b"{" + b",".join(fields) + b"}")
-    return asker.faults
+    return list(asker.faults.values())
 
 
 def example(document, schema) -> dict:
