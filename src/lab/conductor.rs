@@ -19,6 +19,7 @@ use secrecy::ExposeSecret;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
+use utoipa::ToSchema;
 
 use crate::clock::Zone;
 use crate::config::ServeConfig;
@@ -51,9 +52,11 @@ struct Runs {
 }
 
 /// A run that was begun.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct Started {
+    /// Names it in links.
     id: String,
+    /// What its buyers' moments are drawn from.
     seed: u64,
 }
 

@@ -10,6 +10,7 @@ mod architecture;
 mod cache;
 mod chaos;
 mod crowd;
+mod docs;
 mod group;
 mod ids;
 mod lab;

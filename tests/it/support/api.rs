@@ -113,6 +113,12 @@ impl Call {
         String::from_utf8(bytes.to_vec()).expect("UTF-8")
     }
 
+    /// Sends it and expects a complete answer of any kind.
+    pub async fn status_and_text(self) -> (u16, String) {
+        let (status, _, bytes) = self.exchange().await.expect("an answer");
+        (status, String::from_utf8_lossy(&bytes).into_owned())
+    }
+
     /// Sends it; the failure's text says that there was no complete answer.
     pub async fn try_send(self) -> Result<Answer, String> {
         let (status, headers, bytes) = self.exchange().await?;
