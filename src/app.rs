@@ -190,6 +190,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         cache,
         health: Health { database, redis, draining: draining.clone() },
         admin: AdminToken(config.http.admin_token.clone()),
+        lab: config.sale.lab,
         request_timeout: config.http.request_timeout,
         draining,
     })

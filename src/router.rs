@@ -15,6 +15,7 @@ use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::http::page;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
@@ -35,6 +36,8 @@ pub struct Parts {
     pub cache: Cache,
     pub health: health::Health,
     pub admin: AdminToken,
+    /// Whether this server is a lab: it has one page more.
+    pub lab: bool,
     pub request_timeout: Duration,
     pub draining: CancellationToken,
 }
@@ -44,6 +47,7 @@ pub fn router(parts: Parts) -> Router {
     let signed_in = || from_fn(require_user);
     let admin = || with_state(parts.admin.clone(), require_admin);
     let sessions = parts.users.sessions.clone();
+    let zone = parts.vouchers.zone;
 
     let users = Router::new()
         .route("/user/code", post(user::send_code))
@@ -111,6 +115,8 @@ pub fn router(parts: Parts) -> Router {
         admission: parts.admission,
     });
 
+    let pages = page::routes(parts.lab, zone);
+
     let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
     Router::new()
         .merge(users)
@@ -122,6 +128,7 @@ pub fn router(parts: Parts) -> Router {
         // Probes carry no token, and must answer when Redis does not.
         .merge(health)
         .merge(metrics)
+        .merge(pages)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.

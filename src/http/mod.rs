@@ -11,5 +11,6 @@ pub mod limit;
 pub mod listen;
 pub mod middleware;
 pub mod pace;
+pub mod page;
 pub mod reply;
 pub mod session;
