@@ -29,7 +29,7 @@ pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self
 const HTML: &str = "text/html; charset=utf-8";
 
 /// Name, kind and text of every file under `/assets/`.
-const ASSETS: [(&str, &str, &str); 10] = [
+const ASSETS: [(&str, &str, &str); 12] = [
     ("mark.svg", "image/svg+xml", include_str!("../../web/mark.svg")),
     ("look.css", "text/css; charset=utf-8", include_str!("../../web/look.css")),
     script("words.js", include_str!("../../web/words.js")),
@@ -38,7 +38,9 @@ const ASSETS: [(&str, &str, &str); 10] = [
     script("purchase.js", include_str!("../../web/purchase.js")),
     script("shop.js", include_str!("../../web/shop.js")),
     script("plots.js", include_str!("../../web/plots.js")),
+    script("story.js", include_str!("../../web/story.js")),
     script("run.js", include_str!("../../web/run.js")),
+    script("diagram.js", include_str!("../../web/diagram.js")),
     script("lab.js", include_str!("../../web/lab.js")),
 ];
 
