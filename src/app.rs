@@ -16,6 +16,7 @@ use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::id::Ids;
+use crate::lab::Lab;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
 use crate::order::expiry::Expiry;
 use crate::order::group::{GroupLimits, Groups};
@@ -49,7 +50,7 @@ const FILTER_CHECK: Duration = Duration::from_secs(2);
 pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
     let draining = CancellationToken::new();
-    let parts = connect(&config, draining.clone()).await?;
+    let mut parts = connect(&config, draining.clone()).await?;
     let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
     let (news, sessions) = (parts.vouchers.news.clone(), parts.users.sessions.clone());
     let expiry = Expiry::start(parts.lifetime.clone(), config.sale.unpaid_seconds);
@@ -57,7 +58,16 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
     })?;
-    tracing::info!(address = %listener.local_addr()?, lab = config.sale.lab, "serving");
+    let address = listener.local_addr()?;
+    let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
+    if config.sale.lab {
+        parts.lab = Some(Lab::new(&config, name, address)?);
+        tracing::warn!(
+            "--lab: sign-in codes are shown to whoever asks, and sales may be made to fail"
+        );
+    }
+    let lab = parts.lab.clone();
+    tracing::info!(%address, lab = config.sale.lab, "serving");
     if config.http.admin_token.is_none() {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
     }
@@ -75,6 +85,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     expiry.stop();
     let drained = tokio::time::timeout(deadline, async {
+        if let Some(lab) = lab {
+            lab.shutdown().await;
+        }
         let all_closed = server.await;
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
@@ -190,9 +203,9 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         cache,
         health: Health { database, redis, draining: draining.clone() },
         admin: AdminToken(config.http.admin_token.clone()),
-        lab: config.sale.lab,
         request_timeout: config.http.request_timeout,
         draining,
+        lab: None,
     })
 }
 

@@ -105,6 +105,20 @@ pub struct ServeConfig {
     /// Selling.
     #[command(flatten)]
     pub sale: SaleConfig,
+    /// What the lab runs its loads against.
+    #[command(flatten)]
+    pub lab: LabConfig,
+}
+
+/// What the lab runs its loads against, with --lab.
+#[derive(Args, Clone, Debug)]
+pub struct LabConfig {
+    /// What stands before all instances, such as http://127.0.0.1:8080; by default this instance itself.
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
+    pub lab_entry: Option<String>,
+    /// The instances, this one first, each under its own address; by default this one alone.
+    #[arg(long, env = "LAB_NODES", value_name = "URL", value_delimiter = ',')]
+    pub lab_nodes: Vec<String>,
 }
 
 /// Listening, limits and draining.
@@ -113,6 +127,10 @@ pub struct HttpConfig {
     /// Address to listen on; port 0 takes a free one, which the log names.
     #[arg(long = "bind", env = "BIND_ADDR", default_value = "127.0.0.1:8081")]
     pub bind: SocketAddr,
+    /// This instance's name among others, as the lab shows it: letters, digits, `.`, `-` and `:`; the address
+    /// it listens on by default.
+    #[arg(long, env = "NODE_NAME", value_parser = node_name)]
+    pub node_name: Option<String>,
     /// Secret that admin writes present as x-admin-token; unset refuses them all.
     #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<SecretString>,
@@ -339,6 +357,15 @@ fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count @ 1..=100_000) => Ok(count),
         _ => Err("must be a whole number, 1 to 100000".to_owned()),
+    }
+}
+
+fn node_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
+    if (1..=64).contains(&text.len()) && text.chars().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 1 to 64 letters, digits, `.`, `-` or `:`".to_owned())
     }
 }
 

@@ -61,6 +61,15 @@ pub enum Error {
     PhoneInvalid,
     #[error("验证码错误!")]
     CodeInvalid,
+    #[error("a run is under way; wait for its end, or stop it")]
+    RunUnderWay,
+    #[error("no such run; only the last ones are kept, as long as the instance lives")]
+    RunNotFound,
+    #[error("no run is selling; start one, then press the button")]
+    NoRun,
+    /// What the lab was to do to the servers could not be done.
+    #[error("{0}")]
+    LabFault(String),
 
     // Transport faults.
     #[error("malformed JSON: {0}")]
@@ -120,6 +129,10 @@ impl Error {
             Error::OrderRefunded => (S::OK, "ORDER_REFUNDED"),
             Error::PhoneInvalid => (S::OK, "PHONE_INVALID"),
             Error::CodeInvalid => (S::OK, "CODE_INVALID"),
+            Error::RunUnderWay => (S::OK, "RUN_UNDER_WAY"),
+            Error::RunNotFound => (S::OK, "RUN_NOT_FOUND"),
+            Error::NoRun => (S::OK, "NO_RUN"),
+            Error::LabFault(_) => (S::OK, "LAB_FAULT"),
             Error::MalformedJson(_) => (S::BAD_REQUEST, "MALFORMED_JSON"),
             Error::InvalidParameter(_) => (S::BAD_REQUEST, "INVALID_PARAMETER"),
             Error::Unauthorized => (S::UNAUTHORIZED, "UNAUTHORIZED"),

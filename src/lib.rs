@@ -6,6 +6,8 @@
 //!   whole route table. A reader who wants to know what the service answers opens [`router`].
 //! - [`user`], [`shop`], [`voucher`], [`order`]: the features. In each, `mod.rs` holds the handlers,
 //!   `store.rs` holds the SQL, and the rest is logic. **How a purchase travels** is told by [`order`].
+//! - [`lab`]: real loads against the real instances, side by side, for those who learn. It alone knows the load
+//!   tool.
 //! - [`lock`] and [`id`]: small libraries that know nothing of vouchers.
 //! - [`http`]: what every handler shares: reply envelope, extractors, sign-in layers, serving.
 //! - [`conn`]: connections to MySQL/MariaDB and Redis, and the migrations. Nothing else.
@@ -25,6 +27,7 @@ pub mod error;
 pub mod health;
 pub mod http;
 pub mod id;
+pub mod lab;
 pub mod lock;
 pub mod metrics;
 pub mod order;

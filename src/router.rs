@@ -16,12 +16,13 @@ use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
 use crate::http::page;
+use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
-use crate::{health, metrics, order, shop, user, voucher};
+use crate::{health, lab, metrics, order, shop, user, voucher};
 
 /// Everything the routes work with.
 #[derive(Clone)]
@@ -36,10 +37,10 @@ pub struct Parts {
     pub cache: Cache,
     pub health: health::Health,
     pub admin: AdminToken,
-    /// Whether this server is a lab: it has one page more.
-    pub lab: bool,
     pub request_timeout: Duration,
     pub draining: CancellationToken,
+    /// With `--lab` only.
+    pub lab: Option<Lab>,
 }
 
 /// The service's router.
@@ -59,7 +60,9 @@ pub fn router(parts: Parts) -> Router {
                 .route("/user/{id}", get(user::get))
                 .route_layer(signed_in()),
         )
-        .with_state(parts.users);
+        .with_state(parts.users.clone());
+    let codes =
+        Router::new().route("/lab/code/{phone}", get(user::sent_code)).with_state(parts.users);
 
     let shops = Router::new()
         .route("/shop/{id}", get(shop::get))
@@ -115,9 +118,31 @@ pub fn router(parts: Parts) -> Router {
         admission: parts.admission,
     });
 
-    let pages = page::routes(parts.lab, zone);
+    let pages = page::routes(parts.lab.is_some(), zone);
+    let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {
+        Router::new()
+            .route("/lab/about", get(lab::about))
+            .route("/lab/runs", get(lab::runs))
+            .route("/lab/runs/{id}", get(lab::run))
+            .route("/lab/runs/{id}/raw", get(lab::raw))
+            .route("/lab/runs/{id}/report", get(lab::report))
+            .merge(
+                Router::new()
+                    .route("/lab/runs", post(lab::start))
+                    .route("/lab/runs/{id}/stop", post(lab::stop))
+                    .route("/lab/faults", post(lab::fault))
+                    .route("/lab/instance/kill", post(lab::kill))
+                    .route_layer(admin()),
+            )
+            .with_state(lab.clone())
+            .merge(codes)
+    });
 
-    let policy = RequestPolicy { timeout: parts.request_timeout, draining: parts.draining };
+    let policy = RequestPolicy {
+        timeout: parts.request_timeout,
+        draining: parts.draining,
+        traced_as: parts.lab.as_ref().map(|lab| lab.node().into()),
+    };
     Router::new()
         .merge(users)
         .merge(shops)
@@ -128,6 +153,7 @@ pub fn router(parts: Parts) -> Router {
         // Probes carry no token, and must answer when Redis does not.
         .merge(health)
         .merge(metrics)
+        .merge(lab)
         .merge(pages)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)

@@ -57,7 +57,7 @@ where
         let line = line.trim_end_matches('\n');
         Context::look(|request| {
             if self.json {
-                let Context { id, method, uri } = request;
+                let Context { id, method, uri, .. } = request;
                 let request = serde_json::json!({
                     "id": id.to_str().unwrap_or_default(),
                     "method": method.as_str(),

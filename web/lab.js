@@ -20,7 +20,7 @@
     'form.starting': ['Starting…', '正在开始…'],
     'form.gone': ['This run is no longer kept here. Its setting and seed are filled in: press Start to run it again.', '这次运行已不再保存。参数和种子已填好，点“开始”即可重跑。'],
     'form.alone': ['Only one instance runs, so there is nothing to fall out between two.', '目前只有一个实例，看不到两个节点之间的问题。'],
-    'doing.preparing': ['signing in buyers: {done} of {all}', '买家登录中：{done} / {all}'],
+    'doing.preparing': ['the buyers sign in', '买家正在登录'],
     'doing.running': ['the buyers are buying', '买家正在抢购'],
     'doing.judging': ['every reply is held against every row', '逐条核对答复与数据库'],
     'run.title': ['The run', '本次运行'],
@@ -189,11 +189,7 @@
     const standings = run.lanes.map((lane) => lane.result && lane.result.standing.kind);
     id('state').textContent = t(`state.${run.state}`);
     id('state').className = run.state === 'failed' || standings.includes('violation') ? 'badge bad' : run.state === 'done' ? 'badge good' : 'badge warn';
-    const counts = String(run.doing || '').match(/(\d+) of (\d+)/);
-    id('doing').textContent = run.state === 'failed' ? String(run.failure || '')
-      : run.state === 'preparing' && !counts ? String(run.doing || '')
-        : running ? t(`doing.${run.state}`, counts ? { done: counts[1], all: counts[2] } : {}) : '';
-    const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
+    id('doing').textContent = run.state === 'failed' ? String(run.failure || '') : running ? t(`doing.${run.state}`) : '';
     id('progress').style.width = `${100 * Math.min(1, share ?? run.elapsedS / Math.max(0.5, run.setting.spreadSeconds))}%`;
     id('stop').hidden = !running;
     id('start').hidden = running;
@@ -259,11 +255,12 @@
   }
   function showHistory() {
     id('history-card').hidden = !earlier.length;
+    const kind = (standing) => standing.kind || standing;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' };
     id('history').replaceChildren(...earlier.map((one) => make('li', null, make('button', { type: 'button', class: 'choice', onclick: () => { follow(one.id, true); } },
       make('span', { class: 'soft when' }, String(one.startedAt).slice(11, 19)),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
-        one.standings[at] ? make('span', { class: `badge ${tone[one.standings[at]] || 'warn'}` }, t(`standing.${one.standings[at]}`)) : null))),
+        one.standings[at] ? make('span', { class: `badge ${tone[kind(one.standings[at])] || 'warn'}` }, t(`standing.${kind(one.standings[at])}`)) : null))),
       make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.seed}`)))));
   }
 

@@ -31,11 +31,12 @@ const Plots = (() => {
 
   // Lines over time. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, a line is drawn
   // as broken. level: {value, text}, a line all across. marks: [{at, text, kind}], moments.
-  function lines({ width, height = 260, name, unit, series, level, marks = [], right }) {
+  // right and top: as far as the axes reach at least, so that plots beside each other can be compared.
+  function lines({ width, height = 260, name, unit, series, level, marks = [], right, top = 1 }) {
     const box = { left: 44, right: width - 14, top: 22, bottom: height - 44 };
     const all = series.flatMap((line) => line.points);
     const across = axis(right || Math.max(0.001, ...all.map((point) => point[0])), width < 420 ? 4 : 6);
-    const up = axis(Math.max(1, level ? level.value * 1.08 : 0, ...all.map((point) => point[1])));
+    const up = axis(Math.max(1, top, level ? level.value * 1.08 : 0, ...all.map((point) => point[1])));
     const end = right || across.top;
     const x = (value) => box.left + (value / end) * (box.right - box.left);
     const y = (value) => box.bottom - (value / up.top) * (box.bottom - box.top);

@@ -48,6 +48,7 @@ function RunView(root) {
     return Plots.lines({
       width, height: 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks,
       right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...everyone),
+      top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
       level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
       series: [
         { name: t('lane.stock'), kind: 'six', area: true, points: points('stock').map(([x, y]) => [x, Math.max(0, y)]) },
@@ -148,7 +149,7 @@ function RunView(root) {
     compare.replaceChildren(make('h3', null, t('compare.title')), make('p', { class: 'soft' }, t('compare.note')), figure);
     figure.append(Plots.percentiles({
       width: widthOf(figure), name: t('compare.title'), unit: t('compare.percentile'),
-      series: curves.map((lane) => ({ name: lane.strategy, kind: ['one', 'two', 'three'][run.lanes.indexOf(lane) % 3], points: lane.result.curve })),
+      series: curves.map((lane) => ({ name: lane.strategy, kind: ['one', 'two', 'three'][run.lanes.indexOf(lane) % 3], points: lane.result.curve.filter(([share]) => share < 1) })),
     }));
   }
 

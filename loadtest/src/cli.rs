@@ -15,9 +15,11 @@ use seckill_loadtest::{
 };
 
 mod chaos;
+mod duel;
 mod reads;
 
 use chaos::ChaosArgs;
+use duel::DuelArgs;
 use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs};
 
 /// Drives flash sales and reads of shops, and judges every reply.
@@ -37,6 +39,8 @@ pub enum Scenario {
     Burst(BurstArgs),
     /// The demonstration: every rung on one instance and on two
     Ladder(LadderArgs),
+    /// Two strategies side by side, with a report that shows why one breaks
+    Duel(DuelArgs),
     /// Several times as many purchases as can be done: what still gets through, and who is told what
     Overload(OverloadArgs),
     /// A hot key expires under readers on two instances: loads per expiry, and who waits (breakdown)

@@ -13,9 +13,11 @@ use std::{
 };
 
 use hyper::Method;
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,
+    time::sleep_until,
 };
 
 use crate::{
@@ -43,6 +45,39 @@ pub struct Volley {
     pub connections: usize,
     /// Time limit of one attempt, from its first byte to the last of its answer.
     pub timeout: Duration,
+    /// When the buyers come.
+    pub arrivals: Arrivals,
+    /// Whether the service is asked for each attempt's steps; a server without `--lab` tells none.
+    pub traced: bool,
+}
+
+/// When the buyers come. All attempts of one buyer are made at the same moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// All at once.
+    AtOnce,
+    /// One after the other, at random moments of this span, drawn from the seed.
+    Spread {
+        /// From the first to the last.
+        over: Duration,
+        /// What the moments and the order of the buyers are drawn from.
+        seed: u64,
+    },
+}
+
+impl Arrivals {
+    /// The buyers by index, in the order in which they come, each with its moment.
+    fn draw(self, buyers: usize) -> Vec<(usize, Duration)> {
+        let mut order: Vec<usize> = (0..buyers).collect();
+        let mut due = vec![Duration::ZERO; buyers];
+        if let Self::Spread { over, seed } = self {
+            let mut dice = StdRng::seed_from_u64(seed);
+            order.shuffle(&mut dice);
+            due.fill_with(|| over.mul_f64(dice.random()));
+            due.sort_unstable();
+        }
+        order.into_iter().zip(due).collect()
+    }
 }
 
 /// One finished attempt.
@@ -56,19 +91,21 @@ pub struct Record {
     pub sent: Duration,
     /// From sending to the last byte of the answer, or to giving up.
     pub latency: Duration,
+    /// What the service did for it, step by step, as its header told it.
+    pub trace: Option<Box<str>>,
 }
 
-/// One target's queue of attempts, as (index of the buyer, which try).
+/// One target's queue of attempts, as (index of the buyer, which try, when).
 struct Queue {
-    attempts: Vec<(usize, u32)>,
+    attempts: Vec<(usize, u32, Duration)>,
     next: AtomicUsize,
 }
 
-fn queues(buyers: usize, tries: u32, targets: usize) -> Vec<Arc<Queue>> {
+fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Arc<Queue>> {
     let mut attempts = vec![Vec::new(); targets];
-    for buyer in 0..buyers {
+    for &(buyer, due) in arriving {
         for attempt in 0..tries {
-            attempts[(buyer + attempt as usize) % targets].push((buyer, attempt));
+            attempts[(buyer + attempt as usize) % targets].push((buyer, attempt, due));
         }
     }
     let queue = |attempts| Arc::new(Queue { attempts, next: AtomicUsize::new(0) });
@@ -88,7 +125,8 @@ pub async fn fire(volley: &Volley, live: &Arc<Live>) -> Result<Vec<Record>, Faul
     let connections = volley.connections.clamp(1, total.max(1)).max(targets);
     descriptors::reserve(connections)?;
 
-    let queues = queues(volley.buyers.len(), volley.tries, targets);
+    let arriving = volley.arrivals.draw(volley.buyers.len());
+    let queues = queues(&arriving, volley.tries, targets);
     let (ready, mut waiting) = mpsc::channel(connections);
     let (open, barrier) = watch::channel(None::<Instant>);
     let mut workers = JoinSet::new();
@@ -100,7 +138,10 @@ pub async fn fire(volley: &Volley, live: &Arc<Live>) -> Result<Vec<Record>, Faul
             target,
             queue: queues[target].clone(),
             buyers: volley.buyers.clone(),
-            call: Call::new(Method::POST, format!("/voucher-order/seckill/{}", volley.voucher_id)),
+            call: Call {
+                traced: volley.traced,
+                ..Call::new(Method::POST, format!("/voucher-order/seckill/{}", volley.voucher_id))
+            },
             live: live.clone(),
         };
         workers.spawn(worker.run(ready.clone(), barrier.clone()));
@@ -152,26 +193,45 @@ impl Worker {
         let begin = begin.unwrap_or_else(Instant::now);
         loop {
             let next = self.queue.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(buyer, attempt)) = self.queue.attempts.get(next) else { break };
+            let Some(&(buyer, attempt, due)) = self.queue.attempts.get(next) else { break };
+            if !self.is_due(begin + due).await {
+                break;
+            }
             let buyer = &self.buyers[buyer];
             self.call.token = Some(buyer.token.clone());
             let sent = Instant::now();
+            let mut trace = None;
             let reply = match self.connection.send(&self.call).await {
-                Ok(response) => Reply::read(response.status, &response.body),
+                Ok(response) => {
+                    trace = response.trace.map(String::into_boxed_str);
+                    Reply::read(response.status, &response.body)
+                }
                 Err(Failure::NotSent(_)) => Reply::not_sent(),
                 Err(Failure::Lost(_)) => Reply::lost(CONNECTION_LOST),
                 Err(Failure::TimedOut) => Reply::lost(TIME_OUT),
             };
             let latency = sent.elapsed();
-            self.live.count(reply.is_success());
+            self.live.attempt(reply.is_success(), latency);
             records.push(Record {
                 asked: Asked { user_id: buyer.user_id, attempt, reply },
                 target: self.target,
                 sent: sent.saturating_duration_since(begin),
                 latency,
+                trace,
             });
         }
         records
+    }
+
+    /// Waits for the moment; says no where the run was stopped meanwhile.
+    async fn is_due(&self, moment: Instant) -> bool {
+        if moment > Instant::now() {
+            tokio::select! {
+                () = sleep_until(moment.into()) => {}
+                () = self.live.stopped() => {}
+            }
+        }
+        !self.live.is_stopped()
     }
 }
 

@@ -23,6 +23,8 @@ use crate::Target;
 
 /// Answers longer than this, in bytes, are not read.
 const BODY_LIMIT: usize = 1 << 20;
+/// The header that asks for a request's steps, and that brings them.
+const TRACE: &str = "x-lab-trace";
 
 /// A request to the service, before it is tied to a connection.
 #[derive(Debug, Clone)]
@@ -37,6 +39,8 @@ pub struct Call {
     pub admin_token: Option<HeaderValue>,
     /// The cache policy asked for (`x-lab-cache`); a server without `--lab` ignores it.
     pub lab_cache: Option<HeaderValue>,
+    /// Whether the steps of the request are asked for (`x-lab-trace`); a server without `--lab` tells none.
+    pub traced: bool,
     /// A JSON body.
     pub json: Option<Bytes>,
 }
@@ -50,6 +54,7 @@ impl Call {
             token: None,
             admin_token: None,
             lab_cache: None,
+            traced: false,
             json: None,
         }
     }
@@ -62,6 +67,8 @@ pub struct Response {
     pub status: u16,
     /// Whether it says when to come back (`Retry-After`, in whole seconds).
     pub retry_after: bool,
+    /// The steps of the request, where they were asked for and told.
+    pub trace: Option<String>,
     /// The whole body.
     pub body: Bytes,
 }
@@ -163,11 +170,13 @@ impl Connection {
                 let retry_after = response.headers().get(RETRY_AFTER);
                 let retry_after = retry_after.and_then(|value| value.to_str().ok());
                 let retry_after = retry_after.is_some_and(|text| text.parse::<u32>().is_ok());
+                let trace = response.headers().get(TRACE).and_then(|value| value.to_str().ok());
+                let trace = trace.map(str::to_owned);
                 let body = Limited::new(response.into_body(), BODY_LIMIT)
                     .collect()
                     .await
                     .map_err(|e| (None, e.to_string()))?;
-                Ok(Response { status, retry_after, body: body.to_bytes() })
+                Ok(Response { status, retry_after, trace, body: body.to_bytes() })
             };
             let failure = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Ok(response),
@@ -199,6 +208,9 @@ impl Connection {
         }
         if let Some(policy) = &call.lab_cache {
             request = request.header("x-lab-cache", policy);
+        }
+        if call.traced {
+            request = request.header(TRACE, "1");
         }
         if call.json.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");

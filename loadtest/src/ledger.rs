@@ -30,6 +30,17 @@ pub struct Snapshot {
     pub rows: Vec<OrderRow>,
 }
 
+/// What the tables add up to, for one sale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tally {
+    /// Left to sell.
+    pub stock: i64,
+    /// Orders that are not cancelled.
+    pub orders: i64,
+    /// Users who have one.
+    pub buyers: i64,
+}
+
 /// How often the tables are read while purchases settle.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -95,6 +106,25 @@ impl Ledger {
         let sold = rows.len() as i64 - cancelled;
         let issued = issued.map_or(i64::from(stock) + sold, i64::from);
         Ok(Snapshot { sale: Sale { issued, stock_left: stock.into() }, rows })
+    }
+
+    /// Adds one sale up, in one statement.
+    ///
+    /// # Errors
+    /// [`Fault::Database`], also when there is no such sale.
+    pub async fn tally(&self, voucher_id: u64) -> Result<Tally, Fault> {
+        let query = sqlx::query_as(
+            "SELECT CAST(s.stock AS SIGNED), COUNT(o.id), COUNT(DISTINCT o.user_id) \
+             FROM tb_seckill_voucher s LEFT JOIN tb_voucher_order o \
+             ON o.voucher_id = s.voucher_id AND o.status <> 4 \
+             WHERE s.voucher_id = ? GROUP BY s.voucher_id, s.stock",
+        );
+        let (stock, orders, buyers) = query
+            .bind(voucher_id)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(|source| Fault::Database { what: "while adding a sale up", source })?;
+        Ok(Tally { stock, orders, buyers })
     }
 
     /// Waits until the sale has not changed for `quiet`, but at most `limit`.

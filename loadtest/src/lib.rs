@@ -12,6 +12,8 @@
 //! - [`buyers`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
 //! - [`reads`] reads shops: connections, answers, the service's metrics, the cache's keys.
 //! - [`latency`], [`live`], [`table`] count and show.
+//! - [`duel`] runs two strategies side by side, watched while they go on; [`trace`] reads what a node tells of
+//!   an attempt's steps.
 //! - [`chaos`] runs servers of its own, breaks them in the middle of a sale, and judges that.
 //! - [`scenario`] has one file per scenario: what the binary `loadtest` and the service's own
 //!   integration tests run.
@@ -21,6 +23,7 @@ pub mod buyers;
 pub mod chaos;
 pub mod checker;
 pub mod descriptors;
+pub mod duel;
 pub mod fault;
 pub mod fire;
 pub mod http;
@@ -35,6 +38,7 @@ pub mod reply;
 pub mod scenario;
 pub mod table;
 pub mod target;
+pub mod trace;
 
 pub use access::Access;
 pub use fault::Fault;

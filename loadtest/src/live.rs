@@ -2,11 +2,19 @@
 
 use std::{
     io::{IsTerminal, Write},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
+
+use crate::latency::{Latency, Recorder};
 
 /// Counters of one run, shared with whoever watches it (a progress line, a test that injects a
 /// fault at half time).
@@ -16,6 +24,10 @@ pub struct Live {
     done: AtomicU64,
     /// Successes among them.
     orders: AtomicU64,
+    /// Latencies since somebody last took them.
+    window: Mutex<Option<Recorder>>,
+    /// Set once, when what has not been sent yet shall not be.
+    stop: watch::Sender<bool>,
 }
 
 impl Live {
@@ -23,6 +35,37 @@ impl Live {
     pub fn count(&self, ordered: bool) {
         self.done.fetch_add(1, Ordering::Relaxed);
         self.orders.fetch_add(u64::from(ordered), Ordering::Relaxed);
+    }
+
+    /// Counts one finished attempt to buy.
+    pub fn attempt(&self, ordered: bool, latency: Duration) {
+        self.count(ordered);
+        self.window().get_or_insert_with(|| Recorder::new(2)).record(latency);
+    }
+
+    /// Latencies of the attempts that finished since the last call.
+    pub fn take_latency(&self) -> Latency {
+        self.window().take().map(|recorder| recorder.summary()).unwrap_or_default()
+    }
+
+    fn window(&self) -> std::sync::MutexGuard<'_, Option<Recorder>> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing more is sent; what is under way is waited for.
+    pub fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Whether [`Live::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        *self.stop.borrow()
+    }
+
+    /// Waits for it.
+    pub async fn stopped(&self) {
+        // The sender is ours: this cannot fail while we live.
+        self.stop.subscribe().wait_for(|stop| *stop).await.ok();
     }
 
     /// Requests finished so far.

@@ -1,12 +1,19 @@
 //! `loadtest`: parse the command line, run one scenario, print its report, say it by exit code.
 
-use std::{fmt::Display, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::Display,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Parser;
 use seckill_loadtest::{
-    Fault, chaos, publish,
+    Fault, chaos,
+    duel::{self, Board},
+    publish,
     scenario::{
-        avalanche, burst, ladder, overload, penetration, read, stampede, standing::Outcome, updates,
+        avalanche, burst, ladder, overload, penetration, read, rungs::Standing, stampede,
+        standing::Outcome, updates,
     },
 };
 use serde::Serialize;
@@ -53,6 +60,27 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             let climb = ladder::run(&options).await?;
             show(&climb, json).await?;
             Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
+        }
+        Scenario::Duel(args) => {
+            let (html, json) = (args.html.clone(), args.json.clone());
+            let (ground, setting) = args.options();
+            let started = chrono::Utc::now().with_timezone(&ground.access.time_zone);
+            let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
+            let board = Board::new("duel".to_owned(), setting, started);
+            duel::run(&ground, &board, &[]).await?;
+            let document = board.document(0);
+            println!("{}", duel::Ended(&document));
+            if let Some(path) = html {
+                let page = duel::report::html(&document);
+                write(&path, page.map_err(Into::into)).await?;
+            }
+            if let Some(path) = json {
+                let text = serde_json::to_string_pretty(&duel::raw::Raw::of(&board));
+                write(&path, text.map(|text| text + "\n").map_err(Into::into)).await?;
+            }
+            let results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
+            let violated = results.filter(|r| matches!(r.standing, Standing::Violation(_))).count();
+            Ok(if violated == 0 { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
         Scenario::Overload(args) => {
             let (options, json) = args.options();
@@ -135,10 +163,16 @@ async fn ended(
 async fn show(report: &(impl Display + Serialize), json: Option<PathBuf>) -> Result<(), Fault> {
     println!("{report}");
     let Some(path) = json else { return Ok(()) };
-    let fault = |source| Fault::File { path: path.clone(), source };
-    let text = serde_json::to_string_pretty(report).map_err(|e| fault(e.into()))?;
+    let text = serde_json::to_string_pretty(report);
+    write(&path, text.map(|text| text + "\n").map_err(Into::into)).await
+}
+
+/// Writes a file, and the folders above it.
+async fn write(path: &Path, text: std::io::Result<String>) -> Result<(), Fault> {
+    let fault = |source| Fault::File { path: path.to_owned(), source };
+    let text = text.map_err(fault)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         tokio::fs::create_dir_all(folder).await.map_err(fault)?;
     }
-    tokio::fs::write(&path, text + "\n").await.map_err(fault)
+    tokio::fs::write(path, text).await.map_err(fault)
 }

@@ -3,8 +3,11 @@
 //! for lines that nearly no request logs. This is written out when a line is.
 
 use std::fmt;
+use std::sync::Arc;
 
 use axum::http::{HeaderValue, Method, Uri};
+
+use super::trace::Trace;
 
 tokio::task_local! {
     static CONTEXT: Context;
@@ -19,6 +22,8 @@ pub struct Context {
     pub method: Method,
     /// Its address, of which the path alone is ever shown.
     pub uri: Uri,
+    /// Its steps, where its client asked for them.
+    pub trace: Option<Arc<Trace>>,
 }
 
 impl Context {

@@ -1,6 +1,7 @@
 //! What happens to every request, whatever its route: it gets an id that its log lines carry, a time
 //! limit, and, while the server drains, a hint that its connection will close.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -12,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::http::context::Context;
 use crate::http::reply::Envelope;
+use crate::http::trace::{TRACE, Trace};
 
 /// The header that carries the request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -23,6 +25,8 @@ pub struct RequestPolicy {
     pub timeout: Duration,
     /// Cancelled when the server starts to drain.
     pub draining: CancellationToken,
+    /// This node's name, where requests may ask for their steps.
+    pub traced_as: Option<Arc<str>>,
 }
 
 /// Outermost layer: request id, time limit, `connection: close` while draining.
@@ -32,8 +36,14 @@ pub async fn per_request(
     next: Next,
 ) -> Response {
     let id = request_id(&request);
-    let context =
-        Context { id: id.clone(), method: request.method().clone(), uri: request.uri().clone() };
+    let asked = policy.traced_as.filter(|_| request.headers().contains_key(TRACE));
+    let trace = asked.map(|node| Arc::new(Trace::begin(node)));
+    let context = Context {
+        id: id.clone(),
+        method: request.method().clone(),
+        uri: request.uri().clone(),
+        trace: trace.clone(),
+    };
     let started = Instant::now();
     let answer = async {
         let response = match tokio::time::timeout(policy.timeout, next.run(request)).await {
@@ -53,6 +63,9 @@ pub async fn per_request(
         response = (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(envelope)).into_response();
     }
     response.headers_mut().insert(REQUEST_ID, id);
+    if let Some(trace) = trace {
+        response.headers_mut().insert(TRACE, trace.header());
+    }
     if policy.draining.is_cancelled() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -14,3 +14,4 @@ pub mod pace;
 pub mod page;
 pub mod reply;
 pub mod session;
+pub mod trace;

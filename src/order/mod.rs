@@ -33,6 +33,7 @@ pub mod lifetime;
 pub mod model;
 pub mod purchase;
 pub mod stats;
+pub mod steps;
 pub mod store;
 pub mod strategy;
 pub mod stream;

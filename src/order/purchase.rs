@@ -10,12 +10,14 @@ use tokio_util::task::TaskTracker;
 use super::group::{self, Groups};
 use super::model::{Buyer, NewOrder};
 use super::stats::Stats;
+use super::steps;
 use super::store::{OrderStore, Standing};
 use super::strategy;
 use super::stream::{self, Stream};
 use crate::error::Error;
 use crate::http::admission::Place;
 use crate::http::context::in_current_context;
+use crate::http::trace;
 use crate::id::Ids;
 use crate::lock::{Locks, ProcessLocks};
 use crate::voucher::sales::{Sale, Sales};
@@ -68,7 +70,8 @@ impl Tools {
     /// order is named first: a retry after a lost reply must learn of it even when the sale has sold
     /// out meanwhile.
     pub async fn look(&self, buyer: Buyer) -> Result<(), Error> {
-        self.store.standing(buyer).await?.ok_or(Error::VoucherNotFound)?.require_chance()
+        let standing = trace::step(self.store.standing(buyer), steps::looked).await?;
+        standing.ok_or(Error::VoucherNotFound)?.require_chance()
     }
 
     /// An order for this buyer under a fresh id.
@@ -136,6 +139,7 @@ impl Purchasing {
     /// because the client hung up; it keeps its `place` until then (on group-commit, the queue counts it).
     pub async fn buy(&self, buyer: Buyer, place: Place) -> Result<Bought, Error> {
         let started = Instant::now();
+        trace::mark("arrived", "");
         let sale = self.0.sales.get(buyer.voucher_id).await?;
         let strategy = sale.strategy;
         let outcome = self.buy_of(sale, buyer, place).await;

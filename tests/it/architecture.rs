@@ -48,7 +48,7 @@ fn naming(text: &str, what: &str) -> Option<String> {
     text.lines().find(|line| names(line)).map(|line| line.trim().to_owned())
 }
 
-const FEATURES: [&str; 4] = ["order", "shop", "user", "voucher"];
+const FEATURES: [&str; 5] = ["lab", "order", "shop", "user", "voucher"];
 
 fn feature(name: &str) -> Option<&'static str> {
     FEATURES.into_iter().find(|feature| name.starts_with(&format!("{feature}/")))
@@ -74,6 +74,15 @@ fn sqlx_appears_only_in_conn_the_stores_and_one_conversion() {
         let allowed = name.starts_with("conn/") || name.contains("/store") || name == "error.rs";
         if !allowed && let Some(line) = naming(&text, "sqlx") {
             panic!("src/{name} names sqlx: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_lab_alone_knows_the_load_tool() {
+    for (name, text) in sources().iter().filter(|(name, _)| !name.starts_with("lab/")) {
+        if let Some(line) = naming(text, "seckill_loadtest") {
+            panic!("src/{name} names the load tool: {line}");
         }
     }
 }
@@ -111,7 +120,7 @@ fn libraries_know_no_feature_and_nobody_imports_upwards() {
         &["main"],
         &["command", "app"],
         &["router"],
-        &["health", "metrics", "order", "shop", "user", "voucher"],
+        &["health", "lab", "metrics", "order", "shop", "user", "voucher"],
         &["cache", "lock", "id", "http", "error", "clock", "config", "telemetry"],
         &["conn"],
     ];

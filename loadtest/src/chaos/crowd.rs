@@ -160,6 +160,7 @@ async fn work(
             _ => None,
         };
         outcome.records.push(Record {
+            trace: None,
             asked: Asked { user_id: buyer.user_id, attempt: attempt.attempt, reply },
             target,
             sent: sent.saturating_duration_since(begin),

@@ -10,16 +10,30 @@ use crate::checker::Asked;
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
-    let queues = queues(10, 3, 2);
-    let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
+    let queues = queues(&Arrivals::AtOnce.draw(10), 3, 2);
+    let mut all: Vec<_> =
+        queues.iter().flat_map(|queue| queue.attempts.clone()).map(|(b, t, _)| (b, t)).collect();
     all.sort_unstable();
     let expected: Vec<_> = (0..10).flat_map(|b| (0..3).map(move |t| (b, t))).collect();
     assert_eq!(all, expected);
     for queue in &queues {
         for buyer in 0..10 {
-            assert!(queue.attempts.iter().any(|(b, _)| *b == buyer), "buyer {buyer}");
+            assert!(queue.attempts.iter().any(|(b, ..)| *b == buyer), "buyer {buyer}");
         }
     }
+}
+
+#[test]
+fn buyers_come_as_the_seed_says_and_within_the_span() {
+    let over = Duration::from_secs(5);
+    let draw = |seed| Arrivals::Spread { over, seed }.draw(100);
+    assert_eq!(draw(7), draw(7));
+    assert_ne!(draw(7), draw(8));
+    let (mut who, when): (Vec<_>, Vec<_>) = draw(7).into_iter().unzip();
+    assert!(when.is_sorted() && when.iter().all(|due| *due < over), "{when:?}");
+    assert!(*when.last().unwrap() > over.mul_f64(0.8), "{when:?}");
+    who.sort_unstable();
+    assert!(who.into_iter().eq(0..100));
 }
 
 fn buyers(count: u64) -> Arc<[Buyer]> {
@@ -71,6 +85,8 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
         tries: 4,
         connections: 20,
         timeout: Duration::from_secs(5),
+        arrivals: Arrivals::AtOnce,
+        traced: false,
     };
     let live = Arc::new(Live::default());
     let records = fire(&volley, &live).await.unwrap();
@@ -103,6 +119,8 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
         tries: 2,
         connections: 4,
         timeout: Duration::from_secs(1),
+        arrivals: Arrivals::AtOnce,
+        traced: false,
     };
     let live = Arc::new(Live::default());
     let fault = fire(&volley, &live).await.unwrap_err();

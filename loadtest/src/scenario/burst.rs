@@ -12,7 +12,7 @@ use crate::{
     buyers::{self, Buyer},
     checker::{self, Verdict},
     descriptors,
-    fire::{Record, Volley, fire},
+    fire::{Arrivals, Record, Volley, fire},
     latency::Latency,
     ledger::{Ledger, Snapshot},
     live::{Live, Progress},
@@ -68,6 +68,10 @@ pub struct BurstOptions {
     pub timeout: Duration,
     /// Longest wait for in-flight purchases to settle before judging.
     pub settle: Duration,
+    /// When the buyers come.
+    pub arrivals: Arrivals,
+    /// Whether the service is asked for the steps of each attempt.
+    pub traced: bool,
     /// Where progress goes.
     pub progress: Progress,
     /// Counters to watch the run by; a test injects its fault when [`Live::reached`] says so.
@@ -87,6 +91,8 @@ impl BurstOptions {
             connections: None,
             timeout: Duration::from_secs(10),
             settle: Duration::from_secs(30),
+            arrivals: Arrivals::AtOnce,
+            traced: false,
             progress: Progress::Silent,
             live: Arc::default(),
         }
@@ -182,7 +188,11 @@ pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Fault> {
     })
 }
 
-async fn publish(options: &BurstOptions) -> Result<u64, Fault> {
+/// Publishes the sale that the options ask for; returns its voucher's id.
+///
+/// # Errors
+/// See [`publish::flash_sale`].
+pub async fn publish(options: &BurstOptions) -> Result<u64, Fault> {
     let Some(first) = options.targets.first() else {
         return Err(Fault::Usage("at least one target is needed".to_owned()));
     };
@@ -222,6 +232,8 @@ pub async fn on(
         tries: options.tries,
         connections,
         timeout: options.timeout,
+        arrivals: options.arrivals,
+        traced: options.traced,
     };
     let what = format!("{} on voucher {voucher_id}", options.strategy);
     let firing = fire(&volley, &options.live);

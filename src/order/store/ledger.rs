@@ -14,7 +14,9 @@ use tokio::time::Instant;
 use super::Standing;
 use crate::conn::mysql::Database;
 use crate::error::Error;
+use crate::http::trace;
 use crate::order::model::{Buyer, NewOrder};
+use crate::order::steps;
 
 /// The unique index that is the last word on second orders; see migration 0002.
 const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
@@ -121,7 +123,7 @@ impl Ledger {
         .bind(order.buyer.user_id)
         .bind(order.buyer.voucher_id)
         .bind(order.unguarded);
-        self.change(query).await.map(drop)
+        trace::step(self.change(query), steps::inserted).await.map(drop)
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive rung.
@@ -129,7 +131,7 @@ impl Ledger {
         let query =
             sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ?")
                 .bind(voucher_id);
-        self.change(query).await.map(drop)
+        trace::step(self.change(query), steps::decremented).await.map(drop)
     }
 
     /// The stock as last committed, without locking it.
@@ -138,7 +140,8 @@ impl Ledger {
             "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?",
         )
         .bind(voucher_id);
-        Ok(until(self.deadline, stock.fetch_optional(&mut *self.connection)).await?)
+        let read = until(self.deadline, stock.fetch_optional(&mut *self.connection));
+        Ok(trace::step(read, steps::read_stock).await?)
     }
 
     /// Takes one if the stock is still what was seen; says whether it was.
@@ -152,11 +155,15 @@ impl Ledger {
         )
         .bind(voucher_id)
         .bind(seen);
-        Ok(self.change(query).await? > 0)
+        Ok(trace::step(self.change(query), steps::decremented).await? > 0)
     }
 
     /// Locks the sale's row until this transaction ends, then reads where the buyer stands.
     pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<Option<Standing>, Error> {
+        trace::step(self.lock_row(buyer), steps::row_locked).await
+    }
+
+    async fn lock_row(&mut self, buyer: Buyer) -> Result<Option<Standing>, Error> {
         let stock = sqlx::query_scalar::<_, i64>(
             "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
         )

@@ -9,9 +9,11 @@ use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 
 use super::model::{Buyer, NewOrder, Order};
+use super::steps;
 use crate::clock::Zone;
 use crate::conn::mysql::Database;
 use crate::error::Error;
+use crate::http::trace;
 
 pub mod batch;
 pub mod ledger;
@@ -70,7 +72,7 @@ impl OrderStore {
     /// Opens a transaction and does in it all that an order needs, in one round trip. To be committed where
     /// it is [`Placed::Taken`], else to be taken back.
     pub async fn begin_placed(&self, order: &NewOrder) -> Result<(Ledger, Placed), Error> {
-        Ledger::open_placed(&self.db, order).await
+        trace::step(Ledger::open_placed(&self.db, order), steps::placed).await
     }
 
     /// Commits, and finds out what became of it where the reply was lost: any order of the
@@ -78,6 +80,10 @@ impl OrderStore {
     /// [`Error::OutcomeUnknown`] only where the database could not be asked for as long as one step
     /// may take; the first tries may meet connections that died with the one that was to commit.
     pub async fn commit(&self, ledger: Ledger, order_id: i64) -> Result<(), Error> {
+        trace::step(self.commit_for_certain(ledger, order_id), steps::committed).await
+    }
+
+    async fn commit_for_certain(&self, ledger: Ledger, order_id: i64) -> Result<(), Error> {
         match ledger.commit(order_id).await {
             Err(Error::OutcomeUnknown(_)) => {}
             outcome => return outcome,

@@ -4,11 +4,13 @@
 //! buyer is answered after the commit all the same.
 
 use crate::error::Error;
+use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
+use crate::order::steps;
 use crate::voucher::sales::Sale;
 
 /// Buys; how is told in [`crate::order::group`].
 pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    tools.groups.order(buyer, sale).await
+    trace::step(tools.groups.order(buyer, sale), steps::batch_committed).await
 }

@@ -5,8 +5,10 @@
 
 use super::conditional;
 use crate::error::Error;
+use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
+use crate::order::steps;
 use crate::voucher::sales::Sale;
 
 /// Buys; see the module's prose.
@@ -14,12 +16,15 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
     let order = tools.new_order(buyer, sale).await?;
     let name = format!("lock:order:{}", buyer.user_id);
     let owner = tools.locks.owner();
-    let guard = tools.locks.reentrant(&name)?.try_acquire(&owner).await?.ok_or(Error::LockBusy)?;
+    let lock = tools.locks.reentrant(&name)?;
+    let held = trace::step(lock.try_acquire(&owner), steps::tried_in_redis).await?;
+    let guard = held.ok_or(Error::LockBusy)?;
     let outcome = conditional::place(tools, &order).await;
     // After the commit, never before. The outcome stands even if the release fails: then the lease
     // ends the lock.
     if let Err(fault) = guard.release().await {
         tracing::warn!(%fault, lock = name, "the purchase lock could not be released");
     }
+    steps::unlocked_in_redis();
     outcome
 }

@@ -4,8 +4,10 @@
 
 use super::conditional;
 use crate::error::Error;
+use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
+use crate::order::steps;
 use crate::voucher::sales::Sale;
 
 /// Buys; see the module's prose.
@@ -14,12 +16,14 @@ pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error>
     // Not the reentrant lock's key: a string under it would break that lock's hash commands.
     let name = format!("lock:setnx:order:{}", buyer.user_id);
     let lock = tools.locks.setnx(&name, tools.setnx_lease);
-    let guard = lock.try_acquire().await?.ok_or(Error::LockBusy)?;
+    let held = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
+    let guard = held.ok_or(Error::LockBusy)?;
     let outcome = conditional::place(tools, &order).await;
     // After the commit, never before. The outcome stands even if the release fails: then the lease
     // ends the lock.
     if let Err(fault) = guard.release().await {
         tracing::warn!(%fault, lock = name, "the purchase lock could not be released");
     }
+    steps::unlocked_in_redis();
     outcome
 }

@@ -4,11 +4,13 @@
 //! gate that lets in too many makes refusals, never an oversell.
 
 use crate::error::Error;
+use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
+use crate::order::steps;
 use crate::voucher::sales::Sale;
 
 /// Takes a place; how is told in [`crate::order::stream`].
 pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    tools.stream.order(buyer, sale).await
+    trace::step(tools.stream.order(buyer, sale), steps::admitted).await
 }

@@ -1,0 +1,81 @@
+//! `loadtest duel` on the command line.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use seckill_loadtest::{
+    Target,
+    duel::{Ground, document::Setting},
+    live::Progress,
+};
+
+use super::AccessArgs;
+
+#[derive(Debug, Args)]
+pub struct DuelArgs {
+    /// The two strategies
+    #[arg(long, num_args = 2, value_names = ["LEFT", "RIGHT"],
+          default_values = ["process-lock", "reentrant-lock"])]
+    lanes: Vec<String>,
+    /// Users, in each lane
+    #[arg(long, default_value_t = 300)]
+    buyers: u32,
+    /// Simultaneous attempts of each user
+    #[arg(long, default_value_t = 4)]
+    tries: u32,
+    /// Vouchers on sale, in each lane
+    #[arg(long, default_value_t = 100)]
+    stock: u32,
+    /// 1: all requests go to the first of --nodes; 2: they go to --entry
+    #[arg(long, default_value_t = 2)]
+    instances: u32,
+    /// Over how long the buyers come, in seconds; 0 for all at once
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    spread: u32,
+    /// What their order and moments are drawn from [default: a random one, which is printed]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The proxy before all instances
+    #[arg(long, env = "TARGETS", value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    entry: Target,
+    /// The instances
+    #[arg(
+        long,
+        env = "NODES",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
+    )]
+    nodes: Vec<Target>,
+    /// Write the report as one HTML file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Write everything, every attempt included, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+impl DuelArgs {
+    /// Where it is run, and what.
+    pub fn options(self) -> (Ground, Setting) {
+        let ground = Ground {
+            access: self.access.access(),
+            entry: self.entry,
+            nodes: self.nodes,
+            progress: Progress::Stderr,
+        };
+        let mut lanes = self.lanes.into_iter();
+        let setting = Setting {
+            lanes: [lanes.next().unwrap_or_default(), lanes.next().unwrap_or_default()],
+            buyers: self.buyers,
+            tries: self.tries,
+            stock: self.stock,
+            instances: self.instances,
+            spread_seconds: self.spread,
+            seed: self.seed,
+        };
+        (ground, setting)
+    }
+}

@@ -1,0 +1,158 @@
+//! What everybody may see of a duel while it goes on: the runner writes it, pages and progress lines read it.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use super::document::{Document, Event, Lane, Setting, State};
+use crate::{buyers::Buyer, fire::Record, live::Live, scenario::rungs::RUNGS};
+
+/// A duel's state, shared.
+#[derive(Debug)]
+pub struct Board {
+    id: String,
+    seed: u64,
+    document: Mutex<Document>,
+    begun: OnceLock<Instant>,
+    /// The counters of each lane; they are also how the firing is stopped.
+    pub(super) live: [Arc<Live>; 2],
+    /// Everybody who buys, once they are signed in.
+    pub(super) buyers: OnceLock<Vec<Buyer>>,
+    records: OnceLock<[Vec<Record>; 2]>,
+}
+
+impl Board {
+    /// A duel that has not begun. `started_at` is a local date-time.
+    pub fn new(id: String, setting: Setting, started_at: String) -> Self {
+        let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
+        let setting = Setting { seed: Some(seed), ..setting };
+        let lane = |strategy: &String| {
+            let rung = RUNGS.iter().find(|rung| rung.name == strategy);
+            Lane {
+                strategy: strategy.clone(),
+                safe: rung.is_some_and(|rung| rung.is_safe(setting.instances)),
+                voucher_id: None,
+                samples: Vec::new(),
+                result: None,
+                stories: Vec::new(),
+            }
+        };
+        let document = Document {
+            id,
+            seed,
+            state: State::Preparing,
+            doing: "signing in buyers".to_owned(),
+            failure: None,
+            started_at,
+            lanes: setting.lanes.iter().map(lane).collect(),
+            setting,
+            elapsed_s: 0.0,
+            events: Vec::new(),
+        };
+        Self {
+            id: document.id.clone(),
+            seed,
+            document: Mutex::new(document),
+            begun: OnceLock::new(),
+            live: Default::default(),
+            buyers: OnceLock::new(),
+            records: OnceLock::new(),
+        }
+    }
+
+    /// As it stands, without the first `from` samples of each lane.
+    pub fn document(&self, from: usize) -> Document {
+        let document = self.lock();
+        let lane = |lane: &Lane| Lane {
+            strategy: lane.strategy.clone(),
+            safe: lane.safe,
+            voucher_id: lane.voucher_id,
+            samples: lane.samples.get(from..).unwrap_or_default().to_vec(),
+            result: lane.result.clone(),
+            stories: lane.stories.clone(),
+        };
+        Document {
+            id: document.id.clone(),
+            seed: document.seed,
+            state: document.state,
+            doing: document.doing.clone(),
+            failure: document.failure.clone(),
+            started_at: document.started_at.clone(),
+            setting: document.setting.clone(),
+            elapsed_s: document.elapsed_s,
+            events: document.events.clone(),
+            lanes: document.lanes.iter().map(lane).collect(),
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What the arrivals are drawn from.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Everybody who buys, once they are signed in.
+    pub fn buyers(&self) -> Option<&[Buyer]> {
+        self.buyers.get().map(Vec::as_slice)
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> State {
+        self.lock().state
+    }
+
+    /// Every attempt of each lane, once all are over.
+    pub fn records(&self) -> Option<&[Vec<Record>; 2]> {
+        self.records.get()
+    }
+
+    /// Nobody more comes; what is under way is finished and judged.
+    pub fn stop(&self) {
+        self.live.iter().for_each(|live| live.stop());
+    }
+
+    /// Tells what happened to the servers.
+    pub fn tell(&self, event: impl FnOnce(f64) -> Event) {
+        let at = self.seconds();
+        self.lock().events.push(event(at));
+    }
+
+    /// Seconds since the firing began.
+    pub(super) fn seconds(&self) -> f64 {
+        self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
+    }
+
+    pub(super) fn begin(&self) {
+        self.begun.get_or_init(Instant::now);
+    }
+
+    pub(super) fn keep(&self, records: [Vec<Record>; 2]) {
+        // Set once, by the one runner.
+        self.records.get_or_init(|| records);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.live.iter().any(|live| live.is_stopped())
+    }
+
+    pub(super) fn set(&self, state: State, doing: &str) {
+        let mut document = self.lock();
+        document.state = state;
+        document.doing = doing.to_owned();
+    }
+
+    /// Says that it failed, and why.
+    pub fn fail(&self, why: &impl ToString) {
+        let mut document = self.lock();
+        document.state = State::Failed;
+        document.failure = Some(why.to_string());
+        document.doing = String::new();
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Document> {
+        self.document.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

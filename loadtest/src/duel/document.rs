@@ -1,0 +1,220 @@
+//! A duel as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
+//! Times are seconds from the begin of the firing, in a story milliseconds from its first request.
+
+use serde::{Deserialize, Serialize};
+
+use crate::scenario::{burst::Report, rungs::Standing};
+
+/// Two sales at the same time, by different strategies, each with buyers of its own.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Document {
+    /// Names the duel in links.
+    pub id: String,
+    /// What the arrivals were drawn from.
+    pub seed: u64,
+    /// How far it is.
+    pub state: State,
+    /// What is being done, for the person who waits.
+    pub doing: String,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Local date-time.
+    pub started_at: String,
+    /// What was asked for.
+    pub setting: Setting,
+    /// Seconds since the firing began.
+    pub elapsed_s: f64,
+    /// What was done to the servers, and what came of it.
+    pub events: Vec<Event>,
+    /// The two sales.
+    pub lanes: Vec<Lane>,
+}
+
+/// How far a duel is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// Buyers sign in, sales are published.
+    Preparing,
+    /// Buyers come.
+    Running,
+    /// All have been answered; the tables are waited for and read.
+    Judging,
+    /// Judged.
+    Done,
+    /// Stopped before all had come, and judged.
+    Stopped,
+    /// Not judged.
+    Failed,
+}
+
+impl State {
+    /// Whether it goes on.
+    pub fn is_under_way(self) -> bool {
+        matches!(self, Self::Preparing | Self::Running | Self::Judging)
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Setting {
+    /// The strategy of each lane, by the service's names.
+    pub lanes: [String; 2],
+    /// Users, in each lane.
+    pub buyers: u32,
+    /// Simultaneous attempts of each.
+    pub tries: u32,
+    /// Vouchers on sale, in each lane.
+    pub stock: u32,
+    /// 1: all requests go to the first instance; 2: through the proxy, to all.
+    pub instances: u32,
+    /// Over how many seconds the buyers come; 0 for all at once.
+    pub spread_seconds: u32,
+    /// Drawn where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+/// What was done to the servers in the middle of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Event {
+    /// When.
+    pub at: f64,
+    /// What: a fault by its name, or `instance-back`.
+    pub what: &'static str,
+    /// For how long, where it lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// To which instance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// How many leases were cut short.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<u64>,
+}
+
+/// One of the two sales.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lane {
+    /// Its strategy.
+    pub strategy: String,
+    /// Whether that promises to hold, with so many instances.
+    pub safe: bool,
+    /// Its voucher, once it is published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub voucher_id: Option<u64>,
+    /// How it went; as many as the other lane has.
+    pub samples: Vec<Sample>,
+    /// The judgement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Outcome>,
+    /// Attempts of which one can see why they ended as they did.
+    pub stories: Vec<Story>,
+}
+
+/// A look at a sale while it goes on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// When.
+    pub at: f64,
+    /// Attempts answered so far.
+    pub requests: u64,
+    /// Successes told so far.
+    pub orders: u64,
+    /// Stock by the database.
+    pub stock: i64,
+    /// Orders by the database, cancelled ones aside.
+    pub rows: i64,
+    /// Orders beyond each user's first.
+    pub duplicates: i64,
+    /// Orders beyond what was issued, or stock below zero.
+    pub oversold: i64,
+    /// Since the last sample.
+    pub requests_per_s: f64,
+    /// Likewise.
+    pub orders_per_s: f64,
+    /// Of the attempts answered since the last sample; `None` where there were none.
+    pub p50_ms: Option<f64>,
+    /// Likewise.
+    pub p99_ms: Option<f64>,
+    /// Orders in a commit since the last sample, on average; on `group-commit` only.
+    pub batch: Option<f64>,
+}
+
+/// How a sale ended.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Outcome {
+    /// The judgement, held against what the strategy promises.
+    pub standing: Standing,
+    /// Figures, replies and the checker's verdict.
+    pub report: Report,
+    /// Latency in ms by share of the attempts.
+    pub curve: Vec<(f64, f64)>,
+    /// Commits by the number of orders in them, up to each bound; on `group-commit` only.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub batches: Vec<(u64, u64)>,
+}
+
+/// Requests that met, and how.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Story {
+    /// What it shows.
+    pub kind: Kind,
+    /// By the time they were sent.
+    pub requests: Vec<Request>,
+}
+
+/// What a story shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Requests of one user that all ended in an order.
+    TwoOrders,
+    /// Requests of different users who read the same stock, and all took from it.
+    Oversold,
+    /// Requests of one user at the same time, of which one ended in an order.
+    Held,
+}
+
+/// One request of a story.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// Which of its user's attempts.
+    pub attempt: u32,
+    /// Whose.
+    pub user_id: String,
+    /// Who answered.
+    pub node: String,
+    /// ms.
+    pub sent: f64,
+    /// ms.
+    pub answered: f64,
+    /// The reply's label.
+    pub reply: String,
+    /// The order it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub order_id: Option<String>,
+    /// What the node did for it.
+    pub steps: Vec<Step>,
+}
+
+/// A step of a request.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// Its name.
+    pub step: String,
+    /// Its begin, ms.
+    pub at: f64,
+    /// How long it took, ms.
+    pub took: f64,
+    /// What it saw.
+    #[serde(flatten)]
+    pub saw: serde_json::Map<String, serde_json::Value>,
+}

@@ -1,0 +1,172 @@
+//! What can be done to the servers in the middle of a duel, from outside and with what an operator has: the
+//! database's and Redis's addresses and the administrator's token. Nothing here needs to know a process.
+
+use std::time::{Duration, Instant};
+
+use hyper::{Method, header::HeaderValue};
+use redis::aio::MultiplexedConnection;
+use serde::{Deserialize, Serialize};
+use tokio::time::sleep;
+
+use super::{Ground, board::Board, document::Event};
+use crate::{
+    Access, Fault,
+    buyers::Buyer,
+    chaos::{redis_server::connect, sessions},
+    http::{Call, Connection},
+};
+
+/// How long Redis is paused, and how long leases are cut.
+const LASTS: Duration = Duration::from_secs(2);
+/// From one cutting of all leases to the next.
+const CUT_EVERY: Duration = Duration::from_millis(5);
+/// The purchase locks.
+const LOCKS: [&str; 2] = ["lock:order:*", "lock:setnx:order:*"];
+/// Longest wait for an instance to come back.
+const BACK: Duration = Duration::from_secs(30);
+/// Time limit of a question to an instance.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// A fault that can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mischief {
+    /// Redis serves nobody for two seconds (CLIENT PAUSE), then goes on.
+    PauseRedis,
+    /// FLUSHALL: locks, gates, ids, sessions are gone. The buyers' sessions are put back.
+    EmptyRedis,
+    /// SIGKILL of the last instance; whoever runs it starts it again.
+    KillInstance,
+    /// For two seconds, every purchase lock's lease ends as soon as it is seen.
+    CutLease,
+}
+
+impl Mischief {
+    /// Every fault, in the order of the buttons.
+    pub const ALL: [Self; 4] =
+        [Self::PauseRedis, Self::EmptyRedis, Self::KillInstance, Self::CutLease];
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PauseRedis => "pause-redis",
+            Self::EmptyRedis => "empty-redis",
+            Self::KillInstance => "kill-instance",
+            Self::CutLease => "cut-lease",
+        }
+    }
+
+    /// Does it, tells it on the board, and returns when it is over.
+    ///
+    /// # Errors
+    /// A [`Fault`] where it could not be done.
+    pub async fn play(self, ground: &Ground, board: &Board) -> Result<(), Fault> {
+        let event = |at| Event { at, what: self.name(), seconds: None, node: None, cut: None };
+        match self {
+            Self::PauseRedis => {
+                let mut redis = connect(&ground.access.redis_url).await?;
+                let lasts = LASTS.as_millis() as u64;
+                ask(redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"), &mut redis).await?;
+                board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
+            }
+            Self::EmptyRedis => {
+                let mut redis = connect(&ground.access.redis_url).await?;
+                ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
+                board.tell(event);
+                restore_sessions(&ground.access, board.buyers().unwrap_or_default()).await?;
+            }
+            Self::KillInstance => kill(ground, board, event).await?,
+            Self::CutLease => {
+                let mut redis = connect(&ground.access.redis_url).await?;
+                let place = {
+                    board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
+                    board.lock().events.len() - 1
+                };
+                let until = Instant::now() + LASTS;
+                let mut cut = 0;
+                while Instant::now() < until {
+                    cut += cut_leases(&mut redis).await?;
+                    board.lock().events[place].cut = Some(cut);
+                    sleep(CUT_EVERY).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens the sessions of those whose sessions are gone, and lets the others live on.
+pub(super) async fn restore_sessions(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
+    sessions::open(access, buyers).await
+}
+
+async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Result<(), Fault> {
+    let asked = command.query_async::<()>(redis).await;
+    asked.map_err(|source| Fault::Redis { what: "while it was being maltreated", source })
+}
+
+/// Ends the lease of every purchase lock there is; returns how many there were.
+async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Fault> {
+    let fault = |source| Fault::Redis { what: "while cutting leases", source };
+    let mut cut = 0;
+    for pattern in LOCKS {
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = redis::cmd("SCAN");
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
+            let (next, keys): (u64, Vec<String>) = scan.query_async(redis).await.map_err(fault)?;
+            let mut pipe = redis::pipe();
+            for key in &keys {
+                pipe.cmd("PEXPIRE").arg(key).arg(1);
+            }
+            let ended: Vec<u64> = pipe.query_async(redis).await.map_err(fault)?;
+            cut += ended.into_iter().sum::<u64>();
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+    }
+    Ok(cut)
+}
+
+async fn kill(
+    ground: &Ground,
+    board: &Board,
+    event: impl FnOnce(f64) -> Event,
+) -> Result<(), Fault> {
+    let [_, .., node] = &ground.nodes[..] else {
+        return Err(Fault::Usage("there is only one instance, and it conducts".to_owned()));
+    };
+    let mut connection = Connection::new(node.clone(), LIMIT);
+    let mut call = Call::new(Method::POST, "/lab/instance/kill");
+    call.admin_token = HeaderValue::from_str(&ground.access.admin_token).ok();
+    match connection.send(&call).await {
+        // The dead do not answer.
+        Err(_) => {}
+        Ok(response) => {
+            return Err(Fault::server(
+                "the instance to be killed",
+                format!("HTTP {}", response.status),
+            ));
+        }
+    }
+    board.tell(|at| Event { node: Some(node.authority()), ..event(at) });
+    let until = Instant::now() + BACK;
+    let ready = Call::new(Method::GET, "/health/ready");
+    while Instant::now() < until {
+        if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
+            board.tell(|at| Event {
+                at,
+                what: "instance-back",
+                seconds: None,
+                node: Some(node.authority()),
+                cut: None,
+            });
+            return Ok(());
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    let text = format!("not back within {} s: who runs it must start it again", BACK.as_secs());
+    Err(Fault::server("the killed instance", text))
+}

@@ -1,0 +1,249 @@
+//! Two strategies side by side: two sales at the same time on the same instances, each with buyers of its own
+//! who come by the same draw of the seed, watched while they go on and judged by the same checker as every other
+//! run. The service's lab and `loadtest duel` both run this.
+//!
+//! - [`run`] does it; [`board`] is what others may see of it meanwhile; [`document`] is its shape.
+//! - [`story`] finds attempts that show why a sale ended as it did.
+//! - [`report`] and [`raw`] are what is left of it. [`mischief`] is what can be done to the servers meanwhile; [`sampler`] and [`batches`] look.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    Access, Fault, Target,
+    buyers::Buyer,
+    descriptors,
+    fire::Arrivals,
+    latency::Recorder,
+    ledger::Ledger,
+    live::Progress,
+    scenario::{
+        burst::{self, BurstOptions, Crowd, Report},
+        rungs::{RUNGS, Standing},
+    },
+};
+
+mod batches;
+pub mod board;
+pub mod document;
+pub mod mischief;
+pub mod raw;
+pub mod report;
+mod sampler;
+mod show;
+pub mod story;
+
+use batches::Batches;
+pub use board::Board;
+use document::{Outcome, Setting, State};
+use sampler::Sampler;
+
+/// Connections of each lane.
+const CONNECTIONS: usize = 256;
+/// Time limit of one attempt.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest wait for purchases that are under way when the last buyer has been answered.
+const SETTLE: Duration = Duration::from_secs(20);
+/// The shares of attempts whose latency is told.
+const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
+
+/// Where a duel is run.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    /// Servers and secrets.
+    pub access: Access,
+    /// What stands before all instances.
+    pub entry: Target,
+    /// The instances; the first is the one that a duel on one instance asks.
+    pub nodes: Vec<Target>,
+    /// Where progress goes.
+    pub progress: Progress,
+}
+
+/// Most that may be asked for.
+pub const MOST: Setting = Setting {
+    lanes: [String::new(), String::new()],
+    buyers: 2_000,
+    tries: 8,
+    stock: 1_000,
+    instances: 2,
+    spread_seconds: 30,
+    seed: None,
+};
+
+impl Setting {
+    /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
+    ///
+    /// # Errors
+    /// [`Fault::Usage`].
+    pub fn check(&self, nodes: usize) -> Result<(), Fault> {
+        let usage = |text: String| Err(Fault::Usage(text));
+        for strategy in &self.lanes {
+            if !RUNGS.iter().any(|rung| rung.name == strategy) {
+                let names: Vec<_> = RUNGS.iter().map(|rung| rung.name).collect();
+                return usage(format!("lanes must be two of {}", names.join(", ")));
+            }
+        }
+        for (name, value, least, most) in [
+            ("buyers", self.buyers, 1, MOST.buyers),
+            ("tries", self.tries, 1, MOST.tries),
+            ("stock", self.stock, 1, MOST.stock),
+            ("spreadSeconds", self.spread_seconds, 0, MOST.spread_seconds),
+            ("instances", self.instances, 1, MOST.instances.min(nodes.max(1) as u32)),
+        ] {
+            if !(least..=most).contains(&value) {
+                return usage(format!("{name} must be {least} to {most}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs the duel of `board`, and leaves it judged; `known` are buyers who may still be signed in.
+///
+/// # Errors
+/// A [`Fault`] of the set-up. What the sales did wrong is on the board, not an error.
+pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), Fault> {
+    let setting = board.document(0).setting;
+    setting.check(ground.nodes.len())?;
+    descriptors::reserve(2 * CONNECTIONS)?;
+    let ledger = Ledger::open(&ground.access.database_url).await?;
+    let targets = match (setting.instances, ground.nodes.first()) {
+        (1, Some(first)) => vec![first.clone()],
+        _ => vec![ground.entry.clone()],
+    };
+    let crowds = crowds(ground, board, &setting, known).await?;
+    let lanes = [0, 1].map(|lane| BurstOptions {
+        strategy: setting.lanes[lane].clone(),
+        crowd: Crowd::Given(crowds[lane].clone()),
+        tries: setting.tries,
+        stock: setting.stock,
+        connections: Some(CONNECTIONS),
+        timeout: TIMEOUT,
+        settle: SETTLE,
+        live: board.live[lane].clone(),
+        arrivals: arrivals(&setting),
+        traced: true,
+        progress: ground.progress,
+        ..BurstOptions::new(ground.access.clone(), targets.clone())
+    });
+    let mut vouchers = [0; 2];
+    for lane in 0..2 {
+        vouchers[lane] = burst::publish(&lanes[lane]).await?;
+        board.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
+    }
+    let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
+    let nodes: &[Target] = if shared { &ground.nodes } else { &[] };
+    let sampler = Sampler { board, ledger: &ledger, vouchers, nodes };
+    let before = Batches::read(nodes).await;
+    board.begin();
+    board.set(State::Running, "selling");
+    let [left, right] = &lanes;
+    let selling = async {
+        let all = async |lane: &BurstOptions, voucher, crowd: &Arc<[Buyer]>| {
+            burst::on(voucher, lane, &ledger, crowd.clone()).await
+        };
+        tokio::try_join!(all(left, vouchers[0], &crowds[0]), all(right, vouchers[1], &crowds[1]))
+    };
+    let judging = async {
+        let total = u64::from(setting.buyers) * u64::from(setting.tries);
+        for live in &board.live {
+            tokio::select! { () = live.reached(total) => {}, () = live.stopped() => {} }
+        }
+        board.set(State::Judging, "waiting for the last orders, then judging");
+        std::future::pending::<()>().await;
+    };
+    let (left, right) = tokio::select! {
+        reports = selling => reports?,
+        () = async { tokio::join!(sampler.run(), judging); } => {
+            return Err(Fault::Usage("the sampler ended by itself".to_owned()));
+        }
+    };
+    sampler.look(0.2, None).await;
+    let after = Batches::read(nodes).await.since(&before);
+    finish(board, &setting, [left, right], &after);
+    Ok(())
+}
+
+/// Two crowds, of buyers who are known as far as they are still signed in, and new ones.
+async fn crowds(
+    ground: &Ground,
+    board: &Board,
+    setting: &Setting,
+    known: &[Buyer],
+) -> Result<[Arc<[Buyer]>; 2], Fault> {
+    let each = setting.buyers as usize;
+    let mut buyers: Vec<Buyer> = known.iter().take(2 * each).cloned().collect();
+    if buyers.len() < 2 * each {
+        let missing = 2 * each - buyers.len();
+        board.set(State::Preparing, &format!("signing in {missing} buyers"));
+        let options = BurstOptions {
+            crowd: Crowd::SignIn(missing),
+            progress: ground.progress,
+            ..BurstOptions::new(ground.access.clone(), vec![ground.entry.clone()])
+        };
+        buyers.extend_from_slice(&burst::prepare(&options).await?);
+    }
+    // Those of an earlier run may have lost their sessions with a Redis that was emptied.
+    mischief::restore_sessions(&ground.access, &buyers).await?;
+    let crowds = [buyers[..each].into(), buyers[each..].into()];
+    board.buyers.get_or_init(|| buyers);
+    Ok(crowds)
+}
+
+fn arrivals(setting: &Setting) -> Arrivals {
+    match setting.spread_seconds {
+        0 => Arrivals::AtOnce,
+        seconds => Arrivals::Spread {
+            over: Duration::from_secs(seconds.into()),
+            seed: setting.seed.unwrap_or_default(),
+        },
+    }
+}
+
+fn finish(board: &Board, setting: &Setting, reports: [Report; 2], batches: &Batches) {
+    let judged = reports.map(|mut report| {
+        let records = std::mem::take(&mut report.records);
+        (records, report)
+    });
+    let state = if board.is_stopped() { State::Stopped } else { State::Done };
+    let mut document = board.lock();
+    let mut kept = Vec::with_capacity(2);
+    for (lane, (records, report)) in document.lanes.iter_mut().zip(judged) {
+        lane.stories = story::stories(&records);
+        let mut recorder = Recorder::new(3);
+        records.iter().for_each(|record| recorder.record(record.latency));
+        let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
+        lane.result = Some(Outcome {
+            standing: standing(setting, &report),
+            report,
+            curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
+            batches,
+        });
+        kept.push(records);
+    }
+    document.state = state;
+    document.doing = String::new();
+    drop(document);
+    if let Ok(kept) = kept.try_into() {
+        board.keep(kept);
+    }
+}
+
+/// The verdict against the promises. Unsold vouchers are no fault here: buyers may have been too few, or
+/// turned away while a server was ill.
+fn standing(setting: &Setting, report: &Report) -> Standing {
+    let rung = RUNGS.iter().find(|rung| rung.name == report.strategy);
+    match rung {
+        Some(rung) if report.settled => rung.judge(setting.instances, &report.verdict, true),
+        _ => Standing::Violation("the tables never stood still".to_owned()),
+    }
+}
+
+/// A duel that is over, for people.
+pub struct Ended<'a>(pub &'a document::Document);
+
+impl fmt::Display for Ended<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show::write(self.0, f)
+    }
+}

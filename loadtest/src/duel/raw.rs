@@ -1,0 +1,62 @@
+//! The raw data of a duel: its document, and every attempt with what it was told and what the node did for it.
+//! Enough to judge it again.
+
+use serde::Serialize;
+
+use super::{board::Board, document::Document};
+use crate::{fire::Record, reply::Reply};
+
+/// A duel with all attempts of each lane.
+#[derive(Debug, Serialize)]
+pub struct Raw {
+    #[serde(flatten)]
+    document: Document,
+    /// Of each lane; empty until all are over.
+    records: Vec<Vec<Attempt>>,
+}
+
+/// One attempt.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Attempt {
+    user_id: u64,
+    attempt: u32,
+    /// Seconds since the firing began.
+    sent: f64,
+    latency_ms: f64,
+    reply: String,
+    /// As text, since it passes 2^53.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_id: Option<String>,
+    /// The node's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace: Option<String>,
+}
+
+impl Raw {
+    /// All that is known of this duel.
+    pub fn of(board: &Board) -> Self {
+        let attempts = |records: &Vec<Record>| records.iter().map(Attempt::of).collect();
+        let records = board.records().map(|lanes| lanes.iter().map(attempts).collect());
+        Self { document: board.document(0), records: records.unwrap_or_default() }
+    }
+}
+
+impl Attempt {
+    fn of(record: &Record) -> Self {
+        let id = match &record.asked.reply {
+            Reply::Ordered(id) | Reply::Pending(id) | Reply::Withdrawn { id, .. } => Some(*id),
+            Reply::AlreadyOrdered(id) | Reply::Unknown { id, .. } => *id,
+            Reply::Refused(_) | Reply::Malformed => None,
+        };
+        Self {
+            user_id: record.asked.user_id,
+            attempt: record.asked.attempt,
+            sent: record.sent.as_secs_f64(),
+            latency_ms: record.latency.as_secs_f64() * 1e3,
+            reply: record.asked.reply.label().to_owned(),
+            order_id: id.map(|id| id.to_string()),
+            trace: record.trace.as_deref().map(str::to_owned),
+        }
+    }
+}

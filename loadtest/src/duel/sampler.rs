@@ -1,0 +1,103 @@
+//! Looks at both sales five times a second while they go on: at the client's counters, at the tables, and, for
+//! shared commits, at the instances' own figures.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{batches::Batches, board::Board, document::Sample};
+use crate::{
+    Target,
+    ledger::{Ledger, Tally},
+};
+
+/// From one look to the next.
+const PERIOD: Duration = Duration::from_millis(200);
+
+/// What is looked at.
+pub(super) struct Sampler<'a> {
+    pub board: &'a Board,
+    pub ledger: &'a Ledger,
+    pub vouchers: [u64; 2],
+    /// Asked for the sizes of commits, where a lane shares them; else empty.
+    pub nodes: &'a [Target],
+}
+
+impl Sampler<'_> {
+    /// Looks until the future is dropped.
+    pub async fn run(&self) {
+        let mut tick = interval(PERIOD);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut batches = Batches::read(self.nodes).await;
+        let mut before = Instant::now();
+        tick.tick().await;
+        loop {
+            tick.tick().await;
+            let elapsed = before.elapsed().as_secs_f64();
+            before = Instant::now();
+            let size = if self.nodes.is_empty() {
+                None
+            } else {
+                let now = Batches::read(self.nodes).await;
+                let size = now.since(&batches).average();
+                batches = now;
+                size
+            };
+            self.look(elapsed, size).await;
+        }
+    }
+
+    /// Adds a sample to each lane; `elapsed` seconds after the last one.
+    pub async fn look(&self, elapsed: f64, batch: Option<f64>) {
+        let mut samples = Vec::with_capacity(2);
+        for lane in 0..2 {
+            // A database that is away for a moment may be part of the show.
+            let tally = self.ledger.tally(self.vouchers[lane]).await.ok();
+            samples.push(self.sample(lane, elapsed, tally, batch));
+        }
+        let mut document = self.board.lock();
+        document.elapsed_s = self.board.seconds();
+        for (lane, sample) in document.lanes.iter_mut().zip(samples) {
+            lane.samples.push(sample);
+        }
+    }
+
+    fn sample(
+        &self,
+        lane: usize,
+        elapsed: f64,
+        tally: Option<Tally>,
+        batch: Option<f64>,
+    ) -> Sample {
+        let live = &self.board.live[lane];
+        let (last, shares, issued) = {
+            let document = self.board.lock();
+            let of = &document.lanes[lane];
+            (of.samples.last().cloned(), of.strategy == "group-commit", document.setting.stock)
+        };
+        let first = Sample { stock: issued.into(), ..Sample::default() };
+        let last = last.unwrap_or(first);
+        let (requests, orders) = (live.done(), live.orders());
+        let latency = live.take_latency();
+        let rate = |now: u64, before: u64| (now - before) as f64 / elapsed.max(1e-3);
+        let tally = tally.unwrap_or(Tally {
+            stock: last.stock,
+            orders: last.rows,
+            buyers: last.rows - last.duplicates,
+        });
+        Sample {
+            at: self.board.seconds(),
+            requests,
+            orders,
+            stock: tally.stock,
+            rows: tally.orders,
+            duplicates: tally.orders - tally.buyers,
+            oversold: (tally.orders - i64::from(issued)).max(-tally.stock).max(0),
+            requests_per_s: rate(requests, last.requests),
+            orders_per_s: rate(orders, last.orders),
+            p50_ms: (latency.count > 0).then_some(latency.p50_ms),
+            p99_ms: (latency.count > 0).then_some(latency.p99_ms),
+            batch: batch.filter(|_| shares),
+        }
+    }
+}

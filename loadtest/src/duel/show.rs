@@ -1,0 +1,54 @@
+//! A duel's end as text.
+
+use std::fmt;
+
+use super::document::Document;
+use crate::table::{Align, render};
+
+pub(super) fn write(document: &Document, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let setting = &document.setting;
+    writeln!(
+        f,
+        "\nEach lane: {} buyers x {} tries for {} vouchers over {} s, {} instance(s), seed {}\n",
+        setting.buyers,
+        setting.tries,
+        setting.stock,
+        setting.spread_seconds,
+        setting.instances,
+        document.seed
+    )?;
+    let columns = [
+        ("lane", Align::Left),
+        ("requests", Align::Right),
+        ("orders", Align::Right),
+        ("oversold", Align::Right),
+        ("duplicates", Align::Right),
+        ("p50 ms", Align::Right),
+        ("p99 ms", Align::Right),
+        ("verdict", Align::Left),
+    ];
+    let rows: Vec<_> = document
+        .lanes
+        .iter()
+        .filter_map(|lane| {
+            let result = lane.result.as_ref()?;
+            let (report, verdict) = (&result.report, &result.report.verdict);
+            Some(vec![
+                lane.strategy.clone(),
+                report.requests.to_string(),
+                verdict.orders.to_string(),
+                verdict.oversold.to_string(),
+                verdict.duplicates.to_string(),
+                format!("{:.1}", report.latency.p50_ms),
+                format!("{:.1}", report.latency.p99_ms),
+                result.standing.text(),
+            ])
+        })
+        .collect();
+    writeln!(f, "{}", render(&columns, &rows))?;
+    for event in &document.events {
+        let node = event.node.as_deref().unwrap_or_default();
+        writeln!(f, "at {:.1} s: {} {node}", event.at, event.what)?;
+    }
+    Ok(())
+}

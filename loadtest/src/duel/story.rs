@@ -1,0 +1,301 @@
+//! Finds, among all attempts of a sale, those of which one can see why they ended as they did: two that both
+//! became orders of one user, two that sold the same last voucher, or, where the strategy held, one that was
+//! let through while others were turned away. Pure; works on the run's own records.
+//!
+//! The nodes' clocks need not agree: no request can arrive before it was sent, so the least difference between a
+//! node's clock and ours, over all its requests, is taken for the difference of the clocks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::document::{Kind, Request, Step, Story};
+use crate::{fire::Record, reply::Reply, trace::Trace};
+
+/// Requests in a story at most.
+const MOST: usize = 3;
+
+/// An attempt with its steps, on our clock; µs since the begin of the firing.
+struct Attempt<'a> {
+    record: &'a Record,
+    trace: Trace,
+    /// When the request arrived.
+    at_us: i64,
+}
+
+impl Attempt<'_> {
+    fn sent_us(&self) -> i64 {
+        micros(self.record.sent.as_micros())
+    }
+
+    fn answered_us(&self) -> i64 {
+        micros((self.record.sent + self.record.latency).as_micros())
+    }
+
+    fn order_id(&self) -> Option<i64> {
+        match self.record.asked.reply {
+            Reply::Ordered(id) | Reply::Pending(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.sent_us() < other.answered_us() && other.sent_us() < self.answered_us()
+    }
+
+    /// The stock it read before it took one.
+    fn saw_stock(&self) -> Option<i64> {
+        self.trace.step("looked")?.number("stock")
+    }
+}
+
+fn micros(value: u128) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// The stories of one sale, the most telling first: at most one of each kind, and [`Kind::Held`] only where
+/// nothing went wrong.
+pub fn stories(records: &[Record]) -> Vec<Story> {
+    let attempts = attempts(records);
+    let mut found: Vec<Story> = Vec::new();
+    found.extend(two_orders(&attempts));
+    found.extend(oversold(&attempts));
+    if found.is_empty() {
+        found.extend(held(&attempts));
+    }
+    found
+}
+
+fn attempts(records: &[Record]) -> Vec<Attempt<'_>> {
+    let traced = records.iter().filter_map(|record| {
+        let trace = Trace::read(record.trace.as_deref()?)?;
+        Some((record, trace))
+    });
+    let traced: Vec<_> = traced.collect();
+    let mut ahead: HashMap<String, i64> = HashMap::new();
+    for (record, trace) in &traced {
+        let difference = micros(trace.at_us.into()) - micros(record.sent.as_micros());
+        let least = ahead.entry(trace.node.clone()).or_insert(difference);
+        *least = difference.min(*least);
+    }
+    let on_our_clock = |(record, trace): (_, Trace)| {
+        let at_us = micros(trace.at_us.into()) - ahead[&trace.node];
+        Attempt { record, trace, at_us }
+    };
+    traced.into_iter().map(on_our_clock).collect()
+}
+
+/// The attempts of each user.
+fn by_user<'a>(attempts: &'a [Attempt<'a>]) -> BTreeMap<u64, Vec<&'a Attempt<'a>>> {
+    let mut users: BTreeMap<u64, Vec<_>> = BTreeMap::new();
+    for attempt in attempts {
+        users.entry(attempt.record.asked.user_id).or_default().push(attempt);
+    }
+    users
+}
+
+/// One user's orders, best on different nodes and close together.
+fn two_orders(attempts: &[Attempt<'_>]) -> Option<Story> {
+    let mut best: Option<((bool, i64), Vec<&Attempt<'_>>)> = None;
+    for attempts in by_user(attempts).into_values() {
+        let mut ordered: Vec<_> =
+            attempts.into_iter().filter(|attempt| attempt.order_id().is_some()).collect();
+        if ordered.len() > 1 {
+            ordered.truncate(MOST);
+            better(&mut best, ordered);
+        }
+    }
+    best.map(|(_, chosen)| story(Kind::TwoOrders, chosen))
+}
+
+/// Two that read the same last voucher, or the lowest number that two read.
+fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
+    let mut readers: BTreeMap<i64, Vec<&Attempt<'_>>> = BTreeMap::new();
+    for attempt in attempts.iter().filter(|attempt| attempt.order_id().is_some()) {
+        // Only where the stock that was read is what let it through.
+        if attempt.trace.step("placed").is_none()
+            && let Some(stock) = attempt.saw_stock().filter(|stock| *stock > 0)
+        {
+            readers.entry(stock).or_default().push(attempt);
+        }
+    }
+    let (stock, mut readers) = readers.into_iter().find(|(_, readers)| readers.len() > 1)?;
+    // More than there were.
+    if readers.len() as i64 <= stock {
+        return None;
+    }
+    readers.sort_by_key(|attempt| attempt.at_us);
+    readers.dedup_by_key(|attempt| attempt.record.asked.user_id);
+    readers.truncate(MOST);
+    (readers.len() > 1).then(|| story(Kind::Oversold, readers))
+}
+
+/// One user's order, and the attempts at the same time that did not get one.
+fn held(attempts: &[Attempt<'_>]) -> Option<Story> {
+    let mut best = None;
+    for attempts in by_user(attempts).into_values() {
+        let (ordered, others): (Vec<_>, Vec<_>) =
+            attempts.into_iter().partition(|attempt| attempt.order_id().is_some());
+        let [ordered] = ordered[..] else { continue };
+        let mut chosen: Vec<_> =
+            others.into_iter().filter(|other| other.overlaps(ordered)).collect();
+        if chosen.is_empty() {
+            continue;
+        }
+        // Those who met the lock, on another node, tell most.
+        chosen.sort_by_key(|other| {
+            let busy = other.trace.step("lock-busy").is_some();
+            (other.trace.node == ordered.trace.node, !busy, other.at_us)
+        });
+        chosen.truncate(MOST - 1);
+        chosen.push(ordered);
+        better(&mut best, chosen);
+    }
+    best.map(|(_, chosen)| story(Kind::Held, chosen))
+}
+
+/// Keeps the attempts that are on different nodes, then those that are closest together.
+fn better<'a>(
+    best: &mut Option<((bool, i64), Vec<&'a Attempt<'a>>)>,
+    chosen: Vec<&'a Attempt<'a>>,
+) {
+    let node = |attempt: &&Attempt<'_>| attempt.trace.node.clone();
+    let one_node = chosen.iter().map(node).collect::<std::collections::HashSet<_>>().len() < 2;
+    let from = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
+    let to = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
+    let rank = (one_node, to - from);
+    if best.as_ref().is_none_or(|(known, _)| rank < *known) {
+        *best = Some((rank, chosen));
+    }
+}
+
+fn story(kind: Kind, mut chosen: Vec<&Attempt<'_>>) -> Story {
+    chosen.sort_by_key(|attempt| attempt.at_us);
+    let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
+    Story { kind, requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect() }
+}
+
+fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
+    let ms = |us: i64| us as f64 / 1e3;
+    let step = |step: &crate::trace::Step| Step {
+        step: step.name.clone(),
+        at: ms(attempt.at_us - zero + micros(step.at_us.into())),
+        took: ms(micros(step.took_us.into())),
+        saw: step.saw.iter().map(|(key, text)| (key.clone(), value(text))).collect(),
+    };
+    let asked = &attempt.record.asked;
+    Request {
+        attempt: asked.attempt,
+        user_id: asked.user_id.to_string(),
+        node: attempt.trace.node.clone(),
+        sent: ms(attempt.sent_us() - zero),
+        answered: ms(attempt.answered_us() - zero),
+        reply: asked.reply.label().to_owned(),
+        order_id: attempt.order_id().map(|id| id.to_string()),
+        steps: attempt.trace.steps.iter().map(step).collect(),
+    }
+}
+
+fn value(text: &str) -> serde_json::Value {
+    match text {
+        "yes" => true.into(),
+        "no" => false.into(),
+        _ => text.parse::<i64>().map_or_else(|_| text.into(), Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::checker::Asked;
+
+    /// An attempt on `node`, whose clock is `ahead` µs ahead, sent at `sent` µs and answered 5 ms later.
+    fn record(
+        user_id: u64,
+        node: &str,
+        ahead: u64,
+        sent: u64,
+        reply: Reply,
+        steps: &str,
+    ) -> Record {
+        let at = 1_000_000 + ahead + sent + 100;
+        Record {
+            asked: Asked { user_id, attempt: 0, reply },
+            target: 0,
+            sent: Duration::from_micros(sent),
+            latency: Duration::from_millis(5),
+            trace: Some(format!("node={node} at={at} {steps}").into()),
+        }
+    }
+
+    fn refused(code: &'static str) -> Reply {
+        Reply::Refused(code.into())
+    }
+
+    const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
+
+    #[test]
+    fn two_orders_of_one_user_are_found_best_on_two_nodes() {
+        let records = [
+            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
+            record(1, "a", 0, 10, Reply::Ordered(2), TAKEN),
+            // A clock that is an hour ahead changes nothing.
+            record(2, "a", 0, 20_000, Reply::Ordered(3), TAKEN),
+            record(2, "b", 3_600_000_000, 20_400, Reply::Ordered(4), TAKEN),
+            record(3, "b", 3_600_000_000, 30_000, Reply::Ordered(5), TAKEN),
+        ];
+        let stories = stories(&records);
+        let [Story { kind: Kind::TwoOrders, requests }] = &stories[..] else {
+            panic!("{stories:?}")
+        };
+        assert_eq!(requests.len(), 2);
+        assert!(requests.iter().all(|request| request.user_id == "2"));
+        assert_eq!((requests[0].sent, requests[1].sent), (0.0, 0.4));
+        let placed = &requests[1].steps[1];
+        assert_eq!((placed.step.as_str(), placed.took), ("placed", 0.9));
+        assert!((0.4..0.8).contains(&placed.at), "{placed:?}");
+        assert_eq!(placed.saw["outcome"], "taken");
+    }
+
+    #[test]
+    fn those_who_read_the_same_last_voucher_oversold_it() {
+        let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
+        let records = [
+            record(1, "a", 0, 0, Reply::Ordered(1), &saw(3)),
+            record(2, "a", 0, 10, Reply::Ordered(2), &saw(1)),
+            record(3, "b", 0, 20, Reply::Ordered(3), &saw(1)),
+        ];
+        let found = stories(&records);
+        assert_eq!(found[0].kind, Kind::Oversold);
+        assert_eq!(found[0].requests[0].steps[0].saw["stock"], 1);
+        assert_eq!(found[0].requests[0].steps[0].saw["order"], false);
+        // Three who read that three are left took no more than there were.
+        let fine: Vec<_> =
+            (0..3).map(|user| record(user, "a", 0, user, Reply::Ordered(1), &saw(3))).collect();
+        assert_eq!(stories(&fine), []);
+    }
+
+    #[test]
+    fn where_it_held_the_contrast_is_told() {
+        let busy = "lock-busy@100+10:place=redis";
+        let records = [
+            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
+            record(1, "b", 0, 300, refused("LOCK_BUSY"), busy),
+            // Later, and therefore no contrast.
+            record(1, "b", 0, 900_000, refused("ALREADY_ORDERED"), ""),
+        ];
+        let records: Vec<_> = records.into_iter().filter(|r| r.trace.is_some()).collect();
+        let found = stories(&records[..2]);
+        assert_eq!(found[0].kind, Kind::Held);
+        assert_eq!(found[0].requests.len(), 2);
+        assert_eq!(found[0].requests[1].reply, "LOCK_BUSY");
+        assert_eq!(stories(&records[..1]), []);
+    }
+
+    #[test]
+    fn a_node_that_tells_no_steps_has_no_stories() {
+        let mut record = record(1, "a", 0, 0, Reply::Ordered(1), TAKEN);
+        record.trace = None;
+        assert_eq!(stories(&[record.clone(), record]), []);
+    }
+}
