@@ -15,6 +15,7 @@ use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::http::page;
 use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
@@ -47,6 +48,7 @@ pub fn router(parts: Parts) -> Router {
     let signed_in = || from_fn(require_user);
     let admin = || with_state(parts.admin.clone(), require_admin);
     let sessions = parts.users.sessions.clone();
+    let zone = parts.vouchers.zone;
 
     let users = Router::new()
         .route("/user/code", post(user::send_code))
@@ -116,6 +118,7 @@ pub fn router(parts: Parts) -> Router {
         admission: parts.admission,
     });
 
+    let pages = page::routes(parts.lab.is_some(), zone);
     let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {
         Router::new()
             .route("/lab/about", get(lab::about))
@@ -158,6 +161,7 @@ pub fn router(parts: Parts) -> Router {
         .merge(metrics)
         .merge(lab)
         .merge(docs)
+        .merge(pages)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.
