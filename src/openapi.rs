@@ -18,12 +18,8 @@ use utoipa_swagger_ui::Config;
 
 use crate::error::Error;
 use crate::http::docs;
+use crate::http::page::POLICY;
 use crate::{health, lab, metrics, order, shop, user, voucher};
-
-/// What the pages may do: nothing but load their own files and ask their own origin. (`data:` is for the
-/// icons in their style sheet.)
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
-     img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// How long a browser may keep a file of the pages, and the document: neither changes while an instance runs.
 const CACHING: &str = "public, max-age=300";
@@ -37,7 +33,8 @@ const CACHING: &str = "public, max-age=300";
         (name = "shop", description = "Shops: by id, type, name and distance"),
         (name = "voucher", description = "Vouchers and flash sales: publishing and listing"),
         (name = "order", description = "Buying, looking up, paying and cancelling"),
-        (name = "lab", description = "Runs of two strategies side by side; on a server with `--lab` only"),
+        (name = "lab", description = "Runs of two strategies side by side, and faults: only on a server started with \
+            `--lab`"),
         (name = "service", description = "For operators. These answer without the envelope."),
     ),
     paths(
@@ -45,7 +42,7 @@ const CACHING: &str = "public, max-age=300";
         shop::get, shop::of_type, shop::of_name, shop::types, shop::create, shop::update,
         voucher::list, voucher::publish, voucher::publish_seckill, voucher::add_stock,
         order::buy, order::buy_by_body, order::get, order::mine, order::pay, order::cancel,
-        lab::about, lab::start, lab::runs, lab::run, lab::stop, lab::raw, lab::report, lab::fault, lab::kill,
+        lab::about, lab::runs, lab::start, lab::run, lab::stop, lab::raw, lab::report, lab::fault, lab::kill,
         user::sent_code, health::live, health::ready, metrics::get, document,
     ),
     modifiers(&Frame),

@@ -15,6 +15,7 @@ use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::http::page;
 use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
@@ -47,6 +48,7 @@ pub fn router(parts: Parts) -> Router {
     let signed_in = || from_fn(require_user);
     let admin = || with_state(parts.admin.clone(), require_admin);
     let sessions = parts.users.sessions.clone();
+    let zone = parts.vouchers.zone;
 
     let users = Router::new()
         .route("/user/code", post(user::send_code))
@@ -116,12 +118,7 @@ pub fn router(parts: Parts) -> Router {
         admission: parts.admission,
     });
 
-    let docs = Router::new()
-        .route("/docs", get(openapi::page))
-        .route("/docs/", get(openapi::index))
-        .route("/docs/openapi.json", get(openapi::document))
-        .route("/docs/{file}", get(openapi::file));
-
+    let pages = page::routes(parts.lab.is_some(), zone);
     let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {
         Router::new()
             .route("/lab/about", get(lab::about))
@@ -141,6 +138,12 @@ pub fn router(parts: Parts) -> Router {
             .merge(codes)
     });
 
+    let docs = Router::new()
+        .route("/docs", get(openapi::page))
+        .route("/docs/", get(openapi::index))
+        .route("/docs/openapi.json", get(openapi::document))
+        .route("/docs/{file}", get(openapi::file));
+
     let policy = RequestPolicy {
         timeout: parts.request_timeout,
         draining: parts.draining,
@@ -156,8 +159,9 @@ pub fn router(parts: Parts) -> Router {
         // Probes carry no token, and must answer when Redis does not.
         .merge(health)
         .merge(metrics)
-        .merge(docs)
         .merge(lab)
+        .merge(docs)
+        .merge(pages)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.

@@ -25,9 +25,6 @@ pub const ADMIN: &str = "x-admin-token";
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
 
-/// Where a handler says that its successes come without the envelope. Not part of the finished document.
-const BARE: &str = "x-bare";
-
 /// Codes that come with the id of an order, where it is known.
 const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
 
@@ -101,21 +98,16 @@ fn complete_operation(
             never_null(&mut kind["schema"]);
         });
     }
-    let bare = operation.as_object_mut().and_then(|operation| operation.remove(BARE)).is_some();
     // A parameter is left out, and never sent as `null`.
-    for parameter in
-        operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten()
-    {
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
         never_null(&mut parameter["schema"]);
     }
     let responses = &mut operation["responses"];
     for (status, response) in members(responses) {
-        let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
-        let refusals = refusals.unwrap_or_default();
-        if bare {
-            put_beside(response, &refusals, failures);
-        } else if !is_service {
-            wrap(response, &refusals, failures);
+        if !is_service {
+            let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
+            wrap(response, &refusals.unwrap_or_default(), failures);
         }
         add_headers(response, false);
     }
@@ -171,17 +163,18 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
     codes.into_iter().map(str::to_owned).collect()
 }
 
-/// Puts the business refusals beside a success that has no envelope.
-fn put_beside(response: &mut Value, refusals: &BTreeSet<String>, failures: &Failures) {
-    let bare = response["content"]["application/json"]["schema"].take();
-    let failure = failure(refusals);
-    let schema = if bare.is_null() { failure } else { json!({ "anyOf": [bare, failure] }) };
-    let examples = examples(refusals, failures);
-    response["content"]["application/json"] = json!({ "schema": schema, "examples": examples });
-}
+/// How the description of a success begins that is sent as it is.
+const DOWNLOAD: &str = "Download";
 
 /// Puts the envelope around a success, and the business refusals beside it.
 fn wrap(response: &mut Value, refusals: &BTreeSet<String>, failures: &Failures) {
+    if response["description"].as_str().is_some_and(|text| text.starts_with(DOWNLOAD)) {
+        let json = &mut response["content"]["application/json"]["schema"];
+        let choices =
+            [json.take(), failure(refusals)].into_iter().filter(|schema| !schema.is_null());
+        *json = json!({ "anyOf": choices.collect::<Vec<_>>() });
+        return;
+    }
     let content = response["content"].as_object().and_then(|kinds| kinds.values().next()).cloned();
     let content = content.unwrap_or_default();
     let mut data = content["schema"].clone();

@@ -12,6 +12,7 @@ pub mod limit;
 pub mod listen;
 pub mod middleware;
 pub mod pace;
+pub mod page;
 pub mod reply;
 pub mod session;
 pub mod trace;

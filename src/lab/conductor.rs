@@ -54,7 +54,9 @@ struct Runs {
 /// A run that was begun.
 #[derive(Serialize, ToSchema)]
 pub struct Started {
+    /// Names it in links.
     id: String,
+    /// What its buyers' moments are drawn from.
     seed: u64,
 }
 

@@ -11,7 +11,7 @@ use seckill_loadtest::duel;
 use seckill_loadtest::duel::document::{Document, Setting};
 use seckill_loadtest::duel::mischief::Mischief;
 use serde::{Deserialize, Serialize};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
@@ -23,8 +23,43 @@ pub mod conductor;
 pub use conductor::Lab;
 use conductor::{Kept, Started};
 
+/// What a run is asked for.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRequest {
+    /// The strategy of each lane.
+    #[schema(example = json!(["process-lock", "reentrant-lock"]))]
+    lanes: [String; 2],
+    /// Users, in each lane.
+    #[schema(minimum = 1, maximum = 2000, example = 300)]
+    buyers: u32,
+    /// Simultaneous attempts of each user.
+    #[schema(minimum = 1, maximum = 8, example = 4)]
+    tries: u32,
+    /// Vouchers on sale, in each lane.
+    #[schema(minimum = 1, maximum = 1000, example = 100)]
+    stock: u32,
+    /// 1: all requests go to the instance that conducts; 2: through the proxy, to all.
+    #[schema(minimum = 1, maximum = 2, example = 2)]
+    instances: u32,
+    /// Over how many seconds the buyers come; 0 for all at once.
+    #[schema(minimum = 0, maximum = 30, example = 5)]
+    spread_seconds: u32,
+    /// What their moments are drawn from; a random one where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 9_007_199_254_740_991_u64, example = 42)]
+    seed: Option<u64>,
+}
+
+impl From<RunRequest> for Setting {
+    fn from(request: RunRequest) -> Self {
+        let RunRequest { lanes, buyers, tries, stock, instances, spread_seconds, seed } = request;
+        Setting { lanes, buyers, tries, stock, instances, spread_seconds, seed }
+    }
+}
+
 /// What the lab offers.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
     /// The instance that answers, which conducts.
@@ -32,15 +67,16 @@ pub struct About {
     /// How many instances there are.
     nodes: usize,
     strategies: Vec<Rung>,
-    defaults: Setting,
+    defaults: RunRequest,
     limits: Limits,
     faults: Vec<&'static str>,
     /// The run that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<String>,
 }
 
 /// A strategy and its table of guarantees.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Rung {
     name: &'static str,
@@ -52,7 +88,7 @@ struct Rung {
 }
 
 /// Most that a run may be asked for.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Limits {
     buyers: u32,
@@ -64,7 +100,7 @@ struct Limits {
 /// What can be asked for.
 #[utoipa::path(
     get, path = "/lab/about", tag = "lab",
-    responses((status = 200, description = "Strategies, defaults, limits, faults.", body = Object)),
+    responses((status = 200, description = "Strategies, limits, faults.", body = About)),
 )]
 pub async fn about(State(lab): State<Lab>) -> Reply<About> {
     let rung = |strategy: Strategy| {
@@ -85,7 +121,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
         node: lab.node().to_owned(),
         nodes,
         strategies: Strategy::ALL.map(rung).into(),
-        defaults: Setting {
+        defaults: RunRequest {
             lanes: [Strategy::ProcessLock, Strategy::ReentrantLock].map(|s| s.name().to_owned()),
             buyers: 300,
             tries: 4,
@@ -101,23 +137,21 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
 }
 
 /// Begins a run (admin); there is one at a time.
+///
+/// Two sales at once, by two strategies, each with buyers of its own, on the real instances.
 #[utoipa::path(
-    post, path = "/lab/runs", tag = "lab", security(("x-admin-token" = [])),
-    request_body(content = Object, description = "As `defaults` of `GET /lab/about`, within its `limits`.", example = json!({
-        "lanes": ["process-lock", "reentrant-lock"], "buyers": 300, "tries": 4, "stock": 100, "instances": 2,
-        "spreadSeconds": 5
-    })),
-    responses((status = 200, description = "The run's id.", body = Started)),
+    post, path = "/lab/runs", tag = "lab", security(("x-admin-token" = [])), request_body = RunRequest,
+    responses((status = 200, description = "It has begun.", body = Started)),
     extensions(("x-codes" = json!(["RUN_UNDER_WAY"]))),
 )]
-pub async fn start(State(lab): State<Lab>, Json(setting): Json<Setting>) -> Reply<Started> {
-    Ok(reply::data(lab.start(setting)?))
+pub async fn start(State(lab): State<Lab>, Json(request): Json<RunRequest>) -> Reply<Started> {
+    Ok(reply::data(lab.start(request.into())?))
 }
 
 /// The runs that are kept, newest first.
 #[utoipa::path(
     get, path = "/lab/runs", tag = "lab",
-    responses((status = 200, description = "Newest first.", body = Vec<Object>)),
+    responses((status = 200, description = "At most 20.", body = Vec<Object>)),
 )]
 pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<Kept>> {
     Ok(reply::data(lab.kept()))
@@ -126,8 +160,8 @@ pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<Kept>> {
 /// Parameters of `GET /lab/runs/{id}`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct From {
-    /// Samples that are known already.
+pub struct Known {
+    /// How many samples are known already.
     #[serde(default)]
     #[param(example = 0)]
     from: usize,
@@ -136,23 +170,23 @@ pub struct From {
 /// A run as it stands, without the samples that are known already.
 #[utoipa::path(
     get, path = "/lab/runs/{id}", tag = "lab",
-    params(("id" = String, Path, description = "The run's id.", example = "1"), From),
-    responses((status = 200, description = "The run.", body = Object)),
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92"), Known),
+    responses((status = 200, description = "Setting, samples, events, and, when it is over, verdicts and stories.", body = Object)),
     extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
 )]
 pub async fn run(
     State(lab): State<Lab>,
     Path(id): Path<String>,
-    Params(From { from }): Params<From>,
+    Params(Known { from }): Params<Known>,
 ) -> Reply<Document> {
     Ok(reply::data(lab.find(&id)?.document(from)))
 }
 
-/// Lets nobody more come (admin); what is under way is finished and judged.
+/// Stops a run (admin): nobody more comes; what is under way is finished and judged.
 #[utoipa::path(
     post, path = "/lab/runs/{id}/stop", tag = "lab", security(("x-admin-token" = [])),
-    params(("id" = String, Path, description = "The run's id.", example = "1")),
-    responses((status = 200, description = "It ends soon.")),
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
+    responses((status = 200, description = "It is being stopped, or was over.")),
     extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
 )]
 pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
@@ -160,14 +194,14 @@ pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
     Ok(reply::done())
 }
 
-/// Everything of a run, every attempt included, as a file.
+/// Everything, every attempt included, as a file.
 ///
-/// The file is JSON of its own, without the envelope.
+/// Answers without the envelope, unless there is no such run.
 #[utoipa::path(
     get, path = "/lab/runs/{id}/raw", tag = "lab",
-    params(("id" = String, Path, description = "The run's id.", example = "1")),
-    responses((status = 200, description = "The file.", body = Object)),
-    extensions(("x-codes" = json!(["RUN_NOT_FOUND"])), ("x-bare" = json!(true))),
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
+    responses((status = 200, description = "Download: the run as by `GET /lab/runs/{id}`, with `records`.", body = Object, content_type = "application/json")),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
 )]
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let raw = duel::raw::Raw::of(&*lab.find(&id)?);
@@ -176,12 +210,14 @@ pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Respo
     Ok(file("application/json", &format!("seckill-{id}.json"), text))
 }
 
-/// The report of a run as one HTML file, for any browser, offline.
+/// The report as one HTML file, for any browser, offline.
+///
+/// Answers without the envelope, unless there is no such run.
 #[utoipa::path(
     get, path = "/lab/runs/{id}/report", tag = "lab",
-    params(("id" = String, Path, description = "The run's id.", example = "1")),
-    responses((status = 200, description = "The file.", body = String, content_type = "text/html")),
-    extensions(("x-codes" = json!(["RUN_NOT_FOUND"])), ("x-bare" = json!(true))),
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
+    responses((status = 200, description = "Download.", body = String, content_type = "text/html")),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
 )]
 pub async fn report(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let document = lab.find(&id)?.document(0);
@@ -205,16 +241,20 @@ fn file(kind: &'static str, name: &str, text: String) -> Response {
 }
 
 /// Body of `POST /lab/faults`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub struct FaultRequest {
+    /// What to do.
+    #[schema(value_type = String, pattern = "^(pause-redis|empty-redis|kill-instance|cut-lease)$", example = "pause-redis")]
     fault: Mischief,
 }
 
 /// Does something to the servers (admin), while a run is selling.
+///
+/// `pause-redis`: Redis serves nobody for 2 s. `empty-redis`: FLUSHALL. `kill-instance`: SIGKILL of another
+/// instance. `cut-lease`: for 2 s, every purchase lock's lease ends as soon as it is seen.
 #[utoipa::path(
-    post, path = "/lab/faults", tag = "lab", security(("x-admin-token" = [])),
-    request_body(content = Object, example = json!({ "fault": "pause-redis" })),
-    responses((status = 200, description = "Done.")),
+    post, path = "/lab/faults", tag = "lab", security(("x-admin-token" = [])), request_body = FaultRequest,
+    responses((status = 200, description = "It happens.")),
     extensions(("x-codes" = json!(["NO_RUN", "LAB_FAULT"]))),
 )]
 pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) -> Reply<()> {
@@ -224,9 +264,10 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
 
 /// Ends this process at once (admin), as a crash would.
 ///
-/// Nothing is drained, and there is no answer. Whoever runs it starts it again.
+/// Nothing is drained and nothing is answered. Whoever runs the process starts it again.
 #[utoipa::path(
-    post, path = "/lab/instance/kill", tag = "lab", security(("x-admin-token" = [])), responses(),
+    post, path = "/lab/instance/kill", tag = "lab", security(("x-admin-token" = [])),
+    responses((status = 200, description = "Never: the connection breaks.")),
 )]
 pub async fn kill() -> Result<Response, Error> {
     tracing::warn!("killing this process, as the lab asked");

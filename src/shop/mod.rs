@@ -78,7 +78,7 @@ pub struct OfType {
     type_id: i64,
     /// The page; pages count from 1.
     #[serde(default = "first_page")]
-    #[param(minimum = 1, example = 1)]
+    #[param(value_type = Option<i64>, minimum = 1, maximum = 4_294_967_295_i64, example = 1)]
     current: u32,
     /// The point's longitude, degrees. With `y`, or not at all.
     #[param(minimum = -180, maximum = 180, example = 120.149)]
@@ -98,7 +98,7 @@ pub struct OfName {
     name: String,
     /// The page; pages count from 1.
     #[serde(default = "first_page")]
-    #[param(minimum = 1, example = 1)]
+    #[param(value_type = Option<i64>, minimum = 1, maximum = 4_294_967_295_i64, example = 1)]
     current: u32,
 }
 

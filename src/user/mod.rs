@@ -80,10 +80,12 @@ pub async fn send_code(
     Ok(reply::done())
 }
 
-/// The code that was last sent to a phone, for those who have no phone.
+/// The sign-in code that was last sent to a phone (lab only).
+///
+/// For those who have no phone: on a server that is started with `--lab`, and nowhere else.
 #[utoipa::path(
     get, path = "/lab/code/{phone}", tag = "lab",
-    params(("phone" = String, Path, description = "A mainland mobile number.", example = "13800138000")),
+    params(("phone" = String, Path, description = "Eleven digits.", example = "13800138000")),
     responses((status = 200, description = "Six digits.", body = String, example = json!("123456"))),
     extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID"]))),
 )]

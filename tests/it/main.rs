@@ -18,6 +18,7 @@ mod law;
 mod lifetime;
 mod lock;
 mod losers;
+mod pages;
 mod purchase;
 mod resilience;
 mod schema;

@@ -94,9 +94,16 @@ impl Setting {
                 return usage(format!("{name} must be {least} to {most}"));
             }
         }
-        Ok(())
+        match self.seed {
+            // Beyond that, a page could not repeat it: JavaScript's numbers end there.
+            Some(seed) if seed > MOST_SEED => usage(format!("seed must be at most {MOST_SEED}")),
+            _ => Ok(()),
+        }
     }
 }
+
+/// 2^53 − 1.
+const MOST_SEED: u64 = 9_007_199_254_740_991;
 
 /// Runs the duel of `board`, and leaves it judged; `known` are buyers who may still be signed in.
 ///
