@@ -39,7 +39,6 @@ class Asker:
         self.faults: dict[tuple, str] = {}
         self.address = urlsplit(stand.url).hostname, urlsplit(stand.url).port
         # `$ref` is resolved against the whole document.
-        self.document = {"$id": "urn:api", **stand.document}
         registry = jsonschema_rs.Registry([("urn:api", {"components": stand.document["components"]})])
         self.validator = lambda schema: jsonschema_rs.Draft202012Validator(
             json.loads(json.dumps(schema).replace('"#/components', '"urn:api#/components')), registry=registry

@@ -91,7 +91,7 @@ class Stand:
             "vouchers": [2] + [self._publish(strategy, stock) for strategy in STRATEGIES for stock in (1, 100_000)],
             "codes": [f"1371234{n:04}" for n in range(CODES)],
         }
-        # Beside its own half of the work: codes that have been sent.
+        # As if they had been sent.
         commands = "".join(f"SET login:code:{phone} 123456 EX 3600\n" for phone in self.state["codes"])
         self.redis_cli(stdin=commands)
 
