@@ -159,6 +159,7 @@ async fn give_back(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Result<
     };
     if depth == 0 {
         shared.timetable.strike(hold);
+        shared.counters.of(hold.claim.kind).ended(hold.since.elapsed());
     }
     let sent = Instant::now();
     // Where the server's word is lost, the lease is what this process can go by.
