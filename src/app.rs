@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
 use crate::config::{ServeConfig, SessionStore};
@@ -73,7 +74,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
 
     let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
-    let server = listen::serve(listener, router(parts), draining.clone(), grace, deadline);
+    let connections = parts.connections.clone();
+    let server =
+        listen::serve(listener, router(parts), connections, draining.clone(), grace, deadline);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.
@@ -205,6 +208,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         admin: AdminToken(config.http.admin_token.clone()),
         request_timeout: config.http.request_timeout,
         draining,
+        connections: TaskTracker::new(),
         lab: None,
     })
 }

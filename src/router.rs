@@ -1,12 +1,13 @@
 //! The whole route table, and what every request passes through, outermost first.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
 use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::cache::Cache;
@@ -38,6 +39,8 @@ pub struct Parts {
     pub admin: AdminToken,
     pub request_timeout: Duration,
     pub draining: CancellationToken,
+    /// Clients' open connections.
+    pub connections: TaskTracker,
     /// With `--lab` only.
     pub lab: Option<Lab>,
 }
@@ -108,12 +111,16 @@ pub fn router(parts: Parts) -> Router {
     let health = Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
-        .with_state(parts.health);
+        .with_state(parts.health.clone());
     let metrics = Router::new().route("/metrics", get(metrics::get)).with_state(metrics::Metrics {
         shops: parts.shops,
         cache: parts.cache,
         purchasing: parts.purchasing,
         admission: parts.admission,
+        sessions: sessions.clone(),
+        database: parts.health.database,
+        connections: parts.connections,
+        started: SystemTime::now(),
     });
 
     let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {

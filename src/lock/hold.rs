@@ -78,14 +78,8 @@ pub(super) enum Verdict {
 impl Hold {
     pub(super) fn new(id: u64, claim: Claim, fence: u64, lease: Duration, renewed: bool) -> Self {
         let since = Instant::now();
-        let state = State {
-            phase: Phase::Live,
-            depth: 0,
-            lease,
-            renewed,
-            deadline: since,
-            due: None,
-        };
+        let state =
+            State { phase: Phase::Live, depth: 0, lease, renewed, deadline: since, due: None };
         Self { id, claim, fence, since, state: Mutex::new(state), changed: Notify::new() }
     }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Error, LostReason};
 use super::conn::Failure;
 use super::locks::Locks;
+use super::{Error, LostReason};
 
 /// A lock by `SET NX` with a fixed lease.
 #[derive(Debug, Clone)]

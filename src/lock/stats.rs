@@ -108,12 +108,7 @@ impl Counters {
 
 impl OfKind {
     /// How an acquire ended that took so long; `waits`: whether it would wait for another holder.
-    pub(super) fn acquired<T>(
-        &self,
-        end: &Result<Option<T>, Error>,
-        took: Duration,
-        waits: bool,
-    ) {
+    pub(super) fn acquired<T>(&self, end: &Result<Option<T>, Error>, took: Duration, waits: bool) {
         let refused = if waits { &self.timed_out } else { &self.busy };
         match end {
             Ok(Some(_)) => self.waited.add(took),
@@ -159,14 +154,16 @@ impl OfKind {
             waited,
             held,
             renewals: [("ok", number(&self.renewed)), ("failed", number(&self.renewals_failed))],
-            losses: [LostReason::Expired, LostReason::Taken, LostReason::Unreachable].map(|reason| {
-                let name = match reason {
-                    LostReason::Expired => "expired",
-                    LostReason::Taken => "taken",
-                    LostReason::Unreachable => "unreachable",
-                };
-                (name, number(&self.lost[reason as usize]))
-            }),
+            losses: [LostReason::Expired, LostReason::Taken, LostReason::Unreachable].map(
+                |reason| {
+                    let name = match reason {
+                        LostReason::Expired => "expired",
+                        LostReason::Taken => "taken",
+                        LostReason::Unreachable => "unreachable",
+                    };
+                    (name, number(&self.lost[reason as usize]))
+                },
+            ),
         }
     }
 }

@@ -16,6 +16,7 @@ mod law;
 mod lifetime;
 mod lock;
 mod losers;
+mod metrics;
 mod purchase;
 mod resilience;
 mod schema;
