@@ -16,6 +16,7 @@ use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
+use crate::http::spans::Spans;
 use crate::id::Ids;
 use crate::lab::Lab;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
@@ -61,6 +62,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let address = listener.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
+    parts.spans = Spans::from_environment(&name)?;
+    let spans = parts.spans.clone();
     if config.sale.lab {
         parts.lab = Some(Lab::new(&config, name, address)?);
         tracing::warn!(
@@ -102,6 +105,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })
     .await;
     purchasing.shutdown_locks().await;
+    spans.shutdown().await;
     ensure!(
         matches!(drained, Ok(true)),
         "requests were still in flight after {deadline:?} and were cut off (--drain-deadline-ms)"
@@ -209,6 +213,7 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         request_timeout: config.http.request_timeout,
         draining,
         connections: TaskTracker::new(),
+        spans: Spans::default(),
         lab: None,
     })
 }

@@ -16,6 +16,7 @@ use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
@@ -41,6 +42,8 @@ pub struct Parts {
     pub draining: CancellationToken,
     /// Clients' open connections.
     pub connections: TaskTracker,
+    /// Spans of requests; none in most builds.
+    pub spans: Spans,
     /// With `--lab` only.
     pub lab: Option<Lab>,
 }
@@ -146,6 +149,7 @@ pub fn router(parts: Parts) -> Router {
         timeout: parts.request_timeout,
         draining: parts.draining,
         traced_as: parts.lab.as_ref().map(|lab| lab.node().into()),
+        spans: parts.spans,
     };
     Router::new()
         .merge(users)

@@ -13,4 +13,5 @@ pub mod middleware;
 pub mod pace;
 pub mod reply;
 pub mod session;
+pub mod spans;
 pub mod trace;

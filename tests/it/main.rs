@@ -17,6 +17,8 @@ mod lifetime;
 mod lock;
 mod losers;
 mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod purchase;
 mod resilience;
 mod schema;
