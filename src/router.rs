@@ -16,6 +16,7 @@ use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
+use crate::http::page;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
@@ -23,7 +24,7 @@ use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
-use crate::{health, lab, metrics, order, shop, user, voucher};
+use crate::{health, lab, metrics, openapi, order, shop, user, voucher};
 
 /// Everything the routes work with.
 #[derive(Clone)]
@@ -53,6 +54,7 @@ pub fn router(parts: Parts) -> Router {
     let signed_in = || from_fn(require_user);
     let admin = || with_state(parts.admin.clone(), require_admin);
     let sessions = parts.users.sessions.clone();
+    let zone = parts.vouchers.zone;
 
     let users = Router::new()
         .route("/user/code", post(user::send_code))
@@ -126,6 +128,7 @@ pub fn router(parts: Parts) -> Router {
         started: SystemTime::now(),
     });
 
+    let pages = page::routes(parts.lab.is_some(), zone);
     let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {
         Router::new()
             .route("/lab/about", get(lab::about))
@@ -145,6 +148,12 @@ pub fn router(parts: Parts) -> Router {
             .merge(codes)
     });
 
+    let docs = Router::new()
+        .route("/docs", get(openapi::page))
+        .route("/docs/", get(openapi::index))
+        .route("/docs/openapi.json", get(openapi::document))
+        .route("/docs/{file}", get(openapi::file));
+
     let policy = RequestPolicy {
         timeout: parts.request_timeout,
         draining: parts.draining,
@@ -162,6 +171,8 @@ pub fn router(parts: Parts) -> Router {
         .merge(health)
         .merge(metrics)
         .merge(lab)
+        .merge(docs)
+        .merge(pages)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.

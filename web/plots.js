@@ -1,1 +1,179 @@
+'use strict';
+// Plots as SVG, drawn from numbers: lines, bars, latency by percentile, small lines, and the timeline of a
+// few requests. Colours come from look.css by class. Nothing here knows what a run is.
+// A plot is drawn for the width it will have, so that its text is never scaled.
 
+const Plots = (() => {
+  const round = (value) => Math.round(value * 10) / 10;
+  const label = (x, y, anchor, text, kind) =>
+    draw('text', { x: round(x), y: round(y), 'text-anchor': anchor, class: kind || null }, String(text));
+  const frame = (width, height, name, ...children) =>
+    draw('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': name, class: 'plot' }, children);
+
+  // Round marks from 0 to at least `largest`: steps of 1, 2 or 5 times a power of ten.
+  function axis(largest, marks = 4) {
+    const rough = Math.max(largest, 1e-9) / marks;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough * 0.9999);
+    const top = Math.max(1, Math.ceil(largest / step - 1e-9)) * step;
+    const count = Math.round(top / step);
+    return { top, marks: Array.from({ length: count + 1 }, (_, at) => at * step) };
+  }
+
+  function short(value) {
+    const trim = (v) => String(Number(v.toPrecision(3)));
+    if (value >= 1e6) return `${trim(value / 1e6)}M`;
+    if (value >= 1e4) return `${trim(value / 1e3)}k`;
+    return trim(value);
+  }
+
+  const path = (points) => points.map(([x, y], at) => `${at ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
+
+  // Lines over time. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, a line is drawn
+  // as broken. level: {value, text}, a line all across. marks: [{at, text, kind}], moments.
+  // right and top: as far as the axes reach at least, so that plots beside each other can be compared.
+  function lines({ width, height = 260, name, unit, series, level, marks = [], right, top = 1 }) {
+    const box = { left: 44, right: width - 14, top: 22, bottom: height - 44 };
+    const all = series.flatMap((line) => line.points);
+    const across = axis(right || Math.max(0.001, ...all.map((point) => point[0])), width < 420 ? 4 : 6);
+    const up = axis(Math.max(1, top, level ? level.value * 1.08 : 0, ...all.map((point) => point[1])));
+    const end = right || across.top;
+    const x = (value) => box.left + (value / end) * (box.right - box.left);
+    const y = (value) => box.bottom - (value / up.top) * (box.bottom - box.top);
+    const out = [];
+    for (const mark of up.marks) {
+      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(mark), y2: y(mark), class: 'grid' }), label(box.left - 8, y(mark) + 4, 'end', short(mark)));
+    }
+    for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), box.bottom + 18, 'middle', short(mark)));
+    out.push(label(box.right, box.bottom + 36, 'end', unit, 'unit'));
+    if (level) {
+      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(level.value), y2: y(level.value), class: 'level' }),
+        label(box.left + 6, y(level.value) - 6, 'start', level.text, 'strong'));
+    }
+    let beside = box.left;
+    for (const line of series) {
+      const at = line.points.map((point) => [x(point[0]), y(point[1])]);
+      if (!at.length) continue;
+      if (line.area) out.push(draw('path', { d: `${path(at)}L${round(at[at.length - 1][0])} ${box.bottom}L${round(at[0][0])} ${box.bottom}Z`, class: `area ${line.kind}` }));
+      const broken = line.from === null || line.from === undefined ? -1 : line.points.findIndex((point) => point[0] >= line.from);
+      const whole = broken < 0 ? at : at.slice(0, broken + 1);
+      out.push(draw('path', { d: path(whole), class: `line ${line.kind}` }));
+      if (broken >= 0) {
+        out.push(draw('path', { d: path(at.slice(broken)), class: 'line broken' }),
+          draw('circle', { cx: at[broken][0], cy: at[broken][1], r: 5, class: 'broken-at' }));
+      }
+      // The legend, each name with its latest value.
+      const text = `${line.name} ${short(line.points[line.points.length - 1][1])}`;
+      out.push(draw('rect', { x: beside, y: height - 12, width: 12, height: 4, rx: 2, class: `swatch ${broken >= 0 ? 'broken-fill' : line.kind}` }),
+        label(beside + 17, height - 6, 'start', text));
+      beside += 34 + [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.6), 0);
+    }
+    for (const mark of marks) {
+      const late = x(mark.at) > (box.left + box.right) / 2;
+      out.push(draw('line', { x1: x(mark.at), x2: x(mark.at), y1: box.top - 6, y2: box.bottom, class: `moment ${mark.kind || ''}` }),
+        label(x(mark.at) + (late ? -5 : 5), box.top - 8 + 11 * (mark.row || 0), late ? 'end' : 'start', mark.text, mark.kind));
+    }
+    return frame(width, height, name, out);
+  }
+
+  // A line without axes, for beside a number.
+  function spark({ width = 120, height = 34, name, points, kind = 'one' }) {
+    const top = Math.max(1e-9, ...points.map((point) => point[1]));
+    const right = Math.max(1e-9, ...points.map((point) => point[0]));
+    const at = points.map(([x, y]) => [(x / right) * (width - 2) + 1, height - 2 - (y / top) * (height - 5)]);
+    if (at.length < 2) return frame(width, height, name);
+    return frame(width, height, name,
+      draw('path', { d: `${path(at)}L${round(at[at.length - 1][0])} ${height}L1 ${height}Z`, class: `area ${kind}` }),
+      draw('path', { d: path(at), class: `line thin ${kind}` }));
+  }
+
+  // Named bars, lying. bars: [[name, value]].
+  function bars({ width, name, unit, bars: all, kind = 'one' }) {
+    const rest = Math.min(width * 0.45, Math.max(30, ...all.map(([text]) => text.length * 7.2)) + 14);
+    const height = all.length * 26 + 26;
+    const top = Math.max(1e-9, ...all.map(([, value]) => value));
+    const space = width - rest - 60;
+    return frame(width, height, name, all.map(([text, value], at) => [
+      label(rest - 8, at * 26 + 17, 'end', text),
+      draw('rect', { x: rest, y: at * 26 + 4, width: Math.max(1, (value / top) * space), height: 18, rx: 4, class: `bar ${kind}` }),
+      label(rest + (value / top) * space + 7, at * 26 + 17, 'start', Words.number(value), 'strong'),
+    ]), label(rest, height - 8, 'start', unit, 'unit'));
+  }
+
+  // Latency by percentile: the further right, the rarer (1 in 10, 1 in 100, …); both axes logarithmic.
+  // series: [{name, kind, points: [[quantile, ms]]}]
+  function percentiles({ width, height = 280, name, unit, series }) {
+    const box = { left: 64, right: width - 14, top: 14, bottom: height - 52 };
+    const values = series.flatMap((line) => line.points.map((point) => Math.max(0.01, point[1])));
+    const low = Math.floor(Math.log10(Math.min(1, ...values)));
+    const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(0.1, ...values))));
+    const rarity = (quantile) => -Math.log10(Math.max(1 - quantile, 1e-9));
+    const rarest = Math.max(1, ...series.flatMap((line) => line.points.map((point) => rarity(point[0]))));
+    const x = (quantile) => box.left + (rarity(quantile) / rarest) * (box.right - box.left);
+    const y = (ms) => box.bottom - ((Math.log10(Math.max(0.01, ms)) - low) / (high - low)) * (box.bottom - box.top);
+    const out = [];
+    for (let power = low; power <= high; power++) {
+      const ms = 10 ** power;
+      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(ms), y2: y(ms), class: 'grid' }), label(box.left - 8, y(ms) + 4, 'end', `${short(ms)} ms`));
+    }
+    for (const [quantile, text] of [[0, '0'], [0.5, '50'], [0.9, '90'], [0.99, '99'], [0.999, '99.9'], [0.9999, '99.99']]) {
+      if (rarity(quantile) <= rarest + 0.01) out.push(label(x(quantile), box.bottom + 18, 'middle', text));
+    }
+    out.push(label(box.right, box.bottom + 34, 'end', unit, 'unit'));
+    let beside = box.left;
+    for (const line of series) {
+      out.push(draw('path', { d: path(line.points.map((point) => [x(point[0]), y(point[1])])), class: `line ${line.kind}` }),
+        draw('rect', { x: beside, y: height - 12, width: 12, height: 4, rx: 2, class: `swatch ${line.kind}` }), label(beside + 17, height - 6, 'start', line.name));
+      beside += 36 + line.name.length * 7;
+    }
+    return frame(width, height, name, out);
+  }
+
+  // Requests as rows, grouped, against one clock.
+  // groups: [{name, rows: [{name, from, to, spans: [{from, to, text}], bars: [{from, to, kind, number, strong}]}]}]
+  function timeline({ width, name, unit, groups, legend }) {
+    const left = 34, right = width - 16, spacing = 21;
+    const end = Math.max(1e-3, ...groups.flatMap((group) => group.rows.map((row) => row.to)));
+    const across = axis(end, width < 420 ? 4 : 8);
+    const x = (ms) => left + (ms / end) * (right - left);
+    const out = [];
+    let top = 6;
+    for (const group of groups) {
+      const height = 30 + group.rows.length * 62;
+      out.push(draw('rect', { x: 1, y: top, width: width - 2, height: height - 4, rx: 12, class: 'group' }), label(14, top + 20, 'start', group.name, 'strong'));
+      group.rows.forEach((row, at) => {
+        const y = top + 30 + at * 62;
+        out.push(label(14, y + 40, 'start', row.name, 'strong'), draw('line', { x1: x(row.from), x2: x(row.to), y1: y + 36, y2: y + 36, class: 'life' }));
+        for (const span of row.spans) {
+          const wide = Math.max(4, x(span.to) - x(span.from));
+          out.push(draw('rect', { x: x(span.from), y: y + 20, width: wide, height: 32, rx: 6, class: 'span' }));
+        }
+        for (const bar of row.bars) {
+          out.push(draw('rect', { x: x(bar.from), y: y + 27, width: Math.max(4, x(bar.to) - x(bar.from)), height: 18, rx: 4, class: `bar ${bar.kind}` }));
+        }
+        // The numbers above, in order, pushed apart where they would overlap and tied to their bars.
+        const numbered = row.bars.filter((bar) => bar.number);
+        const places = numbered.map((bar) => x(bar.from) + Math.min(9, Math.max(2, (x(bar.to) - x(bar.from)) / 2)));
+        for (let i = 1; i < places.length; i++) places[i] = Math.max(places[i], places[i - 1] + spacing);
+        for (let i = places.length - 1, limit = right - 4; i >= 0; i--, limit = places[i + 1] - spacing) places[i] = Math.min(places[i], limit);
+        numbered.forEach((bar, i) => out.push(
+          draw('line', { x1: places[i], y1: y + 17, x2: x(bar.from) + 2, y2: y + 27, class: 'tie' }),
+          draw('circle', { cx: places[i], cy: y + 8, r: 9.5, class: bar.strong ? 'number strong' : 'number' }),
+          label(places[i], y + 12, 'middle', bar.number, bar.strong ? 'in-strong' : 'in-number')));
+      });
+      top += height + 4;
+    }
+    for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), top + 14, 'middle', short(mark)));
+    out.push(label(right, top + 30, 'end', unit, 'unit'));
+    let beside = left - 20, line = top + 30;
+    for (const [kind, text] of legend) {
+      const wide = 36 + [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.6), 0);
+      if (beside + wide > right - 70) { beside = left - 20; line += 20; }
+      out.push(draw('rect', { x: beside, y: line - 9, width: 12, height: 10, rx: 3, class: kind === 'span' ? 'span' : `bar ${kind}` }), label(beside + 17, line, 'start', text));
+      beside += wide;
+    }
+    return frame(width, line + 10, name, out);
+  }
+
+  return { bars, label, frame, lines, percentiles, spark, timeline };
+})();

@@ -1,1 +1,193 @@
+'use strict';
+// A run as people see it: its lanes while it goes, the verdict, and the story of a few real requests.
+// Used by the lab's page on a run that is under way, and by the report on one that is over.
 
+// Draws run documents into `root`. draw(document) may be called as often as there is news.
+function RunView(root) {
+  const t = Words.t;
+  let run = null;
+
+  const number = Words.number;
+  const last = (list) => (list.length ? list[list.length - 1] : null);
+  const over = () => ['done', 'stopped', 'failed'].includes(run.state);
+  const instances = (count) => t(count > 1 ? 'run.two' : 'run.one', { count });
+  const widthOf = (element) => Math.max(280, Math.floor(element.clientWidth || 560));
+
+  const settingText = ({ setting }) => t('run.setting', {
+    ...setting, seed: setting.seed ?? run.seed, instances: instances(setting.instances),
+    spread: setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'),
+  });
+
+  // ── One lane ───────────────────────────────────────────────────────────────────────────────────
+
+  // The four laws a reader should know: their counts so far, null where only the end can tell.
+  function laws(lane) {
+    const sample = last(lane.samples);
+    const verdict = lane.result && lane.result.report.verdict;
+    return ['oversold', 'duplicates', 'lost', 'phantom'].map((law) => {
+      const live = law === 'oversold' || law === 'duplicates';
+      return [law, verdict ? verdict[law] : live && sample ? sample[law] : null];
+    });
+  }
+
+  const strip = (lane) => make('ul', { class: 'laws', 'aria-label': t('law.title', { strategy: lane.strategy }) }, laws(lane).map(([law, count]) => {
+    const kind = count === null ? 'later' : count > 0 ? 'broken' : 'holds';
+    return make('li', { class: `law ${kind}`, 'data-law': law, title: t(`law.${law}.means`) },
+      make('span', { class: 'sign', 'aria-hidden': 'true' }, { later: '…', broken: '✕', holds: '✓' }[kind]),
+      make('span', { class: 'law-count' }, count === null ? '–' : number(count)),
+      make('span', { class: 'law-name' }, t(`law.${law}`)), make('span', { class: 'unseen' }, t(`law.${kind}`)));
+  }));
+
+  function plot(lane, width) {
+    const samples = [{ at: 0, rows: 0, stock: run.setting.stock, duplicates: 0, oversold: 0 }, ...lane.samples];
+    const points = (field) => samples.map((sample) => [sample.at, sample[field]]);
+    const broken = samples.find((sample) => sample.duplicates > 0 || sample.oversold > 0);
+    const marks = run.events.map((event, at) => ({ at: event.at, text: t(`event.short.${event.what}`), row: at % 2 }));
+    if (broken) marks.push({ at: broken.at, text: t(broken.oversold > 0 ? 'lane.first.oversold' : 'lane.first.duplicates'), kind: 'bad', row: 2 });
+    const everyone = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
+    return Plots.lines({
+      width, height: 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks,
+      right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...everyone),
+      top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
+      level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
+      series: [
+        { name: t('lane.stock'), kind: 'six', area: true, points: points('stock').map(([x, y]) => [x, Math.max(0, y)]) },
+        { name: t('lane.orders'), kind: 'one', points: points('rows'), from: broken ? broken.at : null },
+        ...(samples.some((sample) => sample.duplicates > 0) ? [{ name: t('lane.duplicates'), kind: 'bad-line', points: points('duplicates') }] : []),
+      ],
+    });
+  }
+
+  function tiles(lane) {
+    const sample = last(lane.samples);
+    const report = lane.result && lane.result.report;
+    const points = (field) => lane.samples.map((one) => [one.at, one[field] || 0]);
+    const tile = (field, kind, end) => make('div', { class: 'tile' },
+      make('dt', null, t(`lane.${field.replace(/Ms$/, '')}`)),
+      make('dd', null, number(report ? end : sample ? sample[field] : null)),
+      Plots.spark({ name: t(`lane.${field.replace(/Ms$/, '')}`), points: points(field), kind }));
+    return make('dl', { class: 'tiles' },
+      tile('requestsPerS', 'six', report && report.requests_per_s), tile('ordersPerS', 'one', report && report.orders_per_s),
+      tile('p50Ms', 'three', report && report.latency.p50_ms), tile('p99Ms', 'two', report && report.latency.p99_ms),
+      lane.samples.some((one) => one.batch) ? tile('batch', 'four', sample && sample.batch) : null);
+  }
+
+  const ordersOf = (bound) => {
+    const from = Math.floor(bound / 2) + 1;
+    return from >= bound ? String(bound) : `${from}–${bound}`;
+  };
+
+  function verdict(lane) {
+    if (!lane.result) return null;
+    const { kind, detail } = lane.result.standing;
+    const found = lane.result.report.verdict;
+    const broken = ['oversold', 'duplicates'].filter((law) => found[law] > 0)
+      .map((law) => t(`verdict.${law}`, { count: number(found[law]) }));
+    const names = String(detail || '').split(', ').map((law) => (Words.has(`law.${law}`) ? t(`law.${law}`) : law));
+    const what = kind === 'broken' ? broken : names;
+    const tone = { holds: 'good', broken: 'bad', violation: 'bad' }[kind] || 'warn';
+    return make('p', { class: `verdict ${tone}`, 'data-standing': kind }, t(`verdict.${kind}`, {
+      orders: number(found.orders), stock: number(found.issued), instances: instances(run.setting.instances),
+      what: what.join(Words.language() === 'zh' ? '，' : ', '),
+    }));
+  }
+
+  function showLane(lane, place) {
+    // Twice: the plot's width is known only once it has a place.
+    const figure = make('figure', { class: 'lane-plot' });
+    place.replaceChildren(
+      make('header', null, make('h3', { class: 'mono' }, lane.strategy),
+        make('span', { class: lane.safe ? 'badge good' : 'badge warn' }, t(lane.safe ? 'run.safe' : 'run.unsafe'))),
+      make('p', { class: 'soft idea' }, Words.has(`${lane.strategy}.idea`) ? t(`${lane.strategy}.idea`) : ''),
+      strip(lane), figure, tiles(lane),
+      ...[verdict(lane), batches(lane, widthOf(place) - 40)].filter(Boolean));
+    figure.append(plot(lane, widthOf(figure)));
+  }
+
+  function batches(lane, width) {
+    const sizes = ((lane.result && lane.result.batches) || []).filter(([, count]) => count > 0);
+    return sizes.length ? make('section', null, make('h4', null, t('lane.batches')),
+      Plots.bars({ width, name: t('lane.batches'), unit: t('lane.commits'), bars: sizes.map(([bound, count]) => [ordersOf(bound), count]), kind: 'four' })) : null;
+  }
+
+  // ── The whole ──────────────────────────────────────────────────────────────────────────────────
+
+  const facts = make('p', { class: 'soft run-facts' });
+  const lanes = make('div', { class: 'lanes' });
+  const events = make('section', { class: 'events', 'aria-live': 'polite' });
+  const compare = make('section', { class: 'card compare', hidden: true });
+  const stories = make('div', { class: 'stories' });
+  root.append(facts, lanes, events, compare, stories);
+
+  function show() {
+    if (!run) return;
+    facts.textContent = settingText(run);
+    while (lanes.children.length < run.lanes.length) lanes.append(make('article', { class: 'card lane' }));
+    while (lanes.children.length > run.lanes.length) lanes.lastChild.remove();
+    run.lanes.forEach((lane, at) => {
+      lanes.children[at].dataset.strategy = lane.strategy;
+      showLane(lane, lanes.children[at]);
+    });
+    showEvents();
+    showCompare();
+    showStories();
+  }
+
+  function showEvents() {
+    const text = (event) => `${t('event.at', { at: event.at.toFixed(1) })}: ${t(`event.${event.what}`, event)}`;
+    const lines = run.events.map(text);
+    if (events.dataset.shows === lines.join('\n')) return; // or it would be read aloud again and again
+    events.dataset.shows = lines.join('\n');
+    events.replaceChildren(...(lines.length ? [make('h3', null, t('event.title')), make('ol', { class: 'event-list' }, lines.map((line) => make('li', null, line)))] : []));
+  }
+
+  function showCompare() {
+    const curves = run.lanes.filter((lane) => lane.result && lane.result.curve && lane.result.curve.length);
+    compare.hidden = !curves.length;
+    if (!curves.length) return;
+    const figure = make('figure');
+    compare.replaceChildren(make('h3', null, t('compare.title')), make('p', { class: 'soft' }, t('compare.note')), figure);
+    figure.append(Plots.percentiles({
+      width: widthOf(figure), name: t('compare.title'), unit: t('compare.percentile'),
+      series: curves.map((lane) => ({ name: lane.strategy, kind: ['one', 'two', 'three'][run.lanes.indexOf(lane) % 3], points: lane.result.curve.filter(([share]) => share < 1) })),
+    }));
+  }
+
+  function showStories() {
+    const told = run.lanes.flatMap((lane) => (lane.stories || []).map((story) => ({ lane, story })));
+    const key = JSON.stringify([run.id, Words.language(), told.length, widthOf(stories)]);
+    if (stories.dataset.shows === key) return;
+    stories.dataset.shows = key;
+    stories.replaceChildren();
+    for (const { lane, story } of told) {
+      const figure = make('figure');
+      const parts = Story.tell(lane.strategy, story);
+      const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
+        make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy })),
+        make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) })),
+        make('div', { class: 'story-body' }, figure, make('div', null,
+          make('p', { class: 'story-sent' }, parts.sent),
+          make('ol', { class: 'steps' }, parts.steps.map((step) => make('li', { class: step.strong ? 'step strong' : 'step' },
+            make('span', { class: step.strong ? 'dot strong' : 'dot', 'aria-hidden': 'true' }, step.number),
+            make('span', { class: 'who' }, step.name), make('span', { class: 'when' }, `${step.moment.toFixed(1)} ms`),
+            make('span', { class: 'what' }, step.text)))))),
+        make('p', { class: story.kind === 'held' ? 'moral good' : 'moral bad' }, parts.moral));
+      stories.append(card);
+      figure.append(Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
+    }
+  }
+
+  Words.onChange(show);
+  let width = 0;
+  new ResizeObserver(() => {
+    const now = root.clientWidth;
+    if (now !== width) { width = now; show(); }
+  }).observe(root);
+
+  return {
+    draw: (document) => { run = document; show(); },
+    clear: () => { run = null; facts.textContent = ''; compare.hidden = true; [lanes, events, stories].forEach((part) => { delete part.dataset.shows; part.replaceChildren(); }); },
+    over: () => !run || over(),
+    setting: () => (run ? settingText(run) : ''),
+  };
+}

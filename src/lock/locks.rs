@@ -211,7 +211,7 @@ impl Locks {
         };
         for task in tasks {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a lock task ended badly");
+                tracing::error!(fault = %error, "a lock task ended badly");
             }
         }
     }

@@ -118,7 +118,7 @@ impl Drop for SetNxGuard {
         self.held.locks.shared().janitor.run(async move {
             let key = held.key.clone();
             if let Err(error) = release(held).await {
-                tracing::debug!(%key, %error, "dropped lock not released at once");
+                tracing::debug!(%key, fault = %error, "dropped lock not released at once");
             }
         });
     }

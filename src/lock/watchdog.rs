@@ -154,7 +154,7 @@ pub(super) async fn run(
                     }
                     settle(&timetable, &on_loss, &hold, sent, reply);
                 }
-                Err(error) => tracing::error!(%error, "a lock renewal ended early"),
+                Err(error) => tracing::error!(fault = %error, "a lock renewal ended early"),
             },
             () = clock => {}
             () = timetable.earlier.notified() => {}
@@ -187,7 +187,7 @@ fn settle(
         Verdict::Lose(reason) => on_loss(hold, reason),
         Verdict::Wait(at) => timetable.file(hold, at),
         Verdict::Renew { lease, deadline } => {
-            tracing::warn!(lock = ?hold.claim.name, ?failure, "lock renewal failed; trying again");
+            tracing::warn!(lock = ?hold.claim.name, fault = ?failure, "lock renewal failed; trying again");
             let pause = (lease / 30).clamp(Duration::from_millis(5), Duration::from_secs(1));
             timetable.file(hold, (Instant::now() + pause).min(deadline));
         }

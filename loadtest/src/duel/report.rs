@@ -5,10 +5,11 @@ use serde::Serialize;
 
 const TEMPLATE: &str = include_str!("../../../web/report.html");
 /// What the template's marks stand for.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 5] = [
     ("{{look.css}}", include_str!("../../../web/look.css")),
     ("{{words.js}}", include_str!("../../../web/words.js")),
     ("{{plots.js}}", include_str!("../../../web/plots.js")),
+    ("{{story.js}}", include_str!("../../../web/story.js")),
     ("{{run.js}}", include_str!("../../../web/run.js")),
 ];
 

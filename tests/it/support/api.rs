@@ -113,6 +113,12 @@ impl Call {
         String::from_utf8(bytes.to_vec()).expect("UTF-8")
     }
 
+    /// Sends it and expects a complete answer, whatever it is.
+    pub async fn raw(self) -> (u16, HeaderMap, String) {
+        let (status, headers, bytes) = self.exchange().await.expect("an answer");
+        (status, headers, String::from_utf8(bytes.to_vec()).expect("UTF-8"))
+    }
+
     /// Sends it; the failure's text says that there was no complete answer.
     pub async fn try_send(self) -> Result<Answer, String> {
         let (status, headers, bytes) = self.exchange().await?;

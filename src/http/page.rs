@@ -1,0 +1,142 @@
+//! The pages for people: the shop front at `/`, the lab at `/lab` (only on a server with `--lab`), and
+//! the files they are made of under `/assets/`. All of it is in `web/`, kept by hand, and part of the
+//! binary: nothing is built, fetched from elsewhere, or read from disk at run time.
+//!
+//! Every answer forbids what the pages do not need (see [`POLICY`]), so that text which came in as a
+//! title or a name cannot act even if a page should ever put it in as markup. No text of a request or of
+//! the database is put into a page here.
+
+use axum::Router;
+use axum::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::extract::Path;
+use crate::clock::Zone;
+use crate::error::Error;
+
+/// What a page may do: use files and the API of its own origin. No inline script or style, no frames
+/// around it, no other host. <https://www.w3.org/TR/CSP3/>
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; \
+    base-uri 'none'";
+
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Name, kind and text of every file under `/assets/`.
+const ASSETS: [(&str, &str, &str); 12] = [
+    ("mark.svg", "image/svg+xml", include_str!("../../web/mark.svg")),
+    ("look.css", "text/css; charset=utf-8", include_str!("../../web/look.css")),
+    script("words.js", include_str!("../../web/words.js")),
+    script("page.js", include_str!("../../web/page.js")),
+    script("account.js", include_str!("../../web/account.js")),
+    script("purchase.js", include_str!("../../web/purchase.js")),
+    script("shop.js", include_str!("../../web/shop.js")),
+    script("plots.js", include_str!("../../web/plots.js")),
+    script("story.js", include_str!("../../web/story.js")),
+    script("run.js", include_str!("../../web/run.js")),
+    script("diagram.js", include_str!("../../web/diagram.js")),
+    script("lab.js", include_str!("../../web/lab.js")),
+];
+
+const fn script(
+    name: &'static str,
+    text: &'static str,
+) -> (&'static str, &'static str, &'static str) {
+    (name, "text/javascript; charset=utf-8", text)
+}
+
+/// The routes of the pages. `zone` is the one that the API's date-times are in.
+pub fn routes(lab: bool, zone: Zone) -> Router {
+    let page = |text: &str| {
+        let text = told(text, lab, zone);
+        get(async move |headers: HeaderMap| answer(&headers, HTML, &text))
+    };
+    let routes = Router::new()
+        .route("/", page(include_str!("../../web/index.html")))
+        .route("/assets/{file}", get(asset));
+    if lab { routes.route("/lab", page(include_str!("../../web/lab.html"))) } else { routes }
+}
+
+async fn asset(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Error> {
+    let (_, kind, text) = ASSETS.iter().find(|(name, ..)| *name == file).ok_or(Error::NotFound)?;
+    Ok(answer(&headers, kind, text))
+}
+
+/// The page, told what it must know of the server.
+fn told(page: &str, lab: bool, zone: Zone) -> String {
+    let told = format!("<html lang=\"en\" data-lab=\"{lab}\" data-zone=\"{}\">", zone.0.name());
+    page.replacen("<html lang=\"en\">", &told, 1)
+}
+
+/// The text, or 304 where the browser has it already. It asks each time (`no-cache`), so a new version
+/// of the server is never met by the scripts of an old one.
+fn answer(headers: &HeaderMap, kind: &'static str, text: &str) -> Response {
+    let tag = format!("\"{:016x}\"", xxh3_64(text.as_bytes()));
+    let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
+    let always = [
+        (ETAG, tag),
+        (CACHE_CONTROL, "no-cache".to_owned()),
+        (CONTENT_SECURITY_POLICY, POLICY.to_owned()),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (REFERRER_POLICY, "no-referrer".to_owned()),
+    ];
+    if known {
+        (StatusCode::NOT_MODIFIED, always).into_response()
+    } else {
+        (always, [(CONTENT_TYPE, kind)], text.to_owned()).into_response()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGES: [&str; 2] =
+        [include_str!("../../web/index.html"), include_str!("../../web/lab.html")];
+
+    /// What stands after `mark` up to the next quotation mark, everywhere in the text.
+    fn quoted<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
+        text.split(mark).skip(1).filter_map(|rest| rest.split('"').next())
+    }
+
+    #[test]
+    fn a_page_is_told_of_its_server() {
+        let zone = Zone(chrono_tz::Asia::Shanghai);
+        for page in PAGES {
+            let told = told(page, true, zone);
+            assert!(told.contains("data-lab=\"true\" data-zone=\"Asia/Shanghai\""), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_page_names_only_files_that_exist_and_nothing_its_policy_forbids() {
+        for page in PAGES {
+            let mut files = 0;
+            for file in quoted(page, "\"/assets/") {
+                assert!(ASSETS.iter().any(|(name, ..)| *name == file), "{file}");
+                files += 1;
+            }
+            assert!(files > 3, "the reader sees the page's files");
+            for forbidden in [" style=", "<style", " onclick=", "<script>", "http://", "https://"] {
+                assert!(!page.contains(forbidden), "{forbidden}");
+            }
+        }
+    }
+
+    #[test]
+    fn scripts_never_turn_text_into_markup() {
+        for (name, kind, text) in ASSETS {
+            for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]
+            {
+                let is_script = kind.starts_with("text/javascript");
+                assert!(!is_script || !text.contains(sink), "{name}: {sink}");
+            }
+        }
+    }
+}

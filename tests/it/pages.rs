@@ -1,0 +1,37 @@
+//! The pages for people: what is served, to whom, and what the browser is told to forbid.
+
+use crate::support::api::get;
+use crate::support::stack::Stack;
+
+#[tokio::test]
+async fn the_shop_front_is_served_with_a_strict_policy_and_is_not_sent_twice() {
+    let stack = Stack::start(1, &[]).await;
+    let (status, headers, page) = get(stack.url(), "/").raw().await;
+    assert_eq!(
+        (status, &headers["content-type"]),
+        (200, &"text/html; charset=utf-8".parse().unwrap())
+    );
+    assert!(page.contains("data-lab=\"false\"") && page.contains("/assets/shop.js"), "{page}");
+    let tag = headers["etag"].to_str().unwrap().to_owned();
+    for (path, kind) in [("/", "text/html"), ("/assets/shop.js", "text/javascript")] {
+        let (_, headers, _) = get(stack.url(), path).raw().await;
+        assert!(headers["content-type"].to_str().unwrap().starts_with(kind));
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+        assert!(!policy.contains("unsafe"), "{policy}");
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+    }
+    let (status, headers, body) = get(stack.url(), "/").header("if-none-match", &tag).raw().await;
+    assert_eq!((status, headers["etag"].to_str().unwrap(), body.as_str()), (304, &*tag, ""));
+    get(stack.url(), "/assets/no.js").send().await.refused(404, "NOT_FOUND");
+    get(stack.url(), "/assets/..%2fCargo.toml").send().await.refused(404, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn the_lab_is_there_only_in_a_lab() {
+    let mut stack = Stack::start(1, &[]).await;
+    get(stack.url(), "/lab").send().await.refused(404, "NOT_FOUND");
+    stack.add_instance(&["--lab"]).await;
+    let (status, _, page) = get(&stack.urls()[1], "/lab").raw().await;
+    assert!(status == 200 && page.contains("data-lab=\"true\""), "{status}: {page}");
+}

@@ -1,0 +1,127 @@
+'use strict';
+// A few real requests, told: their steps in one order, numbered, with words for each, and the same numbers on
+// a timeline. Pure: a story document in, texts and a plot's numbers out.
+
+const Story = (() => {
+  const t = Words.t;
+  const end = (step) => step.at + (step.took || 0);
+
+  // At what moment a step takes its place in the story. What a step saw is told before what it could not
+  // see yet: a look that found nothing counts from its beginning, one that found something from its end.
+  function moment(step) {
+    const blind = step.order === false || (step.order === undefined && step.step === 'looked')
+      || step.outcome === 'taken' || step.step === 'inserted' || step.step === 'queued';
+    return blind ? step.at : end(step);
+  }
+
+  const kinds = {
+    locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
+    placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', answered: 'six',
+  };
+
+  function tell(strategy, story) {
+    const names = story.requests.map((_, at) => String.fromCharCode(65 + at));
+    const port = (node) => node.split(':').pop();
+    const user = (request) => `…${request.userId.slice(-4)}`;
+    const oneBuyer = new Set(story.requests.map((request) => request.userId)).size === 1;
+    const moments = story.requests.flatMap((request, which) => {
+      const own = request.steps.filter((step) => step.step !== 'arrived' && step.step !== 'answered')
+        .map((step) => ({ ...step, request, which, moment: moment(step), at: step.at, till: end(step) }));
+      return [...own, { step: 'answered', request, which, moment: request.answered, at: request.answered, till: request.answered }];
+    }).sort((a, b) => a.moment - b.moment || a.which - b.which);
+
+    // What holds at the moment that is told: who has which lock, who has written, who has committed.
+    const holds = new Map(), looked = new Set(), written = new Set(), committed = new Set();
+    const steps = moments.map((one, at) => {
+      const { key, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
+      if (one.step === 'locked') holds.set(one.which, one);
+      if (one.step === 'unlocked') holds.delete(one.which);
+      if (one.step === 'looked') looked.add(one.which);
+      if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
+      if (['committed', 'batch-committed'].includes(one.step)) committed.add(one.which);
+      const reply = one.request.reply;
+      const values = {
+        node: port(one.request.node), user: user(one.request), stock: one.stock ?? '?', step: one.step,
+        order: one.order === undefined ? '' : t(one.order ? 'step.yes' : 'step.no'),
+        reply: one.step === 'answered' ? (Words.has(`reply.${reply}`) ? t(`reply.${reply}`, { id: one.request.orderId || '–' }) : reply) : '',
+      };
+      return { ...one, number: at + 1, name: names[one.which], text: t(key, values), strong };
+    });
+
+    const where = story.requests.map((request, at) => t('story.where', { name: names[at], node: port(request.node) })).join(Words.language() === 'zh' ? '，' : ', ');
+    const sent = t(oneBuyer ? 'story.sent.same' : 'story.sent.others', { user: user(story.requests[0]), count: story.requests.length, where });
+    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), moral: t(moral(story, moments)), plot: plot(story, steps, names, port) };
+  }
+
+  // The text for a step, and whether it is where things go wrong (or are saved).
+  function words(one, { strategy, holds, looked, written, committed, oneBuyer, all }) {
+    const others = (set) => [...set.keys()].filter((which) => which !== one.which);
+    const locks = all.some((other) => other.step === 'locked');
+    // Somebody else is between looking, or writing, and the commit that would show it.
+    const open = (set) => others(set).some((which) => !committed.has(which));
+    const key = `step.${one.step}`;
+    const outcome = one.outcome === undefined ? '' : one.outcome;
+    switch (one.step) {
+      case 'locked': {
+        const beside = others(holds).length > 0;
+        const before = all.some((other) => other.step === 'locked' && other.which !== one.which && other.moment < one.moment);
+        if (one.place === 'memory' && beside && oneBuyer) return { key: 'step.locked.memory.again', strong: true };
+        return { key: before && !beside && oneBuyer ? `${key}.${one.place}.after` : `${key}.${one.place}`, strong: false };
+      }
+      case 'lock-busy': return { key: `${key}.${one.place}`, strong: true };
+      case 'looked': {
+        if (one.order === true) return { key: 'step.looked.some', strong: true };
+        if (one.order === false && oneBuyer) {
+          if (open(written)) return { key: 'step.looked.blind', strong: true };
+          return { key: open(looked) ? 'step.looked.too' : 'step.looked.none', strong: open(looked) && !locks };
+        }
+        return { key: open(looked) ? 'step.looked.same' : 'step.looked.stock', strong: open(looked) };
+      }
+      case 'placed': {
+        const blind = outcome === 'taken' && oneBuyer && open(written);
+        return { key: blind ? 'step.placed.blind' : `step.placed.${outcome}`, strong: blind || outcome === 'ordered-before' };
+      }
+      case 'inserted': return { key, strong: oneBuyer && open(written) };
+      case 'decremented':
+        return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
+      case 'batch-committed': case 'admitted':
+        return { key: outcome === 'failed' ? `${key}.failed` : key, strong: outcome === 'failed' };
+      default: return { key: Words.has(key) ? key : 'step.other', strong: false };
+    }
+  }
+
+  function moral(story, moments) {
+    if (story.kind === 'oversold') return 'moral.oversold';
+    const places = new Set(moments.filter((one) => one.step === 'locked' || one.step === 'lock-busy').map((one) => one.place));
+    if (story.kind === 'held') return places.has('redis') ? 'moral.shared-lock' : 'moral.held';
+    const nodes = new Set(story.requests.map((request) => request.node));
+    return places.has('memory') && nodes.size > 1 ? 'moral.two-locks' : 'moral.no-lock';
+  }
+
+  function plot(story, steps, names, port) {
+    const nodes = [...new Set(story.requests.map((request) => request.node))].sort();
+    const row = (request, which) => {
+      const own = steps.filter((step) => step.which === which);
+      const spans = own.filter((step) => step.step === 'locked').map((lock) => {
+        const free = own.find((step) => step.step === 'unlocked' && step.at >= lock.at);
+        return { from: lock.till, to: free ? free.at : request.answered };
+      });
+      const bars = own.map((step) => ({ from: step.at, to: step.till, kind: kinds[step.step] || 'six', number: step.number, strong: step.strong }));
+      return { name: names[which], from: request.sent, to: request.answered, spans, bars };
+    };
+    const seen = new Set(steps.map((step) => kinds[step.step] || 'six'));
+    const legend = [['four', 'legend.lock'], ['one', 'legend.look'], ['two', 'legend.write'], ['three', 'legend.commit'], ['refused', 'legend.refused'], ['six', 'legend.answer']]
+      .filter(([kind]) => seen.has(kind)).map(([kind, key]) => [kind, t(key)]);
+    if (steps.some((step) => step.step === 'locked')) legend.splice(1, 0, ['span', t('story.held-by')]);
+    return {
+      name: t('story.plot', { count: story.requests.length, nodes: nodes.map((node) => t('story.node', { node: port(node) })).join(', ') }),
+      groups: nodes.map((node) => ({
+        name: t('story.node', { node: port(node) }),
+        rows: story.requests.map((request, which) => ({ request, which })).filter(({ request }) => request.node === node).map(({ request, which }) => row(request, which)),
+      })),
+      legend,
+    };
+  }
+
+  return { tell };
+})();
