@@ -21,7 +21,7 @@ mod none {
 
     /// No spans.
     #[derive(Clone, Default)]
-    pub struct Spans;
+    pub struct Spans(());
 
     /// No span; never made.
     pub enum Open {}
@@ -32,7 +32,7 @@ mod none {
         /// # Errors
         /// Never.
         pub fn from_environment(_node: &str) -> anyhow::Result<Self> {
-            Ok(Spans)
+            Ok(Spans(()))
         }
 
         /// None.
