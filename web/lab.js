@@ -190,6 +190,7 @@
     id('state').textContent = t(`state.${run.state}`);
     id('state').className = run.state === 'failed' || standings.includes('violation') ? 'badge bad' : run.state === 'done' ? 'badge good' : 'badge warn';
     id('doing').textContent = run.state === 'failed' ? String(run.failure || '') : running ? t(`doing.${run.state}`) : '';
+    const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
     id('progress').style.width = `${100 * Math.min(1, share ?? run.elapsedS / Math.max(0.5, run.setting.spreadSeconds))}%`;
     id('stop').hidden = !running;
     id('start').hidden = running;

@@ -117,7 +117,9 @@ function RunView(root) {
   const events = make('section', { class: 'events', 'aria-live': 'polite' });
   const compare = make('section', { class: 'card compare', hidden: true });
   const stories = make('div', { class: 'stories' });
-  root.append(facts, lanes, events, compare, stories);
+  // Read aloud when there is a verdict; the lanes themselves change too often for that.
+  const aloud = make('p', { class: 'unseen', role: 'status' });
+  root.append(facts, lanes, aloud, events, compare, stories);
 
   function show() {
     if (!run) return;
@@ -128,6 +130,8 @@ function RunView(root) {
       lanes.children[at].dataset.strategy = lane.strategy;
       showLane(lane, lanes.children[at]);
     });
+    const told = [...lanes.querySelectorAll('.verdict')].map((one) => `${one.closest('.lane').dataset.strategy}: ${one.textContent}`).join(' ');
+    if (aloud.textContent !== told) aloud.textContent = told;
     showEvents();
     showCompare();
     showStories();

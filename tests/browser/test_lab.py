@@ -1,0 +1,142 @@
+"""The lab in a real browser, with real runs on the running stack."""
+
+import json
+import os
+import re
+import subprocess
+import unittest
+import urllib.error
+import urllib.request
+
+from playwright.sync_api import expect
+
+from support import ADMIN_TOKEN, BASE, PHONE_SCREEN, BrowserTest
+
+# How long a run may take in all, ms: signing in, selling, judging.
+RUN = 60_000
+
+
+def lane(page, strategy):
+    return page.locator(f".lane[data-strategy={strategy}]")
+
+
+def count(page, strategy, law):
+    return int(lane(page, strategy).locator(f"[data-law={law}] .law-count").inner_text())
+
+
+class Lab(BrowserTest):
+    def open_lab(self, **options):
+        page = self.open(f"/lab#token={ADMIN_TOKEN}", **options)
+        expect(page.locator("select[name=lane-0]")).to_have_value("process-lock")
+        return page
+
+    def run_it(self, page, spread=3, fault=None):
+        page.locator("input[name=spreadSeconds]").fill(str(spread))
+        page.locator("#start").click()
+        if fault:
+            page.locator("#run-section[data-state=running]").wait_for(timeout=RUN)
+            page.locator(f"[data-fault={fault}]").click()
+        page.locator("#run-section[data-state=done]").wait_for(timeout=RUN)
+
+    def test_process_lock_fails_on_two_nodes_where_reentrant_lock_holds(self):
+        page = self.open_lab()
+        self.assertNotIn(ADMIN_TOKEN, page.url)
+        # Its own words say why, before anything is run.
+        expect(page.locator("#diagram")).to_contain_text("That is another lock: it cannot see into node 1.")
+        expect(page.locator("select[name=lane-1]")).to_have_value("reentrant-lock")
+        expect(page.locator("input[name=instances]:checked")).to_have_value("2")
+        self.run_it(page, fault="pause-redis")
+        expect(page.locator(".events")).to_contain_text("Redis was paused")
+
+        self.assertGreater(count(page, "process-lock", "duplicates"), 0)
+        self.assertEqual(count(page, "reentrant-lock", "duplicates"), 0)
+        expect(lane(page, "process-lock").locator("[data-law=duplicates]")).to_have_class(re.compile("broken"))
+        for law in ("oversold", "duplicates", "lost", "phantom"):
+            expect(lane(page, "reentrant-lock").locator(f"[data-law={law}]")).to_have_class(re.compile("holds"))
+        expect(lane(page, "process-lock").locator(".verdict")).to_have_attribute("data-standing", "broken")
+        expect(lane(page, "reentrant-lock").locator(".verdict")).to_have_attribute("data-standing", "holds")
+
+        story = page.locator(".story.two-orders")
+        expect(story).to_contain_text("in its own memory")
+        expect(story).to_contain_text("knows nothing of the first")
+        expect(story).to_contain_text("one buyer, two orders")
+        expect(story.locator("svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))
+        expect(page.locator(".story.held")).to_contain_text("One buyer, one order.")
+        page.get_by_role("button", name="中文").click()
+        expect(story).to_contain_text("一位买家，两个订单")
+
+        self.check_downloads(page)
+        link = page.url
+        self.assertRegex(link, r"#run=\w+&lanes=process-lock,reentrant-lock&buyers=300&.*seed=\d+")
+        other = self.open(link)
+        expect(other.locator(".story.two-orders")).to_be_visible()
+        gone = self.open(re.sub("run=[^&]*", "run=gone", link).replace("buyers=300", "buyers=77"))
+        expect(gone.locator("#said")).to_contain_text("no longer kept")
+        expect(gone.locator("input[name=buyers]")).to_have_value("77")
+        expect(gone.locator("input[name=seed]")).to_have_value(re.search(r"seed=(\d+)", link)[1])
+
+    def check_downloads(self, page):
+        with page.expect_download() as raw:
+            page.locator("#raw").click()
+        with open(raw.value.path()) as file:
+            self.assertEqual([one["strategy"] for one in json.load(file)["lanes"]], ["process-lock", "reentrant-lock"])
+        with page.expect_download() as report:
+            page.locator("#report").click()
+        file = os.path.join(os.environ["BROWSER_OUT"], "report.html")
+        report.value.save_as(file)
+        # Alone, from a file: whatever it asked for would be recorded as a fault.
+        alone = self.open(f"file://{file}")
+        expect(alone.locator(".story.two-orders")).to_contain_text("knows nothing of the first")
+        expect(alone.locator(".lane .verdict")).to_have_count(2)
+
+    def test_a_run_fits_a_phone_and_can_be_stopped(self):
+        page = self.open_lab(viewport=PHONE_SCREEN, language="zh-CN")
+        page.locator("select[name=lane-1]").select_option("group-commit")
+        page.locator("input[name=spreadSeconds]").fill("20")
+        page.locator("#start").click()
+        page.locator("#run-section[data-state=running]").wait_for(timeout=RUN)
+        expect(lane(page, "group-commit").locator("svg").first).to_be_visible()
+        self.assert_fits(page)
+        page.locator("#stop").click()
+        page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN)
+        self.assert_fits(page)
+
+
+class Refused(BrowserTest):
+    allowed_statuses = frozenset({403})
+
+    def test_a_wrong_token_is_told(self):
+        page = self.open("/lab#token=wrong")
+        page.locator("#start").click()
+        expect(page.locator("#said")).to_contain_text("The admin token is missing or wrong.")
+        expect(page.locator("#run-section")).to_be_hidden()
+
+
+class WithoutLab(BrowserTest):
+    """An instance of its own on the same servers, started as a sale's operator would."""
+
+    allowed_statuses = frozenset({404})
+
+    def test_there_is_no_lab(self):
+        env = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", "ADMIN_TOKEN")}
+        command = [os.environ["SECKILL"], "serve", "--bind", "127.0.0.1:0"]
+        instance = subprocess.Popen(command, env={**env, "RUST_LOG": "info"}, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(instance.wait)
+        self.addCleanup(instance.terminate)
+        line = next(line for line in instance.stderr if "serving" in line)
+        url = "http://" + re.search(r"127\.0\.0\.1:\d+", line)[0]
+        for path in ("/lab", "/lab/about", "/lab/code/13800138000"):
+            with self.assertRaises(urllib.error.HTTPError) as refused:
+                urllib.request.urlopen(url + path)
+            self.assertEqual(refused.exception.code, 404)
+            refused.exception.close()
+        self.assertEqual(urllib.request.urlopen(BASE + "/lab").status, 200)
+        page = self.browser.new_page()
+        self.addCleanup(page.close)
+        page.goto(url)
+        expect(page.locator("nav a[href='/']")).to_be_visible()
+        expect(page.locator("nav a[href='/lab']")).to_be_hidden()
+
+
+if __name__ == "__main__":
+    unittest.main()
