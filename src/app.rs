@@ -85,10 +85,12 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     expiry.stop();
     let drained = tokio::time::timeout(deadline, async {
-        if let Some(lab) = lab {
-            lab.shutdown().await;
-        }
-        let all_closed = server.await;
+        // Together: what the lab has under way is a client of this very server.
+        let (all_closed, ()) = tokio::join!(&mut server, async {
+            if let Some(lab) = lab {
+                lab.shutdown().await;
+            }
+        });
         // Purchases whose client hung up have no connection any more; they finish too.
         purchasing.finished().await;
         expiry.stopped().await;

@@ -113,12 +113,12 @@ pub struct ServeConfig {
 /// What the lab runs its loads against, with --lab.
 #[derive(Args, Clone, Debug)]
 pub struct LabConfig {
-    /// What stands before all instances, such as http://127.0.0.1:8080; by default this instance itself.
+    /// What stands before all instances, such as http://127.0.0.1:8080; without it they are asked in turn.
     #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
     pub lab_entry: Option<String>,
-    /// The instances, this one first, each under its own address; by default this one alone.
-    #[arg(long, env = "LAB_NODES", value_name = "URL", value_delimiter = ',')]
-    pub lab_nodes: Vec<String>,
+    /// The other instances, each under its own address; this one may be among them.
+    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',')]
+    pub lab_peers: Vec<String>,
 }
 
 /// Listening, limits and draining.

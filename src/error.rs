@@ -152,6 +152,47 @@ impl Error {
         }
     }
 
+    /// One of each kind, with values as they are: for the API's document.
+    pub fn each() -> Vec<Error> {
+        use Error as E;
+        vec![
+            E::SoldOut,
+            E::StockChanged,
+            E::AlreadyOrdered(None),
+            E::LockBusy,
+            E::SaleNotBegun,
+            E::SaleEnded,
+            E::VoucherNotFound,
+            E::ShopNotFound,
+            E::ShopIdMissing,
+            E::OrderNotFound,
+            E::OrderFailed,
+            E::OrderCancelled,
+            E::AlreadyPaid,
+            E::OrderRefunded,
+            E::PhoneInvalid,
+            E::CodeInvalid,
+            E::RunUnderWay,
+            E::RunNotFound,
+            E::NoRun,
+            E::LabFault("there is only one instance, and it conducts".to_owned()),
+            E::MalformedJson("expected `,` or `}` at line 1 column 20".to_owned()),
+            E::InvalidParameter("payValue must be 0 to 10^9 cents".to_owned()),
+            E::Unauthorized,
+            E::Forbidden("x-admin-token is missing or wrong"),
+            E::LabOnly("naive"),
+            E::NotFound,
+            E::MethodNotAllowed,
+            E::PayloadTooLarge(65_536),
+            E::UnsupportedMediaType,
+            E::TooManyRequests { retry_after_seconds: 1 },
+            E::Unavailable("the database"),
+            E::Overloaded,
+            E::OutcomeUnknown(None),
+            E::Internal(String::new()),
+        ]
+    }
+
     /// The order this failure speaks of, where one is known.
     fn order_id(&self) -> Option<i64> {
         match self {

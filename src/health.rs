@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use redis::aio::ConnectionManager;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
 use crate::conn::mysql::{self, Database};
 
@@ -24,20 +25,42 @@ pub struct Health {
     pub draining: CancellationToken,
 }
 
-#[derive(Serialize)]
-struct Readiness {
+/// That the process answers.
+#[derive(Serialize, ToSchema)]
+pub struct Liveness {
     success: bool,
+}
+
+/// What an instance needs to sell, and whether it is there.
+#[derive(Serialize, ToSchema)]
+pub struct Readiness {
+    /// Whether this instance can sell.
+    success: bool,
+    /// Whether the database answers.
     database: bool,
+    /// Whether Redis answers.
     redis: bool,
+    /// Whether the instance is about to end.
     draining: bool,
 }
 
-/// `GET /health/live`: 200 as long as the process answers.
+/// Whether the process answers.
+#[utoipa::path(
+    get, path = "/health/live", tag = "service",
+    responses((status = 200, body = Liveness, description = "It does.")),
+)]
 pub async fn live() -> impl IntoResponse {
-    axum::Json(serde_json::json!({ "success": true }))
+    axum::Json(Liveness { success: true })
 }
 
-/// `GET /health/ready`: 200 when this instance can sell, else 503; the body says what is missing.
+/// Whether this instance can sell.
+#[utoipa::path(
+    get, path = "/health/ready", tag = "service",
+    responses(
+        (status = 200, body = Readiness, description = "It can."),
+        (status = 503, body = Readiness, description = "It cannot; the body says what is missing."),
+    ),
+)]
 pub async fn ready(State(health): State<Health>) -> impl IntoResponse {
     let mut connection = health.redis.clone();
     let ping = redis::cmd("PING");

@@ -14,7 +14,7 @@
 //! - [`command`]: what the binary does besides serving (`seed`, `doctor`).
 //!
 //! # Who may import whom
-//! `main → app → router → features → {lock, id, http, error} → conn`. A feature never touches another
+//! `main → app → router → openapi → features → {lock, id, http, error} → conn`. A feature never touches another
 //! feature's `store`; axum and sqlx appear only where `tests/it/architecture.rs` lets them.
 
 pub mod app;
@@ -30,6 +30,7 @@ pub mod id;
 pub mod lab;
 pub mod lock;
 pub mod metrics;
+pub mod openapi;
 pub mod order;
 pub mod router;
 pub mod shop;

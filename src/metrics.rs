@@ -22,7 +22,13 @@ pub struct Metrics {
     pub admission: Admission,
 }
 
-/// `GET /metrics`.
+/// What was measured, as Prometheus text.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service",
+    responses((
+        status = 200, body = String, content_type = "text/plain", description = "Counters, gauges, histograms."
+    )),
+)]
 pub async fn get(State(metrics): State<Metrics>) -> impl IntoResponse {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
 }

@@ -22,7 +22,7 @@ use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
-use crate::{health, lab, metrics, order, shop, user, voucher};
+use crate::{health, lab, metrics, openapi, order, shop, user, voucher};
 
 /// Everything the routes work with.
 #[derive(Clone)]
@@ -138,6 +138,12 @@ pub fn router(parts: Parts) -> Router {
             .merge(codes)
     });
 
+    let docs = Router::new()
+        .route("/docs", get(openapi::page))
+        .route("/docs/", get(openapi::index))
+        .route("/docs/openapi.json", get(openapi::document))
+        .route("/docs/{file}", get(openapi::file));
+
     let policy = RequestPolicy {
         timeout: parts.request_timeout,
         draining: parts.draining,
@@ -154,6 +160,7 @@ pub fn router(parts: Parts) -> Router {
         .merge(health)
         .merge(metrics)
         .merge(lab)
+        .merge(docs)
         .merge(pages)
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)

@@ -23,6 +23,7 @@ mod rounds;
 mod runs;
 mod scenes;
 mod stack;
+mod watch;
 
 use baseline::{bare, plain};
 use ground::Ground;

@@ -12,6 +12,7 @@ use crate::inner;
 use crate::ratios::{self, Ratio, figure};
 use crate::runs::{Plan, Run, Runner, Stock};
 use crate::stack::{self, Server};
+use crate::watch;
 
 /// Purchases that the overloaded instance takes in hand at once; beyond it, it refuses. As many as there
 /// are clients at the peak: with more in hand, everybody waits longer and nobody gains.
@@ -47,6 +48,8 @@ pub struct Servers {
     pub two: Server,
     /// One that refuses early; see [`OVERLOAD_PURCHASES`].
     pub strict: Server,
+    /// One that logs nothing.
+    pub quiet: Server,
     /// The tuned one-transaction-per-order.
     pub plain: Server,
     /// The bare route.
@@ -68,6 +71,7 @@ impl Servers {
         };
         Ok(Self {
             strict: stack::instance(ground, "strict", &strict).await?,
+            quiet: stack::instance(ground, "quiet", &["--log", "off"]).await?,
             plain: stack::plain(ground, buyers, pool).await?,
             bare: stack::bare(ground).await?,
             one,
@@ -149,7 +153,7 @@ async fn round(
     has_stream: bool,
     sheet: &mut Sheet,
 ) -> anyhow::Result<()> {
-    let Servers { one, two, strict, plain, bare, nginx } = servers;
+    let Servers { one, two, strict, quiet, plain, bare, nginx } = servers;
     let orders = Plan {
         name: "group-commit",
         strategy: "group-commit",
@@ -235,6 +239,23 @@ async fn round(
         let clients = inner::CLIENTS;
         let plan = Plan { name: "stream", strategy: "stream", clients, ..orders.clone() };
         admissions = Some(go(plan).await?.orders_per_s);
+    }
+    if settings.wants(&["14"]) {
+        let name = "group-commit, unwatched";
+        let unwatched = Plan { name, servers: vec![quiet], ..orders.clone() };
+        let name = "group-commit, watched";
+        let watched = Plan { name, ..orders.clone() };
+        let (mut with, mut without) = (0.0, 0.0);
+        // A B B A: whatever grows or wanes meanwhile falls on both alike.
+        for watch in [false, true, true, false] {
+            if watch {
+                let run = watch::watched(&one.target(), go(watched.clone())).await?;
+                with += run.orders_per_s;
+            } else {
+                without += go(unwatched.clone()).await?.orders_per_s;
+            }
+        }
+        sheet.put("14", with / without);
     }
     let (access, lasting) = (&runner.ground.access, settings.lasting);
     if let Some(admissions) = admissions

@@ -152,6 +152,7 @@ pub async fn fire(volley: &Volley, live: &Arc<Live>) -> Result<Vec<Record>, Faul
             return Err(fault);
         }
     }
+    live.open();
     open.send_replace(Some(Instant::now()));
     let mut records = Vec::with_capacity(total);
     while let Some(joined) = workers.join_next().await {

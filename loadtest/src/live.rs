@@ -26,6 +26,8 @@ pub struct Live {
     orders: AtomicU64,
     /// Latencies since somebody last took them.
     window: Mutex<Option<Recorder>>,
+    /// Set once, when all connections stand and the first request is sent.
+    open: watch::Sender<bool>,
     /// Set once, when what has not been sent yet shall not be.
     stop: watch::Sender<bool>,
 }
@@ -50,6 +52,17 @@ impl Live {
 
     fn window(&self) -> std::sync::MutexGuard<'_, Option<Recorder>> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The first request is being sent.
+    pub fn open(&self) {
+        self.open.send_replace(true);
+    }
+
+    /// Waits for it.
+    pub async fn opened(&self) {
+        // The sender is ours: this cannot fail while we live.
+        self.open.subscribe().wait_for(|open| *open).await.ok();
     }
 
     /// Nothing more is sent; what is under way is waited for.

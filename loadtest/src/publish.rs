@@ -2,6 +2,7 @@
 
 use chrono::{TimeDelta, Utc};
 use hyper::{Method, body::Bytes, header::HeaderValue};
+use serde::Deserialize;
 
 use crate::{
     Access, Fault, Target,
@@ -9,8 +10,41 @@ use crate::{
     http::{Call, Connection},
 };
 
-/// The shop that `seckill seed` makes; the sales of this tool belong to it.
-const SHOP_ID: u64 = 1;
+/// The shop that the sales of this tool belong to, so that they crowd no other's page; made where it is missing.
+const SHOP: &str = "压测 load tests";
+
+/// What to do when publishing is refused.
+const WAY_OUT: &str = "ADMIN_TOKEN must be the service's own (`./dev env` prints it); a strategy that is meant \
+                       to fail needs a server started with --lab";
+
+#[derive(Deserialize)]
+struct Shop {
+    id: u64,
+    name: String,
+}
+
+/// The id of our shop.
+async fn shop(
+    connection: &mut Connection,
+    target: &Target,
+    admin_token: &HeaderValue,
+) -> Result<u64, Fault> {
+    let call = Call::new(Method::GET, "/shop/of/name?name=load%20tests");
+    let found: Option<Vec<Shop>> =
+        insist(connection, target, &call, "looking for a shop", WAY_OUT).await?;
+    if let Some(shop) = found.into_iter().flatten().find(|shop| shop.name == SHOP) {
+        return Ok(shop.id);
+    }
+    let shop = serde_json::json!({
+        "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
+        "avgPrice": 80, "openHours": "00:00-24:00",
+    });
+    let mut call = Call::new(Method::POST, "/shop");
+    call.json = Some(Bytes::from(shop.to_string()));
+    call.admin_token = Some(admin_token.clone());
+    let made = insist(connection, target, &call, "making a shop", WAY_OUT).await?;
+    made.ok_or_else(|| Fault::Usage("the service made a shop without an id".to_owned()))
+}
 
 /// Publishes a sale that began an hour ago and ends in two, and returns its voucher's id.
 ///
@@ -29,10 +63,15 @@ pub async fn flash_sale(
                 .to_owned(),
         ));
     }
+    let admin_token = HeaderValue::from_str(&access.admin_token).map_err(|_| {
+        Fault::Usage("the administrator's token cannot be sent in a header".to_owned())
+    })?;
+    let mut connection = Connection::new(target.clone(), LIMIT);
+    let shop = shop(&mut connection, target, &admin_token).await?;
     let now = Utc::now().with_timezone(&access.time_zone);
     let local = |time: chrono::DateTime<_>| time.format("%Y-%m-%dT%H:%M:%S").to_string();
     let voucher = serde_json::json!({
-        "shopId": SHOP_ID,
+        "shopId": shop,
         "title": format!("Load test, {strategy}"),
         "subTitle": "one per person",
         "rules": "made by the load tool",
@@ -45,14 +84,8 @@ pub async fn flash_sale(
     });
     let mut call = Call::new(Method::POST, "/voucher/seckill");
     call.json = Some(Bytes::from(voucher.to_string()));
-    call.admin_token = Some(HeaderValue::from_str(&access.admin_token).map_err(|_| {
-        Fault::Usage("the administrator's token cannot be sent in a header".to_owned())
-    })?);
-    let way_out = "ADMIN_TOKEN must be the service's own (`./dev env` prints it); a strategy that \
-                   is meant to fail needs a server started with --lab; shop 1 comes from \
-                   `seckill seed`.";
-    let mut connection = Connection::new(target.clone(), LIMIT);
-    insist(&mut connection, target, &call, "publishing a sale", way_out)
+    call.admin_token = Some(admin_token);
+    insist(&mut connection, target, &call, "publishing a sale", WAY_OUT)
         .await?
         .ok_or_else(|| Fault::Usage("the service published a sale without an id".to_owned()))
 }

@@ -6,6 +6,7 @@ pub mod address;
 pub mod admission;
 pub mod auth;
 pub mod context;
+pub mod docs;
 pub mod extract;
 pub mod limit;
 pub mod listen;

@@ -19,6 +19,7 @@ use secrecy::ExposeSecret;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
+use utoipa::ToSchema;
 
 use crate::clock::Zone;
 use crate::config::ServeConfig;
@@ -51,9 +52,11 @@ struct Runs {
 }
 
 /// A run that was begun.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub struct Started {
+    /// Names it in links.
     id: String,
+    /// What its buyers' moments are drawn from.
     seed: u64,
 }
 
@@ -80,14 +83,13 @@ impl Lab {
             address.ip()
         };
         let own = format!("http://{}", SocketAddr::new(host, address.port()));
-        let target = |url: &String| url.parse::<Target>().context("--lab-entry or --lab-nodes");
-        let mut nodes = match &config.lab.lab_nodes[..] {
-            [] => vec![target(&own)?],
-            nodes => nodes.iter().map(target).collect::<anyhow::Result<Vec<_>>>()?,
-        };
-        // The first conducts: it is the one that is never killed.
+        let target = |url: &String| url.parse::<Target>().context("--lab-entry or --lab-peers");
         let own = target(&own)?;
-        nodes.sort_by_key(|node| *node != own);
+        let peers: Vec<_> =
+            config.lab.lab_peers.iter().map(target).collect::<anyhow::Result<_>>()?;
+        // The first conducts: it is the one that is never killed.
+        let mut nodes = vec![own.clone()];
+        nodes.extend(peers.into_iter().filter(|peer| *peer != own));
         let secret = |secret: &secrecy::SecretString| secret.expose_secret().to_owned();
         let ground = Ground {
             access: Access {
@@ -96,7 +98,10 @@ impl Lab {
                 admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
             },
-            entry: config.lab.lab_entry.as_ref().map_or(Ok(own), target)?,
+            entry: match &config.lab.lab_entry {
+                Some(entry) => vec![target(entry)?],
+                None => nodes.clone(),
+            },
             nodes,
             progress: Progress::Silent,
         };

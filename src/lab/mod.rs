@@ -3,7 +3,7 @@
 //! needs the administrator's token. The load, the checker and the faults are those of the load tool
 //! ([`seckill_loadtest::duel`]); here is only who may ask for what. [`conductor`] keeps the runs.
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -11,9 +11,10 @@ use seckill_loadtest::duel;
 use seckill_loadtest::duel::document::{Document, Setting};
 use seckill_loadtest::duel::mischief::Mischief;
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
-use crate::http::extract::{Json, Path};
+use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::voucher::strategy::Strategy;
 
@@ -22,8 +23,43 @@ pub mod conductor;
 pub use conductor::Lab;
 use conductor::{Kept, Started};
 
+/// What a run is asked for.
+#[derive(Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunRequest {
+    /// The strategy of each lane.
+    #[schema(example = json!(["process-lock", "reentrant-lock"]))]
+    lanes: [String; 2],
+    /// Users, in each lane.
+    #[schema(minimum = 1, maximum = 2000, example = 300)]
+    buyers: u32,
+    /// Simultaneous attempts of each user.
+    #[schema(minimum = 1, maximum = 8, example = 4)]
+    tries: u32,
+    /// Vouchers on sale, in each lane.
+    #[schema(minimum = 1, maximum = 1000, example = 100)]
+    stock: u32,
+    /// 1: all requests go to the instance that conducts; 2: through the proxy, to all.
+    #[schema(minimum = 1, maximum = 2, example = 2)]
+    instances: u32,
+    /// Over how many seconds the buyers come; 0 for all at once.
+    #[schema(minimum = 0, maximum = 30, example = 5)]
+    spread_seconds: u32,
+    /// What their moments are drawn from; a random one where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 9_007_199_254_740_991_u64, example = 42)]
+    seed: Option<u64>,
+}
+
+impl From<RunRequest> for Setting {
+    fn from(request: RunRequest) -> Self {
+        let RunRequest { lanes, buyers, tries, stock, instances, spread_seconds, seed } = request;
+        Setting { lanes, buyers, tries, stock, instances, spread_seconds, seed }
+    }
+}
+
 /// What the lab offers.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
     /// The instance that answers, which conducts.
@@ -31,15 +67,16 @@ pub struct About {
     /// How many instances there are.
     nodes: usize,
     strategies: Vec<Rung>,
-    defaults: Setting,
+    defaults: RunRequest,
     limits: Limits,
     faults: Vec<&'static str>,
     /// The run that is under way.
+    #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<String>,
 }
 
 /// A strategy and its table of guarantees.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Rung {
     name: &'static str,
@@ -51,7 +88,7 @@ struct Rung {
 }
 
 /// Most that a run may be asked for.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct Limits {
     buyers: u32,
@@ -60,7 +97,11 @@ struct Limits {
     spread_seconds: u32,
 }
 
-/// `GET /lab/about`: what can be asked for.
+/// What can be asked for.
+#[utoipa::path(
+    get, path = "/lab/about", tag = "lab",
+    responses((status = 200, description = "Strategies, limits, faults.", body = About)),
+)]
 pub async fn about(State(lab): State<Lab>) -> Reply<About> {
     let rung = |strategy: Strategy| {
         let risks = strategy.risks();
@@ -80,7 +121,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
         node: lab.node().to_owned(),
         nodes,
         strategies: Strategy::ALL.map(rung).into(),
-        defaults: Setting {
+        defaults: RunRequest {
             lanes: [Strategy::ProcessLock, Strategy::ReentrantLock].map(|s| s.name().to_owned()),
             buyers: 300,
             tries: 4,
@@ -95,40 +136,72 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
     }))
 }
 
-/// `POST /lab/runs` (admin): begins a run; there is one at a time.
-pub async fn start(State(lab): State<Lab>, Json(setting): Json<Setting>) -> Reply<Started> {
-    Ok(reply::data(lab.start(setting)?))
+/// Begins a run (admin); there is one at a time.
+///
+/// Two sales at once, by two strategies, each with buyers of its own, on the real instances.
+#[utoipa::path(
+    post, path = "/lab/runs", tag = "lab", security(("x-admin-token" = [])), request_body = RunRequest,
+    responses((status = 200, description = "It has begun.", body = Started)),
+    extensions(("x-codes" = json!(["RUN_UNDER_WAY"]))),
+)]
+pub async fn start(State(lab): State<Lab>, Json(request): Json<RunRequest>) -> Reply<Started> {
+    Ok(reply::data(lab.start(request.into())?))
 }
 
-/// `GET /lab/runs`: the runs that are kept, newest first.
+/// The runs that are kept, newest first.
+#[utoipa::path(
+    get, path = "/lab/runs", tag = "lab",
+    responses((status = 200, description = "At most 20.", body = Vec<Object>)),
+)]
 pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<Kept>> {
     Ok(reply::data(lab.kept()))
 }
 
 /// Parameters of `GET /lab/runs/{id}`.
-#[derive(Deserialize)]
-pub struct From {
-    /// Samples that are known already.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct Known {
+    /// How many samples are known already.
     #[serde(default)]
     from: usize,
 }
 
-/// `GET /lab/runs/{id}`: a run as it stands, without the samples that are known already.
+/// A run as it stands, without the samples that are known already.
+#[utoipa::path(
+    get, path = "/lab/runs/{id}", tag = "lab",
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92"), Known),
+    responses((status = 200, description = "Setting, samples, events, and, when it is over, verdicts and stories.", body = Object)),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
+)]
 pub async fn run(
     State(lab): State<Lab>,
     Path(id): Path<String>,
-    Query(From { from }): Query<From>,
+    Params(Known { from }): Params<Known>,
 ) -> Reply<Document> {
     Ok(reply::data(lab.find(&id)?.document(from)))
 }
 
-/// `POST /lab/runs/{id}/stop` (admin): nobody more comes; what is under way is finished and judged.
+/// Stops a run (admin): nobody more comes; what is under way is finished and judged.
+#[utoipa::path(
+    post, path = "/lab/runs/{id}/stop", tag = "lab", security(("x-admin-token" = [])),
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
+    responses((status = 200, description = "It is being stopped, or was over.")),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
+)]
 pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
     lab.find(&id)?.stop();
     Ok(reply::done())
 }
 
-/// `GET /lab/runs/{id}/raw`: everything, every attempt included, as a file.
+/// Everything, every attempt included, as a file.
+///
+/// Answers without the envelope, unless there is no such run.
+#[utoipa::path(
+    get, path = "/lab/runs/{id}/raw", tag = "lab",
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
+    responses((status = 200, description = "Download: the run as by `GET /lab/runs/{id}`, with `records`.", body = Object, content_type = "application/json")),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
+)]
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let raw = duel::raw::Raw::of(&*lab.find(&id)?);
     let text = serde_json::to_string_pretty(&raw);
@@ -136,7 +209,15 @@ pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Respo
     Ok(file("application/json", &format!("seckill-{id}.json"), text))
 }
 
-/// `GET /lab/runs/{id}/report`: the report as one HTML file, for any browser, offline.
+/// The report as one HTML file, for any browser, offline.
+///
+/// Answers without the envelope, unless there is no such run.
+#[utoipa::path(
+    get, path = "/lab/runs/{id}/report", tag = "lab",
+    params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
+    responses((status = 200, description = "Download.", body = String, content_type = "text/html")),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
+)]
 pub async fn report(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let document = lab.find(&id)?.document(0);
     let page = duel::report::html(&document);
@@ -159,19 +240,34 @@ fn file(kind: &'static str, name: &str, text: String) -> Response {
 }
 
 /// Body of `POST /lab/faults`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 pub struct FaultRequest {
+    /// What to do.
+    #[schema(value_type = String, pattern = "^(pause-redis|empty-redis|kill-instance|cut-lease)$", example = "pause-redis")]
     fault: Mischief,
 }
 
-/// `POST /lab/faults` (admin): does something to the servers, while a run is selling.
+/// Does something to the servers (admin), while a run is selling.
+///
+/// `pause-redis`: Redis serves nobody for 2 s. `empty-redis`: FLUSHALL. `kill-instance`: SIGKILL of another
+/// instance. `cut-lease`: for 2 s, every purchase lock's lease ends as soon as it is seen.
+#[utoipa::path(
+    post, path = "/lab/faults", tag = "lab", security(("x-admin-token" = [])), request_body = FaultRequest,
+    responses((status = 200, description = "It happens.")),
+    extensions(("x-codes" = json!(["NO_RUN", "LAB_FAULT"]))),
+)]
 pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) -> Reply<()> {
     lab.play(request.fault).await?;
     Ok(reply::done())
 }
 
-/// `POST /lab/instance/kill` (admin): this process ends at once, as by `kill -9`; nothing is drained. Whoever
-/// runs it starts it again.
+/// Ends this process at once (admin), as by `kill -9`.
+///
+/// Nothing is drained and nothing is answered. Whoever runs the process starts it again.
+#[utoipa::path(
+    post, path = "/lab/instance/kill", tag = "lab", security(("x-admin-token" = [])),
+    responses((status = 200, description = "Never: the connection breaks.")),
+)]
 pub async fn kill() -> Result<Response, Error> {
     tracing::warn!("killing this process, as the lab asked");
     conductor::kill_this_process()

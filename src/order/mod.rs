@@ -20,8 +20,10 @@
 
 use axum::extract::{FromRef, State};
 use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::http::admission::{Admission, Admitted};
+use crate::http::docs::OrderId;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::http::session::CurrentUser;
@@ -44,16 +46,21 @@ use purchase::{Bought, Purchasing};
 use stream::Found;
 
 /// Body of `POST /voucher-order/seckill`.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PurchaseRequest {
+    /// The voucher of a flash sale.
+    #[schema(example = 2)]
     voucher_id: i64,
 }
 
 /// Parameters of `GET /voucher-order/of/me`.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct PageRequest {
+    /// The page; pages count from 1.
     #[serde(default = "first_page")]
+    #[param(minimum = 1, example = 1)]
     current: u32,
 }
 
@@ -81,7 +88,23 @@ impl FromRef<Checkout> for Purchasing {
     }
 }
 
-/// `POST /voucher-order/seckill/{id}`: buys one voucher.
+/// Buys one voucher of a flash sale.
+///
+/// 200 means that the order is committed. A refusal means that this request made no order; `ALREADY_ORDERED`
+/// brings the order there is, once it is known. After `OUTCOME_UNKNOWN` an order may exist: look it up by its id.
+#[utoipa::path(
+    post, path = "/voucher-order/seckill/{id}", tag = "order", security(("authorization" = [])),
+    params(("id" = i64, Path, description = "The voucher's id.", example = 2)),
+    responses(
+        (status = 200, body = OrderId, description = "Bought: the order is committed."),
+        (status = 202, body = OrderId, description = "Pending: a place is held, and the order is \
+            committed in a moment (sales on `stream`). Look it up by its id."),
+    ),
+    extensions(("x-codes" = json!([
+        "SOLD_OUT", "STOCK_CHANGED", "ALREADY_ORDERED", "LOCK_BUSY", "SALE_NOT_BEGUN", "SALE_ENDED", "VOUCHER_NOT_FOUND",
+        "LAB_ONLY", "TOO_MANY_REQUESTS", "OVERLOADED", "OUTCOME_UNKNOWN"
+    ]))),
+)]
 pub async fn buy(
     State(purchasing): State<Purchasing>,
     Admitted { user_id, place }: Admitted,
@@ -93,7 +116,22 @@ pub async fn buy(
     })
 }
 
-/// `POST /voucher-order/seckill`: the same, with the voucher's id in the body.
+/// Buys one voucher of a flash sale, its id in the body.
+///
+/// In all else as with the id in the path.
+#[utoipa::path(
+    post, path = "/voucher-order/seckill", tag = "order", security(("authorization" = [])),
+    request_body = PurchaseRequest,
+    responses(
+        (status = 200, body = OrderId, description = "Bought: the order is committed."),
+        (status = 202, body = OrderId, description = "Pending: a place is held, and the order is \
+            committed in a moment (sales on `stream`). Look it up by its id."),
+    ),
+    extensions(("x-codes" = json!([
+        "SOLD_OUT", "STOCK_CHANGED", "ALREADY_ORDERED", "LOCK_BUSY", "SALE_NOT_BEGUN", "SALE_ENDED", "VOUCHER_NOT_FOUND",
+        "LAB_ONLY", "TOO_MANY_REQUESTS", "OVERLOADED", "OUTCOME_UNKNOWN"
+    ]))),
+)]
 pub async fn buy_by_body(
     state: State<Purchasing>,
     admitted: Admitted,
@@ -118,9 +156,22 @@ impl From<i64> for Looked {
     }
 }
 
-/// `GET /voucher-order/{orderId}`: one of the caller's own orders. Another's is as unknown as one
-/// that does not exist. A pending one is answered as its purchase was, one that was refused as its
-/// purchase would have been.
+/// One of the caller's own orders.
+///
+/// Another's is as unknown as one that does not exist. A pending one is answered as its purchase was, one
+/// that was refused as its purchase would have been.
+#[utoipa::path(
+    get, path = "/voucher-order/{orderId}", tag = "order", security(("authorization" = [])),
+    params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
+    responses(
+        (status = 200, body = Order, description = "The order."),
+        (status = 202, body = OrderId, description = "Pending: a place is held, and the order is \
+            not decided yet."),
+    ),
+    extensions(("x-codes" = json!([
+        "ORDER_NOT_FOUND", "SOLD_OUT", "ALREADY_ORDERED", "VOUCHER_NOT_FOUND", "ORDER_FAILED"
+    ]))),
+)]
 pub async fn get(
     State(purchasing): State<Purchasing>,
     user: CurrentUser,
@@ -132,7 +183,12 @@ pub async fn get(
     })
 }
 
-/// `GET /voucher-order/of/me`: the caller's orders, newest first.
+/// A page of the caller's orders, ten of them, newest first.
+#[utoipa::path(
+    get, path = "/voucher-order/of/me", tag = "order", security(("authorization" = [])),
+    params(PageRequest),
+    responses((status = 200, body = Vec<Order>, description = "Newest first.")),
+)]
 pub async fn mine(
     State(purchasing): State<Purchasing>,
     user: CurrentUser,
@@ -141,7 +197,17 @@ pub async fn mine(
     Ok(reply::data(purchasing.store().of_user(user.id, page.current).await?))
 }
 
-/// `POST /voucher-order/{orderId}/pay`: pays one of the caller's orders; `data` is the order.
+/// Pays one of the caller's orders.
+///
+/// No bank is called. Asked again, it answers as the first time.
+#[utoipa::path(
+    post, path = "/voucher-order/{orderId}/pay", tag = "order", security(("authorization" = [])),
+    params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
+    responses((status = 200, body = Order, description = "The order as it is now.")),
+    extensions(("x-codes" = json!([
+        "ORDER_NOT_FOUND", "ORDER_CANCELLED", "ORDER_REFUNDED", "OUTCOME_UNKNOWN"
+    ]))),
+)]
 pub async fn pay(
     State(lifetime): State<Lifetime>,
     user: CurrentUser,
@@ -150,8 +216,18 @@ pub async fn pay(
     Ok(reply::data(lifetime.pay(id, user.id).await?))
 }
 
-/// `POST /voucher-order/{orderId}/cancel`: cancels one of the caller's unpaid orders and puts its voucher
-/// back on sale; `data` is the order. The caller may buy again.
+/// Cancels one of the caller's unpaid orders and puts its voucher back on sale.
+///
+/// The caller may buy again. Asked again, it answers as the first time.
+#[utoipa::path(
+    post, path = "/voucher-order/{orderId}/cancel", tag = "order",
+    security(("authorization" = [])),
+    params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
+    responses((status = 200, body = Order, description = "The order as it is now.")),
+    extensions(("x-codes" = json!([
+        "ORDER_NOT_FOUND", "ALREADY_PAID", "ORDER_REFUNDED", "OUTCOME_UNKNOWN"
+    ]))),
+)]
 pub async fn cancel(
     State(lifetime): State<Lifetime>,
     user: CurrentUser,

@@ -7,6 +7,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::cache::Kind;
 use crate::error::Error;
@@ -19,7 +20,7 @@ pub mod reads;
 pub mod store;
 pub mod writes;
 
-use model::{ShopChange, ShopView};
+use model::{ShopChange, ShopType, ShopView};
 pub use reads::Shops;
 
 /// Shops on a page of `GET /shop/of/type`.
@@ -42,7 +43,20 @@ impl<S: Sync> FromRequestParts<S> for LabChoice {
     }
 }
 
-/// `GET /shop/{id}`: one shop.
+/// One shop.
+///
+/// One shop may be asked for only so often within a second, so that a hot one does not crowd out the others.
+#[utoipa::path(
+    get, path = "/shop/{id}", tag = "shop",
+    params(
+        ("id" = i64, Path, description = "The shop's id.", example = 1),
+        ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$",
+            description = "Picks another way to read the cache for this request; \
+            takes effect on a server with `--lab` only."),
+    ),
+    responses((status = 200, body = ShopView, description = "The shop.")),
+    extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "TOO_MANY_REQUESTS"]))),
+)]
 pub async fn get(
     State(shops): State<Shops>,
     LabChoice(choice): LabChoice,
@@ -55,22 +69,36 @@ pub async fn get(
 }
 
 /// Parameters of `GET /shop/of/type`.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
 pub struct OfType {
+    /// The id of a shop type.
+    #[param(example = 1)]
     type_id: i64,
+    /// The page; pages count from 1.
     #[serde(default = "first_page")]
+    #[param(minimum = 1, example = 1)]
     current: u32,
+    /// The point's longitude, degrees. With `y`, or not at all.
+    #[param(minimum = -180, maximum = 180, example = 120.149)]
     x: Option<f64>,
+    /// The point's latitude, degrees.
+    #[param(minimum = -85.05112878, maximum = 85.05112878, example = 30.316)]
     y: Option<f64>,
 }
 
 /// Parameters of `GET /shop/of/name`.
-#[derive(Deserialize)]
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct OfName {
+    /// A part of the name; all shops where it is empty.
     #[serde(default)]
+    #[param(example = "KTV")]
     name: String,
+    /// The page; pages count from 1.
     #[serde(default = "first_page")]
+    #[param(minimum = 1, example = 1)]
     current: u32,
 }
 
@@ -86,7 +114,14 @@ fn offset(current: u32, page: u32) -> Result<u64, Error> {
     Ok(u64::from(before) * u64::from(page))
 }
 
-/// `GET /shop/of/type`: a page of a type's shops; with a point, the nearest within 5 km.
+/// A page of a type's shops, five of them; with a point, the nearest within 5 km.
+#[utoipa::path(
+    get, path = "/shop/of/type", tag = "shop", params(OfType),
+    responses((
+        status = 200, body = Vec<ShopView>,
+        description = "By id; with a point, by distance, and each with its `distance` in metres."
+    )),
+)]
 pub async fn of_type(
     State(shops): State<Shops>,
     Params(query): Params<OfType>,
@@ -106,7 +141,11 @@ pub async fn of_type(
     Ok(reply::data(page))
 }
 
-/// `GET /shop/of/name`: a page of the shops whose name contains `name`.
+/// A page of the shops whose name contains `name`, ten of them.
+#[utoipa::path(
+    get, path = "/shop/of/name", tag = "shop", params(OfName),
+    responses((status = 200, body = Vec<ShopView>, description = "By id.")),
+)]
 pub async fn of_name(
     State(shops): State<Shops>,
     Params(query): Params<OfName>,
@@ -115,7 +154,13 @@ pub async fn of_name(
     Ok(reply::data(shops.of_name(&query.name, offset, NAME_PAGE).await?))
 }
 
-/// `GET /shop-type/list`: all shop types, by `sort`.
+/// All shop types, by `sort`.
+#[utoipa::path(
+    get, path = "/shop-type/list", tag = "shop",
+    params(("x-lab-cache" = Option<String>, Header,
+        pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$", description = "As for one shop.")),
+    responses((status = 200, body = Vec<ShopType>, description = "By `sort`.")),
+)]
 pub async fn types(
     State(shops): State<Shops>,
     LabChoice(choice): LabChoice,
@@ -125,13 +170,24 @@ pub async fn types(
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
-/// `POST /shop` (admin): a new shop.
+/// A new shop (admin).
+///
+/// `name`, `typeId`, `address`, `x` and `y` are needed; `id` is ignored.
+#[utoipa::path(
+    post, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
+    responses((status = 200, description = "The shop's id.", body = i64, example = json!(4))),
+)]
 pub async fn create(State(shops): State<Shops>, Json(shop): Json<ShopChange>) -> Reply<i64> {
     shop.check_new()?;
     Ok(reply::data(shops.create(shop).await?))
 }
 
-/// `PUT /shop` (admin): changes the fields that are given.
+/// Changes those fields of a shop that are given (admin).
+#[utoipa::path(
+    put, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
+    responses((status = 200, description = "Changed, and forgotten by every cache.")),
+    extensions(("x-codes" = json!(["SHOP_ID_MISSING", "SHOP_NOT_FOUND"]))),
+)]
 pub async fn update(State(shops): State<Shops>, Json(change): Json<ShopChange>) -> Reply<()> {
     let id = change.id.ok_or(Error::ShopIdMissing)?;
     change.check()?;

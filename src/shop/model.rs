@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::clock::Zone;
 use crate::error::Error;
@@ -40,29 +41,53 @@ pub struct Shop {
 }
 
 /// A shop as a reply shows it: dates local, and, in a search around a point, the distance to it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Shop)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct ShopView {
+    #[schema(example = 1)]
     pub id: i64,
+    #[schema(example = "桥头茶餐厅")]
     pub name: String,
+    /// The id of its shop type.
+    #[schema(example = 1)]
     pub type_id: i64,
+    /// Addresses of pictures, between commas.
     pub images: String,
+    /// The district.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "大关")]
     pub area: Option<String>,
+    #[schema(example = "金华路 29 号")]
     pub address: String,
+    /// Longitude, degrees.
+    #[schema(example = 120.149)]
     pub x: f64,
+    /// Latitude, degrees.
+    #[schema(example = 30.316)]
     pub y: f64,
+    /// Average price of a visit, yuan.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = 80)]
     pub avg_price: Option<i64>,
+    /// Vouchers sold so far.
     pub sold: i64,
+    /// Number of comments.
     pub comments: i64,
+    /// 0 to 50: the stars, times ten.
+    #[schema(example = 45)]
     pub score: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = "10:00-22:00")]
     pub open_hours: Option<String>,
+    /// Local, without a zone.
+    #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
     pub create_time: NaiveDateTime,
+    /// Local, without a zone.
+    #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
     pub update_time: NaiveDateTime,
-    /// Metres.
+    /// Metres to the point of the search; only with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distance: Option<f64>,
 }
@@ -93,36 +118,66 @@ impl Shop {
 }
 
 /// A kind of shop. Its serde form is the one in replies and under `cache:shop:type`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct ShopType {
+    #[schema(example = 1)]
     pub id: i64,
     #[serde(default)]
+    #[schema(required = true, example = "美食")]
     pub name: String,
+    /// Where its picture is.
     #[serde(default)]
+    #[schema(required = true)]
     pub icon: String,
+    /// Its place in the list.
     #[serde(default)]
+    #[schema(required = true, example = 1)]
     pub sort: i64,
 }
 
 /// The body of `POST /shop` and `PUT /shop`. Absent fields stay as they are; the id and the times are
 /// never taken from a new shop's body.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct ShopChange {
+    /// Which shop to change; ignored for a new one.
+    #[schema(example = 1)]
     pub id: Option<i64>,
+    /// At most 128 characters, not only spaces.
+    #[schema(max_length = 128, example = "桥头茶餐厅")]
     pub name: Option<String>,
+    /// The id of a shop type.
+    #[schema(minimum = 1, example = 1)]
     pub type_id: Option<i64>,
+    /// Addresses of pictures, between commas; at most 1024 characters.
+    #[schema(max_length = 1024)]
     pub images: Option<String>,
+    /// The district.
+    #[schema(max_length = 128, example = "大关")]
     pub area: Option<String>,
+    #[schema(max_length = 255, example = "金华路 29 号")]
     pub address: Option<String>,
+    /// Longitude, degrees.
+    #[schema(minimum = -180, maximum = 180, example = 120.149)]
     pub x: Option<f64>,
+    /// Latitude, degrees.
+    #[schema(minimum = -85.05112878, maximum = 85.05112878, example = 30.316)]
     pub y: Option<f64>,
+    /// Average price of a visit, yuan.
+    #[schema(minimum = 0, maximum = 2147483647, example = 80)]
     pub avg_price: Option<i64>,
+    /// Vouchers sold so far.
+    #[schema(minimum = 0, maximum = 2147483647, example = 0)]
     pub sold: Option<i64>,
+    /// Number of comments.
+    #[schema(minimum = 0, maximum = 2147483647, example = 0)]
     pub comments: Option<i64>,
+    /// The stars, times ten.
+    #[schema(minimum = 0, maximum = 2147483647, example = 45)]
     pub score: Option<i64>,
+    #[schema(max_length = 32, example = "10:00-22:00")]
     pub open_hours: Option<String>,
 }
 

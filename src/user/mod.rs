@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::header::SET_COOKIE;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
 use crate::http::address::ClientAddress;
@@ -31,22 +32,44 @@ pub struct Users {
     pub sessions: Sessions,
 }
 
-/// Parameters of `POST /user/code`.
-#[derive(Deserialize)]
+/// Who wants to sign in.
+#[derive(Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
 pub struct CodeRequest {
+    /// A mainland mobile number of 11 digits. Needed, here or in the form.
+    #[param(example = "13800138000", required = false)]
+    #[schema(example = "13800138000")]
     phone: String,
 }
 
-/// Body of `POST /user/login`. A missing field is an empty one, refused by its own text.
-#[derive(Deserialize)]
+/// A phone and the code it was sent. A missing field is an empty one, refused by its own text.
+#[derive(Deserialize, ToSchema)]
 pub struct LoginRequest {
+    /// A mainland mobile number of 11 digits.
     #[serde(default)]
+    #[schema(example = "13800138000")]
     phone: String,
+    /// The six digits of the code: valid for two minutes, once.
     #[serde(default)]
+    #[schema(example = "123456")]
     code: String,
 }
 
-/// `POST /user/code`: sends a sign-in code.
+/// Sends a sign-in code.
+///
+/// The phone comes as a query parameter or in a form. A code is valid for two minutes and for one sign-in;
+/// an earlier one is void. How many one phone, or one address, may be sent in ten minutes is limited. On a
+/// server that sends no messages the code is in its log (`RUST_LOG=info,seckill::user::code=debug`) and
+/// in Redis under `login:code:{phone}`.
+#[utoipa::path(
+    post, path = "/user/code", tag = "user", params(CodeRequest),
+    request_body(
+        content = Option<CodeRequest>, content_type = "application/x-www-form-urlencoded",
+        description = "The phone as a form; read where the address has no query."
+    ),
+    responses((status = 200, description = "The code is on its way.")),
+    extensions(("x-codes" = json!(["PHONE_INVALID", "TOO_MANY_REQUESTS"]))),
+)]
 pub async fn send_code(
     State(users): State<Users>,
     from: ClientAddress,
@@ -57,13 +80,31 @@ pub async fn send_code(
     Ok(reply::done())
 }
 
-/// `GET /lab/code/{phone}` (lab only): the code that was last sent to a phone, for those who have no phone.
+/// The sign-in code that was last sent to a phone (lab only).
+///
+/// For those who have no phone: on a server that is started with `--lab`, and nowhere else.
+#[utoipa::path(
+    get, path = "/lab/code/{phone}", tag = "lab",
+    params(("phone" = String, Path, description = "Eleven digits.", example = "13800138000")),
+    responses((status = 200, description = "Six digits.", body = String, example = json!("123456"))),
+    extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID"]))),
+)]
 pub async fn sent_code(State(users): State<Users>, Path(phone): Path<String>) -> Reply<String> {
     let phone = Phone::parse(&phone).ok_or(Error::PhoneInvalid)?;
     Ok(reply::data(users.codes.sent(&phone).await?.ok_or(Error::CodeInvalid)?))
 }
 
-/// `POST /user/login`: spends the code, registers the phone if it is new, and opens a session.
+/// Spends the code, registers the phone if it is new, and opens a session.
+///
+/// The token goes into the header `authorization` of later requests. A session ends 36 000 minutes after its
+/// last request.
+#[utoipa::path(
+    post, path = "/user/login", tag = "user", request_body = LoginRequest,
+    responses((
+        status = 200, description = "The session's token, 32 hexadecimal characters.", body = String, example = json!("0123456789abcdef0123456789abcdef")
+    )),
+    extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID", "TOO_MANY_REQUESTS"]))),
+)]
 pub async fn login(
     State(users): State<Users>,
     from: ClientAddress,
@@ -83,18 +124,31 @@ pub async fn login(
     })
 }
 
-/// `POST /user/logout`: ends the session on every node.
+/// Ends the session, on every node.
+#[utoipa::path(
+    post, path = "/user/logout", tag = "user", security(("authorization" = [])),
+    responses((status = 200, description = "The token is worth nothing any more.")),
+)]
 pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
     users.sessions.end(token).await?;
     Ok(reply::done())
 }
 
-/// `GET /user/me`: who is signed in.
+/// Who is signed in.
+#[utoipa::path(
+    get, path = "/user/me", tag = "user", security(("authorization" = [])),
+    responses((status = 200, body = CurrentUser, description = "The caller.")),
+)]
 pub async fn me(user: CurrentUser) -> Reply<CurrentUser> {
     Ok(reply::data(user))
 }
 
-/// `GET /user/{id}`: another user; an unknown one is a success without data.
+/// Another user; an unknown one is a success without data.
+#[utoipa::path(
+    get, path = "/user/{id}", tag = "user", security(("authorization" = [])),
+    params(("id" = i64, Path, description = "The user's id.", example = 1)),
+    responses((status = 200, body = Option<CurrentUser>, description = "The user, where there is one.")),
+)]
 pub async fn get(State(users): State<Users>, Path(id): Path<i64>) -> Reply<CurrentUser> {
     Ok(reply::maybe(users.store.find(id).await?))
 }

@@ -39,14 +39,26 @@ pub struct Vouchers {
     pub lab: bool,
 }
 
-/// `POST /voucher` (admin): publishes an ordinary voucher.
+/// Publishes an ordinary voucher (admin).
+#[utoipa::path(
+    post, path = "/voucher", tag = "voucher", security(("x-admin-token" = [])),
+    request_body = NewVoucher,
+    responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
+    extensions(("x-codes" = json!(["SHOP_NOT_FOUND"]))),
+)]
 pub async fn publish(State(vouchers): State<Vouchers>, Json(new): Json<NewVoucher>) -> Reply<i64> {
     new.check()?;
     vouchers.require_shop(new.shop_id).await?;
     Ok(reply::data(vouchers.store.insert(&new).await?))
 }
 
-/// `POST /voucher/seckill` (admin): publishes a voucher and its flash sale.
+/// Publishes a voucher and its flash sale (admin).
+#[utoipa::path(
+    post, path = "/voucher/seckill", tag = "voucher", security(("x-admin-token" = [])),
+    request_body = NewSeckillVoucher,
+    responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
+    extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "LAB_ONLY"]))),
+)]
 pub async fn publish_seckill(
     State(vouchers): State<Vouchers>,
     Json(new): Json<NewSeckillVoucher>,
@@ -66,8 +78,16 @@ pub async fn publish_seckill(
     Ok(reply::data(id))
 }
 
-/// `POST /voucher/seckill/{id}/stock` (admin): puts more of a sale on sale; `data` is the new stock. All
-/// nodes sell it at once where the message reaches them, and within a second where it does not.
+/// Puts more of a flash sale on sale (admin).
+///
+/// All nodes sell it at once where the message reaches them, and within a second where it does not.
+#[utoipa::path(
+    post, path = "/voucher/seckill/{id}/stock", tag = "voucher", security(("x-admin-token" = [])),
+    params(("id" = i64, Path, description = "The voucher's id.", example = 2)),
+    request_body = MoreStock,
+    responses((status = 200, description = "The new stock.", body = i64, example = json!(110))),
+    extensions(("x-codes" = json!(["VOUCHER_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
+)]
 pub async fn add_stock(
     State(vouchers): State<Vouchers>,
     Path(voucher_id): Path<i64>,
@@ -81,7 +101,12 @@ pub async fn add_stock(
     Ok(reply::data(stock))
 }
 
-/// `GET /voucher/list/{shopId}`: a shop's vouchers that are on the shelf.
+/// A shop's vouchers that are on the shelf.
+#[utoipa::path(
+    get, path = "/voucher/list/{shopId}", tag = "voucher",
+    params(("shopId" = i64, Path, description = "The shop's id.", example = 1)),
+    responses((status = 200, body = Vec<Listed>, description = "By id.")),
+)]
 pub async fn list(
     State(vouchers): State<Vouchers>,
     Path(shop_id): Path<i64>,

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::strategy::Strategy;
 use crate::clock::Zone;
@@ -17,36 +18,63 @@ const MAX_VALUE: i64 = 1_000_000_000;
 const TIMESTAMP_MAX: i64 = i32::MAX as i64;
 
 /// The body of `POST /voucher`. Fields this service does not know are ignored.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct NewVoucher {
+    /// The shop it is for.
+    #[schema(example = 1)]
     pub shop_id: i64,
+    /// Not only spaces.
+    #[schema(min_length = 1, max_length = 255, example = "100 元代金券")]
     pub title: String,
+    #[schema(max_length = 255, example = "周一至周日均可使用")]
     pub sub_title: Option<String>,
+    #[schema(max_length = 1024, example = "全场通用；无需预约")]
     pub rules: Option<String>,
+    /// What it costs, cents.
+    #[schema(minimum = 0, maximum = 1_000_000_000, example = 8000)]
     pub pay_value: i64,
+    /// What it is worth, cents.
+    #[schema(minimum = 0, maximum = 1_000_000_000, example = 10000)]
     pub actual_value: i64,
+    /// 1 on the shelf (also where absent), 2 off, 3 expired.
+    #[schema(minimum = 1, maximum = 3, example = 1)]
     pub status: Option<u8>,
 }
 
 /// The body of `POST /voucher/seckill`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct NewSeckillVoucher {
     #[serde(flatten)]
     pub voucher: NewVoucher,
+    /// How many are put on sale.
+    #[schema(minimum = 1, maximum = 10_000_000, example = 100)]
     pub stock: i64,
+    /// The sale's first second, in the server's zone; up to January 2038.
+    #[schema(
+        value_type = String, example = "2024-01-01T00:00:00",
+        pattern = r"^(19[7-9]\d|20[0-3]\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d$"
+    )]
     pub begin_time: NaiveDateTime,
+    /// The first second after the sale, in the server's zone; up to January 2038.
+    #[schema(
+        value_type = String, example = "2037-12-31T00:00:00",
+        pattern = r"^(19[7-9]\d|20[0-3]\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d$"
+    )]
     pub end_time: NaiveDateTime,
+    /// How it sells; `reentrant-lock` where absent. Those that fail on purpose need a server with `--lab`.
+    #[schema(value_type = Option<Strategy>)]
     pub strategy: Option<String>,
 }
 
 /// The body of `POST /voucher/seckill/{id}/stock`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub struct MoreStock {
     /// How many more are put on sale.
+    #[schema(minimum = 1, maximum = 10_000_000, example = 10)]
     pub add: i64,
 }
 

@@ -3,6 +3,7 @@
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
 use sqlx::FromRow;
+use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
@@ -10,27 +11,44 @@ use crate::conn::mysql::Database;
 use crate::error::Error;
 
 /// A voucher as `GET /voucher/list/{shopId}` shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
+#[schema(as = Voucher)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Listed {
+    #[schema(example = 2)]
     pub id: i64,
+    /// The shop it is for.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = 1)]
     pub shop_id: Option<i64>,
+    #[schema(example = "100 元秒杀代金券")]
     pub title: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sub_title: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rules: Option<String>,
+    /// What it costs, cents.
+    #[schema(example = 8000)]
     pub pay_value: i64,
+    /// What it is worth, cents.
+    #[schema(example = 10000)]
     pub actual_value: i64,
+    /// 0 an ordinary voucher, 1 a flash sale.
     #[serde(rename = "type")]
+    #[schema(example = 1)]
     pub kind: i64,
+    /// What is left of a flash sale.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(example = 100)]
     pub stock: Option<i64>,
+    /// The flash sale's first second: local, without a zone.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2024-01-01T00:00:00")]
     pub begin_time: Option<NaiveDateTime>,
+    /// The first second after the flash sale: local, without a zone.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2037-12-31T00:00:00")]
     pub end_time: Option<NaiveDateTime>,
 }
 

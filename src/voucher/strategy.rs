@@ -4,8 +4,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use utoipa::ToSchema;
+
 /// How a sale sells; chosen when it is published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ToSchema)]
+#[schema(rename_all = "kebab-case")]
 pub enum Strategy {
     /// Read the stock, then decrement it.
     Naive,

@@ -35,9 +35,15 @@ pub struct DuelArgs {
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long)]
     seed: Option<u64>,
-    /// The proxy before all instances
-    #[arg(long, env = "TARGETS", value_name = "URL", default_value = "http://127.0.0.1:8080")]
-    entry: Target,
+    /// The proxy before all instances, or, without one, all of them, asked in turn
+    #[arg(
+        long,
+        env = "TARGETS",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    entry: Vec<Target>,
     /// The instances
     #[arg(
         long,

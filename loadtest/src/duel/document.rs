@@ -166,6 +166,9 @@ pub struct Outcome {
 pub struct Story {
     /// What it shows.
     pub kind: Kind,
+    /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readers: Option<usize>,
     /// By the time they were sent.
     pub requests: Vec<Request>,
 }

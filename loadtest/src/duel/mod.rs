@@ -51,8 +51,8 @@ const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.
 pub struct Ground {
     /// Servers and secrets.
     pub access: Access,
-    /// What stands before all instances.
-    pub entry: Target,
+    /// What stands before all instances; where nothing does, the instances, which are then asked in turn.
+    pub entry: Vec<Target>,
     /// The instances; the first is the one that a duel on one instance asks.
     pub nodes: Vec<Target>,
     /// Where progress goes.
@@ -94,9 +94,16 @@ impl Setting {
                 return usage(format!("{name} must be {least} to {most}"));
             }
         }
-        Ok(())
+        match self.seed {
+            // Beyond that, a page could not repeat it: JavaScript's numbers end there.
+            Some(seed) if seed > MOST_SEED => usage(format!("seed must be at most {MOST_SEED}")),
+            _ => Ok(()),
+        }
     }
 }
+
+/// 2^53 − 1.
+const MOST_SEED: u64 = 9_007_199_254_740_991;
 
 /// Runs the duel of `board`, and leaves it judged; `known` are buyers who may still be signed in.
 ///
@@ -109,7 +116,7 @@ pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), 
     let ledger = Ledger::open(&ground.access.database_url).await?;
     let targets = match (setting.instances, ground.nodes.first()) {
         (1, Some(first)) => vec![first.clone()],
-        _ => vec![ground.entry.clone()],
+        _ => ground.entry.clone(),
     };
     let crowds = crowds(ground, board, &setting, known).await?;
     let lanes = [0, 1].map(|lane| BurstOptions {
@@ -131,18 +138,25 @@ pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), 
         vouchers[lane] = burst::publish(&lanes[lane]).await?;
         board.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
     }
+    board.set(State::Preparing, "opening connections");
     let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
     let nodes: &[Target] = if shared { &ground.nodes } else { &[] };
     let sampler = Sampler { board, ledger: &ledger, vouchers, nodes };
     let before = Batches::read(nodes).await;
-    board.begin();
-    board.set(State::Running, "selling");
     let [left, right] = &lanes;
     let selling = async {
         let all = async |lane: &BurstOptions, voucher, crowd: &Arc<[Buyer]>| {
             burst::on(voucher, lane, &ledger, crowd.clone()).await
         };
         tokio::try_join!(all(left, vouchers[0], &crowds[0]), all(right, vouchers[1], &crowds[1]))
+    };
+    let watching = async {
+        for live in &board.live {
+            live.opened().await;
+        }
+        board.begin();
+        board.set(State::Running, "selling");
+        sampler.run().await;
     };
     let judging = async {
         let total = u64::from(setting.buyers) * u64::from(setting.tries);
@@ -154,7 +168,7 @@ pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), 
     };
     let (left, right) = tokio::select! {
         reports = selling => reports?,
-        () = async { tokio::join!(sampler.run(), judging); } => {
+        () = async { tokio::join!(watching, judging); } => {
             return Err(Fault::Usage("the sampler ended by itself".to_owned()));
         }
     };
@@ -179,7 +193,7 @@ async fn crowds(
         let options = BurstOptions {
             crowd: Crowd::SignIn(missing),
             progress: ground.progress,
-            ..BurstOptions::new(ground.access.clone(), vec![ground.entry.clone()])
+            ..BurstOptions::new(ground.access.clone(), ground.entry.clone())
         };
         buyers.extend_from_slice(&burst::prepare(&options).await?);
     }

@@ -106,7 +106,7 @@ fn two_orders(attempts: &[Attempt<'_>]) -> Option<Story> {
     best.map(|(_, chosen)| story(Kind::TwoOrders, chosen))
 }
 
-/// Two that read the same last voucher, or the lowest number that two read.
+/// The fewest vouchers that were left when more read that number, and took one, than there were.
 fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
     let mut readers: BTreeMap<i64, Vec<&Attempt<'_>>> = BTreeMap::new();
     for attempt in attempts.iter().filter(|attempt| attempt.order_id().is_some()) {
@@ -117,15 +117,14 @@ fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
             readers.entry(stock).or_default().push(attempt);
         }
     }
-    let (stock, mut readers) = readers.into_iter().find(|(_, readers)| readers.len() > 1)?;
-    // More than there were.
-    if readers.len() as i64 <= stock {
-        return None;
-    }
+    // More took one than there were.
+    let too_many = |(stock, readers): &(i64, Vec<_>)| readers.len() as i64 > *stock;
+    let (_, mut readers) = readers.into_iter().find(too_many)?;
+    let count = readers.len();
     readers.sort_by_key(|attempt| attempt.at_us);
     readers.dedup_by_key(|attempt| attempt.record.asked.user_id);
     readers.truncate(MOST);
-    (readers.len() > 1).then(|| story(Kind::Oversold, readers))
+    (readers.len() > 1).then(|| Story { readers: Some(count), ..story(Kind::Oversold, readers) })
 }
 
 /// One user's order, and the attempts at the same time that did not get one.
@@ -170,7 +169,12 @@ fn better<'a>(
 fn story(kind: Kind, mut chosen: Vec<&Attempt<'_>>) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
-    Story { kind, requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect() }
+    let readers = None;
+    Story {
+        kind,
+        readers,
+        requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
+    }
 }
 
 fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
@@ -245,7 +249,7 @@ mod tests {
             record(3, "b", 3_600_000_000, 30_000, Reply::Ordered(5), TAKEN),
         ];
         let stories = stories(&records);
-        let [Story { kind: Kind::TwoOrders, requests }] = &stories[..] else {
+        let [Story { kind: Kind::TwoOrders, requests, .. }] = &stories[..] else {
             panic!("{stories:?}")
         };
         assert_eq!(requests.len(), 2);
@@ -266,7 +270,7 @@ mod tests {
             record(3, "b", 0, 20, Reply::Ordered(3), &saw(1)),
         ];
         let found = stories(&records);
-        assert_eq!(found[0].kind, Kind::Oversold);
+        assert_eq!((found[0].kind, found[0].readers), (Kind::Oversold, Some(2)));
         assert_eq!(found[0].requests[0].steps[0].saw["stock"], 1);
         assert_eq!(found[0].requests[0].steps[0].saw["order"], false);
         // Three who read that three are left took no more than there were.

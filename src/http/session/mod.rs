@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::Error;
 
@@ -29,13 +30,16 @@ const REMEMBERED: usize = 100_000;
 /// The cookie's name.
 const COOKIE: &str = "SESSION";
 
-/// Who is signed in.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// A user, as others see it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = User)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentUser {
-    /// `tb_user.id`.
+    /// The user's id.
+    #[schema(example = 1)]
     pub id: i64,
     /// The name shown to others.
+    #[schema(example = "user_3k9x2m7q1a")]
     pub nick_name: String,
     /// The address of the user's picture; may be empty.
     pub icon: String,

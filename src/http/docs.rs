@@ -1,0 +1,328 @@
+//! What all operations of the API's document have in common: the reply envelope, the failures that follow
+//! from what a route takes, and the headers. A handler's `#[utoipa::path]` says only what is its own: what
+//! it takes, the `data` of its success, and under `x-codes` the failures that do not follow from that.
+//! [`complete`] makes the whole of it, once. Nothing here runs for a request, and no feature may come in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+
+use crate::error::Error;
+
+/// The tag of operations that answer without the envelope: probes, metrics, this document.
+pub const SERVICE: &str = "service";
+
+/// The security scheme of a session.
+pub const SESSION: &str = "authorization";
+
+/// The security scheme of admin writes.
+pub const ADMIN: &str = "x-admin-token";
+
+/// Where a handler lists the codes of its failures. Not part of the finished document.
+const CODES: &str = "x-codes";
+
+/// Codes that come with the id of an order, where it is known.
+const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
+
+/// The id of an order, as `data`. Ids pass 2^53, so the reply has it as a string too, in `orderId`.
+#[derive(ToSchema)]
+#[schema(example = 664_983_478_263_808_001_i64)]
+pub struct OrderId(#[allow(dead_code)] i64);
+
+/// Status, text for people, by code: every failure there is.
+type Failures = BTreeMap<&'static str, (u16, String)>;
+
+/// The document with everything that the handlers left out.
+pub fn complete(mut document: Value) -> Value {
+    let failures: Failures = Error::each()
+        .iter()
+        .map(|failure| {
+            let (status, code) = failure.status_and_code();
+            (code, (status.as_u16(), failure.to_string()))
+        })
+        .collect();
+    let mut responses = Map::new();
+    for (_, path) in members(&mut document["paths"]) {
+        for (_, operation) in members(path) {
+            complete_operation(operation, &failures, &mut responses);
+        }
+    }
+    let given = schemas_of_requests(&document);
+    for (name, schema) in members(&mut document["components"]["schemas"]) {
+        if !given.contains(name) {
+            never_null(schema);
+        }
+    }
+    if let Some(schemas) = document["components"]["schemas"].as_object_mut() {
+        schemas.remove("OrderId");
+    }
+    document["components"]["responses"] = responses.into();
+    document["components"]["headers"] = json!({
+        "x-request-id": {
+            "description": "Names the request: the one it came with (at most 64 printable characters), else a new one. \
+                            Log lines carry it.",
+            "schema": { "type": "string", "minLength": 1, "maxLength": 64 }
+        },
+        "Retry-After": {
+            "description": "Seconds after which trying again makes sense.",
+            "schema": { "type": "integer", "minimum": 1 }
+        }
+    });
+    document
+}
+
+fn complete_operation(
+    operation: &mut Value,
+    failures: &Failures,
+    components: &mut Map<String, Value>,
+) {
+    let mut by_status: BTreeMap<u16, BTreeSet<String>> = BTreeMap::new();
+    for code in codes(operation) {
+        let (status, _) = failures.get(code.as_str()).expect("a code of Error's");
+        by_status.entry(*status).or_default().insert(code);
+    }
+    let is_service = operation["tags"][0] == SERVICE;
+    // Handlers of two features may have one name.
+    if let (Some(tag), Some(name)) =
+        (operation["tags"][0].as_str(), operation["operationId"].as_str())
+    {
+        operation["operationId"] = format!("{tag}_{name}").into();
+    }
+    if let Some(kinds) = operation.get_mut("requestBody") {
+        members(&mut kinds["content"]).for_each(|(_, kind)| {
+            never_null(&mut kind["schema"]);
+        });
+    }
+    let responses = &mut operation["responses"];
+    for (status, response) in members(responses) {
+        if !is_service {
+            let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
+            wrap(response, &refusals.unwrap_or_default(), failures);
+        }
+        add_headers(response, false);
+    }
+    for (status, codes) in by_status {
+        let name: Vec<String> = codes.iter().map(|code| pascal(code)).collect();
+        let name = name.join("Or");
+        responses[status.to_string()] = json!({ "$ref": format!("#/components/responses/{name}") });
+        components.entry(name).or_insert_with(|| {
+            let mut response = json!({
+                "description": description(status),
+                "content": { "application/json": {
+                    "schema": failure(&codes),
+                    "examples": examples(&codes, failures),
+                } }
+            });
+            add_headers(&mut response, matches!(status, 429 | 503));
+            response
+        });
+    }
+}
+
+/// The codes of an operation's failures: those it lists, and those that follow from what it takes.
+fn codes(operation: &mut Value) -> BTreeSet<String> {
+    let own = operation.as_object_mut().and_then(|operation| operation.remove(CODES));
+    let own = own.unwrap_or_default();
+    let own = own.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut codes: BTreeSet<&str> = own.collect();
+    if operation["tags"][0] != SERVICE {
+        codes.insert("UNAVAILABLE");
+    }
+    let takes = operation["parameters"].as_array();
+    if takes.is_some_and(|parameters| !parameters.is_empty()) {
+        codes.insert("INVALID_PARAMETER");
+    }
+    let body = &operation["requestBody"]["content"];
+    if body.is_object() {
+        codes.extend(["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"]);
+    }
+    if body["application/json"].is_object() {
+        codes.extend(["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"]);
+    }
+    for scheme in operation["security"].as_array().into_iter().flatten() {
+        if scheme[SESSION].is_array() {
+            codes.insert("UNAUTHORIZED");
+        }
+        if scheme[ADMIN].is_array() {
+            codes.insert("FORBIDDEN");
+        }
+    }
+    codes.into_iter().map(str::to_owned).collect()
+}
+
+/// How the description of a success begins that is sent as it is.
+const DOWNLOAD: &str = "Download";
+
+/// Puts the envelope around a success, and the business refusals beside it.
+fn wrap(response: &mut Value, refusals: &BTreeSet<String>, failures: &Failures) {
+    if response["description"].as_str().is_some_and(|text| text.starts_with(DOWNLOAD)) {
+        let json = &mut response["content"]["application/json"]["schema"];
+        let choices =
+            [json.take(), failure(refusals)].into_iter().filter(|schema| !schema.is_null());
+        *json = json!({ "anyOf": choices.collect::<Vec<_>>() });
+        return;
+    }
+    let content = response["content"].as_object().and_then(|kinds| kinds.values().next()).cloned();
+    let content = content.unwrap_or_default();
+    let mut data = content["schema"].clone();
+    let optional = never_null(&mut data);
+    let is_order_id = data["$ref"].as_str().is_some_and(|name| name.ends_with("/OrderId"));
+    if is_order_id {
+        data = OrderId::schema_value();
+    }
+    let pending = response["description"].as_str().is_some_and(|text| text.starts_with("Pending"));
+
+    let mut required = vec!["success"];
+    let mut properties = json!({ "success": { "type": "boolean", "enum": [true] } });
+    let mut example = json!({ "success": true });
+    if !data.is_null() {
+        if !optional {
+            required.push("data");
+        }
+        if let Some(given) = content.get("example").or(data.get("example")) {
+            example["data"] = given.clone();
+        }
+        properties["data"] = data;
+    }
+    if is_order_id {
+        required.push("orderId");
+        properties["orderId"] = order_id();
+        example["orderId"] = example["data"].to_string().into();
+    }
+    if pending {
+        required.push("code");
+        properties["code"] = json!({ "type": "string", "enum": ["PENDING"] });
+        example["code"] = json!("PENDING");
+    }
+    let success = json!({
+        "type": "object", "title": "success", "required": required, "properties": properties
+    });
+    let mut all = examples(refusals, failures);
+    let schema = if refusals.is_empty() {
+        success
+    } else {
+        json!({ "oneOf": [success, failure(refusals)] })
+    };
+    all.insert("success".to_owned(), json!({ "value": example }));
+    response["content"] = json!({ "application/json": { "schema": schema, "examples": all } });
+}
+
+impl OrderId {
+    fn schema_value() -> Value {
+        let text = "The order's id. It passes 2^53, which a JavaScript number cannot hold: read `orderId`.";
+        json!({ "type": "integer", "format": "int64", "description": text, "example": 664_983_478_263_808_001_i64 })
+    }
+}
+
+fn order_id() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9]+$", "description": "The order's id, exactly." })
+}
+
+/// The envelope of these failures.
+fn failure(codes: &BTreeSet<String>) -> Value {
+    let mut properties = json!({
+        "success": { "type": "boolean", "enum": [false] },
+        "errorMsg": { "type": "string", "description": "For people; may change." },
+        "code": { "type": "string", "enum": codes, "description": "For programs; stable." }
+    });
+    if codes.iter().any(|code| WITH_ORDER_ID.contains(&code.as_str())) {
+        properties["data"] = OrderId::schema_value();
+        properties["orderId"] = order_id();
+    }
+    json!({
+        "type": "object", "title": "failure",
+        "required": ["success", "errorMsg", "code"], "properties": properties
+    })
+}
+
+fn examples(codes: &BTreeSet<String>, failures: &Failures) -> Map<String, Value> {
+    let example = |code: &String| {
+        let (_, text) = failures.get(code.as_str())?;
+        let value = json!({ "success": false, "errorMsg": text, "code": code });
+        Some((code.clone(), json!({ "value": value })))
+    };
+    codes.iter().filter_map(example).collect()
+}
+
+fn add_headers(response: &mut Value, retry: bool) {
+    response["headers"]["x-request-id"] = json!({ "$ref": "#/components/headers/x-request-id" });
+    if retry {
+        response["headers"]["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+    }
+}
+
+fn description(status: u16) -> &'static str {
+    match status {
+        400 => "The request is malformed; `errorMsg` says where.",
+        401 => "Nobody is signed in: `authorization` is missing, or its session has ended.",
+        403 => "Not allowed.",
+        413 => "The body is larger than 64 KiB.",
+        415 => "The body must be sent as application/json.",
+        429 => "Too often; nothing was done.",
+        503 => {
+            "Overloaded, or a server behind this one does not answer. Nothing was done, unless the code \
+             is OUTCOME_UNKNOWN."
+        }
+        _ => "",
+    }
+}
+
+/// `SOLD_OUT` as `SoldOut`.
+fn pascal(code: &str) -> String {
+    let word = |word: &str| format!("{}{}", &word[..1], word[1..].to_lowercase());
+    code.split('_').map(word).collect()
+}
+
+/// The names of all schemas that a request may be made of.
+fn schemas_of_requests(document: &Value) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let paths = document["paths"].as_object().into_iter().flat_map(Map::values);
+    let operations = paths.filter_map(Value::as_object).flat_map(Map::values);
+    let mut open: Vec<&Value> = operations.map(|operation| &operation["requestBody"]).collect();
+    while let Some(value) = open.pop() {
+        if let Some(name) = value["$ref"].as_str().and_then(|text| text.rsplit('/').next())
+            && names.insert(name.to_owned())
+        {
+            open.push(&document["components"]["schemas"][name]);
+        }
+        match value {
+            Value::Object(map) => open.extend(map.values()),
+            Value::Array(list) => open.extend(list),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Replies omit what is absent: takes `null` out of a schema. Says whether the schema itself allowed it.
+fn never_null(schema: &mut Value) -> bool {
+    let is_null = |value: &Value| value["type"] == "null";
+    if let Some(choices) = schema["oneOf"].as_array()
+        && let [first, second] = &choices[..]
+        && (is_null(first) || is_null(second))
+    {
+        *schema = if is_null(first) { second.clone() } else { first.clone() };
+        never_null(schema);
+        return true;
+    }
+    let mut allowed = false;
+    if let Some(kinds) = schema.get_mut("type")
+        && let Some([kind, Value::String(null)]) = kinds.as_array().map(Vec::as_slice)
+        && null == "null"
+    {
+        *kinds = kind.clone();
+        allowed = true;
+    }
+    if let Some(properties) = schema.get_mut("properties") {
+        members(properties).for_each(|(_, property)| {
+            never_null(property);
+        });
+    }
+    allowed
+}
+
+/// The members of an object; none where it is none.
+fn members(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
+    value.as_object_mut().into_iter().flat_map(|map| map.iter_mut())
+}

@@ -1,0 +1,196 @@
+//! The API's document: its text, the route table, and what a running instance answers agree. That the answers
+//! themselves are as documented is for `./dev test api`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use hyper::Method;
+use serde_json::Value;
+
+use crate::support::api::{call, get};
+use crate::support::stack::Stack;
+
+/// Routes that are pages for people, and no part of the API.
+const PAGES: [&str; 3] = ["/docs", "/docs/", "/docs/{file}"];
+
+/// Method and path.
+type Route = (String, String);
+
+fn file(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn document() -> Value {
+    serde_json::from_str(&seckill::openapi::text().unwrap()).unwrap()
+}
+
+/// Every operation of the document.
+fn documented() -> BTreeMap<Route, Value> {
+    let mut found = BTreeMap::new();
+    for (path, operations) in document()["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            found.insert((method.to_uppercase(), path.clone()), operation.clone());
+        }
+    }
+    found
+}
+
+/// Every method and path in the `.route("…", …)` lines of the route table.
+fn routed(source: &str) -> BTreeSet<Route> {
+    let mut found = BTreeSet::new();
+    for (at, _) in source.match_indices(".route(") {
+        let call = &source[at + ".route(".len()..];
+        let (path, rest) = call.trim_start()[1..].split_once('"').expect("a path in quotes");
+        // Up to the parenthesis that ends the call.
+        let mut depth = 1;
+        let end = rest.find(|c| {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            depth == 0
+        });
+        let handlers = &rest[..end.expect("the end of the call")];
+        for method in ["get", "post", "put", "delete", "patch", "any"] {
+            let named = |(at, _): (usize, &str)| {
+                let before = handlers[..at].chars().next_back();
+                !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
+            };
+            if handlers.match_indices(&format!("{method}(")).any(named) {
+                found.insert((method.to_uppercase(), path.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_text_is_the_one_that_was_looked_over() {
+    let text = seckill::openapi::text().unwrap();
+    let kept = file("docs/openapi.json");
+    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+        std::fs::write(&kept, &text).unwrap();
+    }
+    let known = std::fs::read_to_string(&kept).unwrap_or_default();
+    let differs = text.lines().zip(known.lines()).position(|(new, old)| new != old);
+    let line = differs.unwrap_or_else(|| text.lines().count().min(known.lines().count()));
+    let (old, new) = (known.lines().nth(line), text.lines().nth(line));
+    assert!(
+        text == known,
+        "docs/openapi.json is not what the handlers say, from line {}:\n  kept: {old:?}\n  now:  {new:?}\n\
+         If that is meant, write it anew with `UPDATE_OPENAPI=1 ./dev test docs` and look it over.",
+        line + 1
+    );
+}
+
+#[test]
+fn every_route_is_documented_and_every_documented_route_exists() {
+    let source = std::fs::read_to_string(file("src/router.rs")).unwrap();
+    let routed: BTreeSet<Route> =
+        routed(&source).into_iter().filter(|(_, path)| !PAGES.contains(&path.as_str())).collect();
+    let documented: BTreeSet<Route> = documented().into_keys().collect();
+    assert!(routed.len() > 20, "{routed:?}");
+    let missing: Vec<_> = routed.difference(&documented).collect();
+    let invented: Vec<_> = documented.difference(&routed).collect();
+    assert!(missing.is_empty(), "not in paths(…) of src/openapi.rs: {missing:?}");
+    assert!(invented.is_empty(), "documented, and not in src/router.rs: {invented:?}");
+}
+
+/// The reader above sees what it should.
+#[test]
+fn the_reader_of_routes_sees_several_methods_and_lines() {
+    let source = r#"
+        .route("/a", get(shop::get).post(shop::budget(1)))
+        .route(
+            "/b/{id}",
+            put(x::put),
+        )
+        .route("/c", with(post(y)).route_layer(admin()))"#;
+    let expected = [("GET", "/a"), ("POST", "/a"), ("POST", "/c"), ("PUT", "/b/{id}")];
+    let expected = expected.map(|(method, path)| (method.to_owned(), path.to_owned()));
+    assert_eq!(routed(source), expected.into());
+}
+
+#[test]
+fn every_failure_there_is_can_be_documented() {
+    let source = std::fs::read_to_string(file("src/error.rs")).unwrap();
+    let each: BTreeSet<&str> =
+        seckill::error::Error::each().iter().map(|failure| failure.status_and_code().1).collect();
+    let codes = source.split("pub fn status_and_code").nth(1).unwrap().split("pub fn each").next();
+    let of_a_line = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let codes: BTreeSet<String> = codes.unwrap().lines().filter_map(of_a_line).collect();
+    assert_eq!(each, codes.iter().map(String::as_str).collect());
+    // And each is, but for those that no documented path is answered with.
+    let text = seckill::openapi::text().unwrap();
+    for code in
+        each.iter().filter(|code| !["NOT_FOUND", "METHOD_NOT_ALLOWED", "INTERNAL"].contains(code))
+    {
+        assert!(text.contains(&format!("\"{code}\"")), "{code} is in no operation");
+    }
+}
+
+#[test]
+fn every_operation_says_what_it_is() {
+    let document = document();
+    let tags: Vec<&str> = document["tags"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|tag| tag["name"].as_str())
+        .collect();
+    let mut names = BTreeSet::new();
+    for ((method, path), operation) in documented() {
+        let name = operation["operationId"].as_str().unwrap().to_owned();
+        assert!(names.insert(name.clone()), "two operations are called {name}");
+        let what = format!("{method} {path}");
+        assert!(operation["summary"].as_str().is_some_and(|text| text.ends_with('.')), "{what}");
+        assert!(tags.contains(&operation["tags"][0].as_str().unwrap_or_default()), "{what}");
+        for (status, response) in operation["responses"].as_object().unwrap() {
+            let told = response["description"].as_str().or(response["$ref"].as_str());
+            assert!(told.is_some_and(|text| !text.is_empty()), "{what} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_documented_operation_is_answered_by_a_running_instance() {
+    let stack = Stack::lab(1).await;
+    for (method, path) in documented().into_keys() {
+        let path = path.split('/').map(|part| if part.starts_with('{') { "1" } else { part });
+        let path = path.collect::<Vec<_>>().join("/");
+        let answer = call(Method::from_bytes(method.as_bytes()).unwrap(), stack.url(), &path);
+        let (status, _, body) = answer.raw().await;
+        assert!(status != 404 && status != 405, "{method} {path}: {status} {body}");
+        assert!(!body.contains(r#""code":"NOT_FOUND""#), "{method} {path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn the_pages_come_from_the_binary_and_may_do_nothing_but_ask_it() {
+    let stack = Stack::lab(1).await;
+    let moved = get(stack.url(), "/docs").send().await;
+    assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
+    let page = get(stack.url(), "/docs/").text().await;
+    let named: Vec<&str> = ["src=\"", "href=\""]
+        .iter()
+        .flat_map(|start| page.split(start).skip(1).filter_map(|rest| rest.split('"').next()))
+        .collect();
+    assert!(named.len() >= 4, "{page}");
+    for name in named {
+        assert!(!name.contains("//"), "{name} is on another host");
+        let name = name.trim_start_matches("./");
+        let (status, _, text) = get(stack.url(), &format!("/docs/{name}")).raw().await;
+        assert!(status == 200 && !text.is_empty(), "{name}: {status}");
+    }
+    let start = get(stack.url(), "/docs/swagger-initializer.js").text().await;
+    assert!(start.contains("\"openapi.json\""), "{start}");
+    assert!(start.contains("\"validatorUrl\": \"none\""), "{start}");
+
+    assert_eq!(
+        get(stack.url(), "/docs/openapi.json").text().await,
+        seckill::openapi::text().unwrap()
+    );
+    let served = get(stack.url(), "/docs/openapi.json").send().await;
+    assert_eq!(served.headers["content-type"], "application/json");
+    assert_eq!(served.headers["x-content-type-options"], "nosniff");
+    let policy = served.headers["content-security-policy"].to_str().unwrap();
+    assert!(policy.starts_with("default-src 'none'; script-src 'self';"), "{policy}");
+    get(stack.url(), "/docs/no-such-file").send().await.refused(404, "NOT_FOUND");
+}

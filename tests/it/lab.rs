@@ -1,0 +1,266 @@
+//! The lab: real runs on real instances, faults that happen, and who may ask for them.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::api::{Answer, get, post};
+use crate::support::eventually;
+use crate::support::stack::Stack;
+
+/// Two instances, of which the first knows both and conducts.
+async fn stack() -> Stack {
+    let mut stack = Stack::lab(1).await;
+    let second = stack.url().to_owned();
+    stack.add_instance(&["--lab", "--lab-peers", &second]).await;
+    stack.instances.reverse();
+    stack
+}
+
+fn setting(lanes: [&str; 2], more: Value) -> Value {
+    let mut setting = json!({
+        "lanes": lanes, "buyers": 60, "tries": 4, "stock": 30, "instances": 2, "spreadSeconds": 1,
+    });
+    setting.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    setting
+}
+
+async fn start(stack: &Stack, setting: Value) -> Answer {
+    post(stack.url(), "/lab/runs").admin().json(setting).send().await
+}
+
+async fn document(stack: &Stack, id: &str) -> Value {
+    get(stack.url(), &format!("/lab/runs/{id}")).send().await.data().clone()
+}
+
+/// Waits until the run is in that state.
+async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let run = document(stack, id).await;
+        if run["state"] == state {
+            return run;
+        }
+        assert!(run["state"] != "failed" && Instant::now() < deadline, "{run}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn without_lab_none_of_it_exists() {
+    let stack = Stack::start(1, &[]).await;
+    for path in ["/lab", "/lab/about", "/lab/runs", "/lab/runs/1", "/lab/code/13800138000"] {
+        let answer = get(stack.url(), path).send().await;
+        assert_eq!((answer.status, &answer.body["code"]), (404, &json!("NOT_FOUND")), "{path}");
+    }
+    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill"] {
+        let answer = post(stack.url(), path).admin().json(json!({})).send().await;
+        assert_eq!(answer.status, 404, "{path}");
+    }
+    // Nor does a purchase tell its steps.
+    let voucher = stack.publish(1, "reentrant-lock").await;
+    let user = &stack.users(1).await[0];
+    let path = format!("/voucher-order/seckill/{voucher}");
+    let bought =
+        post(stack.url(), &path).token(&user.token).header("x-lab-trace", "1").send().await;
+    assert!(bought.bought() > 0 && !bought.headers.contains_key("x-lab-trace"));
+}
+
+#[tokio::test]
+async fn what_changes_anything_needs_the_token() {
+    let stack = Stack::lab(1).await;
+    for (path, body) in [
+        ("/lab/runs", setting(["naive", "conditional"], json!({}))),
+        ("/lab/runs/1/stop", json!({})),
+        ("/lab/faults", json!({"fault": "empty-redis"})),
+        ("/lab/instance/kill", json!({})),
+    ] {
+        let answer = post(stack.url(), path).json(body).send().await;
+        assert_eq!((answer.status, &answer.body["code"]), (403, &json!("FORBIDDEN")), "{path}");
+    }
+    assert_eq!(get(stack.url(), "/lab/runs").send().await.data(), &json!([]));
+}
+
+#[tokio::test]
+async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() {
+    let stack = stack().await;
+    let began =
+        start(&stack, setting(["process-lock", "reentrant-lock"], json!({"seed": 7}))).await;
+    assert_eq!(began.data()["seed"], 7);
+    let id = began.data()["id"].as_str().unwrap().to_owned();
+    let second = start(&stack, setting(["naive", "stream"], json!({}))).await;
+    assert_eq!(second.body["code"], "RUN_UNDER_WAY");
+
+    let run = reached(&stack, &id, "done").await;
+    let verdict = |lane: usize| &run["lanes"][lane]["result"]["report"]["verdict"];
+    assert!(verdict(0)["duplicates"].as_i64() > Some(0), "{}", verdict(0));
+    assert_eq!(verdict(1)["duplicates"], 0);
+    for lane in [0, 1] {
+        let laws = ["oversold", "lost", "phantom", "drift"].map(|law| verdict(lane)[law].clone());
+        assert_eq!(laws, [0, 0, 0, 0], "lane {lane}");
+        let samples = run["lanes"][lane]["samples"].as_array().unwrap();
+        let last = samples.last().unwrap();
+        assert_eq!(
+            (&last["stock"], &last["rows"], &last["requests"]),
+            (&json!(0), &json!(30), &json!(240))
+        );
+        assert_eq!(last["duplicates"], verdict(lane)["duplicates"]);
+    }
+    assert_eq!(run["lanes"][0]["result"]["standing"]["kind"], "broken");
+    assert_eq!(run["lanes"][1]["result"]["standing"]["kind"], "holds");
+
+    // Two nodes each held the lock of the same user at the same time, and neither saw an order.
+    let story = &run["lanes"][0]["stories"][0];
+    assert_eq!(story["kind"], "two-orders");
+    let requests = story["requests"].as_array().unwrap();
+    assert_eq!(requests[0]["userId"], requests[1]["userId"]);
+    assert_ne!(requests[0]["node"], requests[1]["node"]);
+    let step = |request: &Value, name: &str| -> Value {
+        let steps = request["steps"].as_array().unwrap();
+        steps
+            .iter()
+            .find(|step| step["step"] == name)
+            .unwrap_or_else(|| panic!("{request}"))
+            .clone()
+    };
+    let from = |request: &Value| step(request, "locked")["at"].as_f64().unwrap();
+    let to = |request: &Value| step(request, "unlocked")["at"].as_f64().unwrap();
+    assert!(
+        from(&requests[0]) < to(&requests[1]) && from(&requests[1]) < to(&requests[0]),
+        "{story}"
+    );
+    assert!(
+        requests.iter().all(|request| step(request, "placed")["outcome"] == "taken"),
+        "{story}"
+    );
+    let contrast = &run["lanes"][1]["stories"][0];
+    assert_eq!(contrast["kind"], "held");
+
+    // Polling gets only what is new.
+    let known = run["lanes"][0]["samples"].as_array().unwrap().len() - 1;
+    let rest = get(stack.url(), &format!("/lab/runs/{id}?from={known}")).send().await;
+    assert_eq!(rest.data()["lanes"][0]["samples"].as_array().unwrap().len(), 1);
+
+    // Every attempt can be had, and the report is one file.
+    let raw = get(stack.url(), &format!("/lab/runs/{id}/raw")).send().await;
+    assert!(raw.headers["content-disposition"].to_str().unwrap().starts_with("attachment"));
+    assert_eq!(raw.body["records"][0].as_array().unwrap().len(), 240);
+    let kept = get(stack.url(), "/lab/runs").send().await;
+    assert_eq!(kept.data()[0]["standings"][1]["kind"], "holds");
+}
+
+#[tokio::test]
+async fn naive_oversells_and_the_story_shows_who_read_the_same_stock() {
+    let stack = stack().await;
+    let all_at_once = json!({"spreadSeconds": 0, "stock": 10, "tries": 2});
+    let began = start(&stack, setting(["naive", "group-commit"], all_at_once)).await;
+    let run = reached(&stack, began.data()["id"].as_str().unwrap(), "done").await;
+    let naive = &run["lanes"][0];
+    assert!(naive["result"]["report"]["verdict"]["oversold"].as_i64() > Some(0), "{naive}");
+    let stories = naive["stories"].as_array().unwrap();
+    let story = stories.iter().find(|story| story["kind"] == "oversold").expect("a story");
+    let saw = |request: &Value| {
+        let steps = request["steps"].as_array().unwrap();
+        steps.iter().find(|step| step["step"] == "looked").unwrap()["stock"].clone()
+    };
+    assert_eq!(saw(&story["requests"][0]), saw(&story["requests"][1]));
+    let group = &run["lanes"][1]["result"];
+    assert_eq!(
+        (&group["standing"]["kind"], &group["report"]["verdict"]["orders"]),
+        (&json!("holds"), &json!(10))
+    );
+    let batches = group["batches"].as_array().unwrap();
+    assert!(batches.iter().any(|batch| batch[1].as_u64() > Some(0)), "{group}");
+}
+
+#[tokio::test]
+async fn faults_happen_and_the_safe_lane_holds() {
+    let stack = stack().await;
+    let press = async |fault: &str| {
+        post(stack.url(), "/lab/faults").admin().json(json!({ "fault": fault })).send().await
+    };
+    assert_eq!(press("pause-redis").await.body["code"], "NO_RUN");
+    let long = json!({"buyers": 100, "stock": 100, "spreadSeconds": 4});
+    let began = start(&stack, setting(["reentrant-lock", "group-commit"], long)).await;
+    let id = began.data()["id"].as_str().unwrap().to_owned();
+    reached(&stack, &id, "running").await;
+    press("cut-lease").await.data();
+    press("empty-redis").await.data();
+    press("pause-redis").await.data();
+    assert_eq!(press("melt-the-disk").await.status, 400);
+    let run = reached(&stack, &id, "done").await;
+    let events = run["events"].as_array().unwrap();
+    let names: Vec<_> = events.iter().map(|event| event["what"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cut-lease", "empty-redis", "pause-redis"]);
+    for lane in run["lanes"].as_array().unwrap() {
+        let verdict = &lane["result"]["report"]["verdict"];
+        let laws = ["oversold", "duplicates", "lost", "phantom"].map(|law| verdict[law].clone());
+        assert_eq!(laws, [0, 0, 0, 0], "{lane}");
+        assert!(verdict["orders"].as_i64() > Some(0), "{lane}");
+    }
+}
+
+#[tokio::test]
+async fn a_killed_instance_is_told_and_a_run_can_be_stopped() {
+    let mut stack = stack().await;
+    let long = json!({"buyers": 200, "stock": 200, "spreadSeconds": 20});
+    let began = start(&stack, setting(["process-lock", "reentrant-lock"], long)).await;
+    let id = began.data()["id"].as_str().unwrap().to_owned();
+    reached(&stack, &id, "running").await;
+    let kill = json!({"fault": "kill-instance"});
+    post(stack.url(), "/lab/faults").admin().json(kill).send().await.data();
+    // Nobody starts it again here.
+    assert!(!stack.instances[1].ended().await.success());
+    eventually("the event", Duration::from_secs(5), || async {
+        document(&stack, &id).await["events"][0]["what"] == "kill-instance"
+    })
+    .await;
+    post(stack.url(), &format!("/lab/runs/{id}/stop")).admin().send().await.data();
+    let run = reached(&stack, &id, "stopped").await;
+    for lane in run["lanes"].as_array().unwrap() {
+        let report = &lane["result"]["report"];
+        assert!(report["requests"].as_u64() < Some(800), "{report}");
+        assert_eq!(
+            (&report["verdict"]["lost"], &report["verdict"]["phantom"]),
+            (&json!(0), &json!(0))
+        );
+    }
+    // One that would go on for long does not hold a shutdown up.
+    let long = json!({"buyers": 200, "spreadSeconds": 30, "instances": 1});
+    start(&stack, setting(["naive", "row-lock"], long)).await.data();
+    stack.instances[0].signal("TERM");
+    let ended = Instant::now();
+    assert!(stack.instances[0].ended().await.success());
+    assert!(ended.elapsed() < Duration::from_secs(15), "{:?}", ended.elapsed());
+}
+
+#[tokio::test]
+async fn bad_settings_are_refused_with_what_is_possible() {
+    let stack = Stack::lab(1).await;
+    for (lanes, change, says) in [
+        (["magic", "naive"], json!({"instances": 1}), "lanes must be two of naive"),
+        (["naive", "naive"], json!({}), "instances must be 1 to 1"),
+        (["naive", "naive"], json!({"instances": 1, "buyers": 0}), "buyers must be 1 to 2000"),
+        (["naive", "naive"], json!({"instances": 1, "stock": 100_000}), "stock must be 1 to 1000"),
+        (["naive", "naive"], json!({"instances": 1, "spreadSeconds": 31}), "0 to 30"),
+        (["naive", "naive"], json!({"tries": "many"}), "tries"),
+    ] {
+        let answer = start(&stack, setting(lanes, change)).await;
+        let text = answer.body["errorMsg"].as_str().unwrap();
+        assert!(answer.status == 400 && text.contains(says), "{says}: {text}");
+    }
+    let unknown = get(stack.url(), "/lab/runs/x").send().await;
+    assert_eq!(unknown.body["code"], "RUN_NOT_FOUND");
+}
+
+#[tokio::test]
+async fn a_code_is_shown_to_who_has_no_phone() {
+    let stack = Stack::lab(1).await;
+    let shown = async || get(stack.url(), "/lab/code/13800138000").send().await;
+    assert_eq!(shown().await.body["code"], "CODE_INVALID");
+    post(stack.url(), "/user/code?phone=13800138000").send().await.data();
+    let code = shown().await.data().as_str().unwrap().to_owned();
+    let login = json!({"phone": "13800138000", "code": code});
+    post(stack.url(), "/user/login").json(login).send().await.data();
+    assert_eq!(shown().await.body["code"], "CODE_INVALID");
+}
