@@ -312,6 +312,7 @@
 
   let last = null;
   Account.onChange(() => {
+    tick(); // the button means something else from now on
     const person = Account.person();
     if ((person && person.id) === last) return;
     last = person && person.id;

@@ -157,7 +157,7 @@ Words.add({
 
 // ── The story of a few requests ─────────────────────────────────────────────────────────────────
 Words.add({
-  'story.title.two-orders': ['How {strategy} gave one buyer two orders', '{strategy} 如何让一位买家得到两个订单'],
+  'story.title.two-orders': ['How {strategy} gave one buyer {count} orders', '{strategy} 如何让一位买家得到 {count} 个订单'],
   'story.title.oversold': ['How {strategy} sold one voucher twice', '{strategy} 如何把一份优惠券卖了两次'],
   'story.title.held': ['How {strategy} held', '{strategy} 如何守住'],
   'story.note': ['One real case out of this run, taken from its records: {ms} ms, step by step.', '取自本次运行记录的一个真实片段：{ms} 毫秒，逐步展开。'],
@@ -165,6 +165,7 @@ Words.add({
   'story.node': ['Node {node}', '节点 {node}'], 'story.request': ['request {name}', '请求 {name}'], 'story.ms': ['milliseconds', '毫秒'],
   'story.held-by': ['holds its lock', '持有锁'],
   'story.sent.same': ['Buyer {user} asks {count} times at the same moment. nginx spreads the requests: {where}.', '买家 {user} 在同一时刻发出 {count} 个请求，nginx 将它们分发：{where}。'],
+  'story.sent.alone': ['Buyer {user} asks {count} times at the same moment: {where}.', '买家 {user} 在同一时刻发出 {count} 个请求：{where}。'],
   'story.sent.others': ['{count} buyers ask at the same moment: {where}.', '{count} 位买家在同一时刻发出请求：{where}。'],
   'story.where': ['{name} to node {node}', '{name} 到节点 {node}'],
   'step.locked.memory': ['Node {node} takes the lock of buyer {user} in its own memory.', '节点 {node} 在自己的内存里取得买家 {user} 的锁。'],
@@ -182,10 +183,12 @@ Words.add({
   'step.looked.stock': ['Node {node} reads the stock: {stock}.', '节点 {node} 读取库存：{stock}。'],
   'step.looked.same': ['Node {node} reads the stock: {stock} as well. The other request has read the same one and not taken it yet.', '节点 {node} 读取库存：同样是 {stock}。另一个请求读到了同一份，但还没有拿走。'],
   'step.row-locked': ['Node {node} locks the sale’s row in the database; whoever comes next waits there. Stock {stock}; has this buyer an order? {order}', '节点 {node} 锁住数据库里这场秒杀的行，后来者在此等待。库存 {stock}；这位买家有订单吗？{order}'],
+  'step.row-locked.after': ['Node {node} had to wait for that row, and has it now. Stock {stock}; has this buyer an order? {order}', '节点 {node} 一直在等这一行，现在得到了。库存 {stock}；这位买家有订单吗？{order}'],
   'step.yes': ['Yes.', '有。'], 'step.no': ['No.', '没有。'],
-  'step.placed.taken': ['The database is asked once more: an order of this buyer? None, so node {node} inserts one and takes one from the stock.', '再问一次数据库：这位买家有订单吗？没有，于是节点 {node} 插入订单，库存减一。'],
-  'step.placed.blind': ['The database is asked once more: an order of this buyer? It sees none, as the other is not committed yet. So node {node} inserts one too.', '再问一次数据库：这位买家有订单吗？看不到，因为另一个订单尚未提交。于是节点 {node} 也插入了一个。'],
-  'step.placed.ordered-before': ['The database is asked once more, and now finds this buyer’s order: nothing is inserted.', '再问一次数据库，这次找到了这位买家的订单：不再插入。'],
+  'step.asks': ['The database is asked', '询问数据库'], 'step.asks.again': ['The database is asked once more', '再问一次数据库'],
+  'step.placed.taken': ['{asks}: an order of this buyer? None, so node {node} inserts one and takes one from the stock.', '{asks}：这位买家有订单吗？没有，于是节点 {node} 插入订单，库存减一。'],
+  'step.placed.blind': ['{asks}: an order of this buyer? It sees none, as the other is not committed yet. So node {node} inserts one too.', '{asks}：这位买家有订单吗？看不到，因为另一个订单尚未提交。于是节点 {node} 也插入了一个。'],
+  'step.placed.ordered-before': ['{asks}: an order of this buyer? There is one, so nothing is inserted.', '{asks}：这位买家有订单吗？有，于是不再插入。'],
   'step.placed.nothing-left': ['The database finds no stock left: nothing is inserted.', '数据库发现没有库存了：不再插入。'],
   'step.placed.failed': ['The database does not answer in time: nothing is inserted.', '数据库没有及时答复：没有插入任何东西。'],
   'step.inserted': ['Node {node} inserts an order.', '节点 {node} 插入一个订单。'],

@@ -22,6 +22,8 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ] + (["--no-sandbox"] if os.geteuid() == 0 else [])
+# The kind of the tests' shops, of which the seed has none.
+KIND = 10
 # A page's patience with the service, ms.
 PATIENCE = 15_000
 expect.set_options(timeout=PATIENCE)
@@ -60,17 +62,21 @@ def local(seconds_from_now):
 
 
 class Sale:
-    """A flash sale in a shop of its own."""
+    """A flash sale, in a shop of its own unless one is named."""
 
-    def __init__(self, stock=10, strategy="reentrant-lock", begins_in=-60, title="100 for 80", shop="Test shop"):
-        place = {"name": shop, "typeId": 1, "address": "1 Test Road", "x": 120.1, "y": 30.3}
-        self.shop = api("POST", "/shop", place, admin=True)["data"]
+    def __init__(self, stock=10, strategy="reentrant-lock", begins_in=-60, title="100 for 80", shop="Test shop", at=None):
+        kind, self.shop = at or (KIND, self.new_shop(shop))
         sale = {
             "shopId": self.shop, "title": title, "subTitle": "All week", "payValue": 8000, "actualValue": 10000,
             "stock": stock, "beginTime": local(begins_in), "endTime": local(86400), "strategy": strategy,
         }
         self.voucher = api("POST", "/voucher/seckill", sale, admin=True)["data"]
-        self.path = f"/#type=1&shop={self.shop}&voucher={self.voucher}"
+        self.path = f"/#type={kind}&shop={self.shop}&voucher={self.voucher}"
+
+    @staticmethod
+    def new_shop(name):
+        place = {"name": name, "typeId": KIND, "address": "1 Test Road", "x": 120.1, "y": 30.3}
+        return api("POST", "/shop", place, admin=True)["data"]
 
     def buy(self, token):
         """Buys as a program; returns the envelope."""

@@ -102,6 +102,19 @@ class Lab(BrowserTest):
         self.assert_fits(page)
 
 
+class Plots(BrowserTest):
+    def test_a_plot_of_few_numbers_or_none_is_whole(self):
+        page = self.open("/lab")
+        drawn = page.evaluate('''[[], [[0, 0]], [[0, 0], [0.5, 1e7]]].flatMap((points) => {
+          const series = [{ name: '<b>', kind: 'one', points, from: 0.4 }], all = { width: 300, name: 'x', unit: 's' };
+          return [Plots.lines({ ...all, series }), Plots.percentiles({ ...all, series }), Plots.spark({ ...all, points }),
+            Plots.bars({ ...all, bars: points.map(([x, y]) => [String(x), y]) })];
+        }).map((svg) => new XMLSerializer().serializeToString(svg))''')
+        self.assertEqual(len(drawn), 12)
+        for svg in drawn:
+            self.assertNotRegex(svg, "NaN|Infinity|undefined|<b>")
+
+
 class Refused(BrowserTest):
     allowed_statuses = frozenset({403})
 
