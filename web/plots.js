@@ -104,7 +104,7 @@ const Plots = (() => {
 
   // Named bars, lying. bars: [[name, value]].
   function bars({ width, name, unit, bars: all, kind = 'one' }) {
-    const rest = Math.min(width * 0.45, Math.max(30, ...all.map(([text]) => text.length * 7.2)) + 14);
+    const rest = Math.min(width * 0.5, Math.max(30, ...all.map(([text]) => wide(text))) + 14);
     const height = all.length * 26 + 26;
     const top = Math.max(1e-9, ...all.map(([, value]) => value));
     const space = width - rest - 60;

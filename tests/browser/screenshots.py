@@ -16,7 +16,7 @@ def page_of(browser, width, height, **options):
 
 
 def shop(browser, folder):
-    page = page_of(browser, 1200, 660)
+    page = page_of(browser, 1200, 600)
     # In the seed's first shop.
     page.goto(Sale(stock=100, title="100 元秒杀代金券", at=(1, 1)).path)
     page.get_by_role("button", name="Invent one").click()
@@ -31,7 +31,7 @@ def shop(browser, folder):
 
 
 def lab(browser, folder):
-    page = page_of(browser, 1200, 1560)
+    page = page_of(browser, 1200, 1400)
     page.goto(f"/lab#token={ADMIN_TOKEN}")
     page.locator("#start").click()
     page.locator("#run-section[data-state=done]").wait_for(timeout=90_000)
@@ -39,7 +39,7 @@ def lab(browser, folder):
     page.evaluate("document.querySelector('.compare').hidden = true")
     page.locator("#run-section").evaluate("(section) => scrollTo(0, section.offsetTop - 12)")
     bottom = page.locator(".story").first.evaluate("(story) => story.getBoundingClientRect().bottom")
-    page.screenshot(path=os.path.join(folder, "lab.png"), clip={"x": 0, "y": 0, "width": 1200, "height": min(1560, bottom + 16)})
+    page.screenshot(path=os.path.join(folder, "lab.png"), clip={"x": 0, "y": 0, "width": 1200, "height": min(1400, bottom + 16)})
     with page.expect_download() as report:
         page.locator("#report").click()
     file = os.path.join(os.environ["BROWSER_OUT"], "report.html")

@@ -134,8 +134,8 @@ class WithoutLab(BrowserTest):
         env = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", "ADMIN_TOKEN")}
         command = [os.environ["SECKILL"], "serve", "--bind", "127.0.0.1:0"]
         instance = subprocess.Popen(command, env={**env, "RUST_LOG": "info"}, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(instance.wait)
-        self.addCleanup(instance.terminate)
+        for end in (instance.stderr.close, instance.wait, instance.terminate):
+            self.addCleanup(end)
         line = next(line for line in instance.stderr if "serving" in line)
         url = "http://" + re.search(r"127\.0\.0\.1:\d+", line)[0]
         for path in ("/lab", "/lab/about", "/lab/code/13800138000"):
