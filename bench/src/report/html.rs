@@ -36,6 +36,9 @@ drawAll();";
 /// The colours of lines, by the class names of the look.
 const KINDS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 
+/// A named line of (x, y), by x.
+type Line = (String, Vec<(f64, f64)>);
+
 /// The page.
 pub fn page(report: &Report) -> String {
     let mut out = format!(
@@ -100,9 +103,9 @@ pub fn page(report: &Report) -> String {
 fn finish(mut out: String, plots: &[Value]) -> String {
     // As `</script>` inside the numbers would end them.
     let numbers = Value::from(plots).to_string().replace('<', "\\u003c");
-    write!(out, "<script type=\"application/json\" id=\"plots\">{numbers}</script>\n").ok();
+    writeln!(out, "<script type=\"application/json\" id=\"plots\">{numbers}</script>").ok();
     for script in SCRIPTS.iter().chain([&DRAW]) {
-        write!(out, "<script>\n{script}\n</script>\n").ok();
+        writeln!(out, "<script>\n{script}\n</script>").ok();
     }
     out + "</body></html>\n"
 }
@@ -164,14 +167,14 @@ fn bar_plot(name: &str, unit: &str, bars: &[(String, f64)]) -> Value {
     json!({ "shape": "bars", "name": name, "unit": unit, "bars": bars })
 }
 
-/// Named lines of (x, y), each in a colour of its own.
-fn series(lines: &[(String, Vec<(f64, f64)>)]) -> Value {
-    let one = |((name, points), kind): (&(String, Vec<(f64, f64)>), &&str)| json!({ "name": name, "kind": kind, "points": points });
+/// The lines, each in a colour of its own.
+fn series(lines: &[Line]) -> Value {
+    let one = |((name, points), kind): (&Line, &&str)| json!({ "name": name, "kind": kind, "points": points });
     lines.iter().zip(KINDS.iter().cycle()).map(one).collect()
 }
 
 /// The round in the middle, of each kind of run worth comparing.
-fn curves(runs: &[Run]) -> Vec<(String, Vec<(f64, f64)>)> {
+fn curves(runs: &[Run]) -> Vec<Line> {
     let names = [
         "group-commit, 16",
         "group-commit",
