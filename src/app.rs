@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
 use crate::config::{ServeConfig, SessionStore};
@@ -15,6 +16,7 @@ use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
+use crate::http::spans::Spans;
 use crate::id::Ids;
 use crate::lab::Lab;
 use crate::lock::{LockConfig, Locks, ProcessLocks};
@@ -60,6 +62,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })?;
     let address = listener.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
+    parts.spans = Spans::from_environment(&name)?;
+    let spans = parts.spans.clone();
     if config.sale.lab {
         parts.lab = Some(Lab::new(&config, name, address)?);
         tracing::warn!(
@@ -73,7 +77,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
 
     let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
-    let server = listen::serve(listener, router(parts), draining.clone(), grace, deadline);
+    let connections = parts.connections.clone();
+    let server =
+        listen::serve(listener, router(parts), connections, draining.clone(), grace, deadline);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.
@@ -101,6 +107,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })
     .await;
     purchasing.shutdown_locks().await;
+    spans.shutdown().await;
     ensure!(
         matches!(drained, Ok(true)),
         "requests were still in flight after {deadline:?} and were cut off (--drain-deadline-ms)"
@@ -207,6 +214,8 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
         admin: AdminToken(config.http.admin_token.clone()),
         request_timeout: config.http.request_timeout,
         draining,
+        connections: TaskTracker::new(),
+        spans: Spans::default(),
         lab: None,
     })
 }

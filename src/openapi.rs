@@ -18,19 +18,15 @@ use utoipa_swagger_ui::Config;
 
 use crate::error::Error;
 use crate::http::docs;
+use crate::http::page::POLICY;
 use crate::{health, lab, metrics, order, shop, user, voucher};
-
-/// What the pages may do: nothing but load their own files and ask their own origin. Their library sets the
-/// styles of single elements, and nothing of it is taken from what users write.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
-     img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
 /// How long a browser may keep a file of the pages, and the document: neither changes while an instance runs.
 const CACHING: &str = "public, max-age=300";
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "seckill", license(name = "MIT", identifier = "MIT")),
+    info(title = "seckill", license(name = "MIT")),
     servers((url = "/", description = "this server"), (url = "/api", description = "the same, behind nginx")),
     tags(
         (name = "user", description = "Signing in by phone and code, and who one is"),

@@ -1,12 +1,13 @@
 //! The whole route table, and what every request passes through, outermost first.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
 use axum::routing::{get, post};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::cache::Cache;
@@ -16,6 +17,7 @@ use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
 use crate::http::page;
+use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
@@ -39,6 +41,10 @@ pub struct Parts {
     pub admin: AdminToken,
     pub request_timeout: Duration,
     pub draining: CancellationToken,
+    /// Clients' open connections.
+    pub connections: TaskTracker,
+    /// Spans of requests; none in most builds.
+    pub spans: Spans,
     /// With `--lab` only.
     pub lab: Option<Lab>,
 }
@@ -110,12 +116,16 @@ pub fn router(parts: Parts) -> Router {
     let health = Router::new()
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
-        .with_state(parts.health);
+        .with_state(parts.health.clone());
     let metrics = Router::new().route("/metrics", get(metrics::get)).with_state(metrics::Metrics {
         shops: parts.shops,
         cache: parts.cache,
         purchasing: parts.purchasing,
         admission: parts.admission,
+        sessions: sessions.clone(),
+        database: parts.health.database,
+        connections: parts.connections,
+        started: SystemTime::now(),
     });
 
     let pages = page::routes(parts.lab.is_some(), zone);
@@ -148,6 +158,7 @@ pub fn router(parts: Parts) -> Router {
         timeout: parts.request_timeout,
         draining: parts.draining,
         traced_as: parts.lab.as_ref().map(|lab| lab.node().into()),
+        spans: parts.spans,
     };
     Router::new()
         .merge(users)

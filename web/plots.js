@@ -86,7 +86,7 @@ const Plots = (() => {
     for (const mark of marks) {
       const late = x(mark.at) > (box.left + box.right) / 2;
       out.push(draw('line', { x1: x(mark.at), x2: x(mark.at), y1: box.top - 6, y2: box.bottom, class: `moment ${mark.kind || ''}` }),
-        label(x(mark.at) + (late ? -5 : 5), box.top - 8 + 11 * (mark.row || 0), late ? 'end' : 'start', mark.text, mark.kind));
+        label(x(mark.at) + (late ? -5 : 5), box.top - 9 + 13 * (mark.row || 0), late ? 'end' : 'start', mark.text, mark.kind));
     }
     return frame(width, below.bottom, name, out);
   }

@@ -47,12 +47,14 @@ const Story = (() => {
     // What holds at the moment that is told: who has which lock, who has written, who has committed.
     const holds = new Map(), looked = new Set(), written = new Set(), committed = new Set();
     const steps = moments.map((one, at) => {
-      const { key, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
+      const { key: wanted, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
+      const failed = one.outcome === 'failed' && !wanted.endsWith('.failed');
+      const key = failed ? 'step.failed' : Words.has(wanted) ? wanted : 'step.other';
       if (one.step === 'locked') holds.set(one.which, one);
       if (one.step === 'unlocked') holds.delete(one.which);
       if (one.step === 'looked') looked.add(one.which);
       if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
-      if (['committed', 'batch-committed'].includes(one.step)) committed.add(one.which);
+      if (['committed', 'batch-committed'].includes(one.step) && one.outcome !== 'failed') committed.add(one.which);
       const reply = one.request.reply;
       const values = {
         node: port(one.request.node), user: user(one.request), stock: one.stock ?? '?', step: one.step,
@@ -106,7 +108,7 @@ const Story = (() => {
         return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
       case 'batch-committed': case 'admitted':
         return { key: outcome === 'failed' ? `${key}.failed` : key, strong: outcome === 'failed' };
-      default: return { key: Words.has(key) ? key : 'step.other', strong: false };
+      default: return { key, strong: false };
     }
   }
 

@@ -233,7 +233,7 @@ impl Bloom {
                 Ok(items) => tracing::info!(key = self.0.key, items, "bloom filter filled"),
                 Err(error) => {
                     let key = &self.0.key;
-                    tracing::warn!(key, %error, "bloom filter not filled; it answers maybe");
+                    tracing::warn!(key, fault = %error, "bloom filter not filled; it answers maybe");
                 }
             }
         }

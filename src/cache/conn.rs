@@ -215,7 +215,7 @@ impl Conn {
         let before = self.breaker.is_open();
         self.breaker.failed(&self.counters.breaker_opened);
         if !before && self.breaker.is_open() {
-            tracing::warn!(%cause, "Redis fails; the cache does without it until it answers");
+            tracing::warn!(fault = %cause, "Redis fails; the cache does without it until it answers");
         }
         Err(Error::Unavailable(cause))
     }

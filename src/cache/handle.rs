@@ -165,7 +165,7 @@ impl Cache {
             Ok(true) => Delivery::Done,
             Ok(false) => Delivery::Pending,
             Err(error) => {
-                tracing::error!(%error, "an invalidation broke off");
+                tracing::error!(fault = %error, "an invalidation broke off");
                 Delivery::Pending
             }
         }
@@ -247,7 +247,7 @@ impl Inner {
             Ok(()) => self.counters.invalidations_sent.up(),
             Err(error) => {
                 self.counters.invalidation_failures.up();
-                tracing::warn!(key, %error, "invalidation not confirmed; it is retried");
+                tracing::warn!(key, fault = %error, "invalidation not confirmed; it is retried");
             }
         }
         sent.is_ok()

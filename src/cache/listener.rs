@@ -51,7 +51,10 @@ impl Listener {
                 (pause, told) = (PAUSES.0, false);
             }
             if !told {
-                tracing::warn!(cause, "no invalidations are heard; nothing is kept in memory");
+                tracing::warn!(
+                    fault = cause,
+                    "no invalidations are heard; nothing is kept in memory"
+                );
                 told = true;
             }
             tokio::select! {

@@ -66,7 +66,7 @@ impl Loader {
                 ReadError::TimedOut => "it took too long",
                 ReadError::BrokenOff => "it panicked",
             };
-            tracing::debug!(policy = policy.name, why, "nothing loaded");
+            tracing::debug!(policy = policy.name, reason = why, "nothing loaded");
         }
         outcome
     }

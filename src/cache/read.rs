@@ -238,7 +238,7 @@ impl Inner {
             Ok(answer) => answer,
             // The server answered: what it holds is of another kind.
             Err(Error::Rejected(cause)) => {
-                tracing::warn!(key, cause, "Redis cannot read this key as a cached value");
+                tracing::warn!(key, fault = cause, "Redis cannot read this key as a cached value");
                 policy.counters.0.unreadable.up();
                 return None;
             }

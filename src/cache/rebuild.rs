@@ -69,7 +69,7 @@ impl Inner {
             let claim = match self.conn.claim(key, &owner, mutex, replace).await {
                 Ok(claim) => claim,
                 Err(error) => {
-                    tracing::debug!(key, %error, "loading without Redis");
+                    tracing::debug!(key, fault = %error, "loading without Redis");
                     if !was_open && let Some(mutex) = mutex {
                         self.release_later(mutex);
                     }
@@ -166,7 +166,7 @@ impl Inner {
         match stored {
             Ok(stored) => Some(stored),
             Err(error) => {
-                tracing::warn!(key, %error, "a loaded value was not stored");
+                tracing::warn!(key, fault = %error, "a loaded value was not stored");
                 if let Some(mutex) = mutex {
                     self.release_later(mutex);
                 }
@@ -177,7 +177,7 @@ impl Inner {
 
     async fn release(self: &Arc<Self>, mutex: &Mutex) {
         if let Err(error) = self.conn.release(mutex).await {
-            tracing::debug!(key = mutex.key, %error, "mutex not given back yet");
+            tracing::debug!(key = mutex.key, fault = %error, "mutex not given back yet");
             self.release_later(mutex);
         }
     }

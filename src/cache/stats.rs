@@ -17,7 +17,7 @@ impl Count {
 }
 
 macro_rules! counters {
-    ($(#[$doc:meta])* $name:ident from $cells:ident { $($(#[$field_doc:meta])* $field:ident,)* }) => {
+    ($(#[$doc:meta])* $name:ident from $cells:ident { $(#[doc = $help:literal] $field:ident,)* }) => {
         #[derive(Debug, Default)]
         pub(super) struct $cells {
             $(pub(super) $field: Count,)*
@@ -32,13 +32,13 @@ macro_rules! counters {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct $name {
-            $($(#[$field_doc])* pub $field: u64,)*
+            $(#[doc = $help] pub $field: u64,)*
         }
 
         impl $name {
-            /// Every counter with its name, for a metrics page.
-            pub fn named(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($field), self.$field),)*]
+            /// Every counter with its name and what it counts, for a metrics page.
+            pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($field), $help.trim_ascii(), self.$field),)*]
             }
         }
     };

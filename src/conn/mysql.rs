@@ -83,6 +83,24 @@ impl Database {
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
+
+    /// How the pool stands; a moment later it may stand otherwise.
+    pub fn usage(&self) -> PoolUsage {
+        let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
+        let in_use = self.pool.size().saturating_sub(idle);
+        PoolUsage { idle, in_use, most: self.pool.options().get_max_connections() }
+    }
+}
+
+/// Connections of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// Open, and waiting for work.
+    pub idle: u32,
+    /// At work, or being opened.
+    pub in_use: u32,
+    /// As many as there may be.
+    pub most: u32,
 }
 
 /// A pool of at most `connections`; waiting for one of them is bounded by `timeout`.

@@ -36,16 +36,17 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Serves `router` until `draining` is cancelled, then for `grace` longer, then lets open
 /// connections finish their requests. Returns when all are closed, or `deadline` after draining
-/// began; the return value says whether all were closed by then.
+/// began; the return value says whether all were closed by then. `connections` is new, and counts the open
+/// ones.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
+    connections: TaskTracker,
     draining: CancellationToken,
     grace: Duration,
     deadline: Duration,
 ) -> bool {
     let graceful = GracefulShutdown::new();
-    let connections = TaskTracker::new();
     let stop = async {
         draining.cancelled().await;
         tokio::time::sleep(grace).await;

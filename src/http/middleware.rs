@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::http::context::Context;
 use crate::http::reply::Envelope;
+use crate::http::spans::Spans;
 use crate::http::trace::{TRACE, Trace};
 
 /// The header that carries the request's id, in and out.
@@ -27,6 +28,8 @@ pub struct RequestPolicy {
     pub draining: CancellationToken,
     /// This node's name, where requests may ask for their steps.
     pub traced_as: Option<Arc<str>>,
+    /// Where requests have spans.
+    pub spans: Spans,
 }
 
 /// Outermost layer: request id, time limit, `connection: close` while draining.
@@ -37,7 +40,11 @@ pub async fn per_request(
 ) -> Response {
     let id = request_id(&request);
     let asked = policy.traced_as.filter(|_| request.headers().contains_key(TRACE));
-    let trace = asked.map(|node| Arc::new(Trace::begin(node)));
+    let is_asked = asked.is_some();
+    let span = policy.spans.begin(&request, &id);
+    // A span tells the steps, too.
+    let node = asked.or_else(|| span.is_some().then(Arc::default));
+    let trace = node.map(|node| Arc::new(Trace::begin(node)));
     let context = Context {
         id: id.clone(),
         method: request.method().clone(),
@@ -63,7 +70,10 @@ pub async fn per_request(
         response = (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(envelope)).into_response();
     }
     response.headers_mut().insert(REQUEST_ID, id);
-    if let Some(trace) = trace {
+    if let Some(span) = span {
+        span.answered(response.status(), trace.as_deref());
+    }
+    if let Some(trace) = trace.filter(|_| is_asked) {
         response.headers_mut().insert(TRACE, trace.header());
     }
     if policy.draining.is_cancelled() {

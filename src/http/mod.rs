@@ -15,4 +15,5 @@ pub mod pace;
 pub mod page;
 pub mod reply;
 pub mod session;
+pub mod spans;
 pub mod trace;

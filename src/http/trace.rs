@@ -57,6 +57,16 @@ impl Trace {
         steps.push(Done { step, at, took });
     }
 
+    /// The steps so far, when each began and what it took.
+    #[cfg(feature = "otlp")]
+    pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
+        let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = |Done { step: Step(name, saw), at, took }: &Done| {
+            (Step(name, saw.clone()), self.arrived.0 + *at, *took)
+        };
+        steps.iter().map(told).collect()
+    }
+
     /// The steps so far, as the header's value.
     pub fn header(&self) -> HeaderValue {
         let at = self.arrived.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();

@@ -197,7 +197,7 @@ impl Lab {
     pub async fn play(&self, mischief: Mischief) -> Result<(), Error> {
         let board = self.runs().boards.front().cloned();
         let board = board.filter(|board| board.state() == State::Running).ok_or(Error::NoRun)?;
-        tracing::warn!(fault = mischief.name(), "the lab hurts the servers");
+        tracing::warn!(mischief = mischief.name(), "the lab hurts the servers");
         let ground = self.0.ground.clone();
         let mut playing = self.0.tasks.spawn(async move {
             let outcome = mischief.play(&ground, &board).await;

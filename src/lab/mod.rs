@@ -163,6 +163,7 @@ pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<Kept>> {
 pub struct Known {
     /// How many samples are known already.
     #[serde(default)]
+    #[param(example = 0)]
     from: usize,
 }
 
@@ -261,7 +262,7 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
     Ok(reply::done())
 }
 
-/// Ends this process at once (admin), as by `kill -9`.
+/// Ends this process at once (admin), as a crash would.
 ///
 /// Nothing is drained and nothing is answered. Whoever runs the process starts it again.
 #[utoipa::path(

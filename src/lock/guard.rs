@@ -121,7 +121,7 @@ impl Drop for Grip {
         let (locks, entry, hold) = (self.locks.clone(), self.entry.clone(), self.hold.clone());
         self.locks.shared().janitor.run(async move {
             if let Err(error) = release(locks, entry, hold.clone()).await {
-                tracing::debug!(lock = ?hold.claim.name, %error, "dropped lock not released at once");
+                tracing::debug!(lock = ?hold.claim.name, fault = %error, "dropped lock not released at once");
             }
         });
     }
@@ -138,7 +138,7 @@ async fn release(locks: Locks, entry: EntryRef, hold: Arc<Hold>) -> Result<(), E
         shared.janitor.run(async move {
             let turn = entry.turn.lock().await;
             if let Err(error) = give_back(&locks, &entry, &hold).await {
-                tracing::debug!(lock = ?hold.claim.name, %error, "late release failed");
+                tracing::debug!(lock = ?hold.claim.name, fault = %error, "late release failed");
             }
             drop(turn);
         });
@@ -159,6 +159,7 @@ async fn give_back(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Result<
     };
     if depth == 0 {
         shared.timetable.strike(hold);
+        shared.counters.of(hold.claim.kind).ended(hold.since.elapsed());
     }
     let sent = Instant::now();
     // Where the server's word is lost, the lease is what this process can go by.

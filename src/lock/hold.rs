@@ -21,6 +21,8 @@ pub(super) struct Hold {
     pub(super) claim: Claim,
     /// The token it was taken with, 0 where the kind has none.
     pub(super) fence: u64,
+    /// When it was begun.
+    pub(super) since: Instant,
     state: Mutex<State>,
     /// Wakes the futures of `lost()`.
     changed: Notify,
@@ -75,15 +77,10 @@ pub(super) enum Verdict {
 
 impl Hold {
     pub(super) fn new(id: u64, claim: Claim, fence: u64, lease: Duration, renewed: bool) -> Self {
-        let state = State {
-            phase: Phase::Live,
-            depth: 0,
-            lease,
-            renewed,
-            deadline: Instant::now(),
-            due: None,
-        };
-        Self { id, claim, fence, state: Mutex::new(state), changed: Notify::new() }
+        let since = Instant::now();
+        let state =
+            State { phase: Phase::Live, depth: 0, lease, renewed, deadline: since, due: None };
+        Self { id, claim, fence, since, state: Mutex::new(state), changed: Notify::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -133,6 +133,6 @@ impl Drop for Taken<'_> {
 
 fn report(end: Result<(), tokio::task::JoinError>) {
     if let Err(error) = end {
-        tracing::error!(%error, "a lock clean-up ended early");
+        tracing::error!(fault = %error, "a lock clean-up ended early");
     }
 }

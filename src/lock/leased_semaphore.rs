@@ -266,7 +266,7 @@ impl Drop for LeasedPermit {
         self.held.locks.shared().janitor.run(async move {
             let name = held.name.clone();
             if let Err(error) = release(held).await {
-                tracing::debug!(semaphore = ?name, %error, "dropped permit not given back at once");
+                tracing::debug!(semaphore = ?name, fault = %error, "dropped permit not given back at once");
             }
         });
     }

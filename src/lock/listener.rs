@@ -98,7 +98,7 @@ async fn listen(topics: Arc<Topics>, backend: Backend, config: LockConfig) {
                 complete
             }
             Err(cause) => {
-                tracing::warn!(%cause, "nobody to listen to; lock waiters poll");
+                tracing::warn!(fault = %cause, "nobody to listen to; lock waiters poll");
                 false
             }
         };
@@ -141,7 +141,7 @@ impl Place {
             self.topics.silenced(heard.iter());
             let Some(cause) = end else { return };
             tracing::warn!(
-                cause,
+                fault = cause,
                 place = &*self.name,
                 "lock wake-up connection lost; waiters poll until it is back"
             );

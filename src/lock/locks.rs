@@ -19,12 +19,13 @@ use super::janitor::{self, Janitor};
 use super::name::LockName;
 use super::registry::Registry;
 use super::settle::settle;
+use super::stats::Counters;
 use super::supervise::supervise;
 use super::wake::Topics;
 use super::watchdog::{self, OnLoss, Timetable};
 use super::{
     Error, FairLock, FencedLock, Lock, LockConfig, LostReason, Owner, ReadWriteLock, ReentrantLock,
-    SetNxLock, listener,
+    SetNxLock, Stats, listener,
 };
 
 /// How many clean-ups may talk to Redis at once, so that an outage is not followed by a stampede.
@@ -51,6 +52,7 @@ pub(super) struct Shared {
     pub(super) topics: Arc<Topics>,
     pub(super) timetable: Arc<Timetable>,
     pub(super) janitor: Janitor,
+    pub(super) counters: Arc<Counters>,
     client_id: Uuid,
     next_id: AtomicU64,
     cleanups: Semaphore,
@@ -102,6 +104,7 @@ impl Locks {
             topics: Arc::default(),
             timetable: Arc::default(),
             janitor,
+            counters: Arc::default(),
             client_id: Uuid::new_v4(),
             next_id: AtomicU64::new(1),
             cleanups: Semaphore::new(CLEANUPS_AT_ONCE),
@@ -117,7 +120,8 @@ impl Locks {
             });
             move || {
                 let (timetable, connection) = (shared.timetable.clone(), shared.connection.clone());
-                watchdog::run(timetable, connection, on_loss.clone(), stop.clone())
+                let counters = shared.counters.clone();
+                watchdog::run(timetable, connection, counters, on_loss.clone(), stop.clone())
             }
         });
         let listening = supervise("lock listener", {
@@ -189,6 +193,12 @@ impl Locks {
         }
     }
 
+    /// What was done so far, by the kind of lock: for metrics. Without the locks within the process, which
+    /// [`ProcessLocks::stats`](super::ProcessLocks::stats) tells.
+    pub fn stats(&self) -> Vec<Stats> {
+        self.shared().counters.read()
+    }
+
     /// Stop renewing and listening, finish the clean-ups under way for up to two command timeouts,
     /// and wait until the background tasks have ended. Locks that are still held are not given
     /// back: their guards can still be released, else their leases run out. New acquires fail with
@@ -201,7 +211,7 @@ impl Locks {
         };
         for task in tasks {
             if let Err(error) = task.await {
-                tracing::error!(%error, "a lock task ended badly");
+                tracing::error!(fault = %error, "a lock task ended badly");
             }
         }
     }
@@ -246,6 +256,9 @@ impl Shared {
             return;
         }
         self.timetable.strike(hold);
+        let counters = self.counters.of(hold.claim.kind);
+        counters.lost(reason);
+        counters.ended(hold.since.elapsed());
         let (lock, owner) = (&hold.claim.name, hold.claim.owner);
         tracing::warn!(?lock, %owner, %reason, "lock lost");
         if reason == LostReason::Unreachable {

@@ -225,7 +225,9 @@ impl Majority {
                 Ok(Some(guard)) => return Some((index, guard)),
                 Ok(None) => {}
                 // The next round asks it again, and counts it as failed if it must.
-                Err(error) => tracing::debug!(lock = %self.name, index, %error, "cannot wait"),
+                Err(error) => {
+                    tracing::debug!(lock = %self.name, index, fault = %error, "cannot wait")
+                }
             }
         }
         None
@@ -284,7 +286,7 @@ impl Majority {
         }
         for result in give_back(guards, patience).await {
             if let Err(error) = result {
-                tracing::debug!(lock = %self.name, %error, "a vote was not given back at once");
+                tracing::debug!(lock = %self.name, fault = %error, "a vote was not given back at once");
             }
         }
         if refused.len() > spare || failures.len() + silent <= spare {

@@ -39,7 +39,8 @@
 //! what is held · `hold` the state of one span of holding · `registry` who is doing what, one command
 //! per lock and owner at a time · `place` a place in the fair lock's queue · `watchdog` renews ·
 //! `wake`, `listener` and `ear` hear of releases · `janitor` finishes what callers leave behind,
-//! `settle` being the most of it · `conn` the connection · `locks` puts them together.
+//! `settle` being the most of it · `stats` counts · `conn` the connection · `locks` puts them
+//! together.
 //!
 //! [`MultiLock`] and [`Majority`] only take and hold such guards, in a `bundle`. The semaphores have
 //! their commands in `semaphore_calls` and `permit_calls`, and wait in `line`.
@@ -102,6 +103,7 @@ mod semaphore;
 mod semaphore_calls;
 mod setnx;
 mod settle;
+mod stats;
 mod supervise;
 mod wait;
 mod wake;
@@ -123,3 +125,4 @@ pub use process::{ProcessGuard, ProcessLocks};
 pub use read_write::ReadWriteLock;
 pub use semaphore::Semaphore;
 pub use setnx::{SetNxGuard, SetNxLock};
+pub use stats::{Histogram, Stats};

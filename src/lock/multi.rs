@@ -215,7 +215,7 @@ impl MultiLock {
         for result in give_back(guards, self.patience()).await {
             // Whoever could not be told is told in the background, or has nothing of ours.
             if let Err(error) = result {
-                tracing::debug!(%error, "part of a multi-lock was not given back at once");
+                tracing::debug!(fault = %error, "part of a multi-lock was not given back at once");
             }
         }
     }

@@ -103,7 +103,7 @@ impl Drop for Permits {
         self.held.locks.shared().janitor.run(async move {
             let name = held.name.clone();
             if let Err(error) = release(held).await {
-                tracing::debug!(semaphore = ?name, %error, "dropped permits not given back at once");
+                tracing::debug!(semaphore = ?name, fault = %error, "dropped permits not given back at once");
             }
         });
     }
@@ -147,7 +147,7 @@ async fn settle(held: Held, condition: Give, until: Instant) {
             match give(&held, condition).await {
                 Ok(_) => return,
                 Err(Failure::Rejected(cause)) => {
-                    tracing::warn!(semaphore = ?held.name, cause, "giving back was refused");
+                    tracing::warn!(semaphore = ?held.name, fault = cause, "giving back was refused");
                     return;
                 }
                 Err(_) => {}

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Error;
 use super::conn::Failure;
 use super::locks::Locks;
+use super::{Error, LostReason};
 
 /// A lock by `SET NX` with a fixed lease.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ struct Held {
     locks: Locks,
     key: Arc<str>,
     token: Arc<str>,
+    /// When it was asked for.
+    since: Instant,
     /// When the lease has ended for certain.
     ends: Instant,
 }
@@ -49,7 +51,11 @@ impl SetNxLock {
     /// [`Error::Unavailable`] when Redis does not answer; whatever it took after all is given back
     /// in the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
     pub async fn try_acquire(&self) -> Result<Option<SetNxGuard>, Error> {
-        self.locks.shared().janitor.finish(attempt(self.clone())).await
+        let began = Instant::now();
+        let shared = self.locks.shared();
+        let end = shared.janitor.finish(attempt(self.clone())).await;
+        shared.counters.of_setnx().acquired(&end, began.elapsed(), false);
+        end
     }
 }
 
@@ -58,9 +64,13 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     shared.open()?;
     let token: Arc<str> = shared.token().into();
     let sent = Instant::now();
-    let held = Held { locks: lock.locks, key: lock.key, token, ends: sent + lock.lease };
+    let (since, ends) = (sent, sent + lock.lease);
+    let held = Held { locks: lock.locks, key: lock.key, token, since, ends };
     match shared.connection.set_nx(&held.key, &held.token, lock.lease).await {
-        Ok(true) => Ok(Some(SetNxGuard { held, armed: true })),
+        Ok(true) => {
+            shared.counters.of_setnx().begun();
+            Ok(Some(SetNxGuard { held, armed: true }))
+        }
         Ok(false) => Ok(None),
         Err(failure) => {
             if matches!(failure, Failure::Unknown(_)) {
@@ -108,7 +118,7 @@ impl Drop for SetNxGuard {
         self.held.locks.shared().janitor.run(async move {
             let key = held.key.clone();
             if let Err(error) = release(held).await {
-                tracing::debug!(%key, %error, "dropped lock not released at once");
+                tracing::debug!(%key, fault = %error, "dropped lock not released at once");
             }
         });
     }
@@ -116,9 +126,14 @@ impl Drop for SetNxGuard {
 
 async fn release(held: Held) -> Result<(), Error> {
     let shared = held.locks.shared().clone();
+    let counters = shared.counters.of_setnx();
+    counters.ended(held.since.elapsed());
     match shared.connection.setnx_release(&held.key, &held.token).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(Error::NotHeld),
+        Ok(false) => {
+            counters.lost(LostReason::Expired);
+            Err(Error::NotHeld)
+        }
         Err(failure) => {
             if !matches!(failure, Failure::Rejected(_)) {
                 shared.janitor.run(settle(held));

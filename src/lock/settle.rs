@@ -47,7 +47,7 @@ async fn ask_until(shared: Arc<Shared>, claim: Claim, until: Instant, mut denial
                 Ok(Given::Yes | Given::Gone) => return,
                 Ok(Given::No) => denials = denials.saturating_sub(1),
                 Err(Failure::Rejected(cause)) => {
-                    tracing::warn!(lock = ?claim.name, cause, "lock clean-up refused");
+                    tracing::warn!(lock = ?claim.name, fault = cause, "lock clean-up refused");
                     return;
                 }
                 Err(_) => {}

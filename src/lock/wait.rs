@@ -51,16 +51,33 @@ impl Taker {
 
     /// One try, without waiting or queueing.
     pub(super) async fn take_at_once(&self, owner: &Owner) -> Result<Option<Grip>, Error> {
-        match self.attempt(&self.claim(owner), None).await? {
-            Attempt::Won(grip) => Ok(Some(grip)),
-            Attempt::Held(_) => Ok(None),
-        }
+        let began = Instant::now();
+        let end = self.attempt(&self.claim(owner), None).await.map(|attempt| match attempt {
+            Attempt::Won(grip) => Some(grip),
+            Attempt::Held(_) => None,
+        });
+        let counters = self.locks.shared().counters.of(self.kind);
+        counters.acquired(&end, began.elapsed(), false);
+        end
+    }
+
+    /// Takes the lock, waiting for it until the limit.
+    pub(super) async fn wait(
+        &self,
+        owner: &Owner,
+        until: Option<Instant>,
+    ) -> Result<Option<Grip>, Error> {
+        let began = Instant::now();
+        let end = self.wait_until(owner, until).await;
+        let counters = self.locks.shared().counters.of(self.kind);
+        counters.acquired(&end, began.elapsed(), true);
+        end
     }
 
     /// Acquire, subscribe, acquire again, sleep until a message or the holder's lease ends, repeat.
     /// The second acquire closes the gap before the subscription; from then on each try is made
     /// with the next message already awaited, so that none falls between a try and the sleep.
-    pub(super) async fn wait(
+    async fn wait_until(
         &self,
         owner: &Owner,
         until: Option<Instant>,
@@ -163,6 +180,7 @@ async fn attempt(
                         let hold = Hold::new(id, claim.clone(), fence, lease, renew);
                         let hold = Arc::new(hold);
                         entry.begin(hold.clone());
+                        shared.counters.of(hold.claim.kind).begun();
                         hold.entered(sent, lease, renew).map(|at| (at, hold))
                     }
                 };

@@ -18,6 +18,7 @@ use super::LostReason;
 use super::commands::Renewal;
 use super::conn::{Connection, Failure};
 use super::hold::{Hold, Verdict};
+use super::stats::Counters;
 
 /// How many renewals may be under way at once; more wait for their turn.
 const AT_ONCE: usize = 512;
@@ -108,6 +109,7 @@ impl Timetable {
 pub(super) async fn run(
     timetable: Arc<Timetable>,
     connection: Arc<Connection>,
+    counters: Arc<Counters>,
     on_loss: OnLoss,
     stop: CancellationToken,
 ) {
@@ -142,8 +144,17 @@ pub(super) async fn run(
         };
         tokio::select! {
             Some(end) = renewals.join_next(), if !renewals.is_empty() => match end {
-                Ok((hold, sent, reply)) => settle(&timetable, &on_loss, &hold, sent, reply),
-                Err(error) => tracing::error!(%error, "a lock renewal ended early"),
+                Ok((hold, sent, reply)) => {
+                    let counters = counters.of(hold.claim.kind);
+                    match &reply {
+                        Ok(Renewal::Done) => counters.renewed(),
+                        // A loss, counted as such.
+                        Ok(Renewal::Gone | Renewal::Taken) => {}
+                        Err(_) => counters.renewal_failed(),
+                    }
+                    settle(&timetable, &on_loss, &hold, sent, reply);
+                }
+                Err(error) => tracing::error!(fault = %error, "a lock renewal ended early"),
             },
             () = clock => {}
             () = timetable.earlier.notified() => {}
@@ -176,7 +187,7 @@ fn settle(
         Verdict::Lose(reason) => on_loss(hold, reason),
         Verdict::Wait(at) => timetable.file(hold, at),
         Verdict::Renew { lease, deadline } => {
-            tracing::warn!(lock = ?hold.claim.name, ?failure, "lock renewal failed; trying again");
+            tracing::warn!(lock = ?hold.claim.name, fault = ?failure, "lock renewal failed; trying again");
             let pause = (lease / 30).clamp(Duration::from_millis(5), Duration::from_secs(1));
             timetable.file(hold, (Instant::now() + pause).min(deadline));
         }

@@ -66,7 +66,7 @@ async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
             Err(Error::Conflict) => tracing::debug!("orders to cancel are being changed by others"),
             Err(fault) if !failing => {
                 failing = true;
-                tracing::error!(%fault, ?fault, "unpaid orders are not cancelled; trying again");
+                tracing::error!(fault = ?fault, "unpaid orders are not cancelled; trying again");
             }
             Err(_) => {}
         }

@@ -60,7 +60,7 @@ pub struct PurchaseRequest {
 pub struct PageRequest {
     /// The page; pages count from 1.
     #[serde(default = "first_page")]
-    #[param(minimum = 1, example = 1)]
+    #[param(value_type = Option<i64>, minimum = 1, maximum = 4_294_967_295_i64, example = 1)]
     current: u32,
 }
 

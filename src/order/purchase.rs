@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
 
-use super::group::{self, Groups};
+use super::group::Groups;
 use super::model::{Buyer, NewOrder};
 use super::stats::Stats;
 use super::steps;
 use super::store::{OrderStore, Standing};
 use super::strategy;
-use super::stream::{self, Stream};
+use super::stream::Stream;
 use crate::error::Error;
 use crate::http::admission::Place;
 use crate::http::context::in_current_context;
@@ -125,14 +125,9 @@ impl Purchasing {
         &self.0.stats
     }
 
-    /// What the stream did so far.
-    pub fn stream_stats(&self) -> &stream::Stats {
-        self.0.tools.stream.stats()
-    }
-
-    /// What group commit did so far.
-    pub fn group_stats(&self) -> &group::Stats {
-        self.0.tools.groups.stats()
+    /// What strategies work with: each tool tells what it did.
+    pub fn tools(&self) -> &Tools {
+        &self.0.tools
     }
 
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,

@@ -78,7 +78,7 @@ pub struct OfType {
     type_id: i64,
     /// The page; pages count from 1.
     #[serde(default = "first_page")]
-    #[param(minimum = 1, example = 1)]
+    #[param(value_type = Option<i64>, minimum = 1, maximum = 4_294_967_295_i64, example = 1)]
     current: u32,
     /// The point's longitude, degrees. With `y`, or not at all.
     #[param(minimum = -180, maximum = 180, example = 120.149)]
@@ -98,7 +98,7 @@ pub struct OfName {
     name: String,
     /// The page; pages count from 1.
     #[serde(default = "first_page")]
-    #[param(minimum = 1, example = 1)]
+    #[param(value_type = Option<i64>, minimum = 1, maximum = 4_294_967_295_i64, example = 1)]
     current: u32,
 }
 
@@ -141,7 +141,7 @@ pub async fn of_type(
     Ok(reply::data(page))
 }
 
-/// A page of the shops whose name contains `name`, ten of them.
+/// A page of the shops whose name contains a text, ten of them.
 #[utoipa::path(
     get, path = "/shop/of/name", tag = "shop", params(OfName),
     responses((status = 200, body = Vec<ShopView>, description = "By id.")),
@@ -154,7 +154,7 @@ pub async fn of_name(
     Ok(reply::data(shops.of_name(&query.name, offset, NAME_PAGE).await?))
 }
 
-/// All shop types, by `sort`.
+/// All shop types, in their order.
 #[utoipa::path(
     get, path = "/shop-type/list", tag = "shop",
     params(("x-lab-cache" = Option<String>, Header,

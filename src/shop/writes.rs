@@ -48,7 +48,7 @@ impl Inner {
             && let Err(fault) = filter.add(&key(id)).await
         {
             // Only a filter that was lost and filled anew between the two can lack it now.
-            tracing::warn!(%fault, shop = id, "a new shop could not be added to the filter again");
+            tracing::warn!(%fault, shop_id = id, "a new shop could not be added to the filter again");
         }
         // "Does not exist" may be remembered under the new id.
         self.forget(vec![key(id), geo::key(shop.type_id.unwrap_or_default())]).await;

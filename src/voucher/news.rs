@@ -74,7 +74,7 @@ impl News {
             if attempt >= TELL_ATTEMPTS || !sure {
                 tracing::error!(
                     voucher_id, count, %fault,
-                    "seckill:stock:{voucher_id} may lack what was added, and nodes learn of it late"
+                    "a gate may lack what was added, and nodes learn of it late"
                 );
                 return;
             }

@@ -17,7 +17,11 @@ mod lab;
 mod law;
 mod lifetime;
 mod lock;
+mod logging;
 mod losers;
+mod metrics;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod pages;
 mod purchase;
 mod resilience;

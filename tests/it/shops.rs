@@ -376,7 +376,8 @@ async fn absent_ids_are_kept_from_the_database() {
         absent += 1;
         get(stack.url(), "/shop/1").send().await.data();
         get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
-        let filtered = metric(stack.url(), "cache_filtered_total{cache=\"shop\"}").await;
+        let filtered =
+            metric(stack.url(), "cache_hits_total{cache=\"shop\",layer=\"filter\"}").await;
         filtered > 0
     })
     .await;

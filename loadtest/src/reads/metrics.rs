@@ -29,7 +29,7 @@ impl Page {
         Self { url: url.to_owned(), samples }
     }
 
-    /// A counter or gauge of whole numbers.
+    /// A counter or gauge of whole numbers, by its name, and after a space its layer where it has one.
     ///
     /// # Errors
     /// [`Fault::Metric`] when it is not there or not a whole number.
@@ -41,28 +41,36 @@ impl Page {
     }
 }
 
-/// A sample's name and value, if it is about our cache or about none in particular.
+/// A sample's name, with its layer where it has one, and its value, if it is about our cache or about none
+/// in particular.
 fn sample(line: &str) -> Option<(String, f64)> {
     let line = line.trim();
     if line.starts_with('#') {
         return None;
     }
-    let (name, rest) = match line.split_once('{') {
+    let (name, layer, rest) = match line.split_once('{') {
         Some((name, rest)) => {
             // A brace inside a label's value would end the labels early; no label of ours has one.
             let (labels, rest) = rest.split_once('}')?;
-            let mut labels = labels.split(',').filter_map(|label| label.split_once('='));
-            let cache = labels.find(|(label, _)| label.trim() == "cache");
-            if cache.is_some_and(|(_, value)| value.trim().trim_matches('"') != CACHE) {
+            let labelled = |name: &str| {
+                let mut labels = labels.split(',').filter_map(|label| label.split_once('='));
+                let (_, value) = labels.find(|(label, _)| label.trim() == name)?;
+                Some(value.trim().trim_matches('"'))
+            };
+            if labelled("cache").is_some_and(|cache| cache != CACHE) {
                 return None;
             }
-            (name, rest)
+            (name, labelled("layer"), rest)
         }
-        None => line.split_once(char::is_whitespace)?,
+        None => {
+            let (name, rest) = line.split_once(char::is_whitespace)?;
+            (name, None, rest)
+        }
     };
     // A time stamp may follow the value.
     let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some((name.trim().to_owned(), value))
+    let name = name.trim();
+    Some((layer.map_or(name.to_owned(), |layer| format!("{name} {layer}")), value))
 }
 
 /// Which layer answered how many reads, over all instances.
@@ -90,10 +98,10 @@ impl Layers {
     pub fn read(page: &Page) -> Result<Self, Fault> {
         Ok(Self {
             loads: page.get("cache_loads_total")?,
-            local_hits: page.get("cache_local_hits_total")?,
-            redis_hits: page.get("cache_redis_hits_total")?,
-            null_hits: page.get("cache_null_hits_total")?,
-            filtered: page.get("cache_filtered_total")?,
+            local_hits: page.get("cache_hits_total memory")?,
+            redis_hits: page.get("cache_hits_total redis")?,
+            null_hits: page.get("cache_hits_total null")?,
+            filtered: page.get("cache_hits_total filter")?,
             stale_served: page.get("cache_stale_served_total")?,
         })
     }
@@ -194,22 +202,23 @@ mod tests {
 
     const TEXT: &str = "# HELP cache_loads_total loads\n# TYPE cache_loads_total counter\n\
         cache_loads_total{cache=\"shop-type\"} 5\ncache_loads_total{cache=\"shop\"} 17 1700000000\n\
-        cache_local_hits_total{node=\"a\", cache=\"shop\"} 3.0\n\ncache_redis_hits_total 2e3\n\
-        cache_breaker_open 1\ncache_null_hits_total{cache=\"shop\"} NaN\nrubbish\n";
+        cache_hits_total{node=\"a\", cache=\"shop\",layer=\"memory\"} 3.0\n\n\
+        cache_hits_total{layer=\"redis\"} 2e3\ncache_breaker_open 1\n\
+        cache_hits_total{cache=\"shop\",layer=\"null\"} NaN\nrubbish\n";
 
     #[test]
     fn the_right_caches_samples_are_read_in_every_spelling() {
         let page = Page::parse("u", TEXT);
         assert_eq!(page.get("cache_loads_total").unwrap(), 17);
-        assert_eq!(page.get("cache_local_hits_total").unwrap(), 3);
-        assert_eq!(page.get("cache_redis_hits_total").unwrap(), 2000);
+        assert_eq!(page.get("cache_hits_total memory").unwrap(), 3);
+        assert_eq!(page.get("cache_hits_total redis").unwrap(), 2000);
         assert_eq!(page.get("cache_breaker_open").unwrap(), 1);
     }
 
     #[test]
     fn what_is_absent_or_no_number_is_named() {
         let page = Page::parse("http://x", TEXT);
-        for name in ["cache_filtered_total", "cache_null_hits_total"] {
+        for name in ["cache_hits_total filter", "cache_hits_total null"] {
             let message = page.get(name).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains("http://x"), "{message}");
         }

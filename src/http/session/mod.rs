@@ -97,6 +97,17 @@ impl Token {
     }
 }
 
+/// What one process's sessions did; counters only rise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    /// Sessions in memory.
+    pub remembered: usize,
+    /// Lookups answered from memory. Sessions that live in memory alone are not counted.
+    pub from_memory: u64,
+    /// Lookups that Redis was asked for.
+    pub from_redis: u64,
+}
+
 /// The sessions, wherever they are kept.
 #[derive(Clone)]
 pub enum Sessions {
@@ -137,6 +148,16 @@ impl Sessions {
     /// Whether the token travels in a cookie instead of the `authorization` header.
     pub fn uses_cookie(&self) -> bool {
         matches!(self, Sessions::Process(_))
+    }
+
+    /// How many are remembered, and who knew the sessions that were looked up.
+    pub fn stats(&self) -> SessionStats {
+        match self {
+            Sessions::Shared(sessions) => sessions.stats(),
+            Sessions::Process(sessions) => {
+                SessionStats { remembered: sessions.len(), ..SessionStats::default() }
+            }
+        }
     }
 
     /// Ends what runs in the background. To be called when no request can come in any more.

@@ -30,6 +30,10 @@ impl ProcessSessions {
         self.sessions().remove(&token);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.sessions().len()
+    }
+
     fn sessions(&self) -> MutexGuard<'_, HashMap<Token, Arc<CurrentUser>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,7 @@
 //! The sessions of all nodes, in Redis, each remembered for a moment by the nodes that see it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use quick_cache::sync::Cache;
@@ -8,7 +9,7 @@ use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
 use super::renewals::{self, Renewed};
-use super::{CurrentUser, REMEMBERED, SESSION_TTL, Token};
+use super::{CurrentUser, REMEMBERED, SESSION_TTL, SessionStats, Token};
 use crate::conn::shared_trip::SharedTrip;
 use crate::error::Error;
 
@@ -23,6 +24,14 @@ pub struct SharedSessions {
     redis: ConnectionManager,
     renewals: SharedTrip<Token, Renewed>,
     recent: Arc<Cache<Token, Seen>>,
+    lookups: Arc<Lookups>,
+}
+
+/// Lookups, by who answered.
+#[derive(Default)]
+struct Lookups {
+    memory: AtomicU64,
+    redis: AtomicU64,
 }
 
 /// What Redis said of a token.
@@ -36,7 +45,8 @@ impl SharedSessions {
     /// Sessions kept on this Redis.
     pub fn new(redis: ConnectionManager) -> Self {
         let renewals = renewals::start(redis.clone());
-        SharedSessions { redis, renewals, recent: Arc::new(Cache::new(REMEMBERED)) }
+        let recent = Arc::new(Cache::new(REMEMBERED));
+        SharedSessions { redis, renewals, recent, lookups: Arc::default() }
     }
 
     /// Opens a session; fields and time to live are written atomically.
@@ -65,8 +75,10 @@ impl SharedSessions {
         if let Some(seen) = self.recent.get(&token)
             && now < seen.believed_until
         {
+            self.lookups.memory.fetch_add(1, Relaxed);
             return Ok(Some(seen.user));
         }
+        self.lookups.redis.fetch_add(1, Relaxed);
         let renewed = self.renewals.ask(token).await;
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
@@ -85,6 +97,14 @@ impl SharedSessions {
         let () = self.redis.clone().del(token.key()).await?;
         self.recent.remove(&token);
         Ok(())
+    }
+
+    pub(super) fn stats(&self) -> SessionStats {
+        SessionStats {
+            remembered: self.recent.len(),
+            from_memory: self.lookups.memory.load(Relaxed),
+            from_redis: self.lookups.redis.load(Relaxed),
+        }
     }
 
     pub(super) async fn shutdown(&self) {

@@ -125,7 +125,7 @@ impl Cluster {
             && !asked_already
             && let Err(error) = self.learn(number, None).await
         {
-            tracing::debug!(%error, "no cluster node answers");
+            tracing::debug!(fault = %error, "no cluster node answers");
         }
         Ok(self.table().1)
     }
@@ -248,7 +248,7 @@ impl ClusterLink {
                     let Some(target) = target(&error, &address) else { return Err(error) };
                     // The new master knows best what it serves. If it cannot say, follow anyway.
                     if let Err(error) = cluster.learn(number, Some(&target)).await {
-                        tracing::debug!(%error, "no cluster node answers");
+                        tracing::debug!(fault = %error, "no cluster node answers");
                     }
                     next = Some((target, false));
                 }

@@ -172,7 +172,7 @@ impl Master {
             while let Some(answer) = answers.next().await {
                 if answer.is_ok_and(|word| word.epoch > known.epoch) {
                     if let Err(error) = self.find().await {
-                        tracing::debug!(%error, "a new master is not ready yet");
+                        tracing::debug!(fault = %error, "a new master is not ready yet");
                     }
                     break;
                 }

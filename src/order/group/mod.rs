@@ -72,6 +72,17 @@ impl Queue {
     }
 }
 
+/// What gathers at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Purchases that are in no batch yet.
+    pub waiting: usize,
+    /// Purchases in batches that are being committed.
+    pub under_way: usize,
+    /// Batches that are being committed.
+    pub batches: usize,
+}
+
 /// A purchase that waits for its commit.
 pub struct Waiting {
     user_id: i64,
@@ -128,6 +139,17 @@ impl Groups {
                 tracing::error!(voucher_id, %fault, "a batch ended without answering");
             }
         }
+    }
+
+    /// What gathers at this moment, over all sales.
+    pub fn depth(&self) -> Depth {
+        let mut depth = Depth::default();
+        for queue in self.0.queues().values() {
+            depth.waiting += queue.waiting.len();
+            depth.under_way += queue.under_way;
+            depth.batches += queue.workers as usize;
+        }
+        depth
     }
 
     /// What was committed so far.

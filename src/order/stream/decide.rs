@@ -153,7 +153,7 @@ impl Inner {
                     outcomes.push((order, Outcome::Verdict(Verdict::Ordered)));
                 }
                 Some(_) => {
-                    tracing::error!(order.id, "an entry's id is another buyer's order");
+                    tracing::error!(order_id = order.id, "an entry's id is another buyer's order");
                     outcomes.push((order, Outcome::Verdict(Verdict::Freed(code::ORDER_FAILED))));
                 }
             }

@@ -130,7 +130,11 @@ impl Inner {
 
     /// Takes back a claim for which there is no order.
     pub(super) async fn drop_claim(&self, buyer: Buyer) -> Result<(), Error> {
-        tracing::warn!(buyer.user_id, buyer.voucher_id, "a claim without an order is dropped");
+        tracing::warn!(
+            user_id = buyer.user_id,
+            voucher_id = buyer.voucher_id,
+            "a claim without an order is dropped"
+        );
         let claims = claims_key(buyer.voucher_id);
         Ok(self.redis.clone().srem::<_, _, ()>(claims, buyer.user_id).await?)
     }

@@ -38,27 +38,38 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// What only rises, by name: of this process.
-    pub fn counters(&self) -> [(&'static str, u64); 7] {
+    /// What only rises, by name, with what it counts: of this process.
+    pub fn counters(&self) -> [(&'static str, &'static str, u64); 7] {
         [
-            ("stream_admitted_total", self.admitted.get()),
-            ("stream_ordered_total", self.ordered.get()),
-            ("stream_refused_total", self.refused.get()),
-            ("stream_parked_total", self.parked.get()),
-            ("stream_taken_over_total", self.taken_over.get()),
-            ("stream_replayed_total", self.replayed.get()),
-            ("stream_gates_rebuilt_total", self.rebuilt.get()),
+            ("admitted", "Orders this process admitted.", &self.admitted),
+            ("ordered", "Entries this process found committed, or committed.", &self.ordered),
+            (
+                "refused",
+                "Entries this process had refused, their places given back.",
+                &self.refused,
+            ),
+            ("parked", "Entries this process put among the dead letters.", &self.parked),
+            ("taken_over", "Entries taken over from consumers that are gone.", &self.taken_over),
+            ("replayed", "Orders added again because Redis may have lost them.", &self.replayed),
+            ("gates_rebuilt", "Gates of sales built anew from the database.", &self.rebuilt),
         ]
+        .map(|(name, help, number)| (name, help, number.get()))
     }
 
-    /// How things stand, by name: the stream is one for all nodes, the last line is this process's.
-    pub fn gauges(&self) -> [(&'static str, u64); 5] {
+    /// How things stand, by name, with what it is: the stream is one for all nodes, the last line is this
+    /// process's.
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 4] {
         [
-            ("stream_undecided", self.waiting.get()),
-            ("stream_delivered_undecided", self.pending.get()),
-            ("stream_dead_letters", self.dead.get()),
-            ("stream_oldest_undecided_ms", self.lag_ms.get()),
-            ("stream_outstanding_here", self.outstanding.get()),
+            ("undecided", "Entries of the stream that nobody has decided yet.", &self.waiting),
+            ("delivered_undecided", "Those of them that a consumer has read.", &self.pending),
+            ("dead_letters", "Entries that could not be made into orders.", &self.dead),
+            ("outstanding_here", "Undecided orders that this process admitted.", &self.outstanding),
         ]
+        .map(|(name, help, number)| (name, help, number.get()))
+    }
+
+    /// The stream's lag: the age of the oldest undecided entry, in seconds; 0 without one.
+    pub fn lag(&self) -> f64 {
+        self.lag_ms.get() as f64 / 1e3
     }
 }

@@ -1,0 +1,56 @@
+//! A span per request, told by OTLP: with the cargo feature `otlp`, and where an endpoint is set. In every
+//! other build all of this is empty and costs nothing: why, is told in [`context`](super::context).
+//!
+//! A span has the request's method, route, path, status and id; its parent is the caller's, by the header
+//! `traceparent`; its events are the request's steps ([`trace`](super::trace)).
+
+#[cfg(feature = "otlp")]
+mod client;
+#[cfg(feature = "otlp")]
+mod otlp;
+
+#[cfg(feature = "otlp")]
+pub use otlp::{Open, Spans};
+
+#[cfg(not(feature = "otlp"))]
+mod none {
+    use axum::extract::Request;
+    use axum::http::{HeaderValue, StatusCode};
+
+    use crate::http::trace::Trace;
+
+    /// No spans.
+    #[derive(Clone, Default)]
+    pub struct Spans(());
+
+    /// No span; never made.
+    pub enum Open {}
+
+    impl Spans {
+        /// None.
+        ///
+        /// # Errors
+        /// Never.
+        pub fn from_environment(_node: &str) -> anyhow::Result<Self> {
+            Ok(Spans(()))
+        }
+
+        /// None.
+        pub fn begin(&self, _request: &Request, _id: &HeaderValue) -> Option<Open> {
+            None
+        }
+
+        /// Nothing is left to be told.
+        pub async fn shutdown(&self) {}
+    }
+
+    impl Open {
+        /// Never called.
+        pub fn answered(self, _status: StatusCode, _steps: Option<&Trace>) {
+            match self {}
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+pub use none::{Open, Spans};

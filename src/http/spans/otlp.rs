@@ -1,0 +1,114 @@
+//! Spans as OpenTelemetry knows them. The library keeps what is ended, and a thread of its own delivers it in
+//! batches. The environment says where to and how many, by the names of OpenTelemetry's specification
+//! (<https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>).
+
+use std::env;
+
+use anyhow::Context as _;
+use axum::extract::{MatchedPath, Request};
+use axum::http::{HeaderValue, StatusCode};
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_http::HeaderExtractor;
+use opentelemetry_otlp::{SpanExporter, WithHttpConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
+use tokio::runtime::Handle;
+
+use super::client::Client;
+use crate::http::trace::Trace;
+
+/// Either of them turns spans on: the specification's default is an address where mostly nobody listens.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
+
+/// Where spans are made, and delivered from. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Spans(Option<(SdkTracerProvider, SdkTracer)>);
+
+/// The span of a request under way. Dropped without an answer, as the client hung up, it ends without a status.
+pub struct Open(Span);
+
+impl Spans {
+    /// Spans as the environment wants them; none without an endpoint. `node` names this process. To be called
+    /// within a tokio runtime.
+    ///
+    /// # Errors
+    /// Where the environment's words make no sense.
+    pub fn from_environment(node: &str) -> anyhow::Result<Self> {
+        if ENDPOINTS.iter().all(|name| env::var_os(name).is_none()) {
+            return Ok(Spans(None));
+        }
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Client::new(Handle::current()))
+            .build()
+            .context("spans cannot be exported as OTEL_EXPORTER_OTLP_... says")?;
+        let mut resource = Resource::builder()
+            .with_attribute(KeyValue::new("service.instance.id", node.to_owned()))
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+        if env::var_os("OTEL_SERVICE_NAME").is_none() {
+            resource = resource.with_service_name("seckill");
+        }
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_resource(resource.build())
+            .build();
+        let tracer = provider.tracer("seckill");
+        Ok(Spans(Some((provider, tracer))))
+    }
+
+    /// Begins the span of a request; `None` where there are none.
+    pub fn begin(&self, request: &Request, id: &HeaderValue) -> Option<Open> {
+        let (_, tracer) = self.0.as_ref()?;
+        let parent = TraceContextPropagator::new()
+            .extract_with_context(&Context::new(), &HeaderExtractor(request.headers()));
+        let method = request.method().as_str();
+        let mut attributes = vec![
+            KeyValue::new("http.request.method", method.to_owned()),
+            KeyValue::new("url.path", request.uri().path().to_owned()),
+            KeyValue::new("request.id", id.to_str().unwrap_or_default().to_owned()),
+        ];
+        let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
+        let name = route.map_or(method.to_owned(), |route| format!("{method} {route}"));
+        attributes.extend(route.map(|route| KeyValue::new("http.route", route.to_owned())));
+        let span = tracer
+            .span_builder(name)
+            .with_kind(SpanKind::Server)
+            .with_attributes(attributes)
+            .start_with_context(tracer, &parent);
+        Some(Open(span))
+    }
+
+    /// Delivers what has ended. To be called when no request can come in any more.
+    pub async fn shutdown(&self) {
+        let Some((provider, _)) = self.0.clone() else { return };
+        // It waits for the thread that delivers, and that for this runtime.
+        match tokio::task::spawn_blocking(move || provider.shutdown()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => tracing::warn!(%fault, "the last spans may not have been delivered"),
+            Err(fault) => tracing::error!(%fault, "delivering the last spans ended badly"),
+        }
+    }
+}
+
+impl Open {
+    /// Ends the span with what the request was told, and the steps it took.
+    pub fn answered(mut self, status: StatusCode, steps: Option<&Trace>) {
+        let code = i64::from(status.as_u16());
+        self.0.set_attribute(KeyValue::new("http.response.status_code", code));
+        if status.is_server_error() {
+            self.0.set_status(Status::error(""));
+        }
+        for (step, at, took) in steps.map(Trace::steps).unwrap_or_default() {
+            let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
+            let mut attributes = vec![KeyValue::new("took_us", took)];
+            let saw = step.1.split(',').filter_map(|pair| pair.split_once('='));
+            attributes
+                .extend(saw.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned())));
+            self.0.add_event_with_timestamp(step.0, at, attributes);
+        }
+        self.0.end();
+    }
+}

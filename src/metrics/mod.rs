@@ -1,0 +1,284 @@
+//! `GET /metrics`: what the service did and how it stands, as Prometheus text. Names are stable and carry
+//! their units; `docs/METRICS.md` tells what each is good for. Everything is read from this process's
+//! memory: a scrape asks neither Redis nor the database, and answers when they do not.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use tokio_util::task::TaskTracker;
+
+use crate::cache::Cache;
+use crate::conn::mysql::Database;
+use crate::http::admission::Admission;
+use crate::http::session::Sessions;
+use crate::lock;
+use crate::order::purchase::Purchasing;
+use crate::shop::Shops;
+
+mod page;
+
+use page::Page;
+
+/// What is measured.
+#[derive(Clone)]
+#[allow(missing_docs)] // the parts under their names
+pub struct Metrics {
+    pub shops: Shops,
+    pub cache: Cache,
+    pub purchasing: Purchasing,
+    pub admission: Admission,
+    pub sessions: Sessions,
+    pub database: Database,
+    /// Open connections of clients, a task each.
+    pub connections: TaskTracker,
+    /// When the process began to serve.
+    pub started: SystemTime,
+}
+
+/// Counters of a cache that are one family, `cache_hits_total`, and the layer that each stands for.
+const LAYERS: [(&str, &str); 4] = [
+    ("local_hits", "memory"),
+    ("redis_hits", "redis"),
+    ("null_hits", "null"),
+    ("filtered", "filter"),
+];
+
+/// What was measured, as Prometheus text.
+#[utoipa::path(
+    get, path = "/metrics", tag = "service",
+    responses((
+        status = 200, body = String, content_type = "text/plain", description = "Counters, gauges, histograms."
+    )),
+)]
+pub async fn get(State(metrics): State<Metrics>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.text())
+}
+
+impl Metrics {
+    fn text(&self) -> String {
+        let mut page = Page::default();
+        self.purchases(&mut page);
+        self.locks(&mut page);
+        self.groups(&mut page);
+        self.stream(&mut page);
+        self.caches(&mut page);
+        self.connections(&mut page);
+        self.process(&mut page);
+        page.text()
+    }
+
+    /// Purchases by strategy and outcome, how long they took, and who was not let in.
+    fn purchases(&self, page: &mut Page) {
+        let counts: Vec<_> = self.purchasing.stats().of_strategies().collect();
+        let help = "Purchases that were answered, by strategy and outcome.";
+        let mut family = page.counter("purchases_total", help);
+        for (strategy, counts) in &counts {
+            for (outcome, count) in &counts.outcomes {
+                let outcome = outcome.to_lowercase();
+                family.sample(&[("strategy", strategy.name()), ("outcome", &outcome)], count);
+            }
+        }
+        let help = "Time from an admitted purchase to its answer.";
+        let mut family = page.histogram("purchase_duration_seconds", help);
+        for (strategy, counts) in &counts {
+            let (count, seconds) = counts.total;
+            let labels = [("strategy", strategy.name())];
+            family.buckets(&labels, counts.within.iter().copied(), count, seconds);
+        }
+        page.gauge("purchases_in_flight", "Purchases that are let in and not answered yet.")
+            .sample(&[], self.admission.in_flight());
+        let help = "Purchases that were not let in, by reason.";
+        let mut family = page.counter("purchases_refused_total", help);
+        for (reason, count) in self.admission.refused() {
+            family.sample(&[("reason", reason)], count);
+        }
+    }
+
+    /// Locks by kind; one that was never used tells zeros.
+    fn locks(&self, page: &mut Page) {
+        let tools = self.purchasing.tools();
+        let mut kinds = tools.locks.stats();
+        kinds.push(tools.process_locks.stats());
+
+        type Outcomes = fn(&lock::Stats) -> &[(&'static str, u64)];
+        let counters: [(_, _, _, Outcomes); 3] = [
+            (
+                "lock_acquires_total",
+                "Tries to take a lock that ended, by outcome.",
+                "outcome",
+                |stats| &stats.acquires,
+            ),
+            (
+                "lock_renewals_total",
+                "Renewals of leases, by outcome; a failed one is tried again.",
+                "outcome",
+                |stats| &stats.renewals,
+            ),
+            (
+                "lock_losses_total",
+                "Locks that were lost while they were held, by reason.",
+                "reason",
+                |stats| &stats.losses,
+            ),
+        ];
+        for (name, help, label, outcomes) in counters {
+            let mut family = page.counter(name, help);
+            for stats in &kinds {
+                for (outcome, count) in outcomes(stats) {
+                    family.sample(&[("kind", stats.kind), (label, outcome)], count);
+                }
+            }
+        }
+        type Times = fn(&lock::Stats) -> &lock::Histogram;
+        let histograms: [(_, _, Times); 2] = [
+            ("lock_wait_seconds", "Time until a lock was had, round trip included.", |s| &s.waited),
+            (
+                "lock_hold_seconds",
+                "Time from a lock's first acquire to its last release or loss.",
+                |s| &s.held,
+            ),
+        ];
+        for (name, help, times) in histograms {
+            let mut family = page.histogram(name, help);
+            for stats in &kinds {
+                let lock::Histogram { within, count, seconds } = times(stats);
+                let labels = [("kind", stats.kind)];
+                family.buckets(&labels, within.iter().copied(), *count, seconds);
+            }
+        }
+        let mut family = page.gauge("locks_held", "Locks that this process holds.");
+        for stats in &kinds {
+            family.sample(&[("kind", stats.kind)], stats.held_now);
+        }
+        let help = "Channels of releases that somebody of this process waits on.";
+        page.gauge("lock_channels_awaited", help).sample(&[], tools.locks.usage().channels);
+    }
+
+    /// Group commit: what gathers, and batches as a histogram of their sizes.
+    fn groups(&self, page: &mut Page) {
+        let groups = &self.purchasing.tools().groups;
+        let (stats, depth) = (groups.stats(), groups.depth());
+        for (name, help, value) in [
+            ("group_purchases_waiting", "Purchases that no batch has taken up yet.", depth.waiting),
+            ("group_purchases_under_way", "Purchases in batches under way.", depth.under_way),
+            ("group_batches_under_way", "Batches that are being committed.", depth.batches),
+        ] {
+            page.gauge(name, help).sample(&[], value);
+        }
+        let help = "Batches that were taken apart because of one order.";
+        page.counter("group_splits_total", help).sample(&[], stats.splits());
+        let (batches, orders) = (stats.batches(), stats.orders());
+        page.histogram("group_batch_orders", "Orders committed by one transaction.").buckets(
+            &[],
+            stats.up_to(),
+            batches,
+            orders,
+        );
+    }
+
+    /// The stream of admitted orders.
+    fn stream(&self, page: &mut Page) {
+        let stats = self.purchasing.tools().stream.stats();
+        for (name, help, value) in stats.counters() {
+            page.counter(&format!("stream_{name}_total"), help).sample(&[], value);
+        }
+        for (name, help, value) in stats.gauges() {
+            page.gauge(&format!("stream_{name}"), help).sample(&[], value);
+        }
+        let help = "Age of the oldest entry that nobody has decided; 0 without one.";
+        page.gauge("stream_lag_seconds", help).sample(&[], stats.lag());
+    }
+
+    /// Reads by cache, and the cache's own machinery.
+    fn caches(&self, page: &mut Page) {
+        let policies = self.shops.stats().map(|(cache, stats)| (cache, stats.named()));
+        let layer_of = |name| LAYERS.iter().find(|(counter, _)| *counter == name);
+        let help = "Reads that were answered without a load, by the layer that answered.";
+        let mut family = page.counter("cache_hits_total", help);
+        for (cache, counters) in &policies {
+            for (name, _, value) in counters {
+                if let Some((_, layer)) = layer_of(*name) {
+                    family.sample(&[("cache", cache), ("layer", layer)], value);
+                }
+            }
+        }
+        for (at, (name, help, _)) in policies[0].1.iter().enumerate() {
+            if layer_of(name).is_some() {
+                continue;
+            }
+            let name = format!("cache_{name}_total");
+            let mut family = page.counter(&name, help);
+            for (cache, counters) in &policies {
+                family.sample(&[("cache", cache)], counters[at].2);
+            }
+        }
+        let stats = self.cache.stats();
+        for (name, help, value) in stats.counts.named() {
+            page.counter(&format!("cache_{name}_total"), help).sample(&[], value);
+        }
+        for (name, help, value) in [
+            (
+                "cache_retries_pending",
+                "Keys whose invalidation Redis has not heard yet.",
+                stats.retries_pending,
+            ),
+            (
+                "cache_breaker_open",
+                "1 while Redis is left alone because it failed.",
+                stats.breaker_open.into(),
+            ),
+            (
+                "cache_local_trusted",
+                "1 while invalidations are heard, so that memory is used.",
+                stats.local_trusted.into(),
+            ),
+            ("cache_local_entries", "Values in memory.", stats.local_entries),
+            ("cache_loads_running", "Loads that are running.", stats.loads_running),
+        ] {
+            page.gauge(name, help).sample(&[], value);
+        }
+    }
+
+    /// Connections to the database and of clients, and sessions.
+    fn connections(&self, page: &mut Page) {
+        let pool = self.database.usage();
+        page.gauge("database_connections", "Open connections to the database, by state.")
+            .sample(&[("state", "idle")], pool.idle)
+            .sample(&[("state", "in_use")], pool.in_use);
+        page.gauge("database_connections_max", "Connections to the database at most.")
+            .sample(&[], pool.most);
+        let sessions = self.sessions.stats();
+        let help = "Times a request's session was looked up, by who knew the answer.";
+        page.counter("session_lookups_total", help)
+            .sample(&[("answered_by", "memory")], sessions.from_memory)
+            .sample(&[("answered_by", "redis")], sessions.from_redis);
+        page.gauge("sessions_remembered", "Sessions in this process's memory.")
+            .sample(&[], sessions.remembered);
+        page.gauge("http_connections_open", "Open connections of clients.")
+            .sample(&[], self.connections.len());
+    }
+
+    /// The process, under the names that Prometheus' own libraries use.
+    fn process(&self, page: &mut Page) {
+        let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+        page.gauge("process_start_time_seconds", "When the process began to serve, since 1970.")
+            .sample(&[], started.as_secs_f64());
+        let help = "Memory that the process occupies; Linux only.";
+        let mut family = page.gauge("process_resident_memory_bytes", help);
+        if let Some(bytes) = resident_memory() {
+            family.sample(&[], bytes);
+        }
+        page.gauge("seckill_build_info", "Always 1; which version this is.")
+            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+    }
+}
+
+/// Bytes in memory; `None` where the system is not Linux.
+fn resident_memory() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kilobytes * 1024)
+}

@@ -1,0 +1,166 @@
+"""A service to be asked anything: the real binary, a database and a Redis of its own, seeded, with users
+signed in and sales on every strategy. Everything is ended, by its own process, when the stand is left.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ADMIN = "the-fuzzers-admin-token"
+DATABASE = "seckill_test_api"
+# What ends the service, or puts a load on it: asked by tests of their own.
+LEFT_OUT = {("POST", "/lab/instance/kill"), ("POST", "/lab/runs")}
+# Succeeds only while a run of the lab is selling, and then at the cost of the others.
+NEVER_DONE = {("POST", "/lab/faults")}
+# Users whose sessions stay, and sessions that may be ended by a logout.
+USERS, SESSIONS = 40, 1500
+# Phones with a code in Redis, for sign-ins that succeed.
+CODES = 800
+STRATEGIES = (
+    "naive", "compare-and-set", "conditional", "row-lock", "process-lock",
+    "setnx-lock", "reentrant-lock", "stream", "group-commit",
+)  # fmt: skip
+
+
+class Stand:
+    """`with Stand(binary, server, log) as stand`: `stand.url` answers."""
+
+    def __init__(self, binary: str, server: str, log: Path):
+        self.binary, self.server, self.log = binary, urlsplit(server), log
+        self.folder = Path(tempfile.mkdtemp(prefix="seckill-api-"))
+        self.processes: list[subprocess.Popen] = []
+        self.url = ""
+
+    def __enter__(self):
+        try:
+            self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._sql(f"DROP DATABASE IF EXISTS {DATABASE}")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self):
+        self._sql(f"DROP DATABASE IF EXISTS {DATABASE}; CREATE DATABASE {DATABASE} DEFAULT CHARACTER SET utf8mb4")
+        self.redis = free_port()
+        self._spawn("redis-server", "--bind", "127.0.0.1", "--port", str(self.redis), "--save", "", "--dir", str(self.folder))
+        wait("Redis", lambda: self.redis_cli("PING").strip() == "PONG")
+        database = self.server._replace(path=f"/{DATABASE}", query="").geturl()
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "DATABASE_URL": database,
+            "REDIS_URL": f"redis://127.0.0.1:{self.redis}/",
+            "ADMIN_TOKEN": ADMIN,
+            # Cheap enough to be on: what a failure's request id leads to is in the log.
+            "RUST_LOG": "info",
+        }
+        subprocess.run([self.binary, "migrate"], env=self.env, check=True, stderr=subprocess.DEVNULL)
+        tokens = self.folder / "tokens"
+        seed = [self.binary, "seed", "--tokens", str(USERS + SESSIONS), "--tokens-file", str(tokens)]
+        subprocess.run(seed, env=self.env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with self.log.open("w") as log:
+            # The lab is on, so that all that is documented exists.
+            self._spawn(self.binary, "serve", "--lab", "--bind", "127.0.0.1:0", stderr=log, env=self.env)
+        self.url = wait("the service", self._address)
+        self.document = self._get("/docs/openapi.json")
+        paths = self.document["paths"].items()
+        self.operations = {(method.upper(), path) for path, operations in paths for method in operations} - LEFT_OUT
+        all_tokens = tokens.read_text().split()
+        self.state = {
+            "admin": ADMIN,
+            "tokens": all_tokens[:USERS],
+            "sessions": all_tokens[USERS:],
+            "vouchers": [2] + [self._publish(strategy, stock) for strategy in STRATEGIES for stock in (1, 100_000)],
+            "codes": [f"1371234{n:04}" for n in range(CODES)],
+        }
+        # As if they had been sent.
+        commands = "".join(f"SET login:code:{phone} 123456 EX 3600\n" for phone in self.state["codes"])
+        self.redis_cli(stdin=commands)
+
+        self.state["orders"] = [
+            [token, order] for token in self.state["tokens"] for voucher in self.state["vouchers"][-8::2] if (order := self._buy(token, voucher))
+        ]
+        self.state["runs"] = [self._run()]
+
+    def _buy(self, token: str, voucher: int) -> str | None:
+        return self._post(f"/voucher-order/seckill/{voucher}", {"authorization": token}).get("orderId")
+
+    def _run(self) -> str:
+        setting = {"lanes": ["process-lock", "reentrant-lock"], "buyers": 20, "tries": 2, "stock": 5, "instances": 1, "spreadSeconds": 1}
+        run = self._post("/lab/runs", {"x-admin-token": ADMIN}, setting)["data"]["id"]
+        wait("the end of a run", lambda: self._get(f"/lab/runs/{run}")["data"]["state"] in ("done", "stopped", "failed"))
+        return run
+
+    def _publish(self, strategy: str, stock: int) -> int:
+        sale = {
+            "shopId": 1, "title": strategy, "payValue": 100, "actualValue": 1000, "stock": stock,
+            "beginTime": "2022-01-01T00:00:00", "endTime": "2037-01-01T00:00:00", "strategy": strategy,
+        }  # fmt: skip
+        return self._post("/voucher/seckill", {"x-admin-token": ADMIN}, sale)["data"]
+
+    def _post(self, path: str, headers: dict[str, str], body=None):
+        headers = {"content-type": "application/json", **headers}
+        request = urllib.request.Request(self.url + path, json.dumps(body).encode() if body else b"", headers)
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            return json.load(reply)
+
+    def _get(self, path: str):
+        with urllib.request.urlopen(self.url + path, timeout=20) as reply:
+            return json.load(reply)
+
+    def _address(self):
+        found = re.search(r"serving .*?127\.0\.0\.1:(\d+)", re.sub(r"\x1b\[[0-9;]*m", "", self.log.read_text()))
+        return found and f"http://127.0.0.1:{found[1]}"
+
+    def alive(self) -> bool:
+        """Whether every process still runs."""
+        return all(process.poll() is None for process in self.processes)
+
+    def redis_cli(self, *command: str, stdin: str | None = None) -> str:
+        """What Redis answers; an empty text where it does not."""
+        run = ["redis-cli", "-p", str(self.redis), *command]
+        return subprocess.run(run, input=stdin, capture_output=True, text=True, check=False).stdout
+
+    def _spawn(self, *command: str, stderr=subprocess.DEVNULL, env=None):
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        self.processes.append(subprocess.Popen(command, stderr=stderr, env=env, **quiet))
+
+    def _sql(self, text: str):
+        where = ["-h", self.server.hostname or "127.0.0.1", "-P", str(self.server.port or 3306), "-u", self.server.username or "root"]
+        env = {**os.environ, "MYSQL_PWD": self.server.password or ""}
+        subprocess.run(["mariadb", *where, "-e", text], env=env, check=True)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait(what: str, condition, limit: float = 40.0):
+    """The first true value of `condition`."""
+    deadline = time.monotonic() + limit
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"not within {limit:.0f} s: {what}")
+        time.sleep(0.02)
+    return value

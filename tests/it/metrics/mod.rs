@@ -1,0 +1,241 @@
+//! `/metrics` as a scraper reads it: every line by the text format's rules, figures that move, and names that
+//! the documentation, the dashboard and the alert rules spell alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::support::api::get;
+use crate::support::eventually;
+use crate::support::proxy::Mode;
+use crate::support::stack::{Stack, buy};
+
+mod page;
+
+use page::Page;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One instance on which something of each kind has happened.
+async fn used() -> Stack {
+    let stack = Stack::lab(1).await;
+    let users = stack.users(2).await;
+    for strategy in seckill::voucher::strategy::Strategy::ALL {
+        let sale = stack.publish(1, strategy.name()).await;
+        buy(stack.url(), &users[0], sale).await.bought();
+        buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
+    }
+    get(stack.url(), "/shop/1").send().await.data();
+    stack
+}
+
+#[tokio::test]
+async fn every_line_keeps_to_the_format_and_figures_move() {
+    let stack = used().await;
+    let url = stack.url();
+    eventually("all locks are given back", PATIENCE, async || {
+        let page = Page::of(url).await;
+        let held = |kind| page.get("locks_held", &[("kind", kind)]);
+        ["reentrant", "setnx", "process"].into_iter().all(|kind| held(kind) == 0.0)
+    })
+    .await;
+    let page = Page::of(url).await;
+    for (kind, strategy) in
+        [("reentrant", "reentrant-lock"), ("setnx", "setnx-lock"), ("process", "process-lock")]
+    {
+        let of = [("kind", kind)];
+        let acquired = page.get("lock_acquires_total", &[("kind", kind), ("outcome", "acquired")]);
+        assert!(acquired >= 1.0, "{kind}");
+        assert_eq!(page.get("lock_wait_seconds_count", &of), acquired, "{kind}");
+        assert_eq!(page.get("lock_hold_seconds_count", &of), acquired, "{kind}");
+        assert!(page.get("lock_hold_seconds_sum", &of) > 0.0, "{kind}");
+        let ordered = [("strategy", strategy), ("outcome", "ordered")];
+        assert_eq!(page.get("purchases_total", &ordered), 1.0, "{strategy}");
+    }
+    assert_eq!(page.get("purchase_duration_seconds_count", &[("strategy", "group-commit")]), 2.0);
+    assert_eq!(page.get("group_batch_orders_sum", &[]), 1.0);
+    assert!(page.get("session_lookups_total", &[("answered_by", "redis")]) >= 2.0);
+    assert!(page.get("session_lookups_total", &[("answered_by", "memory")]) >= 1.0);
+    assert!(page.get("sessions_remembered", &[]) >= 2.0);
+    assert!(page.get("http_connections_open", &[]) >= 1.0);
+    assert!(page.get("database_connections", &[("state", "idle")]) >= 1.0);
+    assert!(page.get("process_resident_memory_bytes", &[]) > 1e6);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let age = now.as_secs_f64() - page.get("process_start_time_seconds", &[]);
+    assert!((0.0..600.0).contains(&age), "{age} s");
+}
+
+#[tokio::test]
+async fn a_held_lock_a_queue_and_a_busy_pool_are_seen() {
+    let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
+    let (stack, database, _redis) = Stack::behind_proxies(&args).await;
+    let url = stack.url();
+    let grouped = stack.publish(50, "group-commit").await;
+    let locked = stack.publish(50, "reentrant-lock").await;
+    let users = stack.users(6).await;
+    // Sessions and sales are known before the database hangs.
+    for sale in [grouped, locked] {
+        buy(url, &users[5], sale).await.bought();
+    }
+    let before = Page::of(url).await;
+    database.set(Mode::Hang);
+    let mut stuck = tokio::task::JoinSet::new();
+    let mut start = |user: usize, sale: i64| {
+        let (url, user) = (url.to_owned(), users[user].clone());
+        stuck.spawn(async move {
+            let call = crate::support::api::post(&url, &format!("/voucher-order/seckill/{sale}"));
+            call.token(&user.token).try_send().await
+        });
+    };
+    start(0, locked);
+    for user in 1..4 {
+        start(user, grouped);
+    }
+    eventually("the lock, the queue and the pool are seen", PATIENCE, async || {
+        let page = Page::of(url).await;
+        let gathered =
+            page.get("group_purchases_waiting", &[]) + page.get("group_purchases_under_way", &[]);
+        page.get("locks_held", &[("kind", "reentrant")]) == 1.0
+            && gathered == 3.0
+            && page.get("group_batches_under_way", &[]) == 1.0
+            && page.get("database_connections", &[("state", "in_use")]) >= 2.0
+            && page.get("purchases_in_flight", &[]) >= 1.0
+    })
+    .await;
+    // The same user once more: the lock is busy.
+    buy(url, &users[0], locked).await.refused(200, "LOCK_BUSY");
+    let page = Page::of(url).await;
+    let busy = [("kind", "reentrant"), ("outcome", "busy")];
+    let tries = |page: &Page| page.get("lock_acquires_total", &busy);
+    assert_eq!(tries(&page) - tries(&before), 1.0);
+    assert_eq!(page.get("database_connections_max", &[]), 4.0);
+    database.set(Mode::Forward);
+    while stuck.join_next().await.is_some() {}
+    eventually("nothing is left", PATIENCE, async || {
+        let page = Page::of(url).await;
+        let names = ["group_purchases_waiting", "group_purchases_under_way", "purchases_in_flight"];
+        page.get("locks_held", &[("kind", "reentrant")]) == 0.0
+            && names.into_iter().all(|name| page.get(name, &[]) == 0.0)
+    })
+    .await;
+}
+
+fn project(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|fault| panic!("{}: {fault}", path.display()))
+}
+
+#[tokio::test]
+async fn the_guide_tells_of_every_metric_and_of_no_other() {
+    let page = Page::of(used().await.url()).await;
+    let guide = project("docs/METRICS.md");
+    let rows: BTreeMap<&str, Vec<&str>> = guide
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            (cells[0].trim_matches('`'), cells)
+        })
+        .collect();
+    let told: Vec<&str> = rows.keys().copied().collect();
+    let printed: Vec<&str> = page.0.keys().map(String::as_str).collect();
+    assert_eq!(told, printed, "docs/METRICS.md and /metrics");
+    for (name, family) in &page.0 {
+        let labels: Vec<String> = family.labels().iter().map(|l| format!("`{l}`")).collect();
+        let labels = if labels.is_empty() { "–".to_owned() } else { labels.join(" ") };
+        let [_, kind, named, help, advice] = rows[name.as_str()][..] else { panic!("{name}") };
+        assert_eq!((kind, named, help), (&*family.kind, &*labels, &*family.help), "{name}");
+        assert!(!advice.is_empty(), "{name}: what to do");
+    }
+}
+
+/// The queries of the alert rules, and of the dashboard's panels.
+fn queries() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let rules = project("deploy/prometheus/alerts.yml");
+    for line in rules.lines() {
+        if let Some(query) = line.trim_start().strip_prefix("expr: ") {
+            found.push(("alerts.yml".to_owned(), query.to_owned()));
+        }
+    }
+    assert_eq!(found.len(), rules.matches("- alert:").count(), "one line a query");
+    let dashboard = project("deploy/grafana/dashboards/seckill.json");
+    let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        let targets = panel["targets"].as_array().map(Vec::as_slice).unwrap_or_default();
+        assert!(panel["type"] == "row" || !targets.is_empty(), "{title} shows nothing");
+        for target in targets {
+            found.push((title.to_owned(), target["expr"].as_str().unwrap().to_owned()));
+        }
+    }
+    found
+}
+
+/// Words of a query that are no series: functions, operators, and what stands between brackets.
+const WORDS: [&str; 14] = [
+    "sum",
+    "rate",
+    "increase",
+    "by",
+    "on",
+    "and",
+    "or",
+    "unless",
+    "max",
+    "min",
+    "time",
+    "le",
+    "histogram_quantile",
+    "clamp_min",
+];
+
+#[tokio::test]
+async fn the_dashboard_and_the_rules_ask_for_what_is_printed() {
+    let page = Page::of(used().await.url()).await;
+    let queries = queries();
+    assert!(queries.len() > 30, "{}", queries.len());
+    let words = |text: &str| -> Vec<String> {
+        let split = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+        split
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()))
+            .map(String::from)
+            .collect()
+    };
+    for (place, query) in queries {
+        // What stands in brackets is judged apart: label names before an `=`, and after `by` and `on`.
+        let (mut bare, mut labels, mut series) = (String::new(), BTreeSet::new(), 0);
+        let mut rest = query.as_str();
+        while let Some(open) = rest.find(['{', '[']) {
+            bare.push_str(&rest[..open]);
+            let close = rest[open..].find(['}', ']']).unwrap_or_else(|| panic!("{query}")) + open;
+            if rest[open..].starts_with('{') {
+                let pairs =
+                    rest[open + 1..close].split(',').filter_map(|pair| pair.split_once('='));
+                labels.extend(pairs.map(|(name, _)| name.trim_end_matches(['!', '=']).to_owned()));
+            }
+            rest = &rest[close + 1..];
+        }
+        bare.push_str(rest);
+        for keyword in [" by (", " on ("] {
+            while let Some(at) = bare.find(keyword) {
+                let close = bare[at..].find(')').unwrap() + at;
+                labels.extend(words(&bare[at + keyword.len()..close]));
+                bare.replace_range(at..=close, " ");
+            }
+        }
+        let mut known: BTreeSet<&str> = ["instance", "job", "le"].into();
+        for word in words(&bare).iter().filter(|word| !WORDS.contains(&word.as_str())) {
+            if word == "up" {
+                continue;
+            }
+            let family = page.family(word).unwrap_or_else(|| panic!("{place}: {word} in {query}"));
+            known.extend(family.labels());
+            series += 1;
+        }
+        assert!(series > 0 || query.contains("up{"), "{place}: no series in {query}");
+        for label in labels {
+            assert!(known.contains(label.as_str()), "{place}: label {label} in {query}");
+        }
+    }
+}
