@@ -45,14 +45,14 @@ const Story = (() => {
     moments.sort((a, b) => a.moment - b.moment || a.which - b.which);
 
     // What holds at the moment that is told: who has which lock, who has written, who has committed.
-    const holds = new Map(), looked = new Set(), written = new Set(), committed = new Set();
+    const holds = new Map(), looked = new Map(), written = new Set(), committed = new Set();
     const steps = moments.map((one, at) => {
       const { key: wanted, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
       const failed = one.outcome === 'failed' && !wanted.endsWith('.failed');
       const key = failed ? 'step.failed' : Words.has(wanted) ? wanted : 'step.other';
       if (one.step === 'locked') holds.set(one.which, one);
       if (one.step === 'unlocked') holds.delete(one.which);
-      if (one.step === 'looked') looked.add(one.which);
+      if (one.step === 'looked') looked.set(one.which, one.stock);
       if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
       if (['committed', 'batch-committed'].includes(one.step) && one.outcome !== 'failed') committed.add(one.which);
       const reply = one.request.reply;
@@ -93,7 +93,8 @@ const Story = (() => {
           if (open(written)) return { key: 'step.looked.blind', strong: true };
           return { key: open(looked) ? 'step.looked.too' : 'step.looked.none', strong: open(looked) && !locks };
         }
-        return { key: open(looked) ? 'step.looked.same' : 'step.looked.stock', strong: open(looked) };
+        const same = !oneBuyer && others(looked).some((which) => !committed.has(which) && looked.get(which) === one.stock);
+        return { key: same ? 'step.looked.same' : 'step.looked.stock', strong: same };
       }
       case 'placed': {
         const blind = outcome === 'taken' && oneBuyer && open(written);

@@ -137,7 +137,7 @@ Words.add({
   'law.lost.means': ['confirmed, but no such order', '已确认，却没有该订单'], 'law.phantom.means': ['an order, but its buyer was told no', '有订单，买家却被告知失败'],
   'law.later': ['judged at the end', '结束时判定'], 'law.holds': ['holds', '成立'], 'law.broken': ['broken', '被打破'],
   'verdict.holds': ['Held. {orders} orders for {stock} vouchers, never two for one buyer, and every reply is true.', '守住了。{stock} 份优惠券共 {orders} 个订单，没有人下两单，每个答复都属实。'],
-  'verdict.broken': ['Broken, as it must be: {what}. The strategy has no way to prevent it on {instances}.', '如预期被打破：{what}。在{instances}上，该策略无从防止。'],
+  'verdict.broken': ['Broken, as it must be: {what}. The strategy has no way to prevent it on {instances}.', '如预期被打破：{what}。在 {instances} 上，该策略无从防止。'],
   'verdict.did-not-show': ['Nothing broke this time, though it can: {what} did not show. More tries at once make it likelier.', '这次没有出错，但它可能出错：未出现{what}。同时尝试更多次会更容易出现。'],
   'verdict.not-seen': ['Nothing broke this time, though nothing prevents it: {what} did not show.', '这次没有出错，但没有任何东西能阻止它：未出现{what}。'],
   'verdict.violation': ['A promise was broken: {what}. That must not happen; please report it with this run’s raw data.', '承诺被打破：{what}。这不应发生，请附上本次运行的原始数据反馈。'],

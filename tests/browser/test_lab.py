@@ -115,6 +115,49 @@ class Plots(BrowserTest):
             self.assertNotRegex(svg, "NaN|Infinity|undefined|<b>")
 
 
+def request(node, steps, reply="ORDERED", user="17"):
+    """A request of a story: steps as (name, begin, duration, what it saw)."""
+    steps = [{"step": name, "at": at, "took": took, **saw} for name, at, took, saw in steps]
+    return {"attempt": 0, "userId": user, "node": f"127.0.0.1:{node}", "sent": 0, "answered": 9, "reply": reply, "steps": steps}
+
+
+class Stories(BrowserTest):
+    """What is said of a step follows from what its node could see at that moment."""
+
+    def told(self, strategy, kind, *requests):
+        page = self.open("/lab")
+        story = {"kind": kind, "requests": requests}
+        parts = page.evaluate("([strategy, story]) => Story.tell(strategy, story)", [strategy, story])
+        return [(step["name"], step["step"], step["strong"], step["text"]) for step in parts["steps"]], parts["moral"]
+
+    def test_two_locks_in_two_memories(self):
+        steps = lambda at: [("locked", at, 0, {"place": "memory"}), ("placed", at + 0.1, 2, {"outcome": "taken"}),
+                            ("committed", at + 3, 2, {}), ("unlocked", at + 6, 0, {"place": "memory"})]
+        steps, moral = self.told("process-lock", "two-orders", request(8081, steps(0)), request(8082, steps(1)))
+        wrong = [(name, step) for name, step, strong, _ in steps if strong]
+        self.assertEqual(wrong, [("B", "locked"), ("B", "placed")])
+        self.assertIn("Two locks", moral)
+
+    def test_one_lock_that_was_free_again_is_no_second_lock(self):
+        first = [("locked", 0, 0, {"place": "memory"}), ("committed", 1, 1, {}), ("unlocked", 2.5, 0, {"place": "memory"})]
+        second = [("locked", 1, 2, {"place": "memory"}), ("placed", 3.1, 1, {"outcome": "ordered-before"}), ("unlocked", 5, 0, {"place": "memory"})]
+        steps, moral = self.told("process-lock", "held", request(8081, first), request(8081, second, "ALREADY_ORDERED"))
+        self.assertIn("which is free again", next(text for name, step, _, text in steps if (name, step) == ("B", "locked")))
+        self.assertNotIn("Two locks", moral)
+
+    def test_a_commit_is_told_before_whoever_saw_it(self):
+        first = [("row-locked", 0, 1, {"stock": 1, "order": False}), ("committed", 2, 3, {})]
+        second = [("row-locked", 1, 3, {"stock": 0, "order": True})] # answered while the first still hears of its commit
+        steps, _ = self.told("row-lock", "held", request(8081, first), request(8082, second, "ALREADY_ORDERED"))
+        self.assertEqual([(name, step) for name, step, *_ in steps][:3], [("A", "row-locked"), ("A", "committed"), ("B", "row-locked")])
+
+    def test_only_the_same_stock_read_is_called_the_same(self):
+        look = lambda at, stock: [("looked", at, 0.1, {"stock": stock, "order": False}), ("decremented", at + 2, 1, {"outcome": "done"}), ("committed", at + 4, 1, {})]
+        for second, same in ((1, True), (2, False)):
+            steps, _ = self.told("naive", "oversold", request(8081, look(0, 1)), request(8081, look(0.5, second), user="18"))
+            self.assertEqual("as well" in steps[1][3], same, steps)
+
+
 class Refused(BrowserTest):
     allowed_statuses = frozenset({403})
 
