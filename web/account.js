@@ -154,7 +154,8 @@ const Account = (() => {
   // Brings whoever has to sign in first to the place for it.
   function invite() {
     box().scrollIntoView({ block: 'center' });
-    box().querySelector('input').focus({ preventScroll: true });
+    const input = box().querySelector('input');
+    if (input) input.focus({ preventScroll: true });
   }
 
   Words.onChange(show);

@@ -24,7 +24,7 @@
     'doing.running': ['the buyers are buying', '买家正在抢购'],
     'doing.judging': ['every reply is held against every row', '逐条核对答复与数据库'],
     'run.title': ['The run', '本次运行'],
-    'run.link': ['Copy the link', '复制链接'], 'run.copied': ['Copied', '已复制'], 'run.raw': ['Raw data (JSON)', '原始数据（JSON）'], 'run.report': ['Report (HTML)', '报告（HTML）'],
+    'run.link': ['Copy the link', '复制链接'], 'run.copied': ['Copied', '已复制'], 'run.copy-bar': ['It is in the address bar', '链接在地址栏里'], 'run.raw': ['Raw data (JSON)', '原始数据（JSON）'], 'run.report': ['Report (HTML)', '报告（HTML）'],
     'faults.title': ['Break something while it runs', '运行时弄坏点什么'],
     'fault.pause-redis': ['Pause Redis', '暂停 Redis'],
     'fault.pause-redis.does': ['Redis answers nobody for a moment. Buyers wait or are told to try again; nobody may get a second order.', 'Redis 短时间不答复任何人。买家会等待或被告知重试；任何人都不应得到第二单。'],
@@ -58,7 +58,7 @@
     keep('admin-token', address.get('token'));
     id('token').value = address.get('token');
     address.delete('token');
-    history.replaceState(null, '', address.size ? `#${address}` : location.pathname);
+    history.replaceState(null, '', String(address) ? `#${address}` : location.pathname);
   } else {
     id('token').value = kept('admin-token') || '';
   }
@@ -136,7 +136,10 @@
     } else {
       say(words(reply), true);
       if (reply.code === 'FORBIDDEN') id('token').focus();
-      if (reply.code === 'RUN_UNDER_WAY') loadAbout();
+      if (reply.code === 'RUN_UNDER_WAY') {
+        const now = await Page.ask('GET', '/lab/about');
+        if (now.ok && now.data.running) follow(now.data.running, true);
+      }
     }
   });
   id('stop').addEventListener('click', async () => {
@@ -190,6 +193,7 @@
     id('state').textContent = t(`state.${run.state}`);
     id('state').className = run.state === 'failed' || standings.includes('violation') ? 'badge bad' : run.state === 'done' ? 'badge good' : 'badge warn';
     id('doing').textContent = run.state === 'failed' ? String(run.failure || '') : running ? t(`doing.${run.state}`) : '';
+    const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
     id('progress').style.width = `${100 * Math.min(1, share ?? run.elapsedS / Math.max(0.5, run.setting.spreadSeconds))}%`;
     id('stop').hidden = !running;
     id('start').hidden = running;
@@ -213,7 +217,9 @@
     id('downloads').dataset.shows = key;
     if (!shown) return;
     const copy = make('button', { type: 'button', class: 'quiet', id: 'copy', onclick: async () => {
-      try { await navigator.clipboard.writeText(location.href); copy.textContent = t('run.copied'); } catch { remember(); }
+      remember();
+      // Only a page from this machine or over TLS may use the clipboard.
+      try { await navigator.clipboard.writeText(location.href); copy.textContent = t('run.copied'); } catch { copy.textContent = t('run.copy-bar'); }
     } }, t('run.link'));
     const at = `/lab/runs/${encodeURIComponent(run.id)}`;
     id('downloads').replaceChildren(copy,

@@ -27,6 +27,22 @@ const Plots = (() => {
     return trim(value);
   }
 
+  // How wide a text will be, near enough: Chinese characters are twice as wide.
+  const wide = (text) => [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.7), 0);
+
+  // Names beside their colours, in as many lines as they need below `y`. entries: [[class, text]]
+  function legend(entries, left, right, y, high = 4) {
+    const out = [];
+    let x = left;
+    for (const [kind, text] of entries) {
+      const space = 34 + wide(text);
+      if (x > left && x + space > right) { x = left; y += 20; }
+      out.push(draw('rect', { x, y: y - 4 - high / 2, width: 12, height: high, rx: high / 2.5, class: kind }), label(x + 17, y, 'start', text));
+      x += space;
+    }
+    return { out, bottom: y + 6 };
+  }
+
   const path = (points) => points.map(([x, y], at) => `${at ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
 
   // Lines over time. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, a line is drawn
@@ -48,9 +64,9 @@ const Plots = (() => {
     out.push(label(box.right, box.bottom + 36, 'end', unit, 'unit'));
     if (level) {
       out.push(draw('line', { x1: box.left, x2: box.right, y1: y(level.value), y2: y(level.value), class: 'level' }),
-        label(box.left + 6, y(level.value) - 6, 'start', level.text, 'strong'));
+        label(box.right, y(level.value) - 6, 'end', level.text, 'strong'));
     }
-    let beside = box.left;
+    const names = [];
     for (const line of series) {
       const at = line.points.map((point) => [x(point[0]), y(point[1])]);
       if (!at.length) continue;
@@ -62,18 +78,17 @@ const Plots = (() => {
         out.push(draw('path', { d: path(at.slice(broken)), class: 'line broken' }),
           draw('circle', { cx: at[broken][0], cy: at[broken][1], r: 5, class: 'broken-at' }));
       }
-      // The legend, each name with its latest value.
-      const text = `${line.name} ${short(line.points[line.points.length - 1][1])}`;
-      out.push(draw('rect', { x: beside, y: height - 12, width: 12, height: 4, rx: 2, class: `swatch ${broken >= 0 ? 'broken-fill' : line.kind}` }),
-        label(beside + 17, height - 6, 'start', text));
-      beside += 34 + [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.6), 0);
+      // Each name with its latest value.
+      names.push([`swatch ${broken >= 0 ? 'broken-fill' : line.kind}`, `${line.name} ${short(line.points[line.points.length - 1][1])}`]);
     }
+    const below = legend(names, box.left, box.right - 60, height - 6);
+    out.push(below.out);
     for (const mark of marks) {
       const late = x(mark.at) > (box.left + box.right) / 2;
       out.push(draw('line', { x1: x(mark.at), x2: x(mark.at), y1: box.top - 6, y2: box.bottom, class: `moment ${mark.kind || ''}` }),
-        label(x(mark.at) + (late ? -5 : 5), box.top - 8 + 11 * (mark.row || 0), late ? 'end' : 'start', mark.text, mark.kind));
+        label(x(mark.at) + (late ? -5 : 5), box.top - 9 + 13 * (mark.row || 0), late ? 'end' : 'start', mark.text, mark.kind));
     }
-    return frame(width, height, name, out);
+    return frame(width, below.bottom, name, out);
   }
 
   // A line without axes, for beside a number.
@@ -89,7 +104,7 @@ const Plots = (() => {
 
   // Named bars, lying. bars: [[name, value]].
   function bars({ width, name, unit, bars: all, kind = 'one' }) {
-    const rest = Math.min(width * 0.45, Math.max(30, ...all.map(([text]) => text.length * 7.2)) + 14);
+    const rest = Math.min(width * 0.5, Math.max(30, ...all.map(([text]) => wide(text))) + 14);
     const height = all.length * 26 + 26;
     const top = Math.max(1e-9, ...all.map(([, value]) => value));
     const space = width - rest - 60;
@@ -120,18 +135,16 @@ const Plots = (() => {
       if (rarity(quantile) <= rarest + 0.01) out.push(label(x(quantile), box.bottom + 18, 'middle', text));
     }
     out.push(label(box.right, box.bottom + 34, 'end', unit, 'unit'));
-    let beside = box.left;
     for (const line of series) {
-      out.push(draw('path', { d: path(line.points.map((point) => [x(point[0]), y(point[1])])), class: `line ${line.kind}` }),
-        draw('rect', { x: beside, y: height - 12, width: 12, height: 4, rx: 2, class: `swatch ${line.kind}` }), label(beside + 17, height - 6, 'start', line.name));
-      beside += 36 + line.name.length * 7;
+      out.push(draw('path', { d: path(line.points.map((point) => [x(point[0]), y(point[1])])), class: `line ${line.kind}` }));
     }
-    return frame(width, height, name, out);
+    const below = legend(series.map((line) => [`swatch ${line.kind}`, line.name]), box.left, box.right - 60, height - 6);
+    return frame(width, below.bottom, name, out, below.out);
   }
 
   // Requests as rows, grouped, against one clock.
-  // groups: [{name, rows: [{name, from, to, spans: [{from, to, text}], bars: [{from, to, kind, number, strong}]}]}]
-  function timeline({ width, name, unit, groups, legend }) {
+  // groups: [{name, rows: [{name, from, to, spans: [{from, to, text}], bars: [{from, to, kind, number, strong}]}]}]; entries: [[kind, text]], for the legend.
+  function timeline({ width, name, unit, groups, entries }) {
     const left = 34, right = width - 16, spacing = 21;
     const end = Math.max(1e-3, ...groups.flatMap((group) => group.rows.map((row) => row.to)));
     const across = axis(end, width < 420 ? 4 : 8);
@@ -165,14 +178,8 @@ const Plots = (() => {
     }
     for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), top + 14, 'middle', short(mark)));
     out.push(label(right, top + 30, 'end', unit, 'unit'));
-    let beside = left - 20, line = top + 30;
-    for (const [kind, text] of legend) {
-      const wide = 36 + [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.6), 0);
-      if (beside + wide > right - 70) { beside = left - 20; line += 20; }
-      out.push(draw('rect', { x: beside, y: line - 9, width: 12, height: 10, rx: 3, class: kind === 'span' ? 'span' : `bar ${kind}` }), label(beside + 17, line, 'start', text));
-      beside += wide;
-    }
-    return frame(width, line + 10, name, out);
+    const below = legend(entries.map(([kind, text]) => [kind === 'span' ? 'span' : `bar ${kind}`, text]), left - 20, right - 70, top + 32, 10);
+    return frame(width, below.bottom + 4, name, out, below.out);
   }
 
   return { bars, label, frame, lines, percentiles, spark, timeline };

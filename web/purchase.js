@@ -7,7 +7,6 @@ const Purchase = (() => {
     'buy.signIn': ['Sign in to buy', '登录后抢购'],
     'buy.notYet': ['Not begun yet', '尚未开始'],
     'buy.ended': ['The sale is over', '秒杀已结束'],
-    'buy.buy': ['Buy now', '立即抢购'],
     'buy.buying': ['Buying…', '抢购中…'],
     'buy.pending': ['A place is yours. Confirming…', '已抢到名额，正在确认…'],
     'buy.unknown': ['The reply was lost. Looking up what became of it…', '没有收到答复，正在查询结果…'],

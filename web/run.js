@@ -64,13 +64,15 @@ function RunView(root) {
     const points = (field) => lane.samples.map((one) => [one.at, one[field] || 0]);
     const tile = (field, kind, end) => make('div', { class: 'tile' },
       make('dt', null, t(`lane.${field.replace(/Ms$/, '')}`)),
-      make('dd', null, number(report ? end : sample ? sample[field] : null)),
+      make('dd', null, number(report || field === 'batch' ? end : sample ? sample[field] : null)),
       Plots.spark({ name: t(`lane.${field.replace(/Ms$/, '')}`), points: points(field), kind }));
     return make('dl', { class: 'tiles' },
       tile('requestsPerS', 'six', report && report.requests_per_s), tile('ordersPerS', 'one', report && report.orders_per_s),
       tile('p50Ms', 'three', report && report.latency.p50_ms), tile('p99Ms', 'two', report && report.latency.p99_ms),
-      lane.samples.some((one) => one.batch) ? tile('batch', 'four', sample && sample.batch) : null);
+      lane.samples.some((one) => one.batch) ? tile('batch', 'four', latestBatch(lane)) : null);
   }
+
+  const latestBatch = (lane) => (lane.samples.findLast((one) => one.batch) || {}).batch;
 
   const ordersOf = (bound) => {
     const from = Math.floor(bound / 2) + 1;
@@ -117,7 +119,9 @@ function RunView(root) {
   const events = make('section', { class: 'events', 'aria-live': 'polite' });
   const compare = make('section', { class: 'card compare', hidden: true });
   const stories = make('div', { class: 'stories' });
-  root.append(facts, lanes, events, compare, stories);
+  // Read aloud when there is a verdict; the lanes themselves change too often for that.
+  const aloud = make('p', { class: 'unseen', role: 'status' });
+  root.append(facts, lanes, aloud, events, compare, stories);
 
   function show() {
     if (!run) return;
@@ -128,6 +132,8 @@ function RunView(root) {
       lanes.children[at].dataset.strategy = lane.strategy;
       showLane(lane, lanes.children[at]);
     });
+    const told = [...lanes.querySelectorAll('.verdict')].map((one) => `${one.closest('.lane').dataset.strategy}: ${one.textContent}`).join(' ');
+    if (aloud.textContent !== told) aloud.textContent = told;
     showEvents();
     showCompare();
     showStories();
@@ -163,15 +169,15 @@ function RunView(root) {
       const figure = make('figure');
       const parts = Story.tell(lane.strategy, story);
       const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
-        make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy })),
+        make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length })),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) })),
-        make('div', { class: 'story-body' }, figure, make('div', null,
+        make('div', { class: 'story-body' },
+          make('div', { class: 'story-picture' }, figure, make('p', { class: story.kind === 'held' ? 'moral good' : 'moral bad' }, parts.moral)), make('div', null,
           make('p', { class: 'story-sent' }, parts.sent),
           make('ol', { class: 'steps' }, parts.steps.map((step) => make('li', { class: step.strong ? 'step strong' : 'step' },
             make('span', { class: step.strong ? 'dot strong' : 'dot', 'aria-hidden': 'true' }, step.number),
             make('span', { class: 'who' }, step.name), make('span', { class: 'when' }, `${step.moment.toFixed(1)} ms`),
-            make('span', { class: 'what' }, step.text)))))),
-        make('p', { class: story.kind === 'held' ? 'moral good' : 'moral bad' }, parts.moral));
+            make('span', { class: 'what' }, step.text)))))));
       stories.append(card);
       figure.append(Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
     }

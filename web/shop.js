@@ -71,7 +71,13 @@
     if (!types.some((one) => one.id === type)) type = types.length ? types[0].id : null;
     showTypes();
     await loadShops(1);
-    const first = shops.find((one) => one.id === Number(wanted.get('shop'))) || shops[0];
+    const linked = Number(wanted.get('shop'));
+    let first = shops.find((one) => one.id === linked);
+    if (!first && linked) {
+      const named = await Page.ask('GET', `/shop/${linked}`);
+      if (named.ok) first = named.data;
+    }
+    first = first || shops[0];
     if (first) enter(first); else { vouchers = []; showSale(); }
   }
 
@@ -306,6 +312,7 @@
 
   let last = null;
   Account.onChange(() => {
+    tick(); // the button means something else from now on
     const person = Account.person();
     if ((person && person.id) === last) return;
     last = person && person.id;

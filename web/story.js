@@ -14,6 +14,18 @@ const Story = (() => {
     return blind ? step.at : end(step);
   }
 
+  // A commit takes effect before its node hears of it. Whoever saw its order saw it after that, so it is told
+  // before the first step of another request that did.
+  function commitsBeforeWhoSawThem(moments) {
+    const commits = moments.filter((one) => one.step.endsWith('committed') && one.outcome !== 'failed');
+    const first = commits.sort((a, b) => a.at - b.at)[0];
+    if (!first) return;
+    for (const one of moments) {
+      const saw = one.which !== first.which && (one.order === true || one.outcome === 'ordered-before');
+      if (saw && one.moment > first.at) first.moment = Math.min(first.moment, one.moment - 0.001);
+    }
+  }
+
   const kinds = {
     locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
     placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', answered: 'six',
@@ -22,26 +34,31 @@ const Story = (() => {
   function tell(strategy, story) {
     const names = story.requests.map((_, at) => String.fromCharCode(65 + at));
     const port = (node) => node.split(':').pop();
-    const user = (request) => `…${request.userId.slice(-4)}`;
+    const user = (request) => (request.userId.length > 7 ? `…${request.userId.slice(-5)}` : request.userId);
     const oneBuyer = new Set(story.requests.map((request) => request.userId)).size === 1;
     const moments = story.requests.flatMap((request, which) => {
       const own = request.steps.filter((step) => step.step !== 'arrived' && step.step !== 'answered')
         .map((step) => ({ ...step, request, which, moment: moment(step), at: step.at, till: end(step) }));
       return [...own, { step: 'answered', request, which, moment: request.answered, at: request.answered, till: request.answered }];
-    }).sort((a, b) => a.moment - b.moment || a.which - b.which);
+    });
+    commitsBeforeWhoSawThem(moments);
+    moments.sort((a, b) => a.moment - b.moment || a.which - b.which);
 
     // What holds at the moment that is told: who has which lock, who has written, who has committed.
-    const holds = new Map(), looked = new Set(), written = new Set(), committed = new Set();
+    const holds = new Map(), looked = new Map(), written = new Set(), committed = new Set();
     const steps = moments.map((one, at) => {
-      const { key, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
+      const { key: wanted, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
+      const failed = one.outcome === 'failed' && !wanted.endsWith('.failed');
+      const key = failed ? 'step.failed' : Words.has(wanted) ? wanted : 'step.other';
       if (one.step === 'locked') holds.set(one.which, one);
       if (one.step === 'unlocked') holds.delete(one.which);
-      if (one.step === 'looked') looked.add(one.which);
+      if (one.step === 'looked') looked.set(one.which, one.stock);
       if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
-      if (['committed', 'batch-committed'].includes(one.step)) committed.add(one.which);
+      if (['committed', 'batch-committed'].includes(one.step) && one.outcome !== 'failed') committed.add(one.which);
       const reply = one.request.reply;
       const values = {
         node: port(one.request.node), user: user(one.request), stock: one.stock ?? '?', step: one.step,
+        asks: t(one.request.steps.some((step) => step.step === 'looked') ? 'step.asks.again' : 'step.asks'),
         order: one.order === undefined ? '' : t(one.order ? 'step.yes' : 'step.no'),
         reply: one.step === 'answered' ? (Words.has(`reply.${reply}`) ? t(`reply.${reply}`, { id: one.request.orderId || '–' }) : reply) : '',
       };
@@ -49,7 +66,8 @@ const Story = (() => {
     });
 
     const where = story.requests.map((request, at) => t('story.where', { name: names[at], node: port(request.node) })).join(Words.language() === 'zh' ? '，' : ', ');
-    const sent = t(oneBuyer ? 'story.sent.same' : 'story.sent.others', { user: user(story.requests[0]), count: story.requests.length, where });
+    const alone = new Set(story.requests.map((request) => request.node)).size === 1;
+    const sent = t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: story.requests.length, where });
     return { steps, sent, end: Math.max(...steps.map((step) => step.till)), moral: t(moral(story, moments)), plot: plot(story, steps, names, port) };
   }
 
@@ -75,18 +93,23 @@ const Story = (() => {
           if (open(written)) return { key: 'step.looked.blind', strong: true };
           return { key: open(looked) ? 'step.looked.too' : 'step.looked.none', strong: open(looked) && !locks };
         }
-        return { key: open(looked) ? 'step.looked.same' : 'step.looked.stock', strong: open(looked) };
+        const same = !oneBuyer && others(looked).some((which) => !committed.has(which) && looked.get(which) === one.stock);
+        return { key: same ? 'step.looked.same' : 'step.looked.stock', strong: same };
       }
       case 'placed': {
         const blind = outcome === 'taken' && oneBuyer && open(written);
         return { key: blind ? 'step.placed.blind' : `step.placed.${outcome}`, strong: blind || outcome === 'ordered-before' };
+      }
+      case 'row-locked': {
+        const before = all.some((other) => other.step === 'row-locked' && other.which !== one.which && other.moment < one.moment);
+        return { key: before ? 'step.row-locked.after' : key, strong: one.order === true };
       }
       case 'inserted': return { key, strong: oneBuyer && open(written) };
       case 'decremented':
         return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
       case 'batch-committed': case 'admitted':
         return { key: outcome === 'failed' ? `${key}.failed` : key, strong: outcome === 'failed' };
-      default: return { key: Words.has(key) ? key : 'step.other', strong: false };
+      default: return { key, strong: false };
     }
   }
 
@@ -110,16 +133,16 @@ const Story = (() => {
       return { name: names[which], from: request.sent, to: request.answered, spans, bars };
     };
     const seen = new Set(steps.map((step) => kinds[step.step] || 'six'));
-    const legend = [['four', 'legend.lock'], ['one', 'legend.look'], ['two', 'legend.write'], ['three', 'legend.commit'], ['refused', 'legend.refused'], ['six', 'legend.answer']]
+    const entries = [['four', 'legend.lock'], ['one', 'legend.look'], ['two', 'legend.write'], ['three', 'legend.commit'], ['refused', 'legend.refused'], ['six', 'legend.answer']]
       .filter(([kind]) => seen.has(kind)).map(([kind, key]) => [kind, t(key)]);
-    if (steps.some((step) => step.step === 'locked')) legend.splice(1, 0, ['span', t('story.held-by')]);
+    if (steps.some((step) => step.step === 'locked')) entries.splice(1, 0, ['span', t('story.held-by')]);
     return {
       name: t('story.plot', { count: story.requests.length, nodes: nodes.map((node) => t('story.node', { node: port(node) })).join(', ') }),
       groups: nodes.map((node) => ({
         name: t('story.node', { node: port(node) }),
         rows: story.requests.map((request, which) => ({ request, which })).filter(({ request }) => request.node === node).map(({ request, which }) => row(request, which)),
       })),
-      legend,
+      entries,
     };
   }
 

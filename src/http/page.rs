@@ -130,6 +130,22 @@ mod tests {
     }
 
     #[test]
+    fn every_text_that_is_asked_for_exists() {
+        let scripts = ASSETS.iter().filter(|(name, ..)| name.ends_with(".js"));
+        let all: String = scripts.map(|(.., text)| *text).chain(PAGES).collect();
+        let asked = all.split("t('").skip(1).filter_map(|rest| rest.split_once('\''));
+        // A key that goes on, such as t(`code.${…}`), is not written in these quotes.
+        let asked = asked.map(|(key, _)| key).chain(quoted(&all, "data-t=\""));
+        // Not what closest('.lane') asks for.
+        let is_key = |key: &&str| key.contains('.') && !key.starts_with('.');
+        let keys: Vec<&str> = asked.filter(is_key).collect();
+        assert!(keys.len() > 100, "the reader sees the scripts' texts");
+        for key in keys {
+            assert!(all.contains(&format!("'{key}': ['")), "{key}");
+        }
+    }
+
+    #[test]
     fn scripts_never_turn_text_into_markup() {
         for (name, kind, text) in ASSETS {
             for sink in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("]

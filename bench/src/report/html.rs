@@ -1,29 +1,51 @@
-//! The report as one HTML file: no script, no font, nothing fetched from anywhere.
+//! The report as one HTML file, which fetches nothing from anywhere. Tables are written here; the plots are drawn by
+//! the pages' own code (`web/plots.js`) from numbers in the file.
 
 use std::fmt::Write;
 
 use seckill_loadtest::table::Align;
+use serde_json::{Value, json};
 
-use super::svg::{self, Line, escape};
 use super::{RATIO_COLUMNS, RUN_COLUMNS, Report};
 use crate::runs::{CURVE, Run};
 
+/// The look and the drawing code of all pages.
+const LOOK: &str = include_str!("../../../web/look.css");
+const SCRIPTS: [&str; 2] =
+    [include_str!("../../../web/words.js"), include_str!("../../../web/plots.js")];
+
+/// What only this page has: tables.
 const STYLE: &str = "\
-body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}
-h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2.2rem}
-table{border-collapse:collapse;width:100%;font-size:13.5px}
-th,td{padding:.3rem .5rem;border-bottom:1px solid #ddd;text-align:left}
+main{max-width:66rem;padding-block:2rem}h2{margin-top:2.2rem}main p,main table{margin-top:.6rem}
+table{border-collapse:collapse;width:100%;font-size:13.5px}.wide{overflow-x:auto}
+th,td{padding:.3rem .5rem;border-bottom:1px solid var(--line);text-align:left}
 .right{text-align:right;font-variant-numeric:tabular-nums}
-tr.below{background:#fde8e4}tr.aim{background:#e6f4ea}tr.missing{color:#888}
-svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:#333}
-.grid{stroke:#ddd}.line{fill:none;stroke-width:2}p.small{color:#555;font-size:13px}";
+tr.below{background:var(--bad-wash)}tr.aim{background:var(--good-wash)}tr.missing,.small{color:var(--soft)}
+.small{font-size:.9rem}ul.small{list-style:disc;padding-left:1.2rem}figure{margin-top:.8rem}";
+
+/// Draws every figure at the width it has; again where that changes, as on a phone that is turned.
+const DRAW: &str = "\
+const plots = JSON.parse(document.getElementById('plots').textContent);
+const drawAll = () => document.querySelectorAll('[data-plot]').forEach((figure) => {
+  const { shape, ...numbers } = plots[figure.dataset.plot];
+  figure.replaceChildren(Plots[shape]({ width: Math.max(280, figure.clientWidth), ...numbers }));
+});
+addEventListener('resize', drawAll);
+drawAll();";
+
+/// The colours of lines, by the class names of the look.
+const KINDS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+
+/// A named line of (x, y), by x.
+type Line = (String, Vec<(f64, f64)>);
 
 /// The page.
 pub fn page(report: &Report) -> String {
     let mut out = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>Flash sale: ratios</title>\
-         <style>{STYLE}</style></head><body>\n<h1>Flash sale: ratios</h1>\n<p class=\"small\">{}</p>\n",
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+         <meta name=\"color-scheme\" content=\"light dark\"><title>Flash sale: ratios</title>\
+         <style>{LOOK}{STYLE}</style></head><body><main>\n<h1>Flash sale: ratios</h1>\n<p class=\"small\">{}</p>\n",
         escape(&report.facts.text())
     );
     let classes = report.ratios.iter().map(|measured| match measured.standing {
@@ -64,7 +86,7 @@ pub fn page(report: &Report) -> String {
         }
         out += "</ul>\n";
     }
-    plots(&mut out, report);
+    let plots = plots(&mut out, report);
     out += "<h2>Absolute figures</h2><p class=\"small\">Medians, on this machine at that hour: a \
             footnote to the ratios. Latency of orders; of refusals where nothing is on sale. µs: processor time \
             of one answer.</p>\n";
@@ -73,39 +95,58 @@ pub fn page(report: &Report) -> String {
             same body and does nothing for it. <em>One transaction per order</em> inserts the order, takes \
             one from the stock where there is some, and commits, in three round trips with prepared \
             statements; it has no session check, no window check and no limits. redis-benchmark has 64 \
-            clients and does not pipeline.</p>\n</body></html>\n";
-    out
+            clients and does not pipeline.</p>\n</main>\n";
+    finish(out, &plots)
 }
 
-fn plots(out: &mut String, report: &Report) {
+/// Adds the plots' numbers and what draws them.
+fn finish(mut out: String, plots: &[Value]) -> String {
+    // As `</script>` inside the numbers would end them.
+    let numbers = Value::from(plots).to_string().replace('<', "\\u003c");
+    writeln!(out, "<script type=\"application/json\" id=\"plots\">{numbers}</script>").ok();
+    for script in SCRIPTS.iter().chain([&DRAW]) {
+        writeln!(out, "<script>\n{script}\n</script>").ok();
+    }
+    out + "</body></html>\n"
+}
+
+/// Writes a place for each plot; returns their numbers.
+fn plots(out: &mut String, report: &Report) -> Vec<Value> {
+    let mut plots = Vec::new();
+    let mut place = |out: &mut String, plot: Value| {
+        writeln!(out, "<figure data-plot=\"{}\"></figure>", plots.len()).ok();
+        plots.push(plot);
+    };
     let scenes = &report.scenes;
     let mut bars = scenes.rungs.clone();
     let single = "one transaction per order";
     let of = |run: &&Run| run.name == single;
     let rates: Vec<f64> = report.runs.iter().filter(of).map(|run| run.orders_per_s).collect();
     if let Some(rate) = crate::ratios::median(&rates) {
-        bars.push(("baseline: one, transaction per order".to_owned(), rate));
+        bars.push((single.to_owned(), rate));
     }
     *out += "<h2>Orders a second, by strategy</h2>\n<p class=\"small\">256 clients (stream: 64), one \
              instance, one sale; committed orders only, except stream, which counts places.</p>\n";
-    *out += &svg::bars("Orders a second by strategy", "orders/s", &bars);
+    place(out, bar_plot("Orders a second by strategy", "orders/s", &bars));
     *out += "<h2>How long a buyer waits</h2>\n";
-    *out += &svg::percentiles("Latency by percentile", &curves(&report.runs));
+    let waits = json!({
+        "shape": "percentiles", "name": "Latency by percentile", "unit": "percentile",
+        "series": series(&curves(&report.runs)),
+    });
+    place(out, waits);
     let sale = &scenes.sale;
-    let line =
-        |name: &str, points: &[(f64, f64)]| Line { name: name.into(), points: points.into() };
     *out += "<h2>A sale that sells out</h2>\n<p class=\"small\">The stock is the database's own, looked at \
              every 10 ms; it never passes zero.</p>\n";
-    *out += &svg::lines(
-        "Orders and stock against time",
-        "seconds",
-        "count",
-        &[
-            line("orders", &sale.orders),
-            line("stock left", &sale.left),
-            line("told: sold out", &sale.refused),
-        ],
-    );
+    let lines = [
+        ("orders".to_owned(), sale.orders.clone()),
+        ("stock left".to_owned(), sale.left.clone()),
+        ("told: sold out".to_owned(), sale.refused.clone()),
+    ];
+    let sells_out = json!({
+        "shape": "lines", "name": "Orders and stock against time", "unit": "seconds", "height": 320,
+        "series": series(&lines),
+    });
+    place(out, sells_out);
     let sizes: Vec<_> = scenes
         .batches
         .iter()
@@ -118,7 +159,18 @@ fn plots(out: &mut String, report: &Report) {
         .collect();
     *out += "<h2>Orders that shared a commit</h2>\n<p class=\"small\">Batches of group-commit in all \
              rounds with 16, 256 and 1,024 clients.</p>\n";
-    *out += &svg::bars("Batch sizes", "batches", &sizes);
+    place(out, bar_plot("Batch sizes", "batches", &sizes));
+    plots
+}
+
+fn bar_plot(name: &str, unit: &str, bars: &[(String, f64)]) -> Value {
+    json!({ "shape": "bars", "name": name, "unit": unit, "bars": bars })
+}
+
+/// The lines, each in a colour of its own.
+fn series(lines: &[Line]) -> Value {
+    let one = |((name, points), kind): (&Line, &&str)| json!({ "name": name, "kind": kind, "points": points });
+    lines.iter().zip(KINDS.iter().cycle()).map(one).collect()
 }
 
 /// The round in the middle, of each kind of run worth comparing.
@@ -136,7 +188,7 @@ fn curves(runs: &[Run]) -> Vec<Line> {
         let run = found.get(found.len() / 2)?;
         let points = CURVE.iter().copied().zip(run.curve_ms.iter().copied()).collect();
         let clients = if name.contains(',') { "" } else { ", 256" };
-        Some(Line { name: format!("{name}{clients}"), points })
+        Some((format!("{name}{clients}"), points))
     };
     names.iter().filter_map(of).collect()
 }
@@ -148,7 +200,7 @@ fn table<'a>(
     classes: impl Iterator<Item = &'a str>,
 ) {
     let class = |align: &Align| if *align == Align::Right { " class=\"right\"" } else { "" };
-    *out += "<table><tr>";
+    *out += "<div class=\"wide\"><table><tr>";
     for (name, align) in columns {
         write!(out, "<th{}>{}</th>", class(align), escape(name)).ok();
     }
@@ -160,5 +212,24 @@ fn table<'a>(
         }
         *out += "</tr>\n";
     }
-    *out += "</table>\n";
+    *out += "</table></div>\n";
+}
+
+/// Text for HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_cannot_end_their_script_and_nothing_is_fetched() {
+        let plot = bar_plot("</script><b>", "n", &[("a<b".to_owned(), 1.0)]);
+        let page = finish(String::new(), &[plot]);
+        assert_eq!(page.matches("</script>").count(), 2 + SCRIPTS.len(), "{page}");
+        assert!(!page.contains("<b>") && page.contains("\\u003cb>"), "{page}");
+        assert!(!page.contains(" src="), "{page}");
+    }
 }

@@ -15,7 +15,6 @@ use crate::runs::Run;
 use crate::scenes::Scenes;
 
 mod html;
-mod svg;
 
 /// On what it was measured.
 #[derive(Debug, Clone, Serialize)]

@@ -1,0 +1,148 @@
+"""What every browser test stands on: the running stack, one browser, and pages whose every request, console
+message and broken rule is recorded. A test fails if its pages reached for another host or said an error."""
+
+import json
+import os
+import random
+import re
+import unittest
+import urllib.request
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
+
+from playwright.sync_api import expect, sync_playwright
+
+BASE = os.environ["TARGETS"].split(",")[0]
+ADMIN_TOKEN = os.environ["ADMIN_TOKEN"]
+ZONE = ZoneInfo(os.environ.get("TIME_ZONE", "Asia/Shanghai"))
+# Nothing of the browser's own may leave the machine either.
+FLAGS = [
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+] + (["--no-sandbox"] if os.geteuid() == 0 else [])
+# The kind of the tests' shops, of which the seed has none.
+KIND = 10
+# A page's patience with the service, ms.
+PATIENCE = 15_000
+expect.set_options(timeout=PATIENCE)
+PHONE_SCREEN = {"width": 390, "height": 844}
+
+
+def api(method, path, body=None, token=None, admin=False):
+    """One request, as a program sends it; returns the reply's envelope."""
+    headers = {"content-type": "application/json"}
+    if token:
+        headers["authorization"] = token
+    if admin:
+        headers["x-admin-token"] = ADMIN_TOKEN
+    data = json.dumps(body).encode() if body is not None else b"" if method == "POST" else None
+    request = urllib.request.Request(BASE + path, data, headers, method=method)
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return json.load(reply)
+
+
+def phone():
+    """A number that nobody has used yet, very likely."""
+    return f"198{random.randrange(10**8):08}"
+
+
+def sign_in(number):
+    """Signs in without a browser; returns the token."""
+    api("POST", f"/user/code?phone={number}")
+    code = api("GET", f"/lab/code/{number}")["data"]
+    return api("POST", "/user/login", {"phone": number, "code": code})["data"]
+
+
+def local(seconds_from_now):
+    """A local date-time of the service's zone."""
+    at = datetime.now(ZONE) + timedelta(seconds=seconds_from_now)
+    return at.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+class Sale:
+    """A flash sale, in a shop of its own unless one is named."""
+
+    def __init__(self, stock=10, strategy="reentrant-lock", begins_in=-60, title="100 for 80", shop="Test shop", at=None):
+        kind, self.shop = at or (KIND, self.new_shop(shop))
+        sale = {
+            "shopId": self.shop, "title": title, "subTitle": "All week", "payValue": 8000, "actualValue": 10000,
+            "stock": stock, "beginTime": local(begins_in), "endTime": local(86400), "strategy": strategy,
+        }
+        self.voucher = api("POST", "/voucher/seckill", sale, admin=True)["data"]
+        self.path = f"/#type={kind}&shop={self.shop}&voucher={self.voucher}"
+
+    @staticmethod
+    def new_shop(name):
+        place = {"name": name, "typeId": KIND, "address": "1 Test Road", "x": 120.1, "y": 30.3}
+        return api("POST", "/shop", place, admin=True)["data"]
+
+    def buy(self, token):
+        """Buys as a program; returns the envelope."""
+        return api("POST", f"/voucher-order/seckill/{self.voucher}", token=token)
+
+
+class BrowserTest(unittest.TestCase):
+    """A test with pages. `allowed_statuses` are failures that the test provokes; the browser reports each in
+    the console."""
+
+    allowed_statuses = frozenset()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.playwright = sync_playwright().start()
+        cls.addClassCleanup(cls.playwright.stop)
+        cls.browser = cls.playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=FLAGS)
+        cls.addClassCleanup(cls.browser.close)
+
+    def setUp(self):
+        self.faults = []
+
+    def tearDown(self):
+        self.assertEqual(self.faults, [])
+
+    def open(self, path, language="en-US", **options):
+        """A page of a new visitor, watched."""
+        options = {"viewport": {"width": 1280, "height": 900}, "base_url": BASE, **options}
+        context = self.browser.new_context(locale=language, **options)
+        self.addCleanup(context.close)
+        context.set_default_timeout(PATIENCE)
+        context.add_init_script(
+            "addEventListener('securitypolicyviolation', (e) => console.error('policy: ' + e.violatedDirective + ' ' + e.blockedURI))")
+        page = context.new_page()
+        self.watch(page)
+        page.goto(path)
+        return page
+
+    def watch(self, page):
+        def console(message):
+            if message.type != "error":
+                return
+            provoked = any(f"status of {status}" in message.text for status in self.allowed_statuses)
+            if not provoked:
+                self.faults.append(f"console: {message.text}")
+
+        def request(request):
+            parts = urlsplit(request.url)
+            if parts.scheme not in ("data", "blob", "file") and f"{parts.scheme}://{parts.netloc}" != BASE:
+                self.faults.append(f"another host: {request.url}")
+
+        page.on("console", console)
+        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("request", request)
+
+    def sign_in(self, page, number=None):
+        """Signs in as a visitor does; returns the session's token."""
+        page.locator("input[name=phone]").fill(number or phone())
+        page.locator(".sign-in button[type=submit]").click()
+        # The lab shows the code and fills it in.
+        expect(page.locator("input[name=code]")).to_have_value(re.compile(r"^\d{6}$"))
+        page.locator(".sign-in button[type=submit]").click()
+        page.locator("#sign-out").wait_for()
+        return page.evaluate("localStorage.getItem('token')")
+
+    def assert_fits(self, page):
+        """No sideways scrolling."""
+        wide, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        self.assertLessEqual(wide, screen)

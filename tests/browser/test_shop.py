@@ -1,0 +1,140 @@
+"""The shop front in a real browser."""
+
+import unittest
+from datetime import datetime, timedelta
+
+from playwright.sync_api import expect
+
+from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in
+
+
+class Shop(BrowserTest):
+    def test_signs_in_buys_and_sees_the_order(self):
+        sale = Sale(stock=10)
+        page = self.open(sale.path)
+        expect(page.locator("#sale-title")).to_have_text("100 for 80")
+        expect(page.locator("#buy")).to_have_text("Sign in to buy")
+        token = self.sign_in(page)
+        expect(page.locator("#stock")).to_have_text("10")
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("It is yours")
+        order = api("GET", "/voucher-order/of/me", token=token)["data"][0]
+        # Past 2^53, where a number in a browser would not be exact any more.
+        self.assertGreater(int(order["orderId"]), 2**53)
+        expect(page.locator("#outcome .order-id")).to_have_text(f"Order {order['orderId']}")
+        expect(page.locator("#orders .order-id")).to_have_text(order["orderId"])
+        expect(page.locator("#stock")).to_have_text("9")
+        page.get_by_role("button", name="Pay").click()
+        expect(page.locator("#orders .badge")).to_have_text("paid")
+
+    def test_a_cancelled_order_can_be_bought_again(self):
+        page = self.open(Sale(stock=1).path)
+        self.sign_in(page)
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("It is yours")
+        page.get_by_role("button", name="Cancel").click()
+        expect(page.locator("#orders .badge")).to_have_text("cancelled")
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("It is yours")
+
+    def test_sold_out_is_shown_and_told(self):
+        sale = Sale(stock=1)
+        page = self.open(sale.path)
+        self.sign_in(page)
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        # From here on the page hears nothing new of the stock, so its visitor still presses.
+        old = page.request.get(f"/voucher/list/{sale.shop}").body()
+        page.route("**/voucher/list/*", lambda route: route.fulfill(body=old, content_type="application/json"))
+        self.assertTrue(sale.buy(sign_in(phone()))["success"])
+        page.locator("#buy").click()
+        expect(page.locator("#outcome")).to_contain_text("Sold out.")
+        page.unroute("**/voucher/list/*")
+        expect(page.locator("#buy")).to_have_text("Sold out")
+        expect(page.locator("#stock")).to_have_text("0")
+
+    def test_a_second_order_is_refused_with_the_id_of_the_first(self):
+        sale = Sale()
+        page = self.open(sale.path)
+        token = self.sign_in(page)
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        first = sale.buy(token)["orderId"]
+        page.locator("#buy").click()
+        expect(page.locator("#outcome")).to_contain_text("You have one already")
+        expect(page.locator("#outcome")).to_contain_text(first)
+
+    def test_a_pending_order_is_followed_up(self):
+        page = self.open(Sale(strategy="stream").path)
+        self.sign_in(page)
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#orders .badge")).to_have_text("unpaid")
+
+    def test_a_sale_opens_by_the_services_clock_though_the_visitors_is_wrong(self):
+        page = self.open("/")
+        self.sign_in(page)
+        page.clock.install(time=datetime.now() - timedelta(hours=3))
+        page.goto("about:blank") # the clock is the next page's
+        page.goto(Sale(begins_in=6).path)
+        expect(page.locator("#buy")).to_have_text("Not begun yet")
+        expect(page.locator(".countdown")).to_contain_text("00:00:0")
+        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("It is yours")
+
+    def test_chinese_and_english(self):
+        page = self.open(Sale().path, language="zh-CN")
+        expect(page.locator("#buy")).to_have_text("登录后抢购")
+        page.get_by_role("button", name="English").click()
+        expect(page.locator("#buy")).to_have_text("Sign in to buy")
+        self.assertEqual(page.evaluate("document.documentElement.lang"), "en")
+        page.reload()
+        expect(page.locator("#buy")).to_have_text("Sign in to buy")
+
+    def test_fits_a_phone(self):
+        page = self.open(Sale().path, viewport=PHONE_SCREEN)
+        self.sign_in(page)
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("It is yours")
+        self.assert_fits(page)
+        page.set_viewport_size({"width": 320, "height": 600})
+        self.assert_fits(page)
+
+    def test_a_hostile_title_stays_text(self):
+        title = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+        page = self.open(Sale(title=title, shop="<b>bold</b>").path)
+        expect(page.locator("#sale-title")).to_have_text(title)
+        expect(page.locator("#shop-name")).to_have_text("<b>bold</b>")
+        self.sign_in(page)
+        page.locator("#buy").click()
+        expect(page.locator("#orders")).to_contain_text(title)
+        self.assertEqual((page.locator("main img").count(), page.title()), (0, "Flash sale"))
+
+
+class Ended(BrowserTest):
+    allowed_statuses = frozenset({401})
+
+    def test_an_ended_session_is_told_politely(self):
+        page = self.open(Sale().path)
+        token = self.sign_in(page)
+        api("POST", "/user/logout", token=token)
+        # A node remembers a session for less than a second.
+        page.wait_for_timeout(1_000)
+        page.locator("#buy").click()
+        expect(page.locator("#account")).to_contain_text("You were signed out")
+        expect(page.locator("#buy")).to_have_text("Sign in to buy")
+
+
+class Watched(BrowserTest):
+    """The recording itself can fail a test."""
+
+    def test_a_request_to_another_host_is_recorded_and_refused(self):
+        page = self.open("/")
+        page.evaluate("fetch('https://example.org/').catch(() => 0)")
+        page.evaluate("new Promise((done) => setTimeout(done))")
+        self.assertTrue(any("policy" in fault for fault in self.faults), self.faults)
+        self.faults.clear()
+
+
+if __name__ == "__main__":
+    unittest.main()
