@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
@@ -177,7 +179,7 @@ pub fn router(parts: Parts) -> Router {
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.
         .layer((
-            with_state(policy, per_request),
+            with_state(Arc::new(policy), per_request),
             CatchPanicLayer::custom(panicked),
             DefaultBodyLimit::max(BODY_LIMIT_BYTES),
         ))

@@ -20,7 +20,6 @@ use crate::http::trace::{TRACE, Trace};
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What the per-request middleware needs to know.
-#[derive(Clone)]
 pub struct RequestPolicy {
     /// Longest time one request may take before it is answered 503.
     pub timeout: Duration,
@@ -34,12 +33,13 @@ pub struct RequestPolicy {
 
 /// Outermost layer: request id, time limit, `connection: close` while draining.
 pub async fn per_request(
-    State(policy): State<RequestPolicy>,
+    State(policy): State<Arc<RequestPolicy>>,
     request: Request,
     next: Next,
 ) -> Response {
     let id = request_id(&request);
-    let asked = policy.traced_as.filter(|_| request.headers().contains_key(TRACE));
+    let asked =
+        policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE)).cloned();
     let is_asked = asked.is_some();
     let span = policy.spans.begin(&request, &id);
     // A span tells the steps, too.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderName, HeaderValue};
+use futures_util::FutureExt;
 
 use super::context::Context;
 
@@ -85,15 +86,19 @@ impl Trace {
     }
 }
 
-/// Does `work`, and notes it as the step that `name` makes of its outcome.
-pub async fn step<T>(work: impl Future<Output = T>, name: impl FnOnce(&T) -> Step) -> T {
-    let Some(trace) = Context::look(|context| context.trace.clone()).flatten() else {
-        return work.await;
-    };
-    let since = Instant::now();
-    let outcome = work.await;
-    trace.add(name(&outcome), since);
-    outcome
+/// Does `work`, and notes it as the step that `name` makes of its outcome; to be awaited at once. Not an `async fn`:
+/// that would hold `work` twice, and each purchase would be moved about twice as large.
+pub fn step<T>(
+    work: impl Future<Output = T>,
+    name: impl FnOnce(&T) -> Step,
+) -> impl Future<Output = T> {
+    let trace = Context::look(|context| context.trace.clone()).flatten();
+    let begun = trace.map(|trace| (trace, Instant::now()));
+    work.inspect(move |outcome| {
+        if let Some((trace, since)) = begun {
+            trace.add(name(outcome), since);
+        }
+    })
 }
 
 /// Notes a step that takes no time.

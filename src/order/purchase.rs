@@ -231,3 +231,22 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size<'a, F: Future>(_: fn(&'a Purchasing, Buyer, Place) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each purchase's future is boxed and moved: what makes it larger slows down even those who come too late.
+    #[test]
+    fn a_purchase_is_small_enough_to_be_moved() {
+        let bytes = size(Purchasing::buy);
+        assert!(
+            bytes < 4096,
+            "{bytes} bytes: is a future held twice, as an `async fn` holds its arguments?"
+        );
+    }
+}
