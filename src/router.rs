@@ -1,8 +1,7 @@
 //! The whole route table, and what every request passes through, outermost first.
 
-use std::time::{Duration, SystemTime};
-
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
