@@ -187,6 +187,19 @@ pub struct LadderArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// The instances themselves, past the proxy
+    #[arg(
+        long,
+        env = "NODES",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
+    )]
+    nodes: Vec<Target>,
+}
+
+#[derive(Debug, Args)]
 pub struct OverloadArgs {
     /// Users, each with a session of its own
     #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..))]
@@ -201,15 +214,8 @@ pub struct OverloadArgs {
     /// The sales' strategy
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
     strategy: String,
-    /// The instances, asked directly and in turn
-    #[arg(
-        long,
-        env = "NODES",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
-    )]
-    nodes: Vec<Target>,
+    #[command(flatten)]
+    nodes: NodesArgs,
     #[command(flatten)]
     firing: FiringArgs,
     #[command(flatten)]
@@ -221,10 +227,11 @@ impl OverloadArgs {
     pub fn options(self) -> (OverloadOptions, Option<PathBuf>) {
         let json = self.firing.json.clone();
         let mut burst = burst(self.firing, self.access, self.buyers, 1, self.buyers);
-        burst.targets = self.nodes.clone();
+        let nodes = self.nodes.nodes;
+        burst.targets = nodes.clone();
         burst.strategy = self.strategy;
         let duration = Duration::from_secs(self.seconds);
-        (OverloadOptions { burst, duration, factor: self.factor, nodes: self.nodes }, json)
+        (OverloadOptions { burst, duration, factor: self.factor, nodes }, json)
     }
 }
 

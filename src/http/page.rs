@@ -6,14 +6,17 @@
 //! title or a name cannot act even if a page should ever put it in as markup. No text of a request or of
 //! the database is put into a page here.
 
+use std::sync::LazyLock;
+
 use axum::Router;
 use axum::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::extract::Path;
@@ -51,11 +54,27 @@ const fn script(
     (name, "text/javascript; charset=utf-8", text)
 }
 
+/// A file as it is sent, with the mark by which a browser knows that it has it already.
+#[derive(Clone)]
+struct File {
+    kind: &'static str,
+    text: Bytes,
+    tag: HeaderValue,
+}
+
+impl File {
+    fn new(kind: &'static str, text: Bytes) -> Self {
+        let tag = HeaderValue::try_from(format!("\"{:016x}\"", xxh3_64(&text)));
+        // Quotes and hexadecimal digits always make a header.
+        File { kind, text, tag: tag.unwrap_or(HeaderValue::from_static("\"\"")) }
+    }
+}
+
 /// The routes of the pages. `zone` is the one that the API's date-times are in.
 pub fn routes(lab: bool, zone: Zone) -> Router {
     let page = |text: &str| {
-        let text = told(text, lab, zone);
-        get(async move |headers: HeaderMap| answer(&headers, HTML, &text))
+        let page = File::new(HTML, told(text, lab, zone).into());
+        get(async move |headers: HeaderMap| answer(&headers, &page))
     };
     let routes = Router::new()
         .route("/", page(include_str!("../../web/index.html")))
@@ -63,9 +82,15 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
     if lab { routes.route("/lab", page(include_str!("../../web/lab.html"))) } else { routes }
 }
 
-async fn asset(Path(file): Path<String>, headers: HeaderMap) -> Result<Response, Error> {
-    let (_, kind, text) = ASSETS.iter().find(|(name, ..)| *name == file).ok_or(Error::NotFound)?;
-    Ok(answer(&headers, kind, text))
+async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response, Error> {
+    static FILES: LazyLock<Vec<(&str, File)>> = LazyLock::new(|| {
+        let file = |(name, kind, text): (_, _, &'static str)| {
+            (name, File::new(kind, Bytes::from_static(text.as_bytes())))
+        };
+        ASSETS.map(file).into()
+    });
+    let (_, file) = FILES.iter().find(|(known, _)| *known == name).ok_or(Error::NotFound)?;
+    Ok(answer(&headers, file))
 }
 
 /// The page, told what it must know of the server.
@@ -76,20 +101,19 @@ fn told(page: &str, lab: bool, zone: Zone) -> String {
 
 /// The text, or 304 where the browser has it already. It asks each time (`no-cache`), so a new version
 /// of the server is never met by the scripts of an old one.
-fn answer(headers: &HeaderMap, kind: &'static str, text: &str) -> Response {
-    let tag = format!("\"{:016x}\"", xxh3_64(text.as_bytes()));
-    let known = headers.get(IF_NONE_MATCH).is_some_and(|value| value.as_bytes() == tag.as_bytes());
+fn answer(headers: &HeaderMap, file: &File) -> Response {
+    let fixed = HeaderValue::from_static;
     let always = [
-        (ETAG, tag),
-        (CACHE_CONTROL, "no-cache".to_owned()),
-        (CONTENT_SECURITY_POLICY, POLICY.to_owned()),
-        (X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-        (REFERRER_POLICY, "no-referrer".to_owned()),
+        (ETAG, file.tag.clone()),
+        (CACHE_CONTROL, fixed("no-cache")),
+        (CONTENT_SECURITY_POLICY, fixed(POLICY)),
+        (X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
+        (REFERRER_POLICY, fixed("no-referrer")),
     ];
-    if known {
+    if headers.get(IF_NONE_MATCH) == Some(&file.tag) {
         (StatusCode::NOT_MODIFIED, always).into_response()
     } else {
-        (always, [(CONTENT_TYPE, kind)], text.to_owned()).into_response()
+        (always, [(CONTENT_TYPE, file.kind)], file.text.clone()).into_response()
     }
 }
 

@@ -269,7 +269,7 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
     post, path = "/lab/instance/kill", tag = "lab", security(("x-admin-token" = [])),
     responses((status = 200, description = "Never: the connection breaks.")),
 )]
-pub async fn kill() -> Result<Response, Error> {
+pub async fn kill() -> Response {
     tracing::warn!("killing this process, as the lab asked");
     conductor::kill_this_process()
 }

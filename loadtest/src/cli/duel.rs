@@ -9,7 +9,7 @@ use seckill_loadtest::{
     live::Progress,
 };
 
-use super::AccessArgs;
+use super::{AccessArgs, NodesArgs};
 
 #[derive(Debug, Args)]
 pub struct DuelArgs {
@@ -24,13 +24,13 @@ pub struct DuelArgs {
     #[arg(long, default_value_t = 4)]
     tries: u32,
     /// Vouchers on sale, in each lane
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 200)]
     stock: u32,
     /// 1: all requests go to the first of --nodes; 2: they go to --entry
     #[arg(long, default_value_t = 2)]
     instances: u32,
     /// Over how long the buyers come, in seconds; 0 for all at once
-    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 6, value_name = "SECONDS")]
     spread: u32,
     /// What their order and moments are drawn from [default: a random one, which is printed]
     #[arg(long)]
@@ -44,15 +44,8 @@ pub struct DuelArgs {
         default_value = "http://127.0.0.1:8080"
     )]
     entry: Vec<Target>,
-    /// The instances
-    #[arg(
-        long,
-        env = "NODES",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
-    )]
-    nodes: Vec<Target>,
+    #[command(flatten)]
+    nodes: NodesArgs,
     /// Write the report as one HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -69,7 +62,7 @@ impl DuelArgs {
         let ground = Ground {
             access: self.access.access(),
             entry: self.entry,
-            nodes: self.nodes,
+            nodes: self.nodes.nodes,
             progress: Progress::Stderr,
         };
         let mut lanes = self.lanes.into_iter();

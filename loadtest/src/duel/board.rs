@@ -114,10 +114,12 @@ impl Board {
         self.live.iter().for_each(|live| live.stop());
     }
 
-    /// Tells what happened to the servers.
-    pub fn tell(&self, event: impl FnOnce(f64) -> Event) {
+    /// Tells what happened to the servers; returns the event's place among all.
+    pub fn tell(&self, event: impl FnOnce(f64) -> Event) -> usize {
         let at = self.seconds();
-        self.lock().events.push(event(at));
+        let mut document = self.lock();
+        document.events.push(event(at));
+        document.events.len() - 1
     }
 
     /// Seconds since the firing began.

@@ -78,10 +78,8 @@ impl Mischief {
             Self::KillInstance => kill(ground, board, event).await?,
             Self::CutLease => {
                 let mut redis = connect(&ground.access.redis_url).await?;
-                let place = {
+                let place =
                     board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
-                    board.lock().events.len() - 1
-                };
                 let until = Instant::now() + LASTS;
                 let mut cut = 0;
                 while Instant::now() < until {

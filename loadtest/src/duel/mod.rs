@@ -4,7 +4,8 @@
 //!
 //! - [`run`] does it; [`board`] is what others may see of it meanwhile; [`document`] is its shape.
 //! - [`story`] finds attempts that show why a sale ended as it did.
-//! - [`report`] and [`raw`] are what is left of it. [`mischief`] is what can be done to the servers meanwhile; [`sampler`] and [`batches`] look.
+//! - [`mischief`] is what can be done to the servers meanwhile; [`sampler`] and [`batches`] look.
+//! - [`report`] and [`raw`] are what is left of it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -235,12 +236,12 @@ fn finish(board: &Board, setting: &Setting, reports: [Report; 2], batches: &Batc
         });
         kept.push(records);
     }
-    document.state = state;
-    document.doing = String::new();
-    drop(document);
+    // Before the state that says that all is there.
     if let Ok(kept) = kept.try_into() {
         board.keep(kept);
     }
+    document.state = state;
+    document.doing = String::new();
 }
 
 /// The verdict against the promises. Unsold vouchers are no fault here: buyers may have been too few, or
