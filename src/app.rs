@@ -8,7 +8,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::cache::{BloomSize, Cache, CacheConfig, Policy};
 use crate::config::{ServeConfig, SessionStore};
 use crate::conn::{self, migrate};
 use crate::health::Health;
@@ -19,7 +18,6 @@ use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::http::spans::Spans;
 use crate::id::Ids;
 use crate::lab::Lab;
-use crate::lock::{LockConfig, Locks, ProcessLocks};
 use crate::order::expiry::Expiry;
 use crate::order::group::{GroupLimits, Groups};
 use crate::order::lifetime::Lifetime;
@@ -37,6 +35,8 @@ use crate::voucher::Vouchers;
 use crate::voucher::news::News;
 use crate::voucher::sales::Sales;
 use crate::voucher::store::VoucherStore;
+use cache::{BloomSize, Cache, CacheConfig, Policy};
+use lock::{LockConfig, Locks, ProcessLocks};
 
 /// Shops the filter is sized for; with more, it lets more absent ids through.
 const FILTERED_SHOPS: u64 = 1_000_000;

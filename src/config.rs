@@ -9,8 +9,8 @@ use anyhow::ensure;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use secrecy::SecretString;
 
-use crate::cache::Kind;
 use crate::clock::Zone;
+use cache::Kind;
 
 /// A flash-sale backend that cannot be made to lie.
 #[derive(Debug, Parser)]

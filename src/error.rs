@@ -248,8 +248,8 @@ impl From<redis::RedisError> for Error {
     }
 }
 
-impl From<crate::lock::Error> for Error {
-    fn from(fault: crate::lock::Error) -> Self {
+impl From<lock::Error> for Error {
+    fn from(fault: lock::Error) -> Self {
         tracing::warn!(%fault, "lock unavailable");
         Error::Unavailable("the lock server")
     }

@@ -8,7 +8,7 @@
 //!   `store.rs` holds the SQL, and the rest is logic. **How a purchase travels** is told by [`order`].
 //! - [`lab`]: real loads against the real instances, side by side, for those who learn. It alone knows the load
 //!   tool.
-//! - [`lock`] and [`id`]: small libraries that know nothing of vouchers.
+//! - [`id`]: small libraries that know nothing of vouchers.
 //! - [`http`]: what every handler shares: reply envelope, extractors, sign-in layers, serving.
 //! - [`conn`]: connections to MySQL/MariaDB and Redis, and the migrations. Nothing else.
 //! - [`command`]: what the binary does besides serving (`seed`, `doctor`).
@@ -18,7 +18,6 @@
 //! feature's `store`; axum and sqlx appear only where `tests/it/architecture.rs` lets them.
 
 pub mod app;
-pub mod cache;
 pub mod clock;
 pub mod command;
 pub mod config;
@@ -28,7 +27,6 @@ pub mod health;
 pub mod http;
 pub mod id;
 pub mod lab;
-pub mod lock;
 pub mod metrics;
 pub mod openapi;
 pub mod order;

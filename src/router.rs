@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::cache::Cache;
 use crate::error::Error;
 use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
@@ -26,6 +25,7 @@ use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
 use crate::{health, lab, metrics, openapi, order, shop, user, voucher};
+use cache::Cache;
 
 /// Everything the routes work with.
 #[derive(Clone)]

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
 use seckill::id::Ids;
-use seckill::lock::{LockConfig, Locks};
 use seckill_loadtest::Access;
 use tokio::task::JoinSet;
 
@@ -68,10 +68,10 @@ pub async fn lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f6
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs a second, as if one
 /// followed the other. Most releases find the lock held, some do not, which flatters this side.
 pub async fn raw_lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f64> {
-    let acquire = load(access, include_str!("../../lua/lock_acquire.lua")).await?;
+    let acquire = load(access, include_str!("../../lock/lua/acquire.lua")).await?;
     let text = concat!(
-        include_str!("../../lua/lock_tell.lua"),
-        include_str!("../../lua/lock_release.lua")
+        include_str!("../../lock/lua/tell.lua"),
+        include_str!("../../lock/lua/release.lua")
     );
     let release = load(access, text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";

@@ -9,13 +9,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use tokio_util::task::TaskTracker;
 
-use crate::cache::Cache;
 use crate::conn::mysql::Database;
 use crate::http::admission::Admission;
 use crate::http::session::Sessions;
-use crate::lock;
 use crate::order::purchase::Purchasing;
 use crate::shop::Shops;
+use cache::Cache;
+use lock;
 
 mod page;
 

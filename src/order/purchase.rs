@@ -19,9 +19,9 @@ use crate::http::admission::Place;
 use crate::http::context::in_current_context;
 use crate::http::trace;
 use crate::id::Ids;
-use crate::lock::{Locks, ProcessLocks};
 use crate::voucher::sales::{Sale, Sales};
 use crate::voucher::strategy::Strategy;
+use lock::{Locks, ProcessLocks};
 
 /// How often a purchase is tried in all when it meets deadlocks or taken ids.
 const ATTEMPTS: u32 = 4;

@@ -8,8 +8,8 @@ use redis::Script;
 use redis::aio::ConnectionManager;
 
 use super::store::ShopStore;
-use crate::cache::lease_key;
 use crate::error::Error;
+use cache::lease_key;
 
 /// How far a search reaches, metres.
 pub const RADIUS: f64 = 5000.0;

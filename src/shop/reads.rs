@@ -8,10 +8,10 @@ use tokio_util::task::TaskTracker;
 use super::geo::GeoIndex;
 use super::model::{Shop, ShopType, ShopView};
 use super::store::ShopStore;
-use crate::cache::{Cache, Cached, Kind, Policy, PolicyStats, ReadError};
 use crate::clock::Zone;
 use crate::error::Error;
 use crate::http::limit::Limit;
+use cache::{Cache, Cached, Kind, Policy, PolicyStats, ReadError};
 
 /// Key of the list of shop types.
 pub const TYPES_KEY: &str = "cache:shop:type";

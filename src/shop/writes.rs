@@ -4,8 +4,8 @@
 use super::model::ShopChange;
 use super::reads::{Inner, Shops, key};
 use super::{geo, reads};
-use crate::cache::Delivery;
 use crate::error::Error;
+use cache::Delivery;
 
 impl Shops {
     /// Inserts a shop that passed its check; returns its id.

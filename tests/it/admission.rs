@@ -6,10 +6,11 @@ use seckill_loadtest::scenario::burst::{self, Crowd};
 
 use crate::law;
 use crate::resilience::{purchase_under_way, while_sale_is_locked};
+use crate::support::api;
 use crate::support::api::{Answer, get, post};
-use crate::support::proxy::Mode;
 use crate::support::stack::{SignedIn, Stack};
-use crate::support::{api, eventually};
+use testkit::proxy::Mode;
+use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(40);
 

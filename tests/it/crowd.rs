@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use seckill::cache::CacheConfig;
+use cache::CacheConfig;
 use seckill_loadtest::scenario::read::{self, ReadOptions};
 
 use sqlx::mysql::MySqlRow;

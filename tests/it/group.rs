@@ -16,8 +16,8 @@ use seckill::voucher::sales::{Sale, Sales};
 use seckill::voucher::store::VoucherStore;
 
 use crate::support::database::TestDatabase;
-use crate::support::eventually;
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
+use testkit::wait::eventually;
 
 const SALE: i64 = 9;
 const LIMITS: GroupLimits =

@@ -10,7 +10,7 @@ use chrono::{DateTime, NaiveDateTime};
 use redis::AsyncCommands;
 use seckill::id::Ids;
 
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// A local time two seconds before midnight.
 fn before_midnight() -> i64 {
@@ -139,6 +139,5 @@ async fn without_redis_there_is_an_error_within_the_time_limit_and_no_id() {
     let outcome = tokio::time::timeout(limit, ids.next()).await.expect("bounded");
     assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
     server.restart().await;
-    crate::support::eventually("ids come again", limit, || async { ids.next().await.is_ok() })
-        .await;
+    testkit::wait::eventually("ids come again", limit, || async { ids.next().await.is_ok() }).await;
 }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, get, post};
-use crate::support::eventually;
 use crate::support::stack::Stack;
+use testkit::wait::eventually;
 
 /// Two instances, of which the first knows both and conducts.
 async fn stack() -> Stack {

@@ -15,8 +15,8 @@ use serde_json::json;
 
 use crate::law;
 use crate::support::api::{Answer, post};
-use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
+use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

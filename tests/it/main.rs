@@ -7,7 +7,6 @@
 
 mod admission;
 mod architecture;
-mod cache;
 mod chaos;
 mod crowd;
 mod docs;
@@ -16,7 +15,6 @@ mod ids;
 mod lab;
 mod law;
 mod lifetime;
-mod lock;
 mod logging;
 mod losers;
 mod metrics;

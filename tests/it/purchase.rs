@@ -10,8 +10,8 @@ use seckill::clock::Zone;
 use serde_json::json;
 
 use crate::support::api::{call, get, post};
-use crate::support::eventually;
 use crate::support::stack::{Stack, buy};
+use testkit::wait::eventually;
 
 #[tokio::test]
 async fn an_order_is_told_once_and_can_be_looked_up() {

@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::law;
 use crate::support::api::{get, post};
-use crate::support::eventually;
 use crate::support::instance::Instance;
-use crate::support::proxy::{Mode, Proxy};
 use crate::support::stack::{SignedIn, Stack, buy};
+use testkit::proxy::{Mode, Proxy};
+use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -116,7 +116,7 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_what_is_in_flight_and_exits_0(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
     let mut stack = Stack::start(0, &[]).await;
-    let proxy = Proxy::start(stack.database.server().to_owned()).await;
+    let proxy = Proxy::start(stack.database.server().to_owned()).await.unwrap();
     let mut env = stack.env();
     env[0].1 = stack.database.url_through(proxy.address);
     let args = ["--lab", "--database-timeout-ms", "1500"].map(str::to_owned);
@@ -328,7 +328,7 @@ async fn an_id_that_is_taken_is_replaced_by_another() {
 /// A stack whose one instance reaches its database through a proxy.
 async fn behind_proxy(strategy: &str) -> (Stack, Proxy, SignedIn, i64) {
     let mut stack = Stack::start(0, &[]).await;
-    let proxy = Proxy::start(stack.database.server().to_owned()).await;
+    let proxy = Proxy::start(stack.database.server().to_owned()).await.unwrap();
     let mut env = stack.env();
     env[0].1 = stack.database.url_through(proxy.address);
     let args = ["--database-timeout-ms", "1500"].map(str::to_owned);

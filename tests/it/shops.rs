@@ -7,10 +7,10 @@ use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, call, get, post};
-use crate::support::eventually;
 use crate::support::instance::Instance;
-use crate::support::proxy::{Mode, Proxy};
 use crate::support::stack::Stack;
+use testkit::proxy::{Mode, Proxy};
+use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -304,7 +304,7 @@ async fn reads_go_on_without_redis_and_writes_are_delivered_when_it_is_back() {
 #[tokio::test]
 async fn cached_reads_go_on_without_the_database() {
     let mut stack = Stack::start(0, &[]).await;
-    let proxy = Proxy::start(stack.database.server().to_owned()).await;
+    let proxy = Proxy::start(stack.database.server().to_owned()).await.unwrap();
     let mut env = stack.env();
     env[0].1 = stack.database.url_through(proxy.address);
     let args = ["--database-timeout-ms", "1000"].map(str::to_owned);

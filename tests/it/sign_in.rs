@@ -7,8 +7,8 @@ use redis::AsyncCommands;
 use serde_json::json;
 
 use crate::support::api::{get, post};
-use crate::support::eventually;
 use crate::support::stack::Stack;
+use testkit::wait::eventually;
 
 const PHONE: &str = "13800000001";
 

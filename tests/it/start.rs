@@ -7,8 +7,8 @@ use std::process::Output;
 use crate::support::api::{get, post};
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
-use crate::support::redis_server::RedisServer;
 use crate::support::stack::{Stack, buy};
+use testkit::redis_server::RedisServer;
 
 fn run(args: &[&str], env: &[(&str, String)]) -> (Option<i32>, String) {
     let mut command = Instance::command(args);

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::{Answer, get, post};
-use crate::support::eventually;
-use crate::support::redis_server::RedisServer;
 use crate::support::stack::{SignedIn, Stack, buy};
+use testkit::redis_server::RedisServer;
+use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

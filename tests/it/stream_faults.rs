@@ -6,8 +6,8 @@ use seckill::voucher::strategy::Strategy;
 use seckill_loadtest::scenario::burst::Report;
 
 use crate::resilience::{big_burst, with_fault};
-use crate::support::eventually;
 use crate::support::stack::Stack;
+use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(40);
 

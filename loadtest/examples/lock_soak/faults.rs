@@ -10,8 +10,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisResult, Value, cmd};
 use tokio::time::sleep;
 
-use crate::redis_server::RedisServer;
 use crate::work::Tally;
+use testkit::redis_server::RedisServer;
 
 /// A pause, and then one fault.
 pub async fn one(

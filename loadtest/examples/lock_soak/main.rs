@@ -9,8 +9,6 @@
 mod faults;
 mod ledger;
 #[allow(dead_code)] // it can do more than is needed here
-#[path = "../../../tests/it/support/redis_server.rs"]
-mod redis_server;
 mod work;
 
 use std::sync::Arc;
@@ -19,15 +17,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
+use lock::{LockConfig, LockUsage, Locks};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use redis::aio::MultiplexedConnection;
-use seckill::lock::{LockConfig, LockUsage, Locks};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use ledger::Ledger;
-use redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 use work::Tally;
 
 #[global_allocator]

@@ -7,10 +7,10 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use lock::kind::Member;
+use lock::{Error, Guard, Lock, Locks, Owner};
 use rand::Rng;
 use rand::rngs::StdRng;
-use seckill::lock::kind::Member;
-use seckill::lock::{Error, Guard, Lock, Locks, Owner};
 use tokio::time::{sleep, timeout};
 
 use crate::Plant;

@@ -24,7 +24,6 @@ pub mod instance;
 pub mod judgement;
 pub mod mischief;
 pub mod process;
-pub mod proxy;
 pub mod recovery;
 pub mod redis_server;
 pub mod round;

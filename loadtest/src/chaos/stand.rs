@@ -17,10 +17,11 @@ use super::{
     instance::Instance,
     mischief::{INSTANCES, Mischief, Planned},
     process::{Process, free_port},
-    proxy::{Mode, Proxy},
     redis_server::RedisServer,
     sessions,
 };
+use testkit::proxy::{Mode, Proxy};
+
 use crate::{Access, Fault, Target, buyers::Buyer};
 
 /// What an instance is told besides addresses: limits short enough that a fault of a second goes beyond

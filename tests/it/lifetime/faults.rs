@@ -4,10 +4,10 @@
 use redis::AsyncCommands;
 
 use super::{HOUR, PATIENCE, accounts, act, old_orders, unpaid, untold};
-use crate::support::eventually;
 use crate::support::instance::Instance;
-use crate::support::proxy::{Mode, Proxy};
 use crate::support::stack::{Stack, buy};
+use testkit::proxy::{Mode, Proxy};
+use testkit::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_killed_while_it_cancels_leaves_the_rest_to_the_other() {
@@ -32,7 +32,7 @@ async fn a_node_killed_while_it_cancels_leaves_the_rest_to_the_other() {
 #[tokio::test]
 async fn a_break_at_any_step_neither_loses_nor_doubles_the_stock() {
     let mut stack = Stack::start(0, &[]).await;
-    let database = Proxy::start(stack.database.server().to_owned()).await;
+    let database = Proxy::start(stack.database.server().to_owned()).await.unwrap();
     let mut env = stack.env();
     env[0].1 = stack.database.url_through(database.address);
     let args = HOUR.map(str::to_owned);

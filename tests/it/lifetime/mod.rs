@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::support::api::{Answer, get, post};
 use crate::support::database::TestDatabase;
-use crate::support::eventually;
 use crate::support::stack::{SignedIn, Stack, buy};
+use testkit::wait::eventually;
 
 mod faults;
 

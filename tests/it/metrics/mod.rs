@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::support::api::get;
-use crate::support::eventually;
-use crate::support::proxy::Mode;
 use crate::support::stack::{Stack, buy};
+use testkit::proxy::Mode;
+use testkit::wait::eventually;
 
 mod page;
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::api::{self, ADMIN_TOKEN, post};
 use super::database::TestDatabase;
 use super::instance::Instance;
-use super::proxy::Proxy;
-use super::redis_server::RedisServer;
+use testkit::proxy::Proxy;
+use testkit::redis_server::RedisServer;
 
 /// The parts, in the order in which they must end.
 pub struct Stack {
@@ -51,8 +51,8 @@ impl Stack {
     /// One instance with these arguments, which reaches its database and its Redis through the two proxies.
     pub async fn behind_proxies(args: &[&str]) -> (Self, Proxy, Proxy) {
         let mut stack = Stack::start(0, &[]).await;
-        let database = Proxy::start(stack.database.server().to_owned()).await;
-        let redis = Proxy::start(stack.redis.address()).await;
+        let database = Proxy::start(stack.database.server().to_owned()).await.unwrap();
+        let redis = Proxy::start(stack.redis.address()).await.unwrap();
         let mut env = stack.env();
         env[0].1 = stack.database.url_through(database.address);
         env[1].1 = format!("redis://{}/", redis.address);
@@ -124,14 +124,18 @@ impl Stack {
     /// Waits until no admitted order is undecided.
     pub async fn decided(&self) {
         let redis = self.redis.conn().await;
-        super::eventually("the stream is empty", std::time::Duration::from_secs(30), || {
-            let mut redis = redis.clone();
-            async move {
-                let mut asking = redis::cmd("XLEN");
-                asking.arg("stream.orders");
-                asking.query_async::<u64>(&mut redis).await.expect("the stream's length") == 0
-            }
-        })
+        testkit::wait::eventually(
+            "the stream is empty",
+            std::time::Duration::from_secs(30),
+            || {
+                let mut redis = redis.clone();
+                async move {
+                    let mut asking = redis::cmd("XLEN");
+                    asking.arg("stream.orders");
+                    asking.query_async::<u64>(&mut redis).await.expect("the stream's length") == 0
+                }
+            },
+        )
         .await;
     }
 

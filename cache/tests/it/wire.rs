@@ -1,0 +1,138 @@
+//! What is in Redis: the contract's keys, formats and times, and that every reader reads all of it,
+//! whoever wrote it.
+
+use std::time::Duration;
+
+use cache_aside::{Cache, Kind, Ttl};
+use redis::AsyncCommands;
+use serde_json::{Value, json};
+
+use super::{KEY, LEASE, MUTEX, Shop, Source, ask, eventually, get, node, nodes, policy, version};
+use crate::support::redis_server::RedisServer;
+
+fn in_future() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    now.as_millis() as u64 + 60_000
+}
+
+#[tokio::test]
+async fn values_are_plain_json_with_a_jittered_time_to_live() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for kind in [Kind::CacheAside, Kind::NullCaching, Kind::Mutex, Kind::Layered] {
+        let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+        let cache = node(&server).await;
+        version(&cache, kind, &policy(), &Source::new(Duration::ZERO)).await;
+        assert_eq!(get(&mut raw, KEY).await.unwrap(), r#"{"id":1,"version":1}"#, "{kind}");
+        let left: i64 = raw.pttl(KEY).await.unwrap();
+        assert!((26 * 60_000..=33 * 60_000).contains(&left), "{kind}: {left} ms");
+        let keys: Vec<String> = raw.keys("*").await.unwrap();
+        assert_eq!(keys, [KEY], "{kind}: nothing else is left");
+    }
+}
+
+#[tokio::test]
+async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache = node(&server).await;
+    let source = Source::new(Duration::ZERO);
+    version(&cache, Kind::LogicalExpiry, &policy(), &source).await;
+    let loaded = get(&mut raw, KEY).await.unwrap();
+    let shop = Shop { id: 1, version: 1 };
+    cache.set_with_logical_expiry(KEY, &shop, Ttl::exact(Duration::from_secs(60))).await.unwrap();
+    for text in [loaded, get(&mut raw, KEY).await.unwrap()] {
+        let wrapped: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(wrapped["data"], json!({"id": 1, "version": 1}));
+        assert!(wrapped["expireTime"].as_u64().unwrap() > in_future() - 30_000, "{text}");
+        assert_eq!(wrapped.as_object().unwrap().len(), 2);
+    }
+    assert_eq!(raw.pttl::<_, i64>(KEY).await.unwrap(), -1);
+}
+
+#[tokio::test]
+async fn the_mutex_is_the_contracts_key_and_lasts_ten_seconds() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache = node(&server).await;
+    let source = Source::new(Duration::ZERO);
+    source.set(|source| &source.closed, true);
+    let reader = tokio::spawn({
+        let (cache, source) = (cache.clone(), source.clone());
+        async move { version(&cache, Kind::Mutex, &policy(), &source).await }
+    });
+    eventually("it loads", async || source.running() == 1).await;
+    assert!(get(&mut raw, MUTEX).await.is_some());
+    let left: i64 = raw.pttl(MUTEX).await.unwrap();
+    assert!((5_000..=10_000).contains(&left), "{left} ms");
+    assert!(get(&mut raw, LEASE).await.is_some());
+    source.set(|source| &source.closed, false);
+    assert_eq!(reader.await.unwrap(), Some(1));
+    assert_eq!((get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await), (None, None));
+}
+
+/// Everything a key may hold, with what a reader answers at first, and whether it loads.
+fn texts() -> Vec<(String, Option<u64>, bool)> {
+    let shop = json!({"id": 1, "version": 7});
+    let wrapped = |time: u64| json!({"data": shop, "expireTime": time}).to_string();
+    let swapped = format!(r#"{{"expireTime":{},"data":{shop}}}"#, in_future());
+    vec![
+        (shop.to_string(), Some(7), false),
+        (wrapped(in_future()), Some(7), false),
+        (swapped, Some(7), false),
+        (String::new(), None, false),
+        ("rubbish".to_owned(), Some(1), true),
+        (r#"{"id":"x"}"#.to_owned(), Some(1), true),
+        (r#"{"data":3,"expireTime":4}"#.to_owned(), Some(1), true),
+    ]
+}
+
+#[tokio::test]
+async fn every_reader_reads_every_format_and_replaces_what_it_cannot_read() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for kind in Kind::ALL {
+        for (text, answer, loads) in texts() {
+            let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+            let cache = node(&server).await;
+            let source = Source::new(Duration::ZERO);
+            let _: () = raw.set(KEY, &text).await.unwrap();
+            assert_eq!(version(&cache, kind, &policy(), &source).await, answer, "{kind}: {text}");
+            assert_eq!(source.loads() == 1, loads, "{kind}: {text}");
+            assert_eq!(get(&mut raw, KEY).await.unwrap() != text, loads, "{kind}: {text}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_read_from_the_source_and_opens_no_breaker() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache: Cache = node(&server).await;
+    let source = Source::new(Duration::ZERO);
+    let _: i64 = raw.lpush(KEY, "a list").await.unwrap();
+    for _ in 0..10 {
+        for kind in Kind::ALL {
+            assert_eq!(version(&cache, kind, &policy(), &source).await, Some(1), "{kind}");
+        }
+    }
+    assert!(!cache.stats().breaker_open);
+}
+
+#[tokio::test]
+async fn one_key_read_by_all_policies_in_turn_stays_readable_by_all() {
+    let server = RedisServer::start().await;
+    let nodes = nodes(&server).await;
+    let source = Source::new(Duration::ZERO);
+    for round in 0..3 {
+        for (turn, writer) in Kind::ALL.into_iter().enumerate() {
+            let now = source.change();
+            assert_eq!(nodes[0].invalidate(&[KEY]).await, cache_aside::Delivery::Done);
+            version(&nodes[turn % 2], writer, &policy(), &source).await;
+            for reader in Kind::ALL {
+                let read = version(&nodes[0], reader, &policy(), &source).await;
+                assert_eq!(read, Some(now), "{reader} after {writer}, round {round}");
+            }
+        }
+    }
+}

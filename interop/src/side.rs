@@ -1,0 +1,309 @@
+//! The Rust side: does with this crate's locks what it is told on its standard input, in the same
+//! words as the Java side (see README.md). On demand it is broken in one way, to show that the
+//! scenarios notice.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use futures_util::future::{BoxFuture, FutureExt};
+use lock::kind::Member;
+use lock::{Guard, Lock, LockConfig, Locks, Owner};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+
+/// One way in which this side can be made wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Fault {
+    /// It hears no release: a waiter tries again only when the holder's lease ends.
+    Deaf,
+    /// It releases without telling anybody.
+    Mute,
+    /// It does not lock at all.
+    Greedy,
+    /// It has no watchdog.
+    Forgetful,
+    /// Its release script frees the lock at the first release of several.
+    Shallow,
+}
+
+/// Serve until the standard input ends.
+pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
+    let begun = micros();
+    let client = redis::Client::open(url)?;
+    let config = LockConfig { lease: watchdog, ..LockConfig::default() };
+    let locks = Locks::connect(client.clone(), config).await?;
+    let redis = client.get_multiplexed_async_connection().await?;
+    say("side", begun, "ok");
+
+    let mut actors: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
+    let mut tasks = JoinSet::new();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Some(line) = lines.next_line().await? {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let Some(name) = words.first().cloned() else { continue };
+        let actor = actors.entry(name).or_insert_with_key(|name| {
+            let (sender, commands) = unbounded_channel();
+            let (owner, held) = (locks.owner(), HashMap::new());
+            let (name, locks, client) = (name.clone(), locks.clone(), client.clone());
+            let redis = redis.clone();
+            let actor = Actor { name, owner, held, locks, client, redis, watchdog, fault };
+            tasks.spawn(actor.act(commands));
+            sender
+        });
+        actor.send(words).context("an actor has ended")?;
+    }
+    // At once, as a crash would: nothing that is held here is given back.
+    std::process::exit(0);
+}
+
+struct Actor {
+    name: String,
+    owner: Owner,
+    /// What it holds, by kind and name.
+    held: HashMap<String, Vec<Held>>,
+    locks: Locks,
+    client: redis::Client,
+    redis: MultiplexedConnection,
+    watchdog: Duration,
+    fault: Option<Fault>,
+}
+
+impl Actor {
+    async fn act(mut self, mut commands: UnboundedReceiver<Vec<String>>) {
+        while let Some(words) = commands.recv().await {
+            let begun = micros();
+            let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+            let answer = match self.carry_out(&words).await {
+                Ok(answer) => answer,
+                Err(error) => format!("error {error:#}").replace('\n', " "),
+            };
+            say(&self.name, begun, &answer);
+        }
+    }
+
+    async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
+        let [command, kind, name, more @ ..] = words else { return unsupported() };
+        let locks = self.locks.clone();
+        match *kind {
+            "reentrant" => {
+                self.act_on(locks.reentrant(name)?, |_| None, command, words, more).await
+            }
+            "fair" => self.act_on(locks.fair(name)?, |_| None, command, words, more).await,
+            "read" => {
+                let lock = locks.read_write(name)?.read().clone();
+                self.act_on(lock, |_| None, command, words, more).await
+            }
+            "write" => {
+                let lock = locks.read_write(name)?.write().clone();
+                self.act_on(lock, |_| None, command, words, more).await
+            }
+            "fenced" => {
+                let fence = |guard: &Guard<_>| Some(guard.fence());
+                self.act_on(locks.fenced(name)?, fence, command, words, more).await
+            }
+            "semaphore" => self.on_semaphore(command, name, more).await,
+            _ => unsupported(),
+        }
+    }
+
+    async fn on_semaphore(
+        &mut self,
+        command: &str,
+        name: &str,
+        more: &[&str],
+    ) -> anyhow::Result<String> {
+        let semaphore = self.locks.semaphore(name)?;
+        let held = format!("semaphore {name}");
+        Ok(match (command, more) {
+            ("supports", []) => "ok".to_owned(),
+            ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
+            ("lock", []) => {
+                let permits = semaphore.acquire(1).await?;
+                self.hold(held, None, Box::new(|| permits.release().boxed()));
+                "ok".to_owned()
+            }
+            ("try", [wait]) => match semaphore.acquire_within(1, millis(wait)?).await? {
+                Some(permits) => {
+                    self.hold(held, None, Box::new(|| permits.release().boxed()));
+                    yes_or_no(true)
+                }
+                None => yes_or_no(false),
+            },
+            ("unlock", []) => {
+                self.unlock(name, &held).await?;
+                "ok".to_owned()
+            }
+            ("available", []) => format!("ok {}", semaphore.available().await?),
+            ("count", [counter, times]) => {
+                for _ in 0..times.parse()? {
+                    let permits = semaphore.acquire(1).await?;
+                    self.increment(counter).await?;
+                    permits.release().await?;
+                }
+                "ok".to_owned()
+            }
+            _ => return unsupported(),
+        })
+    }
+
+    async fn act_on<M: Member>(
+        &mut self,
+        mut lock: Lock<M>,
+        fence: fn(&Guard<M>) -> Option<u64>,
+        command: &str,
+        words: &[&str],
+        more: &[&str],
+    ) -> anyhow::Result<String> {
+        // Of a read-write lock, an actor may hold both sides.
+        let held = words[1..3].join(" ");
+        let name = words[2];
+        Ok(match (command, more) {
+            ("supports", []) => "ok".to_owned(),
+            ("lock", more) => {
+                if let [lease] = more {
+                    lock = lock.with_lease(millis(lease)?);
+                }
+                let guard = self.lock(name, lock).await?;
+                self.keep(held, guard, fence);
+                "ok".to_owned()
+            }
+            ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
+                Some(guard) => {
+                    self.keep(held, Some(guard), fence);
+                    "ok".to_owned()
+                }
+                None => "no".to_owned(),
+            },
+            ("unlock", []) => {
+                self.unlock(name, &held).await?;
+                "ok".to_owned()
+            }
+            ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
+            ("locked", []) => format!("ok {}", lock.is_locked().await?),
+            ("remaining", []) => match lock.remaining().await? {
+                Some(left) => format!("ok {}", left.as_millis()),
+                None => "ok -2".to_owned(),
+            },
+            ("force", []) => format!("ok {}", lock.force_unlock().await?),
+            ("fence", []) => {
+                let last = self.held.get(&held).and_then(|held| held.last()?.fence);
+                format!("ok {}", last.context("nothing with a fence is held")?)
+            }
+            ("count", [counter, times]) => {
+                for _ in 0..times.parse()? {
+                    let guard = self.lock(name, lock.clone()).await?;
+                    self.keep(held.clone(), guard, fence);
+                    self.increment(counter).await?;
+                    self.unlock(name, &held).await?;
+                }
+                "ok".to_owned()
+            }
+            _ => return unsupported(),
+        })
+    }
+
+    /// `None`: the greedy side goes on without it.
+    async fn lock<M: Member>(
+        &mut self,
+        name: &str,
+        lock: Lock<M>,
+    ) -> anyhow::Result<Option<Guard<M>>> {
+        Ok(Some(match self.fault {
+            Some(Fault::Greedy) => return Ok(None),
+            Some(Fault::Forgetful) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
+            Some(Fault::Deaf) => {
+                // It does subscribe, so that it looks like any waiter, and then listens to nothing.
+                let mut ears = self.client.get_async_pubsub().await?;
+                ears.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
+                wait_for_the_lease(&lock, &self.owner).await?
+            }
+            _ => lock.acquire(&self.owner).await?,
+        }))
+    }
+
+    async fn unlock(&mut self, name: &str, held: &str) -> anyhow::Result<()> {
+        let last = match (self.held.get_mut(held).and_then(Vec::pop), self.fault) {
+            (Some(held), _) => held,
+            (None, Some(Fault::Greedy)) => return Ok(()),
+            (None, _) => anyhow::bail!("not held by this actor"),
+        };
+        if matches!(self.fault, Some(Fault::Mute | Fault::Shallow)) {
+            self.redis.del::<_, ()>(name).await?;
+            // It finds nothing to release, so that it tells nobody.
+            return match (last.release)().await {
+                Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
+                Err(_) => Ok(()),
+            };
+        }
+        Ok((last.release)().await?)
+    }
+
+    fn keep<M: Member>(
+        &mut self,
+        held: String,
+        guard: Option<Guard<M>>,
+        fence: fn(&Guard<M>) -> Option<u64>,
+    ) {
+        let Some(guard) = guard else { return };
+        let fence = fence(&guard);
+        self.hold(held, fence, Box::new(|| guard.release().boxed()));
+    }
+
+    fn hold(&mut self, held: String, fence: Option<u64>, release: Release) {
+        self.held.entry(held).or_default().push(Held { fence, release });
+    }
+
+    /// Loses updates wherever the lock does not exclude.
+    async fn increment(&mut self, counter: &str) -> anyhow::Result<()> {
+        let value: Option<u64> = self.redis.get(counter).await?;
+        Ok(self.redis.set(counter, value.unwrap_or(0) + 1).await?)
+    }
+}
+
+type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send>;
+
+/// One acquire, of whatever kind of lock.
+struct Held {
+    fence: Option<u64>,
+    release: Release,
+}
+
+async fn wait_for_the_lease<M: Member>(lock: &Lock<M>, me: &Owner) -> anyhow::Result<Guard<M>> {
+    loop {
+        if let Some(guard) = lock.try_acquire(me).await? {
+            return Ok(guard);
+        }
+        tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
+    }
+}
+
+fn yes_or_no(yes: bool) -> String {
+    if yes { "ok".to_owned() } else { "no".to_owned() }
+}
+
+fn unsupported() -> anyhow::Result<String> {
+    Ok("unsupported".to_owned())
+}
+
+fn millis(text: &str) -> anyhow::Result<Duration> {
+    Ok(Duration::from_millis(text.parse()?))
+}
+
+fn say(actor: &str, begun: u64, answer: &str) {
+    let line = format!("{actor} {begun} {} {answer}\n", micros());
+    let mut output = std::io::stdout().lock();
+    if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
+        // Nobody is there to hear it.
+        std::process::exit(1);
+    }
+}
+
+fn micros() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,321 @@
+//! Locks over a real Redis Cluster: every slot reached, both kinds of messages, slots that move,
+//! masters that die or hang.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
+use redisson_lock::{Error, Guard, LockConfig, LockUsage, Locks, Server};
+use tokio::task::JoinHandle;
+
+use super::{ask, eventually, soon};
+use crate::support::redis_cluster::RedisCluster;
+
+/// A wake-up that came by message, not by the end of a lease of 30 s.
+const PROMPT: Duration = Duration::from_secs(10);
+
+async fn connect(cluster: &RedisCluster) -> Locks {
+    let server = Server::cluster(cluster.urls()).unwrap();
+    Locks::connect(server, LockConfig::default()).await.expect("connect")
+}
+
+/// A lock name served by each of the three masters.
+async fn names(cluster: &RedisCluster) -> Vec<(String, u16)> {
+    let mut names = Vec::new();
+    for master in 0..3 {
+        names.push(name_on(cluster, master).await);
+    }
+    names
+}
+
+async fn name_on(cluster: &RedisCluster, master: usize) -> (String, u16) {
+    for number in 0.. {
+        let name = format!("lock:order:{number}");
+        let slot = cluster.slot(&name).await;
+        if cluster.owner(0, slot).await == Some(master) {
+            return (name, slot);
+        }
+    }
+    unreachable!()
+}
+
+fn channel(name: &str) -> String {
+    format!("redisson_lock__channel:{{{name}}}")
+}
+
+/// A waiter that is asleep: its process listens for both kinds of messages on `node`.
+async fn waiter(
+    cluster: &RedisCluster,
+    node: usize,
+    locks: &Locks,
+    name: &str,
+) -> JoinHandle<Guard> {
+    let (locks, lock) = (locks.clone(), locks.reentrant(name).unwrap());
+    let waiter = tokio::spawn(async move { lock.acquire(&locks.owner()).await.expect("acquire") });
+    listening(cluster, node, name).await;
+    waiter
+}
+
+async fn listening(cluster: &RedisCluster, node: usize, name: &str) {
+    let mut raw = cluster.nodes[node].conn().await;
+    eventually("both kinds are listened to", async || {
+        let (_, ordinary): (String, i64) =
+            ask(&mut raw, "PUBSUB", &["NUMSUB", &channel(name)]).await;
+        let (_, sharded): (String, i64) =
+            ask(&mut raw, "PUBSUB", &["SHARDNUMSUB", &channel(name)]).await;
+        (ordinary, sharded) == (1, 1)
+    })
+    .await;
+}
+
+/// Nothing is left on any node that answers, nor in the processes.
+async fn nothing_left(cluster: &RedisCluster, nodes: &[usize], locks: &[&Locks]) {
+    for node in nodes {
+        let mut raw = cluster.nodes[*node].conn().await;
+        eventually("no key, no subscription, no entry left", async || {
+            let keys: Vec<String> = ask(&mut raw, "KEYS", &["*"]).await;
+            let ordinary: Vec<String> = ask(&mut raw, "PUBSUB", &["CHANNELS"]).await;
+            let sharded: Vec<String> = ask(&mut raw, "PUBSUB", &["SHARDCHANNELS"]).await;
+            let left = [keys, ordinary, sharded].concat();
+            left.is_empty() && locks.iter().all(|locks| locks.usage() == LockUsage::default())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn every_operation_reaches_the_node_of_its_slot() {
+    let cluster = RedisCluster::start().await;
+    // One node is enough to find the others.
+    let server = Server::cluster([cluster.nodes[2].url()]).unwrap();
+    let locks = Locks::connect(server, LockConfig::default()).await.unwrap();
+    for round in 0..2 {
+        for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
+            let mut raw = cluster.nodes[node].conn().await;
+            if round == 1 {
+                let _: () = ask(&mut raw, "SCRIPT", &["FLUSH"]).await;
+            }
+            let lock = locks.reentrant(&name).unwrap();
+            let (me, other) = (locks.owner(), locks.owner());
+            let first = lock.acquire(&me).await.unwrap();
+            let second = lock.acquire(&me).await.unwrap();
+            let field: String = ask(&mut raw, "HGET", &[&name, &me.to_string()]).await;
+            assert_eq!(field, "2");
+            assert!(lock.try_acquire(&other).await.unwrap().is_none());
+            assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+            assert!(lock.remaining().await.unwrap().is_some());
+            second.release().await.unwrap();
+            first.release().await.unwrap();
+            let taken = lock.acquire(&other).await.unwrap();
+            assert!(lock.force_unlock().await.unwrap());
+            assert!(!lock.is_locked().await.unwrap());
+            drop(taken);
+            let simple = locks.setnx(&format!("simple:{name}"), Duration::from_secs(60));
+            simple.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+        }
+    }
+    nothing_left(&cluster, &[0, 1, 2], &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_release_is_published_both_ways() {
+    let cluster = RedisCluster::start().await;
+    let locks = connect(&cluster).await;
+    let (name, _) = name_on(&cluster, 1).await;
+    let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel::<PushInfo>();
+    let client = Client::open(format!("{}?protocol=resp3", cluster.nodes[1].url())).unwrap();
+    let config = AsyncConnectionConfig::new().set_push_sender(sender);
+    let mut raw: MultiplexedConnection =
+        client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+    for subscribe in ["SUBSCRIBE", "SSUBSCRIBE"] {
+        let _: redis::Value = ask(&mut raw, subscribe, &[&channel(&name)]).await;
+    }
+    let lock = locks.reentrant(&name).unwrap();
+    for by_force in [false, true] {
+        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        if by_force {
+            assert!(lock.force_unlock().await.unwrap());
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+        }
+        let mut kinds = Vec::new();
+        while kinds.len() < 2 {
+            let push = soon("a message", heard.recv()).await.unwrap();
+            if matches!(push.kind, PushKind::Message | PushKind::SMessage) {
+                let text: Vec<String> =
+                    push.data.into_iter().map(|v| redis::from_redis_value(v).unwrap()).collect();
+                assert_eq!(text, [channel(&name), "0".to_owned()]);
+                kinds.push(push.kind);
+            }
+        }
+        kinds.sort_by_key(|kind| *kind == PushKind::SMessage);
+        assert_eq!(kinds, [PushKind::Message, PushKind::SMessage]);
+    }
+}
+
+#[tokio::test]
+async fn a_release_wakes_a_waiter_of_another_process() {
+    let cluster = RedisCluster::start().await;
+    let (here, there) = (connect(&cluster).await, connect(&cluster).await);
+    for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
+        let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
+        let waiting = waiter(&cluster, node, &there, &name).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < PROMPT, "{:?}", released.elapsed());
+    }
+    nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
+}
+
+/// Redisson before 3.22 publishes on any node, later versions on the shard.
+#[tokio::test]
+async fn messages_of_both_kinds_of_redisson_wake_a_waiter() {
+    let cluster = RedisCluster::start().await;
+    let locks = connect(&cluster).await;
+    let (name, _) = name_on(&cluster, 1).await;
+    for (publish, node) in [("PUBLISH", 0), ("SPUBLISH", 1)] {
+        let mut raw = cluster.nodes[1].conn().await;
+        let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
+        let _: i64 = ask(&mut raw, "HSET", &[&name, foreign, "1"]).await;
+        let _: i64 = ask(&mut raw, "PEXPIRE", &[&name, "30000"]).await;
+        let waiting = waiter(&cluster, 1, &locks, &name).await;
+        let released = Instant::now();
+        let _: i64 = ask(&mut raw, "DEL", &[&name]).await;
+        let mut raw = cluster.nodes[node].conn().await;
+        let _: i64 = ask(&mut raw, publish, &[&channel(&name), "0"]).await;
+        soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+        assert!(released.elapsed() < PROMPT, "{publish}: {:?}", released.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_moving_slot_is_followed() {
+    let cluster = RedisCluster::start().await;
+    let (here, there) = (connect(&cluster).await, connect(&cluster).await);
+    let (name, slot) = name_on(&cluster, 0).await;
+    // Another lock of the same slot, that does not exist while the slot moves.
+    let sister = format!("sister:{{{name}}}");
+    let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
+    let waiting = waiter(&cluster, 0, &there, &name).await;
+
+    cluster.begin_move(slot, 0, 1).await;
+    // ASK: the key is not at the old node, and the new one does not serve the slot yet.
+    let other = here.reentrant(&sister).unwrap();
+    let held = other.acquire(&here.owner()).await.unwrap();
+    let mut raw = cluster.nodes[1].conn().await;
+    let _: () = ask(&mut raw, "ASKING", &[]).await;
+    assert_eq!(ask::<i64>(&mut raw, "EXISTS", &[&sister]).await, 1, "not at the new node");
+    held.release().await.unwrap();
+    // And what is still at the old node is used there.
+    assert_eq!(here.reentrant(&name).unwrap().is_locked().await, Ok(true));
+
+    cluster.end_move(slot, 0, 1).await;
+    // MOVED: the holder's next command goes to the new node, and the waiter listens there.
+    listening(&cluster, 1, &name).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+    assert!(released.elapsed() < PROMPT, "{:?}", released.elapsed());
+    nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
+}
+
+#[tokio::test]
+async fn a_killed_master_is_replaced() {
+    let mut cluster = RedisCluster::start_with_replicas(Duration::from_secs(2)).await;
+    let (here, there) = (connect(&cluster).await, connect(&cluster).await);
+    let (name, _) = name_on(&cluster, 0).await;
+    let (healthy, _) = name_on(&cluster, 1).await;
+    let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
+    let waiting = waiter(&cluster, 0, &there, &name).await;
+    // The replica has the lock; a failover may forget it otherwise, as the documentation says.
+    let mut replica = cluster.nodes[3].conn().await;
+    eventually("the replica has the lock", async || {
+        let keys: Vec<String> = ask(&mut replica, "KEYS", &["*"]).await;
+        keys.contains(&name)
+    })
+    .await;
+    cluster.nodes[0].kill();
+
+    // Meanwhile locks of other nodes are to be had, and these fail in time.
+    let lock = here.reentrant(&name).unwrap();
+    let other = here.reentrant(&healthy).unwrap();
+    let mut failed = 0;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < deadline, "the replica never took over");
+        let held = other.try_acquire(&here.owner()).await.expect("the healthy node answers");
+        held.expect("it is free").release().await.expect("the healthy node answers");
+        match lock.is_locked().await {
+            Ok(locked) => {
+                assert!(locked, "the lock was there");
+                break;
+            }
+            Err(Error::Unavailable { .. }) => failed += 1,
+            Err(error) => panic!("{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(failed > 0, "nobody noticed the loss of a master");
+    listening(&cluster, 3, &name).await;
+    guard.release().await.unwrap();
+    soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+    for _ in 0..10 {
+        lock.acquire(&here.owner()).await.unwrap().release().await.unwrap();
+    }
+    nothing_left(&cluster, &[1, 2, 3], &[&here, &there]).await;
+}
+
+#[tokio::test]
+async fn a_node_that_hangs_delays_no_other() {
+    let cluster = RedisCluster::start().await;
+    let config = LockConfig { lease: Duration::from_secs(2), ..LockConfig::default() };
+    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
+    // The node that hangs is the first in the order of addresses, the first that might be asked.
+    let mut nodes = [0, 1, 2];
+    nodes.sort_by_key(|node| cluster.nodes[*node].url());
+    let names = names(&cluster).await;
+    let [hanging, kept, busy] = nodes.map(|node| locks.reentrant(&names[node].0).unwrap());
+    let kept = kept.acquire(&locks.owner()).await.unwrap();
+    let lost = hanging.acquire(&locks.owner()).await.unwrap();
+    cluster.nodes[nodes[0]].pause();
+
+    let started = Instant::now();
+    // The second time, somebody has been left without an answer, and wonders who serves what.
+    for _ in 0..2 {
+        let asking: Vec<_> = (0..20)
+            .map(|_| {
+                let (lock, me) = (hanging.clone(), locks.owner());
+                tokio::spawn(async move { lock.try_acquire(&me).await.map(drop) })
+            })
+            .collect();
+        let others = Instant::now();
+        for _ in 0..50 {
+            busy.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+        }
+        assert!(others.elapsed() < Duration::from_secs(3), "{:?}", others.elapsed());
+        for reply in asking {
+            let error = reply.await.unwrap().unwrap_err();
+            assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        }
+    }
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    // The one that cannot be renewed is lost; the other is renewed well past its lease.
+    soon("it is lost", lost.lost()).await;
+    assert!(kept.valid_for() > Duration::ZERO);
+    kept.release().await.unwrap();
+    cluster.nodes[nodes[0]].resume();
+    drop(lost);
+    nothing_left(&cluster, &[0, 1, 2], &[&locks]).await;
+}
+
+#[tokio::test]
+async fn what_is_no_cluster_is_refused() {
+    let single = crate::support::redis_server::RedisServer::start().await;
+    let server = Server::cluster([single.url()]).unwrap();
+    let error = Locks::connect(server, LockConfig::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+    assert!(Server::cluster(["redis://127.0.0.1/1"]).is_err(), "a database other than 0");
+    assert!(Server::cluster(Vec::<String>::new()).is_err(), "no node");
+}

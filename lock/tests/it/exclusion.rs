@@ -1,0 +1,126 @@
+//! Mutual exclusion, seen by a counter that loses updates as soon as two are inside at once. The
+//! same check is run over locks known to be broken, so that it is known to be able to fail.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use redisson_lock::{Locks, ProcessLocks};
+
+use super::{locks, nothing_left};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+const TASKS: u32 = 40;
+const TURNS: u32 = 5;
+
+/// Read, pause, write back: the pause is where an update of somebody else gets lost.
+pub(super) async fn increment(counter: &AtomicU32) {
+    let seen = counter.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    counter.store(seen + 1, Ordering::SeqCst);
+}
+
+/// Run `turn` from many tasks, half of them with each of two processes' worth of locks; returns
+/// the updates that were lost.
+pub(super) async fn lost_updates<L, F>(
+    both: [L; 2],
+    turn: impl Fn(L, Arc<AtomicU32>) -> F + Copy + Send + 'static,
+) -> u32
+where
+    L: Clone + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let counter = Arc::new(AtomicU32::new(0));
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|i| {
+            let (locks, counter) = (both[i as usize % 2].clone(), counter.clone());
+            tokio::spawn(async move {
+                for _ in 0..TURNS {
+                    turn(locks.clone(), counter.clone()).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("a turn failed");
+    }
+    TASKS * TURNS - counter.load(Ordering::SeqCst)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reentrant_lock_loses_no_update() {
+    let server = RedisServer::start().await;
+    let both = [locks(&server).await, locks(&server).await];
+    let lost = lost_updates(both.clone(), |locks: Locks, counter| async move {
+        let lock = locks.reentrant(NAME).unwrap();
+        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        increment(&counter).await;
+        guard.release().await.unwrap();
+    })
+    .await;
+    assert_eq!(lost, 0);
+    nothing_left(&server, &[&both[0], &both[1]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_simple_lock_loses_no_update_within_its_lease() {
+    let server = RedisServer::start().await;
+    let both = [locks(&server).await, locks(&server).await];
+    let lost = lost_updates(both.clone(), |locks: Locks, counter| async move {
+        let lock = locks.setnx(NAME, Duration::from_secs(60));
+        let guard = loop {
+            match lock.try_acquire().await.unwrap() {
+                Some(guard) => break guard,
+                None => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        };
+        increment(&counter).await;
+        guard.release().await.unwrap();
+    })
+    .await;
+    assert_eq!(lost, 0);
+    nothing_left(&server, &[&both[0], &both[1]]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_process_lock_excludes_in_one_process_only() {
+    let (one, two) = (ProcessLocks::new(), ProcessLocks::new());
+    let turn = |locks: ProcessLocks, counter: Arc<AtomicU32>| async move {
+        let guard = locks.acquire(1).await;
+        increment(&counter).await;
+        drop(guard);
+    };
+    assert_eq!(lost_updates([one.clone(), one.clone()], turn).await, 0);
+    assert!(lost_updates([one, two], turn).await > 0, "the check cannot fail");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_check_sees_a_missing_lock() {
+    let lost = lost_updates([(), ()], |(), counter: Arc<AtomicU32>| async move {
+        increment(&counter).await;
+    })
+    .await;
+    assert!(lost > 0, "the check cannot fail");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_check_sees_a_lock_that_late_owners_delete() {
+    let server = RedisServer::start().await;
+    // The classic mistake, on raw commands: the work outlives the lease, and whoever is late
+    // deletes the key of the next owner.
+    let both = [server.conn().await, server.conn().await];
+    let lost = lost_updates(both, |mut raw: MultiplexedConnection, counter| async move {
+        let take = super::command("SET", &[NAME, "1", "NX", "PX", "1"]);
+        while take.query_async::<Option<String>>(&mut raw).await.unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        increment(&counter).await;
+        let _: i64 = raw.del(NAME).await.unwrap();
+    })
+    .await;
+    assert!(lost > 0, "the check cannot fail");
+}

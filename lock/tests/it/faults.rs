@@ -1,0 +1,201 @@
+//! Redis away, paused, restarted; runtimes gone; shutdown. Every call ends in time and says what
+//! is known.
+
+use std::time::{Duration, Instant};
+
+use redisson_lock::{Error, LockConfig, Locks};
+
+use super::{eventually, locks, nothing_left};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+
+/// Command timeout of 1 s, reconnect, and what a busy machine adds.
+const PROMPT: Duration = Duration::from_secs(4);
+
+#[tokio::test]
+async fn a_paused_redis_ends_every_call_at_its_limit() {
+    let server = RedisServer::start().await;
+    // With so long a lease, only the clean-up can be what removes a key in time.
+    let config = LockConfig { lease: Duration::from_secs(60), ..LockConfig::default() };
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    // Known scripts, so that one message takes the lock.
+    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    server.pause();
+
+    let limit = Duration::from_millis(300);
+    let started = Instant::now();
+    let error = lock.acquire_within(&locks.owner(), limit).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    let took = started.elapsed();
+    assert!(took >= limit && took < limit + Duration::from_millis(700), "{took:?}");
+
+    let (me, now) = (locks.owner(), Instant::now());
+    let errors = tokio::join!(
+        async { lock.try_acquire(&me).await.map(drop).unwrap_err() },
+        async { lock.acquire(&locks.owner()).await.map(drop).unwrap_err() },
+        async { simple.try_acquire().await.map(drop).unwrap_err() },
+        async { lock.remaining().await.map(drop).unwrap_err() },
+    );
+    assert!(now.elapsed() < PROMPT, "{:?}", now.elapsed());
+    for error in <[Error; 4]>::from(errors) {
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+
+    // The server took what it was asked for as soon as it could; all of it is given back.
+    server.resume();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_force_unlock_without_an_answer_is_unknown() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant(NAME).unwrap();
+    server.pause();
+    let started = Instant::now();
+    let error = lock.force_unlock().await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+    server.resume();
+}
+
+#[tokio::test]
+async fn a_release_without_an_answer_is_unknown_and_finished_later() {
+    let server = RedisServer::start().await;
+    let config = LockConfig { lease: Duration::from_secs(60), ..LockConfig::default() };
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    let simple = simple.try_acquire().await.unwrap().unwrap();
+    server.pause();
+    let now = Instant::now();
+    let (first, second) = tokio::join!(guard.release(), simple.release());
+    assert!(matches!(first, Err(Error::Unknown { .. })), "{first:?}");
+    assert!(matches!(second, Err(Error::Unknown { .. })), "{second:?}");
+    assert!(now.elapsed() < PROMPT, "{:?}", now.elapsed());
+    server.resume();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_is_away_is_said_at_once_and_found_again() {
+    let mut server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant(NAME).unwrap();
+    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    server.kill();
+
+    let started = Instant::now();
+    for _ in 0..50 {
+        let error = lock.try_acquire(&locks.owner()).await.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    let within = lock.acquire_within(&locks.owner(), Duration::from_secs(30)).await;
+    assert!(matches!(within, Err(Error::Unavailable { .. })), "{within:?}");
+    assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
+    let released = guard.release().await.unwrap_err();
+    assert!(matches!(released, Error::Unavailable { .. } | Error::Unknown { .. }), "{released:?}");
+
+    server.restart().await;
+    // The very first call after the restart works: no connection has to be used up by an error.
+    let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_cut_by_the_server_costs_no_error() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant(NAME).unwrap();
+    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    for _ in 0..5 {
+        let _: i64 =
+            super::ask(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
+        let _: i64 =
+            super::ask(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        let held = simple.try_acquire().await.unwrap().unwrap();
+        guard.release().await.unwrap();
+        held.release().await.unwrap();
+    }
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn connecting_to_nothing_fails_in_time() {
+    let mut server = RedisServer::start().await;
+    let client = server.client();
+    server.kill();
+    let started = Instant::now();
+    let error = Locks::connect(client.clone(), LockConfig::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(started.elapsed() < PROMPT);
+
+    // The lazy variant starts without Redis and finds it later.
+    let locks = Locks::lazy(client, LockConfig::default()).unwrap();
+    server.restart().await;
+    let guard = locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await.unwrap();
+    guard.expect("it is free").release().await.unwrap();
+}
+
+#[test]
+fn a_guard_dropped_outside_any_runtime_gives_the_lock_back() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let (server, locks, guards) = runtime.block_on(async {
+        let server = RedisServer::start().await;
+        let locks = locks(&server).await;
+        let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+        let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+        let simple = simple.try_acquire().await.unwrap().unwrap();
+        (server, locks, (guard, simple))
+    });
+    std::thread::spawn(move || drop(guards)).join().unwrap();
+    runtime.block_on(nothing_left(&server, &[&locks]));
+}
+
+#[tokio::test]
+async fn guards_outlive_the_handle_they_came_from() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    drop(locks);
+    // The watchdog works on, and so does giving it back by dropping.
+    tokio::time::sleep(super::LEASE * 2).await;
+    assert!(guard.valid_for() > Duration::ZERO);
+    drop(guard);
+    nothing_left(&server, &[]).await;
+    // With the last guard the tasks have ended, and with them the connections.
+    let mut conn = server.conn().await;
+    eventually("the process's connections are closed", async || {
+        let list: String = super::ask(&mut conn, "CLIENT", &["LIST"]).await;
+        list.lines().count() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn shutdown_finishes_what_is_under_way_and_refuses_more() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant(NAME).unwrap();
+    let other = locks.reentrant("lock:order:2").unwrap();
+    let held = lock.acquire(&locks.owner()).await.unwrap();
+    for _ in 0..20 {
+        drop(other.acquire(&locks.owner()).await.unwrap());
+    }
+    locks.shutdown().await;
+    assert!(!other.is_locked().await.unwrap());
+    let refused = other.try_acquire(&locks.owner()).await.map(drop);
+    assert_eq!(refused, Err(Error::Closed));
+    let refused = locks.setnx("lock:setnx:1", super::LEASE).try_acquire().await.map(drop);
+    assert_eq!(refused, Err(Error::Closed));
+    // A live guard can still be given back; nobody renews it any more.
+    held.release().await.unwrap();
+    assert!(!lock.is_locked().await.unwrap());
+    locks.shutdown().await;
+}

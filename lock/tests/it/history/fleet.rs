@@ -1,0 +1,181 @@
+//! The processes of one history, started, stopped and listened to.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use super::checker::{Terms, grants, violations};
+use super::event::{History, Nanos, Wipe, nanos, now, read};
+use super::register::{Audit, Register};
+use super::subject::{COMMAND, Kind, LEASE};
+use super::worker::{PLAN, Plan};
+use crate::support::redis_server::RedisServer;
+use crate::{eventually, soon};
+
+/// How many processes, and how many tasks in each.
+const PROCESSES: u64 = 3;
+const TASKS: u64 = 3;
+
+/// Workers at work.
+pub struct Fleet {
+    pub seed: u64,
+    workers: Vec<(Child, PathBuf)>,
+    folder: PathBuf,
+    register: RedisServer,
+    wipes: Vec<Wipe>,
+    deaf_wipes: bool,
+}
+
+impl Fleet {
+    /// Start workers on the Redis at `address`; returns when each of them has held the lock.
+    pub async fn start(kind: Kind, address: &str) -> Self {
+        Self::start_with(kind, address, |_| {}).await
+    }
+
+    /// The same with other habits.
+    pub async fn start_with(kind: Kind, address: &str, habits: impl Fn(&mut Plan)) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let seed = match std::env::var("LOCK_HISTORY_SEED") {
+            Ok(seed) => seed.parse().expect("LOCK_HISTORY_SEED is a number"),
+            Err(_) => rand::random(),
+        };
+        println!("LOCK_HISTORY_SEED={seed}");
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("seckill-history-{}-{number}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("create the history's folder");
+        let register = RedisServer::start().await;
+        let mut workers = Vec::new();
+        for process in 0..PROCESSES {
+            let file = folder.join(format!("{process}.jsonl"));
+            let mut plan = Plan {
+                kind,
+                process,
+                seed,
+                tasks: TASKS,
+                fresh_owners: false,
+                long: 0.03,
+                show_fences: true,
+                redis: vec![format!("redis://{address}/")],
+                register: register.url(),
+                file: file.clone(),
+            };
+            habits(&mut plan);
+            let child = Command::new(std::env::current_exe().expect("this program"))
+                .args(["--exact", "history::worker::worker", "--ignored", "--nocapture"])
+                .env(PLAN, serde_json::to_string(&plan).expect("a plan is JSON"))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .kill_on_drop(true)
+                .spawn()
+                .expect("run this program again");
+            workers.push((child, file));
+        }
+        let fleet = Self { seed, workers, folder, register, wipes: Vec::new(), deaf_wipes: false };
+        for (_, file) in &fleet.workers {
+            let granted = async || {
+                std::fs::read_to_string(file).is_ok_and(|history| history.contains("Granted"))
+            };
+            eventually("every process has held the lock", granted).await;
+        }
+        fleet
+    }
+
+    /// Stop a worker from running (SIGSTOP), or let it run again (SIGCONT).
+    pub fn signal(&self, worker: usize, signal: Signal) {
+        let id = self.workers[worker].0.id().expect("the worker runs");
+        let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not zero");
+        kill_process(id, signal).expect("signal a worker");
+    }
+
+    /// End a worker as a crash would.
+    pub async fn kill(&mut self, worker: usize) {
+        self.workers[worker].0.kill().await.expect("kill a worker");
+    }
+
+    /// What has been seen so far.
+    pub fn so_far(&self) -> History {
+        let events = self.workers.iter().flat_map(|(_, file)| read(file)).collect();
+        History { events, wipes: self.wipes.clone() }
+    }
+
+    /// What has become of the register so far.
+    pub async fn audit(&self) -> Audit {
+        Register::connect(&self.register.url()).await.audit().await
+    }
+
+    /// Do something to the server that makes it forget its locks.
+    pub async fn wipe(&mut self, action: impl Future<Output = ()>) {
+        let begin = now();
+        action.await;
+        self.wipes.push(Wipe { begin, end: now() });
+    }
+
+    /// The same where connections break as well, so that replies are lost.
+    pub async fn wipe_and_cut(&mut self, action: impl Future<Output = ()>) {
+        self.deaf_wipes = true;
+        self.wipe(action).await;
+    }
+
+    /// Stop all workers, wait until each has cleaned up after itself, and return what they saw.
+    /// Workers that were killed are not waited for.
+    pub async fn finish(mut self, killed: &[usize]) -> Report {
+        for (child, _) in &mut self.workers {
+            drop(child.stdin.take());
+        }
+        for (i, (child, _)) in self.workers.iter_mut().enumerate() {
+            let status = soon("a worker ends", child.wait()).await.expect("wait for a worker");
+            assert!(status.success() || killed.contains(&i), "worker {i}: {status}");
+        }
+        let register = self.audit().await;
+        let mut history = self.so_far();
+        history.events.sort_by_key(|event| event.at);
+        Report { seed: self.seed, history, register, deaf_wipes: self.deaf_wipes }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            eprintln!("{}: {error}", self.folder.display());
+        }
+    }
+}
+
+/// What came of it.
+pub struct Report {
+    seed: u64,
+    deaf_wipes: bool,
+    pub history: History,
+    pub register: Audit,
+}
+
+impl Report {
+    /// The checker's findings.
+    pub fn violations(&self) -> Vec<String> {
+        let clean_up: Nanos = nanos(LEASE + COMMAND * 4 + Duration::from_secs(1));
+        let terms = Terms { lease: nanos(LEASE), clean_up, deaf_wipes: self.deaf_wipes };
+        violations(&self.history, terms)
+    }
+
+    /// Fail if the history is no mutex's, or too short to tell.
+    pub fn assert_holds(&self, at_least: usize) {
+        let found = self.violations();
+        let grants = grants(&self.history);
+        println!("{grants} grants, {} events", self.history.events.len());
+        assert!(
+            found.is_empty(),
+            "seed {}: {} violations in {grants} grants, the first of them:\n{}",
+            self.seed,
+            found.len(),
+            found[..found.len().min(5)].join("\n")
+        );
+        assert!(grants >= at_least, "only {grants} grants: a poor proof");
+        let Audit { value, writes, .. } = self.register;
+        assert_eq!(value, writes, "seed {}: a stale write landed", self.seed);
+    }
+}

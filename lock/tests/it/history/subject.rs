@@ -1,0 +1,230 @@
+//! The locks that histories are taken of: ours, and two that are really broken.
+
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+use redisson_lock::kind::{Fenced, Member};
+use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
+use serde::{Deserialize, Serialize};
+
+/// The lock all processes of a history share.
+pub const NAME: &str = "lock:history";
+
+/// The lease of the locks that are well made.
+pub const LEASE: Duration = Duration::from_millis(600);
+
+/// How long one command may take: short, so that faults are felt.
+pub const COMMAND: Duration = Duration::from_millis(300);
+
+/// The lease of the broken lock that forgets whose it is: shorter than the work.
+const TOO_SHORT: Duration = Duration::from_millis(8);
+
+/// Which lock.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum Kind {
+    /// [`redisson_lock::ReentrantLock`].
+    Reentrant,
+    /// [`redisson_lock::FencedLock`].
+    Fenced,
+    /// [`redisson_lock::FairLock`].
+    Fair,
+    /// [`redisson_lock::WriteLock`].
+    Write,
+    /// Looks whether the key is there, then sets it: two may look before either sets.
+    LookThenSet,
+    /// Sets and looks in one, but deletes the key whoever holds it by then.
+    ReleaseUnseen,
+}
+
+/// One process's access to the lock.
+#[derive(Clone)]
+pub enum Subject {
+    Ours { locks: Locks, kind: Kind },
+    Broken { conn: MultiplexedConnection, kind: Kind },
+}
+
+/// What is held.
+pub enum Held {
+    Ours { guard: Box<dyn Holding>, fence: Option<u64> },
+    Broken { until: Instant, token: String },
+}
+
+/// A guard of any of our locks.
+pub trait Holding: Send + Sync {
+    fn valid_for(&self) -> Duration;
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+}
+
+impl<M: Member> Holding for Guard<M> {
+    fn valid_for(&self) -> Duration {
+        Self::valid_for(self)
+    }
+
+    fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> {
+        Box::pin(Self::release(*self))
+    }
+}
+
+/// How a release went.
+pub enum End {
+    Released,
+    NotHeld,
+    Unsure,
+}
+
+impl Subject {
+    /// With several addresses, they are those of a cluster.
+    pub async fn connect(kind: Kind, urls: &[String]) -> Self {
+        let client = || redis::Client::open(urls[0].as_str()).expect("a valid address");
+        match kind {
+            Kind::LookThenSet | Kind::ReleaseUnseen => {
+                let conn = client().get_multiplexed_async_connection().await.expect("connect");
+                Self::Broken { conn, kind }
+            }
+            _ => {
+                let config = LockConfig {
+                    lease: LEASE,
+                    command_timeout: COMMAND,
+                    connect_timeout: COMMAND,
+                    ..LockConfig::default()
+                };
+                let server = match urls {
+                    [_] => Server::from(client()),
+                    nodes => Server::cluster(nodes.to_vec()).expect("a cluster"),
+                };
+                Self::Ours { locks: Locks::lazy(server, config).expect("locks"), kind }
+            }
+        }
+    }
+
+    /// A new owner; the broken locks know none, so that theirs is anybody's.
+    pub fn owner(&self) -> Option<Owner> {
+        match self {
+            Self::Ours { locks, .. } => Some(locks.owner()),
+            Self::Broken { .. } => None,
+        }
+    }
+
+    /// Take it, waiting up to `limit`. An error means that it may or may not have been taken.
+    pub async fn acquire(
+        &self,
+        owner: Option<Owner>,
+        limit: Duration,
+    ) -> Result<Option<Held>, String> {
+        match (self, owner) {
+            (Self::Ours { locks, kind }, Some(owner)) => {
+                let held = match kind {
+                    Kind::Fenced => {
+                        take(locks.fenced(NAME), owner, limit, |guard| {
+                            Some(Guard::<Fenced>::fence(guard))
+                        })
+                        .await
+                    }
+                    Kind::Fair => take(locks.fair(NAME), owner, limit, |_| None).await,
+                    Kind::Write => {
+                        let write = locks.read_write(NAME).map(|lock| lock.write().clone());
+                        take(write, owner, limit, |_| None).await
+                    }
+                    _ => take(locks.reentrant(NAME), owner, limit, |_| None).await,
+                };
+                held.map_err(|error| error.to_string())
+            }
+            (Self::Ours { .. }, None) => Err("no owner".to_owned()),
+            (Self::Broken { conn, kind }, _) => broken_acquire(conn.clone(), *kind, limit).await,
+        }
+    }
+
+    pub async fn release(&self, held: Held) -> End {
+        match (self, held) {
+            (_, Held::Ours { guard, .. }) => match guard.release().await {
+                Ok(()) => End::Released,
+                Err(Error::NotHeld | Error::Lost(_)) => End::NotHeld,
+                Err(_) => End::Unsure,
+            },
+            (Self::Broken { conn, kind }, Held::Broken { token, .. }) => {
+                let mut conn = conn.clone();
+                let ours = match kind {
+                    Kind::ReleaseUnseen => true,
+                    _ => conn.get::<_, Option<String>>(NAME).await.expect("GET") == Some(token),
+                };
+                if !ours {
+                    return End::NotHeld;
+                }
+                let _: i64 = conn.del(NAME).await.expect("DEL");
+                // It cannot say better: it never looked.
+                if *kind == Kind::ReleaseUnseen { End::Unsure } else { End::Released }
+            }
+            (Self::Ours { .. }, Held::Broken { .. }) => End::Unsure,
+        }
+    }
+
+    /// Whether nothing is left in this process: no entry, no renewal, no subscription.
+    pub fn is_clean(&self) -> bool {
+        match self {
+            Self::Ours { locks, .. } => locks.usage() == LockUsage::default(),
+            Self::Broken { .. } => true,
+        }
+    }
+}
+
+impl Held {
+    pub fn valid_for(&self) -> Duration {
+        match self {
+            Self::Ours { guard, .. } => guard.valid_for(),
+            Self::Broken { until, .. } => until.saturating_duration_since(Instant::now()),
+        }
+    }
+
+    /// The token that rises with every hold, if the lock has one.
+    pub fn fence(&self) -> Option<u64> {
+        match self {
+            Self::Ours { fence, .. } => *fence,
+            Self::Broken { .. } => None,
+        }
+    }
+}
+
+async fn take<M: Member>(
+    lock: Result<Lock<M>, Error>,
+    owner: Owner,
+    limit: Duration,
+    fence: impl FnOnce(&Guard<M>) -> Option<u64>,
+) -> Result<Option<Held>, Error> {
+    let guard = lock?.acquire_within(&owner, limit).await?;
+    Ok(guard.map(|guard| {
+        let fence = fence(&guard);
+        Held::Ours { guard: Box::new(guard), fence }
+    }))
+}
+
+async fn broken_acquire(
+    mut conn: MultiplexedConnection,
+    kind: Kind,
+    limit: Duration,
+) -> Result<Option<Held>, String> {
+    let give_up = Instant::now() + limit;
+    let token = format!("{:032x}", rand::random::<u128>());
+    loop {
+        let sent = Instant::now();
+        let (lease, set): (_, Option<String>) = if kind == Kind::ReleaseUnseen {
+            let mut set = redis::cmd("SET");
+            set.arg(NAME).arg(&token).arg("NX").arg("PX").arg(TOO_SHORT.as_millis() as u64);
+            (TOO_SHORT, set.query_async(&mut conn).await.expect("SET NX"))
+        } else if conn.exists(NAME).await.expect("EXISTS") {
+            (LEASE, None)
+        } else {
+            let mut set = redis::cmd("SET");
+            set.arg(NAME).arg(&token).arg("PX").arg(LEASE.as_millis() as u64);
+            (LEASE, set.query_async(&mut conn).await.expect("SET"))
+        };
+        if set.is_some() {
+            return Ok(Some(Held::Broken { until: sent + lease, token }));
+        }
+        if Instant::now() >= give_up {
+            return Ok(None);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

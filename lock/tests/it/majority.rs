@@ -1,0 +1,321 @@
+//! One lock on several independent servers: what a majority decides, and what a minority cannot.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority};
+use tokio::task::JoinSet;
+
+use super::cancel::{POLLS, cut_after};
+use super::{eventually, nothing_left, soon};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:settlement";
+
+/// A lease so long that only giving back can be what frees a key in time.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn servers<const N: usize>() -> [RedisServer; N] {
+    let mut servers = Vec::new();
+    for _ in 0..N {
+        servers.push(RedisServer::start().await);
+    }
+    servers.try_into().ok().expect("so many servers")
+}
+
+/// One process's locks on each of the servers.
+fn process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
+    let config = LockConfig { lease, ..LockConfig::default() };
+    let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
+    servers.iter().map(|server| locks(server).expect("a valid address")).collect()
+}
+
+/// Take and give back once on every server, so that all are connected and know the scripts.
+async fn warm(locks: &[Locks]) {
+    for locks in locks {
+        let lock = locks.reentrant("warm").unwrap();
+        lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    }
+}
+
+async fn nothing_left_on(servers: &[RedisServer], locks: &[&[Locks]]) {
+    for (index, server) in servers.iter().enumerate() {
+        let here: Vec<&Locks> = locks.iter().map(|process| &process[index]).collect();
+        nothing_left(server, &here).await;
+    }
+}
+
+/// Somebody else's lock on one server.
+async fn occupy(server: &RedisServer) {
+    let mut raw = server.conn().await;
+    let _: () = raw.hset(NAME, "somebody else", 1).await.unwrap();
+    let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_owner_at_a_time_and_everybody_in_the_end() {
+    const ROUNDS: u32 = 12;
+    let servers = servers::<3>().await;
+    let (here, there) = (process(&servers, LONG), process(&servers, LONG));
+    let inside = Arc::new(AtomicBool::new(false));
+    let done = Arc::new(AtomicU32::new(0));
+    let mut tasks = JoinSet::new();
+    for locks in [&here, &there, &here, &there] {
+        let lock = Majority::new(locks, NAME).unwrap();
+        let (inside, done) = (inside.clone(), done.clone());
+        tasks.spawn(async move {
+            for _ in 0..ROUNDS {
+                let guard = lock.acquire(&lock.owner()).await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst), "two hold it");
+                tokio::task::yield_now().await;
+                inside.store(false, Ordering::SeqCst);
+                guard.release().await.unwrap();
+                done.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+    }
+    while let Some(end) = soon("everybody gets in", tasks.join_next()).await {
+        end.unwrap();
+    }
+    assert_eq!(done.load(Ordering::SeqCst), 4 * ROUNDS);
+    nothing_left_on(&servers, &[&here, &there]).await;
+}
+
+#[tokio::test]
+async fn what_a_minority_says_does_not_count_and_what_a_majority_says_does() {
+    let servers = servers::<5>().await;
+    let locks = process(&servers, LONG);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    assert_eq!(lock.quorum(), 3);
+    occupy(&servers[0]).await;
+    occupy(&servers[1]).await;
+    let guard = lock.try_acquire(&lock.owner()).await.unwrap().expect("three of five are free");
+    assert_eq!(guard.held(), 3);
+    assert!(lock.try_acquire(&lock.owner()).await.unwrap().is_none());
+    guard.release().await.unwrap();
+
+    occupy(&servers[2]).await;
+    assert!(lock.try_acquire(&lock.owner()).await.unwrap().is_none());
+    nothing_left_on(&servers[3..], &[&locks[3..]]).await;
+}
+
+#[tokio::test]
+async fn it_is_valid_for_the_lease_less_drift_and_what_a_majority_has_left() {
+    let servers = servers::<3>().await;
+    let locks = process(&servers, LONG);
+    warm(&locks).await;
+    let lease = Duration::from_secs(20);
+    let lock = Majority::new(&locks, NAME).unwrap().with_lease(lease);
+    let asked = Instant::now();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let (valid, elapsed) = (guard.valid_for(), asked.elapsed());
+    let drift = Duration::from_millis(202);
+    assert!(valid <= lease - drift, "{valid:?}");
+    assert!(valid >= lease - drift - elapsed, "{valid:?} after {elapsed:?}");
+    guard.release().await.unwrap();
+
+    // It ends by the drift before the keys do.
+    let lease = Duration::from_millis(600);
+    let lock = lock.with_lease(lease);
+    let asked = Instant::now();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
+    assert!(asked.elapsed() >= lease - Duration::from_millis(8), "{:?}", asked.elapsed());
+    drop(guard);
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_killed_minority_costs_nothing() {
+    let lease = Duration::from_secs(3);
+    let mut servers = servers::<3>().await;
+    let (here, there) = (process(&servers, lease), process(&servers, lease));
+    warm(&here).await;
+    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    servers[0].kill();
+    // The two that are left renew it past its lease, and keep others out.
+    assert!(tokio::time::timeout(lease + lease / 2, guard.lost()).await.is_err(), "it was lost");
+    assert_eq!(guard.held(), 2);
+    assert!(guard.valid_for() > Duration::ZERO);
+    assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
+    guard.release().await.unwrap();
+    // And a new one is had at once.
+    let started = Instant::now();
+    let guard = other.acquire(&other.owner()).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    guard.release().await.unwrap();
+    nothing_left_on(&servers[1..], &[&here[1..], &there[1..]]).await;
+}
+
+#[tokio::test]
+async fn a_killed_majority_ends_it_within_the_lease() {
+    let lease = Duration::from_secs(2);
+    let mut servers = servers::<3>().await;
+    let locks = process(&servers, lease);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    servers[0].kill();
+    servers[2].kill();
+    let killed = Instant::now();
+    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Unreachable);
+    assert!(killed.elapsed() < lease + Duration::from_millis(500), "{:?}", killed.elapsed());
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert!(guard.release().await.is_err());
+
+    let started = Instant::now();
+    for _ in 0..10 {
+        let error = lock.acquire(&lock.owner()).await.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    }
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    nothing_left_on(&servers[1..2], &[&locks[1..2]]).await;
+
+    // One of them comes back, empty, and a majority is there again.
+    servers[0].restart().await;
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    guard.release().await.unwrap();
+    nothing_left_on(&servers[..2], &[&locks[..2]]).await;
+}
+
+#[tokio::test]
+async fn servers_that_forget_take_their_votes_along() {
+    let lease = Duration::from_secs(3);
+    let servers = servers::<3>().await;
+    let locks = process(&servers, lease);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let forget = async |server: &RedisServer| {
+        let _: () = server.conn().await.del(NAME).await.unwrap();
+    };
+    forget(&servers[0]).await;
+    eventually("one vote is missed", async || guard.held() == 2).await;
+    assert!(tokio::time::timeout(lease + lease / 2, guard.lost()).await.is_err(), "it was lost");
+    forget(&servers[1]).await;
+    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Expired);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert!(guard.release().await.is_err());
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_minority_that_stands_still_is_not_waited_for() {
+    let servers = servers::<3>().await;
+    let config = LockConfig {
+        lease: LONG,
+        command_timeout: Duration::from_secs(4),
+        ..LockConfig::default()
+    };
+    let locks: Vec<Locks> = servers
+        .iter()
+        .map(|server| Locks::lazy(server.client(), config.clone()).unwrap())
+        .collect();
+    warm(&locks).await;
+    let lock = Majority::new(&locks, NAME).unwrap();
+    servers[1].pause();
+    for _ in 0..3 {
+        let started = Instant::now();
+        let guard = lock.acquire(&lock.owner()).await.unwrap();
+        guard.release().await.unwrap();
+        // Each server would be given 4 s to answer.
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+    // It took the lock as soon as it could, with 60 s of lease, and it is told to give it back.
+    servers[1].resume();
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_majority_that_stands_still_ends_the_call_at_its_limit() {
+    let servers = servers::<3>().await;
+    let locks = process(&servers, LONG);
+    warm(&locks).await;
+    let lock = Majority::new(&locks, NAME).unwrap();
+    servers[0].pause();
+    servers[1].pause();
+    let limit = Duration::from_millis(300);
+    let started = Instant::now();
+    let error = lock.acquire_within(&lock.owner(), limit).await.map(drop).unwrap_err();
+    let took = started.elapsed();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
+    // Without a limit, the servers' own time limit holds.
+    let started = Instant::now();
+    let error = lock.acquire(&lock.owner()).await.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    nothing_left_on(&servers[2..], &[&locks[2..]]).await;
+    servers[0].resume();
+    servers[1].resume();
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_release_wakes_a_waiter() {
+    let servers = servers::<3>().await;
+    let (here, there) = (process(&servers, LONG), process(&servers, LONG));
+    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let limit = Duration::from_millis(150);
+    let started = Instant::now();
+    assert!(other.acquire_within(&other.owner(), limit).await.unwrap().is_none());
+    assert!(started.elapsed() >= limit);
+    let waiting = tokio::spawn(async move {
+        other.acquire(&other.owner()).await.unwrap().release().await.unwrap();
+    });
+    eventually("it waits", async || there.iter().any(|locks| locks.usage().channels == 1)).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    soon("it is woken", waiting).await.unwrap();
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
+    nothing_left_on(&servers, &[&here, &there]).await;
+}
+
+#[tokio::test]
+async fn a_majority_lock_of_nothing_or_of_one_server_twice_is_refused() {
+    let servers = servers::<1>().await;
+    let locks = process(&servers, LONG);
+    for servers in [vec![], vec![&locks[0], &locks[0]]] {
+        let refused = Majority::new(servers, NAME).map(drop);
+        assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn cut_short_anywhere_it_leaves_nothing() {
+    let servers = servers::<3>().await;
+    let (here, there) = (process(&servers, LONG), process(&servers, LONG));
+    warm(&here).await;
+    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    for case in 0..3 {
+        let mut completed = false;
+        for polls in 0..POLLS {
+            let me = lock.owner();
+            completed = match case {
+                0 => cut_after(polls, lock.try_acquire(&me)).await.map(Result::unwrap).is_some(),
+                1 => {
+                    let holder = other.acquire(&other.owner()).await.unwrap();
+                    let letting_go = tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_millis(10)).await;
+                        holder.release().await.unwrap();
+                    });
+                    let got = cut_after(polls, lock.acquire(&me)).await.map(Result::unwrap);
+                    letting_go.await.unwrap();
+                    got.is_some()
+                }
+                _ => {
+                    let guard = lock.acquire(&me).await.unwrap();
+                    cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
+                }
+            };
+            nothing_left_on(&servers, &[&here, &there]).await;
+            if completed {
+                assert!(polls > 1, "case {case}: nothing was cut short");
+                break;
+            }
+        }
+        assert!(completed, "case {case} never completed within {POLLS} polls");
+    }
+}

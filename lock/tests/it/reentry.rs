@@ -1,0 +1,172 @@
+//! Re-entry, the watchdog, and leases.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redisson_lock::LostReason;
+
+use super::{LEASE, ask, eventually, locks, nothing_left, soon};
+use crate::support::redis_server::RedisServer;
+
+#[tokio::test]
+async fn two_guards_of_one_owner_leave_in_any_order() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let (me, other) = (locks.owner(), locks.owner());
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    for outer_first in [true, false] {
+        let outer = lock.acquire(&me).await.unwrap();
+        let inner = lock.try_acquire(&me).await.unwrap().unwrap();
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+        assert!(lock.try_acquire(&other).await.unwrap().is_none());
+
+        let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
+        first.release().await.unwrap();
+        assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+        assert!(lock.try_acquire(&other).await.unwrap().is_none());
+        last.release().await.unwrap();
+        assert!(!lock.is_locked().await.unwrap());
+    }
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn re_entry_from_many_tasks_counts_each_once() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire(&me).await.unwrap() })
+        })
+        .collect();
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(task.await.unwrap());
+    }
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 16);
+    let last = guards.pop().unwrap();
+    // Half are given back, half dropped; the lock stays with the last.
+    for (i, guard) in guards.into_iter().enumerate() {
+        if i % 2 == 0 { guard.release().await.unwrap() } else { drop(guard) }
+    }
+    eventually("one hold remains", async || lock.hold_count(&me).await.unwrap() == 1).await;
+    last.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn the_watchdog_keeps_a_lock_past_its_lease_and_stops_after_release() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    let guard = lock.acquire(&me).await.unwrap();
+
+    let end = Instant::now() + LEASE * 3 + LEASE / 2;
+    while Instant::now() < end {
+        let left = lock.remaining().await.unwrap();
+        assert!(left.is_some_and(|left| left <= LEASE), "{left:?}");
+        assert!(guard.valid_for() > Duration::ZERO);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    guard.release().await.unwrap();
+    assert_eq!(locks.usage().watched, 0);
+
+    // Nothing renews any more: a hold of the very same shape expires, and no script runs.
+    let _: () = raw.hset("lock:order:1", me.to_string(), 1).await.unwrap();
+    let _: bool = raw.pexpire("lock:order:1", LEASE.as_millis() as i64).await.unwrap();
+    let _: () = ask(&mut raw, "CONFIG", &["RESETSTAT"]).await;
+    eventually("the planted hold expires", async || !lock.is_locked().await.unwrap()).await;
+    let stats: String = ask(&mut raw, "INFO", &["commandstats"]).await;
+    assert!(!stats.contains("cmdstat_evalsha"), "{stats}");
+}
+
+#[tokio::test]
+async fn one_bad_key_does_not_delay_the_others() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let bad = locks.reentrant("bad").unwrap().acquire(&me).await.unwrap();
+    let mut good = Vec::new();
+    for i in 0..50 {
+        good.push(locks.reentrant(&format!("good:{i}")).unwrap().acquire(&me).await.unwrap());
+    }
+    let bad_lost = bad.lost();
+    let _: () = raw.set("bad", "of another type").await.unwrap();
+    assert_eq!(soon("the loss is noticed", bad_lost).await, LostReason::Unreachable);
+    tokio::time::sleep(LEASE).await;
+    for guard in good {
+        assert!(guard.valid_for() > Duration::ZERO);
+        guard.release().await.unwrap();
+    }
+    assert!(bad.release().await.is_err());
+}
+
+#[tokio::test]
+async fn more_locks_than_are_renewed_at_once_all_stay_held() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let mut guards = Vec::new();
+    for i in 0..1200 {
+        guards.push(locks.reentrant(&format!("lock:{i}")).unwrap().acquire(&me).await.unwrap());
+    }
+    tokio::time::sleep(LEASE * 3).await;
+    let lost = guards.iter().filter(|guard| guard.valid_for().is_zero()).count();
+    assert_eq!((lost, locks.usage().watched), (0, 1200));
+    drop(guards);
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_fixed_lease_ends_by_itself() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let lock = locks.reentrant("lock:order:1").unwrap().with_lease(Duration::from_millis(300));
+    let guard = lock.acquire(&me).await.unwrap();
+    let valid = guard.valid_for();
+    assert!(valid > Duration::ZERO && valid <= Duration::from_millis(300), "{valid:?}");
+    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Expired);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    eventually("the key expires", async || !lock.is_locked().await.unwrap()).await;
+    drop(guard);
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn re_entry_never_shortens_a_lease() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let long = locks.reentrant("lock:order:1").unwrap().with_lease(Duration::from_secs(60));
+    let short = long.clone().with_lease(Duration::from_millis(50));
+    let outer = long.acquire(&me).await.unwrap();
+    let inner = short.acquire(&me).await.unwrap();
+    assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    inner.release().await.unwrap();
+    assert!(outer.valid_for() > Duration::from_secs(50));
+    assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    outer.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn odd_leases_do_no_harm() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    let endless = lock.clone().with_lease(Duration::MAX).acquire(&locks.owner()).await.unwrap();
+    endless.release().await.unwrap();
+    // 1 ms is over before anything can be done with it; what matters is that the lock comes free.
+    let nothing = lock.clone().with_lease(Duration::ZERO).try_acquire(&locks.owner()).await;
+    drop(nothing);
+    let next = lock.acquire_within(&locks.owner(), Duration::from_secs(10)).await.unwrap();
+    next.expect("the lock came free").release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}

@@ -1,0 +1,52 @@
+//! The simple lock by SET NX.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use redisson_lock::Error;
+
+use super::{eventually, locks, nothing_left};
+use crate::support::redis_server::RedisServer;
+
+const KEY: &str = "lock:setnx:order:1010";
+
+#[tokio::test]
+async fn it_is_a_string_with_a_lease_and_excludes() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let lock = locks.setnx(KEY, Duration::from_secs(10));
+    let held = lock.try_acquire().await.unwrap().unwrap();
+    let token: String = raw.get(KEY).await.unwrap();
+    assert!(token.len() > 32, "{token}");
+    let ttl: i64 = raw.pttl(KEY).await.unwrap();
+    assert!((5_000..=10_000).contains(&ttl), "{ttl}");
+    assert!(held.valid_for() > Duration::from_secs(5));
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    held.release().await.unwrap();
+    let again = lock.try_acquire().await.unwrap().unwrap();
+    let other: String = raw.get(KEY).await.unwrap();
+    assert_ne!(token, other, "every acquire is an owner of its own");
+    drop(again);
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn after_its_lease_the_next_owner_is_left_alone() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let short = locks.setnx(KEY, Duration::from_millis(100));
+    let late = short.try_acquire().await.unwrap().unwrap();
+    let later = {
+        eventually("the lease ends", async || !raw.exists::<_, bool>(KEY).await.unwrap()).await;
+        locks.setnx(KEY, Duration::from_secs(60)).try_acquire().await.unwrap().unwrap()
+    };
+    let token: String = raw.get(KEY).await.unwrap();
+    assert_eq!(late.valid_for(), Duration::ZERO);
+    assert_eq!(late.release().await, Err(Error::NotHeld));
+    assert_eq!(raw.get::<_, String>(KEY).await.unwrap(), token);
+    later.release().await.unwrap();
+    assert_eq!(short.try_acquire().await.unwrap().unwrap().release().await, Ok(()));
+    nothing_left(&server, &[&locks]).await;
+}

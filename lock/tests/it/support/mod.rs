@@ -1,0 +1,7 @@
+//! Throw-away Redis servers and a proxy for tests. The crate `testkit` of this repository includes these files.
+
+pub mod proxy;
+pub mod redis_cluster;
+pub mod redis_sentinel;
+pub mod redis_server;
+pub mod wait;

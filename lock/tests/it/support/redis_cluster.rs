@@ -1,0 +1,168 @@
+//! A real Redis Cluster of a test's own: three masters, with a replica each if wanted. Slots can be
+//! moved, and a master can be killed or paused. Nothing here knows what is tested.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Value, cmd};
+
+use super::redis_sentinel::in_step;
+use super::redis_server::{RedisServer, Role};
+use super::wait::eventually;
+
+const MASTERS: u16 = 3;
+const SLOTS: u16 = 16_384;
+
+/// How long the nodes may take to agree, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running cluster. The first three nodes started as masters; number `n + 3` is the replica of
+/// number `n`.
+pub struct RedisCluster {
+    /// The nodes, which may be killed, paused and restarted.
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Three masters. A node is only given up after a minute, so none ever is.
+    pub async fn start() -> Self {
+        Self::form(0, 60_000).await
+    }
+
+    /// Three masters with a replica each, which takes over when its master is gone for about
+    /// `timeout`.
+    pub async fn start_with_replicas(timeout: Duration) -> Self {
+        Self::form(MASTERS, u64::try_from(timeout.as_millis()).expect("a short timeout")).await
+    }
+
+    async fn form(replicas: u16, timeout: u64) -> Self {
+        let count = usize::from(MASTERS + replicas);
+        let starting = (0..count).map(|_| RedisServer::start_as(Role::ClusterNode(timeout)));
+        let nodes = futures_util::future::join_all(starting).await;
+        let cluster = Self { nodes };
+        for (number, node) in (0_u16..).zip(&cluster.nodes) {
+            let mut raw = node.conn().await;
+            // Different epochs from the start, so that the nodes need not settle them. Only nodes
+            // that know no other can be given one.
+            run(&mut raw, &["SET-CONFIG-EPOCH", &(number + 1).to_string()]).await;
+            if number < MASTERS {
+                let first = SLOTS / MASTERS * number;
+                let last =
+                    if number + 1 == MASTERS { SLOTS } else { SLOTS / MASTERS * (number + 1) };
+                let (first, last) = (first.to_string(), (last - 1).to_string());
+                run(&mut raw, &["ADDSLOTSRANGE", &first, &last]).await;
+            }
+        }
+        for node in &cluster.nodes {
+            let mut raw = node.conn().await;
+            for other in cluster.nodes.iter().filter(|other| other.port() != node.port()) {
+                let (port, bus) = (other.port().to_string(), other.bus().to_string());
+                run(&mut raw, &["MEET", "127.0.0.1", &port, &bus]).await;
+            }
+        }
+        cluster.agreed("cluster_known_nodes", &count.to_string()).await;
+        for number in 0..usize::from(replicas) {
+            let master = cluster.id(number).await;
+            let raw = cluster.nodes[number + usize::from(MASTERS)].conn().await;
+            // Nodes that have not shaken hands yet are counted, but not known by name.
+            eventually("the replica knows its master", PATIENCE, || {
+                let (mut raw, mut replicate) = (raw.clone(), cmd("CLUSTER"));
+                replicate.arg("REPLICATE").arg(&master);
+                async move { replicate.exec_async(&mut raw).await.is_ok() }
+            })
+            .await;
+        }
+        cluster.agreed("cluster_state", "ok").await;
+        let (masters, replicas) = cluster.nodes.split_at(usize::from(MASTERS));
+        for (master, replica) in masters.iter().zip(replicas) {
+            in_step(master, replica).await;
+        }
+        cluster
+    }
+
+    /// The addresses of all nodes.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(RedisServer::url).collect()
+    }
+
+    /// The node, by number, that serves this slot according to node `asked`.
+    pub async fn owner(&self, asked: usize, slot: u16) -> Option<usize> {
+        let mut raw = self.nodes[asked].conn().await;
+        let ranges: Vec<Vec<Value>> =
+            cmd("CLUSTER").arg("SLOTS").query_async(&mut raw).await.expect("CLUSTER SLOTS");
+        ranges.into_iter().find_map(|range| {
+            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice()
+            else {
+                return None;
+            };
+            let Some(Value::Int(port)) = master.get(1) else { return None };
+            let serves = (*first..=*last).contains(&i64::from(slot));
+            let number = || self.nodes.iter().position(|node| i64::from(node.port()) == *port);
+            serves.then(number).flatten()
+        })
+    }
+
+    /// The slot of a key, as node 0 computes it.
+    pub async fn slot(&self, key: &str) -> u16 {
+        let mut raw = self.nodes[0].conn().await;
+        cmd("CLUSTER").arg("KEYSLOT").arg(key).query_async(&mut raw).await.expect("KEYSLOT")
+    }
+
+    /// Begin to move a slot: from here on `from` answers ASK for keys that are not there.
+    pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (source, target) = (self.id(from).await, self.id(to).await);
+        let slot = slot.to_string();
+        let mut raw = self.nodes[to].conn().await;
+        run(&mut raw, &["SETSLOT", &slot, "IMPORTING", &source]).await;
+        let mut raw = self.nodes[from].conn().await;
+        run(&mut raw, &["SETSLOT", &slot, "MIGRATING", &target]).await;
+    }
+
+    /// Move the slot's keys, and with them the slot: from here on `from` answers MOVED.
+    pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
+        let mut raw = self.nodes[from].conn().await;
+        let mut keys = cmd("CLUSTER");
+        keys.arg("GETKEYSINSLOT").arg(slot).arg(1000);
+        let keys: Vec<String> = keys.query_async(&mut raw).await.expect("GETKEYSINSLOT");
+        if !keys.is_empty() {
+            let mut migrate = cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(10_000);
+            migrate.arg("KEYS").arg(&keys).exec_async(&mut raw).await.expect("MIGRATE");
+        }
+        let target = self.id(to).await;
+        for number in [to, from] {
+            let mut raw = self.nodes[number].conn().await;
+            run(&mut raw, &["SETSLOT", &slot.to_string(), "NODE", &target]).await;
+        }
+    }
+
+    async fn id(&self, number: usize) -> String {
+        let mut raw = self.nodes[number].conn().await;
+        cmd("CLUSTER").arg("MYID").query_async(&mut raw).await.expect("CLUSTER MYID")
+    }
+
+    /// Wait until every node says so in CLUSTER INFO.
+    async fn agreed(&self, what: &str, value: &str) {
+        for node in &self.nodes {
+            let raw = node.conn().await;
+            eventually(&format!("{what} is {value}"), PATIENCE, || {
+                let mut raw = raw.clone();
+                async move {
+                    let text: String =
+                        cmd("CLUSTER").arg("INFO").query_async(&mut raw).await.expect("INFO");
+                    let facts: HashMap<_, _> =
+                        text.lines().filter_map(|line| line.trim().split_once(':')).collect();
+                    facts.get(what) == Some(&value)
+                }
+            })
+            .await;
+        }
+    }
+}
+
+async fn run(raw: &mut MultiplexedConnection, words: &[&str]) {
+    cmd("CLUSTER").arg(words).exec_async(raw).await.unwrap_or_else(|error| {
+        panic!("CLUSTER {}: {error}", words.join(" "));
+    });
+}

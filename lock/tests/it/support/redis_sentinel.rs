@@ -1,0 +1,78 @@
+//! A real master with a replica and three sentinels of a test's own. Nothing here knows what is
+//! tested.
+
+use std::time::Duration;
+
+use redis::cmd;
+
+use super::redis_server::{RedisServer, Role};
+use super::wait::eventually;
+
+/// What the sentinels call the master.
+pub const MASTER: &str = "mymaster";
+
+/// How long the servers may take to agree, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The servers, each of which may be killed, paused and restarted.
+pub struct RedisSentinel {
+    /// The two data servers. The first starts as the master.
+    pub servers: Vec<RedisServer>,
+    /// Three sentinels, two of which have to agree.
+    pub sentinels: Vec<RedisServer>,
+}
+
+impl RedisSentinel {
+    /// Start them all. The sentinels give a server up after a second.
+    pub async fn start() -> Self {
+        let master = RedisServer::start().await;
+        let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
+        in_step(&master, &replica).await;
+        let configuration = format!(
+            "sentinel monitor {MASTER} 127.0.0.1 {} 2\n\
+             sentinel down-after-milliseconds {MASTER} 1000\n\
+             sentinel failover-timeout {MASTER} 3000\n",
+            master.port()
+        );
+        let start = || RedisServer::start_as(Role::Sentinel(configuration.clone()));
+        let sentinels = futures_util::future::join_all([start(), start(), start()]).await;
+        for sentinel in &sentinels {
+            let raw = sentinel.conn().await;
+            for (what, count) in [("SENTINELS", 2), ("REPLICAS", 1)] {
+                eventually(&format!("a sentinel knows the {what}"), PATIENCE, || {
+                    let mut raw = raw.clone();
+                    async move {
+                        let mut known = cmd("SENTINEL");
+                        let known: Vec<redis::Value> =
+                            known.arg(what).arg(MASTER).query_async(&mut raw).await.expect(what);
+                        known.len() == count
+                    }
+                })
+                .await;
+            }
+        }
+        Self { servers: vec![master, replica], sentinels }
+    }
+
+    /// The addresses of the sentinels.
+    pub fn urls(&self) -> Vec<String> {
+        self.sentinels.iter().map(RedisServer::url).collect()
+    }
+}
+
+/// Wait until both say that the replica follows its master. (The master says so later: only then
+/// does it count the replica's acknowledgements.)
+pub async fn in_step(master: &RedisServer, replica: &RedisServer) {
+    for (server, word) in [(replica, "master_link_status:up"), (master, "state=online")] {
+        let raw = server.conn().await;
+        eventually("the replica is in step", PATIENCE, || {
+            let mut raw = raw.clone();
+            async move {
+                let text: String =
+                    cmd("INFO").arg("replication").query_async(&mut raw).await.expect("INFO");
+                text.contains(word)
+            }
+        })
+        .await;
+    }
+}

@@ -1,0 +1,178 @@
+//! What other clients see: keys, fields, leases, channel and message, byte for byte.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use redis::AsyncCommands;
+use redisson_lock::{Error, LockConfig, Locks};
+
+use super::{LEASE, ask, locks, nothing_left};
+use crate::support::redis_server::RedisServer;
+
+#[tokio::test]
+async fn a_held_lock_is_redissons_hash() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
+    let me = locks.owner();
+    let guard = locks.reentrant("lock:order:1010").unwrap().acquire(&me).await.unwrap();
+
+    let kind: String = ask(&mut raw, "TYPE", &["lock:order:1010"]).await;
+    assert_eq!(kind, "hash");
+    let hash: HashMap<String, String> = raw.hgetall("lock:order:1010").await.unwrap();
+    let (field, count) = hash.iter().next().unwrap();
+    assert_eq!((hash.len(), count.as_str()), (1, "1"));
+    assert_eq!(field, &me.to_string());
+    let (uuid, id) = field.split_once(':').unwrap();
+    let shape: String = uuid.chars().map(|c| if c == '-' { '-' } else { 'x' }).collect();
+    assert_eq!(shape, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx");
+    assert!(uuid.chars().all(|c| matches!(c, '0'..='9' | 'a'..='f' | '-')), "{uuid}");
+    assert!(id.parse::<i64>().is_ok_and(|id| id >= 0), "{id} is not 63 bits");
+    let ttl: i64 = raw.pttl("lock:order:1010").await.unwrap();
+    assert!((20_000..=30_000).contains(&ttl), "{ttl}");
+
+    guard.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn each_release_and_force_unlock_publishes_0() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    for (name, channel) in [
+        ("lock:order:7", "redisson_lock__channel:{lock:order:7}"),
+        ("lock:{7}:order", "redisson_lock__channel:lock:{7}:order"),
+    ] {
+        let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
+        sink.subscribe(channel).await.unwrap();
+        let lock = locks.reentrant(name).unwrap();
+
+        let outer = lock.acquire(&me).await.unwrap();
+        let inner = lock.acquire(&me).await.unwrap();
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
+        let kept = lock.acquire(&me).await.unwrap();
+        assert!(lock.force_unlock().await.unwrap());
+        assert!(!lock.force_unlock().await.unwrap());
+        assert_eq!(kept.release().await, Err(Error::NotHeld));
+        // One message for the last release, one for the force, and then only this one.
+        let _: i64 = server.conn().await.publish(channel, "end").await.unwrap();
+        for expected in ["0", "0", "end"] {
+            let message = messages.next().await.unwrap();
+            assert_eq!(message.get_payload_bytes(), expected.as_bytes());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_uncontended_cycle_costs_two_commands() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    // The first cycle loads the scripts.
+    lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
+    let _: () = ask(&mut raw, "CONFIG", &["RESETSTAT"]).await;
+    for _ in 0..100 {
+        lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
+    }
+    let stats: String = ask(&mut raw, "INFO", &["commandstats"]).await;
+    let calls = |name: &str| {
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        let calls = line.and_then(|line| line.split_once("calls=")?.1.split(',').next());
+        calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
+    };
+    assert_eq!(calls("evalsha"), 200);
+    for other in ["eval", "script|load", "subscribe", "ping", "get", "set"] {
+        assert_eq!(calls(other), 0, "{other}");
+    }
+}
+
+#[tokio::test]
+async fn scripts_come_back_after_script_flush() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let me = locks.owner();
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    let mut flush = async || {
+        let _: () = ask(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
+    };
+    flush().await;
+    let guard = lock.try_acquire(&me).await.unwrap().unwrap();
+    flush().await;
+    // The watchdog's script too: the lock outlives its lease.
+    tokio::time::sleep(LEASE + LEASE / 2).await;
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    flush().await;
+    guard.release().await.unwrap();
+    let simple = locks.setnx("lock:setnx:1", LEASE).try_acquire().await.unwrap().unwrap();
+    flush().await;
+    simple.release().await.unwrap();
+    flush().await;
+    assert!(!lock.force_unlock().await.unwrap());
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_foreign_owner_is_left_alone() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let (me, name) = (locks.owner(), "lock:order:1");
+    let lock = locks.reentrant(name).unwrap();
+    let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
+
+    let guard = lock.acquire(&me).await.unwrap();
+    // The lock is taken away and held by a client of another language.
+    let _: () = raw.del(name).await.unwrap();
+    let _: () = raw.hset(name, foreign, 2).await.unwrap();
+    let _: bool = raw.pexpire(name, 60_000).await.unwrap();
+    assert_eq!(guard.release().await, Err(Error::NotHeld));
+
+    assert!(lock.try_acquire(&me).await.unwrap().is_none());
+    let hash: HashMap<String, u32> = raw.hgetall(name).await.unwrap();
+    assert_eq!(hash, HashMap::from([(foreign.to_owned(), 2)]));
+    let left = lock.remaining().await.unwrap().unwrap();
+    assert!(left > Duration::from_secs(50), "{left:?}");
+    assert!(lock.is_locked().await.unwrap());
+    assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_refused_and_kept() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant("not:a:lock").unwrap();
+    let _: () = raw.set("not:a:lock", "text").await.unwrap();
+    let error = lock.try_acquire(&locks.owner()).await.unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
+    let text: String = raw.get("not:a:lock").await.unwrap();
+    assert_eq!(text, "text");
+    assert_eq!(locks.usage().entries, 0);
+}
+
+#[tokio::test]
+async fn names_that_no_cluster_could_hold_are_refused() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    for name in ["", "a{b", "a}b", "a{}b"] {
+        let error = locks.reentrant(name).unwrap_err();
+        assert!(matches!(error, Error::InvalidName { .. }), "{name:?}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_free_lock_says_so() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant("lock:order:1").unwrap();
+    assert_eq!(lock.remaining().await.unwrap(), None);
+    assert!(!lock.is_locked().await.unwrap());
+    let mut raw = server.conn().await;
+    let _: () = raw.hset("lock:order:1", "someone", 1).await.unwrap();
+    assert_eq!(lock.remaining().await.unwrap(), Some(Duration::MAX));
+}
