@@ -6,9 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use redis::aio::MultiplexedConnection;
-use seckill_loadtest::{Access, ledger::Ledger, live::Progress};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
+use workload::{Access, ledger::Ledger, live::Progress};
 
 use crate::client::wire::TOKEN;
 

@@ -10,8 +10,8 @@ use anyhow::{Context, ensure};
 use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
 use seckill::id::Ids;
-use seckill_loadtest::Access;
 use tokio::task::JoinSet;
+use workload::Access;
 
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;

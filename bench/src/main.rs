@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use seckill_loadtest::Access;
+use workload::Access;
 
 mod baseline;
 mod client;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use seckill_loadtest::live::Progress;
-use seckill_loadtest::{Access, Fault};
+use workload::live::Progress;
+use workload::{Access, Error};
 
 use crate::inner;
 use crate::ratios::{self, Ratio, figure};
@@ -324,7 +324,7 @@ fn show(run: &Run) {
 async fn knows_stream(runner: &Runner<'_>) -> anyhow::Result<bool> {
     match runner.publish("stream", 1).await {
         Ok(_) => Ok(true),
-        Err(fault) if matches!(fault.downcast_ref(), Some(Fault::Refused { status: 400, .. })) => {
+        Err(fault) if matches!(fault.downcast_ref(), Some(Error::Refused { status: 400, .. })) => {
             Ok(false)
         }
         Err(fault) => Err(fault),

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use seckill_loadtest::checker::{self, Asked, Verdict};
-use seckill_loadtest::latency::{Latency, Recorder};
-use seckill_loadtest::reply::Reply;
-use seckill_loadtest::{Target, publish};
 use serde::Serialize;
+use workload::checker::{self, Asked, Verdict};
+use workload::latency::{Latency, Recorder};
+use workload::reply::Reply;
+use workload::{Target, publish};
 
 use crate::client::{self, End, Fired, Volley};
 use crate::ground::{Buyers, Ground, Pids};
@@ -234,14 +234,14 @@ impl Settings {
 fn reply(fired: &Fired, shot: &client::Shot) -> Reply {
     match shot.end {
         End::Ordered(id) => Reply::Ordered(id),
-        End::Lost => Reply::lost(seckill_loadtest::reply::CONNECTION_LOST),
+        End::Lost => Reply::lost(workload::reply::CONNECTION_LOST),
         End::Refused(code) => {
             let code = fired.codes.get(usize::from(code)).map_or("?", |code| code);
             match code {
                 "ALREADY_ORDERED" => Reply::AlreadyOrdered(None),
                 "UNAVAILABLE" | "OVERLOADED" => Reply::Refused(code.to_owned().into()),
                 _ if code == "OUTCOME_UNKNOWN" || code.starts_with("HTTP_5") => {
-                    Reply::lost(seckill_loadtest::reply::CONNECTION_LOST)
+                    Reply::lost(workload::reply::CONNECTION_LOST)
                 }
                 _ => Reply::Refused(code.to_owned().into()),
             }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use seckill_loadtest::http::{Call, Connection};
-use seckill_loadtest::live::Progress;
 use serde::Serialize;
+use workload::http::{Call, Connection};
+use workload::live::Progress;
 
 use crate::client::End;
 use crate::ratios::figure;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use axum::http::Method;
 use rustix::process::{Pid, Signal, kill_process};
-use seckill_loadtest::Target;
-use seckill_loadtest::http::{Call, Connection};
 use tokio::time::{Instant, sleep};
+use workload::Target;
+use workload::http::{Call, Connection};
 
 use crate::ground::{Buyers, Ground};
 

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use axum::http::Method;
-use seckill_loadtest::Target;
-use seckill_loadtest::http::{Call, Connection};
 use tokio::time::{MissedTickBehavior, interval};
+use workload::Target;
+use workload::http::{Call, Connection};
 
 /// What is asked for, and how often: more often than Prometheus does by default (15 s), and as often as the pages do.
 const LOOKS: [(&str, Duration); 3] = [

@@ -4,22 +4,19 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use chrono_tz::Tz;
 use clap::{Args, Parser, Subcommand};
-use seckill_loadtest::{
+use seckill_loadtest::scenario::{ladder::LadderOptions, overload::OverloadOptions};
+use workload::{
     Access, Target,
+    burst::{BurstOptions, BuyerSource},
     live::{Live, Progress},
-    scenario::{
-        burst::{BurstOptions, Crowd},
-        ladder::LadderOptions,
-        overload::OverloadOptions,
-    },
 };
 
 mod chaos;
-mod duel;
+mod compare;
 mod reads;
 
 use chaos::ChaosArgs;
-use duel::DuelArgs;
+use compare::CompareArgs;
 use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs};
 
 /// Drives flash sales and reads of shops, and judges every reply.
@@ -40,7 +37,7 @@ pub enum Scenario {
     /// The demonstration: every rung on one instance and on two
     Ladder(LadderArgs),
     /// Two strategies side by side, with a report that shows why one breaks
-    Duel(DuelArgs),
+    Compare(CompareArgs),
     /// Several times as many purchases as can be done: what still gets through, and who is told what
     Overload(OverloadArgs),
     /// A hot key expires under readers on two instances: loads per expiry, and who waits (breakdown)
@@ -304,8 +301,8 @@ fn burst(
     let buyers = buyers as usize;
     BurstOptions {
         crowd: match firing.tokens_file {
-            Some(file) => Crowd::File(file, buyers),
-            None => Crowd::SignIn(buyers),
+            Some(file) => BuyerSource::File(file, buyers),
+            None => BuyerSource::SignIn(buyers),
         },
         tries,
         stock,

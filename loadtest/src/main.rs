@@ -8,16 +8,19 @@ use std::{
 
 use clap::Parser;
 use seckill_loadtest::{
-    Fault, chaos,
-    duel::{self, Board},
-    publish,
+    chaos,
     scenario::{
-        avalanche, burst, ladder, overload, penetration, read, rungs::Standing, stampede,
-        standing::Outcome, updates,
+        avalanche, ladder, overload, penetration, read, stampede, standing::Outcome, updates,
     },
 };
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
+use workload::{
+    Error, burst,
+    comparison::{self, RunState},
+    publish,
+    rungs::Conformance,
+};
 
 mod cli;
 
@@ -40,7 +43,7 @@ async fn main() -> ExitCode {
     }
 }
 
-async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
+async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
     match scenario {
         Scenario::Burst(args) => {
             let (options, json) = args.options();
@@ -61,25 +64,26 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             show(&climb, json).await?;
             Ok(if climb.as_promised { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
-        Scenario::Duel(args) => {
+        Scenario::Compare(args) => {
             let (html, json) = (args.html.clone(), args.json.clone());
-            let (ground, setting) = args.options();
-            let started = chrono::Utc::now().with_timezone(&ground.access.time_zone);
+            let (environment, setting) = args.options();
+            let started = chrono::Utc::now().with_timezone(&environment.access.time_zone);
             let started = started.format("%Y-%m-%dT%H:%M:%S").to_string();
-            let board = Board::new("duel".to_owned(), setting, started);
-            duel::run(&ground, &board, &[]).await?;
-            let document = board.document(0);
-            println!("{}", duel::Ended(&document));
+            let run = RunState::new("comparison".to_owned(), setting, started);
+            comparison::run(&environment, &run, &[]).await?;
+            let document = run.document(0);
+            println!("{}", comparison::Summary(&document));
             if let Some(path) = html {
-                let page = duel::report::html(&document);
+                let page = comparison::report::html(&document);
                 write(&path, page.map_err(Into::into)).await?;
             }
             if let Some(path) = json {
-                let text = serde_json::to_string_pretty(&duel::raw::Raw::of(&board));
+                let text = serde_json::to_string_pretty(&comparison::raw::Raw::of(&run));
                 write(&path, text.map(|text| text + "\n").map_err(Into::into)).await?;
             }
             let results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
-            let violated = results.filter(|r| matches!(r.standing, Standing::Violation(_))).count();
+            let violated =
+                results.filter(|r| matches!(r.standing, Conformance::Violation(_))).count();
             Ok(if violated == 0 { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
         Scenario::Overload(args) => {
@@ -125,7 +129,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
             Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
         Scenario::Publish(args) => {
-            let target = args.target().ok_or_else(|| Fault::Usage("--targets is empty".into()))?;
+            let target = args.target().ok_or_else(|| Error::Usage("--targets is empty".into()))?;
             let access = args.access();
             let id = publish::flash_sale(&access, target, &args.strategy, args.stock).await?;
             println!("{id}");
@@ -135,13 +139,13 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Fault> {
 }
 
 /// Waits until somebody ends the tool.
-async fn stopped() -> Fault {
+async fn stopped() -> Error {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;
     };
     tokio::select! {
-        _ = tokio::signal::ctrl_c() => Fault::Usage("interrupted".to_owned()),
-        _ = terminate.recv() => Fault::Usage("terminated".to_owned()),
+        _ = tokio::signal::ctrl_c() => Error::Usage("interrupted".to_owned()),
+        _ = terminate.recv() => Error::Usage("terminated".to_owned()),
     }
 }
 
@@ -150,7 +154,7 @@ async fn ended(
     report: &(impl Display + Serialize),
     outcome: Outcome,
     json: Option<PathBuf>,
-) -> Result<ExitCode, Fault> {
+) -> Result<ExitCode, Error> {
     show(report, json).await?;
     Ok(match outcome {
         Outcome::Clean => ExitCode::SUCCESS,
@@ -160,7 +164,7 @@ async fn ended(
 }
 
 /// Prints a report, and writes it as JSON where asked.
-async fn show(report: &(impl Display + Serialize), json: Option<PathBuf>) -> Result<(), Fault> {
+async fn show(report: &(impl Display + Serialize), json: Option<PathBuf>) -> Result<(), Error> {
     println!("{report}");
     let Some(path) = json else { return Ok(()) };
     let text = serde_json::to_string_pretty(report);
@@ -168,8 +172,8 @@ async fn show(report: &(impl Display + Serialize), json: Option<PathBuf>) -> Res
 }
 
 /// Writes a file, and the folders above it.
-async fn write(path: &Path, text: std::io::Result<String>) -> Result<(), Fault> {
-    let fault = |source| Fault::File { path: path.to_owned(), source };
+async fn write(path: &Path, text: std::io::Result<String>) -> Result<(), Error> {
+    let fault = |source| Error::File { path: path.to_owned(), source };
     let text = text.map_err(fault)?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         tokio::fs::create_dir_all(folder).await.map_err(fault)?;

@@ -1,27 +1,27 @@
 //! The lab: runs a real load against the real instances, two strategies side by side, and lets one hurt the servers
 //! meanwhile. For learning; its routes exist only on a server started with `--lab`, and what changes anything
 //! needs the administrator's token. The load, the checker and the faults are those of the load tool
-//! ([`seckill_loadtest::duel`]); here is only who may ask for what. [`conductor`] keeps the runs.
+//! ([`workload::comparison`]); here is only who may ask for what. [`runner`] keeps the runs.
 
 use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use seckill_loadtest::duel;
-use seckill_loadtest::duel::document::{Document, Setting};
-use seckill_loadtest::duel::mischief::Mischief;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
+use workload::comparison;
+use workload::comparison::document::{Document, Setting};
+use workload::comparison::faults::InjectedFault;
 
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::voucher::strategy::Strategy;
 
-pub mod conductor;
+pub mod runner;
 
-pub use conductor::Lab;
-use conductor::{Kept, Started};
+pub use runner::Lab;
+use runner::{RunSummary, Started};
 
 /// What a run is asked for.
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -113,10 +113,10 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
             second_order_on_two_nodes: risks.second_order_on_two_nodes,
         }
     };
-    let Setting { buyers, tries, stock, spread_seconds, .. } = duel::MOST;
+    let Setting { buyers, tries, stock, spread_seconds, .. } = comparison::MOST;
     let nodes = lab.nodes();
-    let faults = Mischief::ALL.into_iter();
-    let faults = faults.filter(|fault| nodes > 1 || *fault != Mischief::KillInstance);
+    let faults = InjectedFault::ALL.into_iter();
+    let faults = faults.filter(|fault| nodes > 1 || *fault != InjectedFault::KillInstance);
     Ok(reply::data(About {
         node: lab.node().to_owned(),
         nodes,
@@ -131,7 +131,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
             seed: None,
         },
         limits: Limits { buyers, tries, stock, spread_seconds },
-        faults: faults.map(Mischief::name).collect(),
+        faults: faults.map(InjectedFault::name).collect(),
         running: lab.running(),
     }))
 }
@@ -153,7 +153,7 @@ pub async fn start(State(lab): State<Lab>, Json(request): Json<RunRequest>) -> R
     get, path = "/lab/runs", tag = "lab",
     responses((status = 200, description = "At most 20.", body = Vec<Object>)),
 )]
-pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<Kept>> {
+pub async fn runs(State(lab): State<Lab>) -> Reply<Vec<RunSummary>> {
     Ok(reply::data(lab.kept()))
 }
 
@@ -204,9 +204,9 @@ pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
     extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
 )]
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
-    let raw = duel::raw::Raw::of(&*lab.find(&id)?);
+    let raw = comparison::raw::Raw::of(&*lab.find(&id)?);
     let text = serde_json::to_string_pretty(&raw);
-    let text = text.map_err(|fault| Error::Internal(format!("raw data: {fault}")))?;
+    let text = text.map_err(|error| Error::Internal(format!("raw data: {error}")))?;
     Ok(file("application/json", &format!("seckill-{id}.json"), text))
 }
 
@@ -221,8 +221,8 @@ pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Respo
 )]
 pub async fn report(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let document = lab.find(&id)?.document(0);
-    let page = duel::report::html(&document);
-    let page = page.map_err(|fault| Error::Internal(format!("report: {fault}")))?;
+    let page = comparison::report::html(&document);
+    let page = page.map_err(|error| Error::Internal(format!("report: {error}")))?;
     Ok(file("text/html; charset=utf-8", &format!("seckill-{id}.html"), page))
 }
 
@@ -245,7 +245,7 @@ fn file(kind: &'static str, name: &str, text: String) -> Response {
 pub struct FaultRequest {
     /// What to do.
     #[schema(value_type = String, pattern = "^(pause-redis|empty-redis|kill-instance|cut-lease)$", example = "pause-redis")]
-    fault: Mischief,
+    fault: InjectedFault,
 }
 
 /// Does something to the servers (admin), while a run is selling.
@@ -258,7 +258,7 @@ pub struct FaultRequest {
     extensions(("x-codes" = json!(["NO_RUN", "LAB_FAULT"]))),
 )]
 pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) -> Reply<()> {
-    lab.play(request.fault).await?;
+    lab.inject(request.fault).await?;
     Ok(reply::done())
 }
 
@@ -271,5 +271,5 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
 )]
 pub async fn kill() -> Response {
     tracing::warn!("killing this process, as the lab asked");
-    conductor::kill_this_process()
+    runner::kill_this_process()
 }

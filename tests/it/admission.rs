@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use seckill_loadtest::scenario::burst::{self, Crowd};
+use workload::burst::{self, BuyerSource};
 
 use crate::law;
 use crate::resilience::{purchase_under_way, while_sale_is_locked};
@@ -182,7 +182,7 @@ async fn an_overloaded_sale_keeps_the_law() {
     ] {
         let mut options = law::options(&stack, strategy, 150, 1000).await;
         options.tries = 3;
-        assert!(matches!(options.crowd, Crowd::Given(_)));
+        assert!(matches!(options.crowd, BuyerSource::Given(_)));
         let report = burst::run(&options).await.expect("the burst runs");
         assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
         assert!(report.replies.contains_key("OVERLOADED"), "{strategy}: {:?}", report.replies);

@@ -79,10 +79,10 @@ fn sqlx_appears_only_in_conn_the_stores_and_one_conversion() {
 }
 
 #[test]
-fn the_lab_alone_knows_the_load_tool() {
+fn the_lab_alone_knows_the_workload_crate() {
     for (name, text) in sources().iter().filter(|(name, _)| !name.starts_with("lab/")) {
-        if let Some(line) = naming(text, "seckill_loadtest") {
-            panic!("src/{name} names the load tool: {line}");
+        if let Some(line) = naming(text, "workload::") {
+            panic!("src/{name} names the workload crate: {line}");
         }
     }
 }

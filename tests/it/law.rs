@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use seckill::voucher::strategy::Strategy;
-use seckill_loadtest::scenario::burst::{self, BurstOptions, Crowd, Report};
+use workload::burst::{self, BurstOptions, BuyerSource, Report};
 
 use crate::support::stack::Stack;
 
@@ -22,7 +22,7 @@ const SALES_UNTIL_IT_SHOWS: u32 = 8;
 pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32) -> BurstOptions {
     let crowd = stack.users(buyers).await.into_iter().map(|user| burst_buyer(&user)).collect();
     let mut options = BurstOptions::new(stack.access(), stack.targets());
-    options.crowd = Crowd::Given(crowd);
+    options.crowd = BuyerSource::Given(crowd);
     options.tries = TRIES;
     options.stock = stock;
     options.strategy = strategy.name().to_owned();
@@ -30,11 +30,8 @@ pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32)
     options
 }
 
-fn burst_buyer(user: &crate::support::stack::SignedIn) -> seckill_loadtest::buyers::Buyer {
-    seckill_loadtest::buyers::Buyer {
-        user_id: user.id.cast_unsigned(),
-        token: user.token.parse().unwrap(),
-    }
+fn burst_buyer(user: &crate::support::stack::SignedIn) -> workload::buyers::Buyer {
+    workload::buyers::Buyer { user_id: user.id.cast_unsigned(), token: user.token.parse().unwrap() }
 }
 
 async fn sale(stack: &Stack, strategy: Strategy) -> Report {

@@ -10,8 +10,8 @@ use seckill::voucher::news::News;
 use seckill::voucher::sales::{FRESH_FOR, Sales};
 use seckill::voucher::store::VoucherStore;
 use seckill::voucher::strategy::Strategy;
-use seckill_loadtest::scenario::burst;
 use serde_json::json;
+use workload::burst;
 
 use crate::law;
 use crate::support::api::{Answer, post};

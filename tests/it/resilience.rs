@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use seckill::voucher::strategy::Strategy;
-use seckill_loadtest::scenario::burst::{self, BurstOptions, Report};
 use serde_json::json;
+use workload::burst::{self, BurstOptions, Report};
 
 use crate::law;
 use crate::support::api::{get, post};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use seckill::voucher::strategy::Strategy;
-use seckill_loadtest::scenario::burst::Report;
+use workload::burst::Report;
 
 use crate::resilience::{big_burst, with_fault};
 use crate::support::stack::Stack;

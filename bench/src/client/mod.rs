@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
-use seckill_loadtest::descriptors;
+use workload::descriptors;
 
 pub mod wire;
 

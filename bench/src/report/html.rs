@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use seckill_loadtest::table::Align;
 use serde_json::{Value, json};
+use workload::table::Align;
 
 use super::{RATIO_COLUMNS, RUN_COLUMNS, Report};
 use crate::runs::{CURVE, Run};

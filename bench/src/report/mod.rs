@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use seckill_loadtest::table::{Align, render};
 use serde::Serialize;
+use workload::table::{Align, render};
 
 use crate::ground::{Ground, Servers};
 use crate::ratios::{Ratio, Standing, figure};

@@ -18,11 +18,11 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use crate::{
-    Fault, Target,
+use workload::{
+    Error, Target,
     buyers::Buyer,
     checker::Asked,
-    fire::Record,
+    generator::Record,
     http::{Call, Connection, Failure},
     reply::{CONNECTION_LOST, Reply, TIME_OUT},
 };
@@ -116,8 +116,8 @@ pub fn draw(
 /// Makes `attempts`, each at its time after `begin`, and records every answer.
 ///
 /// # Errors
-/// [`Fault::Task`]; whatever the service does is a record.
-pub async fn run(crowd: &Crowd, begin: Instant, attempts: &[Attempt]) -> Result<Outcome, Fault> {
+/// [`Error::Task`]; whatever the service does is a record.
+pub async fn run(crowd: &Crowd, begin: Instant, attempts: &[Attempt]) -> Result<Outcome, Error> {
     let mut workers = JoinSet::new();
     for target in 0..crowd.targets.len() {
         let queue: Arc<[Attempt]> =

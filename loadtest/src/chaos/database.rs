@@ -10,7 +10,7 @@ use sqlx::{Connection, MySqlConnection};
 use tokio::time::{sleep, timeout};
 
 use super::process::{Process, free_port};
-use crate::Fault;
+use workload::Error;
 
 /// How it is called in messages.
 const WHAT: &str = "mariadbd";
@@ -30,8 +30,8 @@ impl Database {
     /// Makes an empty server in `folder`, which must exist, and starts it.
     ///
     /// # Errors
-    /// [`Fault::Server`], with the end of what the server said.
-    pub async fn start(folder: &Path) -> Result<Self, Fault> {
+    /// [`Error::Server`], with the end of what the server said.
+    pub async fn start(folder: &Path) -> Result<Self, Error> {
         let password = format!("{:016x}", rand::random::<u64>());
         let folder = folder.to_owned();
         let mut database = Self { folder, port: free_port()?, password, process: None };
@@ -55,8 +55,8 @@ impl Database {
         self.port
     }
 
-    fn install(&self) -> Result<(), Fault> {
-        let fault = |error: std::io::Error| Fault::server(WHAT, format!("setting up: {error}"));
+    fn install(&self) -> Result<(), Error> {
+        let fault = |error: std::io::Error| Error::server(WHAT, format!("setting up: {error}"));
         let data = self.folder.join("data");
         std::fs::create_dir_all(&data).map_err(fault)?;
         let users = format!(
@@ -77,14 +77,14 @@ impl Database {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        Err(Fault::server(WHAT, format!("mariadb-install-db failed: {said}")))
+        Err(Error::server(WHAT, format!("mariadb-install-db failed: {said}")))
     }
 
     /// Ends it at once, as a crash would.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn kill(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn kill(&mut self) -> Result<(), Error> {
         match self.process.take() {
             Some(process) => process.kill().await,
             None => Ok(()),
@@ -94,8 +94,8 @@ impl Database {
     /// Starts it on what it had committed; returns when it answers.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn restart(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn restart(&mut self) -> Result<(), Error> {
         let deadline = Instant::now() + START_LIMIT;
         let mut command = Command::new("mariadbd");
         command.arg("--no-defaults").args(as_root());
@@ -118,7 +118,7 @@ impl Database {
                 return Ok(());
             }
             if !process.runs() || Instant::now() > deadline {
-                return Err(Fault::server(WHAT, end_of(&self.folder.join("mariadb.log"))));
+                return Err(Error::server(WHAT, end_of(&self.folder.join("mariadb.log"))));
             }
             sleep(Duration::from_millis(5)).await;
         }

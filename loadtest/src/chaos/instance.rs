@@ -10,8 +10,8 @@ use hyper::Method;
 use tokio::time::sleep;
 
 use super::{database::end_of, process::Process};
-use crate::{
-    Fault, Target,
+use workload::{
+    Error, Target,
     http::{Call, Connection},
 };
 
@@ -41,8 +41,8 @@ impl Instance {
     /// Ends it at once, as a crash would.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn kill(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn kill(&mut self) -> Result<(), Error> {
         match self.process.take() {
             Some(process) => process.kill().await,
             None => Ok(()),
@@ -52,14 +52,14 @@ impl Instance {
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn restart(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn restart(&mut self) -> Result<(), Error> {
         self.kill().await?;
         let deadline = Instant::now() + LIMIT;
         let mut process = self.launch()?;
         while !answers(&self.target, "/health/live").await {
             if Instant::now() > deadline {
-                return Err(Fault::server(WHAT, end_of(&self.log)));
+                return Err(Error::server(WHAT, end_of(&self.log)));
             }
             if !process.runs() {
                 sleep(PAUSE).await;
@@ -71,7 +71,7 @@ impl Instance {
         Ok(())
     }
 
-    fn launch(&self) -> Result<Process, Fault> {
+    fn launch(&self) -> Result<Process, Error> {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -81,12 +81,12 @@ impl Instance {
     /// Waits until it says that it can sell.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn ready(&self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn ready(&self) -> Result<(), Error> {
         let deadline = Instant::now() + LIMIT;
         while !answers(&self.target, "/health/ready").await {
             if Instant::now() > deadline {
-                return Err(Fault::server(
+                return Err(Error::server(
                     WHAT,
                     format!("{} is not ready {LIMIT:?} after the last fault", self.target),
                 ));

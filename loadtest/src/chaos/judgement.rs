@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::crowd::{Cancelled, Outcome, Told};
-use crate::{
+use workload::{
     checker::{self, OrderRow, Verdict},
     ledger::Snapshot,
 };

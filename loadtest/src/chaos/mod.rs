@@ -6,7 +6,7 @@
 //!
 //! - [`process`], [`database`], [`redis_server`], [`instance`], [`proxy`]: what can be broken.
 //! - [`stand`]: all of them together.
-//! - [`mischief`], [`crowd`], [`sessions`]: what is drawn, who buys.
+//! - [`mischief`], [`crowd`]: what is drawn, who buys.
 //! - [`judgement`], [`round`], [`recovery`]: what is measured.
 //!
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
@@ -16,7 +16,8 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde::Serialize;
 
-use crate::{Fault, ledger::Ledger, scenario::rungs::RUNGS};
+use workload::rungs::RUNGS;
+use workload::{Error, ledger::Ledger};
 
 pub mod crowd;
 pub mod database;
@@ -27,7 +28,6 @@ pub mod process;
 pub mod recovery;
 pub mod redis_server;
 pub mod round;
-pub mod sessions;
 mod show;
 pub mod stand;
 
@@ -84,8 +84,8 @@ impl Report {
 /// Runs all rounds, showing each to `shown` as it ends.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up, also a server that does not come back after a fault.
-pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up, also a server that does not come back after a fault.
+pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Result<Report, Error> {
     let known = |name: &&str| RUNGS.iter().any(|rung| rung.name == *name);
     let mut strategies = options.strategies.clone();
     if strategies.is_empty() {
@@ -135,7 +135,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
 }
 
 /// Judges every round once more at the very end: what was refused must not have come true later.
-async fn judge_again(ledger: &Ledger, rounds: &mut [Round]) -> Result<(), Fault> {
+async fn judge_again(ledger: &Ledger, rounds: &mut [Round]) -> Result<(), Error> {
     for round in rounds {
         let snapshot = ledger.read(round.voucher_id).await?;
         let again = Judgement::of(&round.outcome, &snapshot);

@@ -15,7 +15,7 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::sleep;
 
-use crate::Fault;
+use workload::Error;
 
 /// Waits for the end of its input, which is the end of the tool, and then kills the process.
 const WATCH: &str = r#"trap "" INT TERM HUP; read _; kill -KILL "$0""#;
@@ -32,9 +32,9 @@ impl Process {
     /// Starts `command`; what it says is appended to the file `log`.
     ///
     /// # Errors
-    /// [`Fault::Server`], naming `what`.
-    pub fn start(what: &'static str, mut command: Command, log: &Path) -> Result<Self, Fault> {
-        let fault = |error: std::io::Error| Fault::server(what, format!("starting: {error}"));
+    /// [`Error::Server`], naming `what`.
+    pub fn start(what: &'static str, mut command: Command, log: &Path) -> Result<Self, Error> {
+        let fault = |error: std::io::Error| Error::server(what, format!("starting: {error}"));
         let output = OpenOptions::new().create(true).append(true).open(log).map_err(fault)?;
         let errors = output.try_clone().map_err(fault)?;
         command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
@@ -64,9 +64,9 @@ impl Process {
     /// Ends it at once, as a crash would (SIGKILL), and waits until it is gone.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn kill(mut self) -> Result<(), Fault> {
-        let fault = |error: std::io::Error| Fault::server(self.what, format!("killing: {error}"));
+    /// [`Error::Server`].
+    pub async fn kill(mut self) -> Result<(), Error> {
+        let fault = |error: std::io::Error| Error::server(self.what, format!("killing: {error}"));
         // The watcher first: once the process is waited for, its id may be somebody else's.
         self.watcher.kill().and_then(|()| self.watcher.wait()).map_err(fault)?;
         self.child.kill().map_err(fault)?;
@@ -79,26 +79,26 @@ impl Process {
     /// Stops it from running without ending it (SIGSTOP): its connections stay open, nothing answers.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub fn stop(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub fn stop(&mut self) -> Result<(), Error> {
         self.signal(Signal::STOP)
     }
 
     /// Lets it run on (SIGCONT).
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub fn go_on(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub fn go_on(&mut self) -> Result<(), Error> {
         self.signal(Signal::CONT)
     }
 
-    fn signal(&mut self, signal: Signal) -> Result<(), Fault> {
+    fn signal(&mut self, signal: Signal) -> Result<(), Error> {
         // A child that has ended keeps its id until it is waited for, which only happens here.
         if !self.runs() {
-            return Err(Fault::server(self.what, "it has ended by itself".to_owned()));
+            return Err(Error::server(self.what, "it has ended by itself".to_owned()));
         }
         kill_process(Pid::from_child(&self.child), signal)
-            .map_err(|error| Fault::server(self.what, format!("signalling: {error}")))
+            .map_err(|error| Error::server(self.what, format!("signalling: {error}")))
     }
 }
 
@@ -115,10 +115,10 @@ impl Drop for Process {
 /// A port that was free a moment ago.
 ///
 /// # Errors
-/// [`Fault::Server`] when there is none.
-pub fn free_port() -> Result<u16, Fault> {
+/// [`Error::Server`] when there is none.
+pub fn free_port() -> Result<u16, Error> {
     std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|socket| socket.local_addr())
         .map(|address| address.port())
-        .map_err(|error| Fault::server("server", format!("no free port: {error}")))
+        .map_err(|error| Error::server("server", format!("no free port: {error}")))
 }

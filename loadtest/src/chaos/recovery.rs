@@ -25,15 +25,15 @@ use super::{
     crowd,
     mischief::{Mischief, Planned},
     redis_server::Back,
-    sessions,
     stand::Stand,
 };
-use crate::{
-    Fault,
+use workload::{
+    Error,
     buyers::Buyer,
     http::{Call, Connection},
     publish,
     reply::{NOT_SENT, Reply},
+    sessions,
 };
 
 /// What is broken.
@@ -94,7 +94,7 @@ const ASIDE: Duration = Duration::from_millis(100);
 
 /// What the connections share.
 struct Load {
-    targets: Vec<crate::Target>,
+    targets: Vec<workload::Target>,
     voucher_id: u64,
     buyers: Arc<[Buyer]>,
     next: AtomicUsize,
@@ -107,13 +107,13 @@ struct Load {
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up.
+/// A [`Error`] of the set-up.
 pub async fn measure(
     stand: &Arc<Stand>,
     strategy: &str,
     after: After,
     number: u32,
-) -> Result<Recovery, Fault> {
+) -> Result<Recovery, Error> {
     let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
     let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS)?.into();
     sessions::open(&stand.access, &buyers).await?;
@@ -151,7 +151,7 @@ pub async fn measure(
 }
 
 impl Load {
-    async fn suffer(self: Arc<Self>, stand: Arc<Stand>, after: After) -> Result<(), Fault> {
+    async fn suffer(self: Arc<Self>, stand: Arc<Stand>, after: After) -> Result<(), Error> {
         let what = match after {
             After::InstanceKill => Mischief::KillInstance(0),
             After::RedisWipe => Mischief::KillRedis(Back::Empty),
@@ -168,7 +168,7 @@ impl Load {
 
     async fn work(self: Arc<Self>, number: usize) {
         let home = number % self.targets.len();
-        let connect = |target: &crate::Target| Connection::new(target.clone(), LIMIT);
+        let connect = |target: &workload::Target| Connection::new(target.clone(), LIMIT);
         let mut connections: Vec<Connection> = self.targets.iter().map(connect).collect();
         let mut call =
             Call::new(Method::POST, format!("/voucher-order/seckill/{}", self.voucher_id));

@@ -7,7 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{AsyncConnectionConfig, aio::MultiplexedConnection};
 use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
@@ -15,7 +14,7 @@ use super::{
     database::end_of,
     process::{Process, free_port},
 };
-use crate::Fault;
+use workload::{Error, redis_connection::connect};
 
 /// How it is called in messages.
 const WHAT: &str = "redis-server";
@@ -46,8 +45,8 @@ impl RedisServer {
     /// Starts an empty server in `folder`, which must exist.
     ///
     /// # Errors
-    /// [`Fault::Server`], with the end of its log.
-    pub async fn start(folder: &Path) -> Result<Self, Fault> {
+    /// [`Error::Server`], with the end of its log.
+    pub async fn start(folder: &Path) -> Result<Self, Error> {
         let mut server = Self { folder: folder.to_owned(), port: free_port()?, process: None };
         server.restart(Back::Empty).await?;
         Ok(server)
@@ -66,30 +65,30 @@ impl RedisServer {
     /// Runs one command without arguments that matter here, such as SAVE.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn command(&self, words: &[&str]) -> Result<redis::Value, Fault> {
+    /// [`Error::Redis`].
+    pub async fn command(&self, words: &[&str]) -> Result<redis::Value, Error> {
         let mut redis = connect(&self.url()).await?;
         let mut command = redis::Cmd::new();
         command.arg(words);
         command
             .query_async(&mut redis)
             .await
-            .map_err(|source| Fault::Redis { what: "in the middle of a fault", source })
+            .map_err(|source| Error::Redis { what: "in the middle of a fault", source })
     }
 
     /// Writes the snapshot that [`Back::Old`] comes back with.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn take_snapshot(&self) -> Result<(), Fault> {
+    /// [`Error::Redis`].
+    pub async fn take_snapshot(&self) -> Result<(), Error> {
         self.command(&["SAVE"]).await.map(drop)
     }
 
     /// Ends it at once, as a crash would.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn kill(&mut self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn kill(&mut self) -> Result<(), Error> {
         match self.process.take() {
             Some(process) => process.kill().await,
             None => Ok(()),
@@ -99,8 +98,8 @@ impl RedisServer {
     /// Starts it with what it is to know; returns when it answers.
     ///
     /// # Errors
-    /// [`Fault::Server`], [`Fault::Redis`].
-    pub async fn restart(&mut self, back: Back) -> Result<(), Fault> {
+    /// [`Error::Server`], [`Error::Redis`].
+    pub async fn restart(&mut self, back: Back) -> Result<(), Error> {
         if back != Back::Intact {
             remove(&self.folder.join("appendonlydir"))?;
         }
@@ -127,7 +126,7 @@ impl RedisServer {
                 }
             }
             if !process.runs() || Instant::now() > deadline {
-                return Err(Fault::server(WHAT, end_of(&log)));
+                return Err(Error::server(WHAT, end_of(&log)));
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -139,7 +138,7 @@ impl RedisServer {
     }
 
     /// Turns the append-only file on, and waits until it holds everything.
-    async fn keep_from_now_on(&self, deadline: Instant) -> Result<(), Fault> {
+    async fn keep_from_now_on(&self, deadline: Instant) -> Result<(), Error> {
         self.command(&["CONFIG", "SET", "appendonly", "yes"]).await?;
         loop {
             let info = string(self.command(&["INFO", "persistence"]).await?);
@@ -148,7 +147,7 @@ impl RedisServer {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                return Err(Fault::server(WHAT, "its append-only file is not written".to_owned()));
+                return Err(Error::server(WHAT, "its append-only file is not written".to_owned()));
             }
             sleep(Duration::from_millis(5)).await;
         }
@@ -160,30 +159,16 @@ impl RedisServer {
     }
 }
 
-/// A connection to the server at `url` that is patient, because the machine may be busy.
-///
-/// # Errors
-/// [`Fault::Redis`].
-pub async fn connect(url: &str) -> Result<MultiplexedConnection, Fault> {
-    let fault = |source| Fault::Redis { what: "while connecting", source };
-    let patience = Some(Duration::from_secs(20));
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(patience)
-        .set_response_timeout(patience);
-    let client = redis::Client::open(url).map_err(fault)?;
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(fault)
-}
-
 fn string(value: redis::Value) -> String {
     redis::from_redis_value(value).unwrap_or_default()
 }
 
-fn remove(path: &Path) -> Result<(), Fault> {
+fn remove(path: &Path) -> Result<(), Error> {
     let removed =
         if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
     match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(Fault::File { path: path.to_owned(), source: error })
+            Err(Error::File { path: path.to_owned(), source: error })
         }
         _ => Ok(()),
     }

@@ -22,15 +22,14 @@ use super::{
     judgement::Judgement,
     mischief::{self, INSTANCES, Mischief, Planned},
     redis_server::Back,
-    sessions,
     stand::Stand,
 };
-use crate::{
-    Fault,
+use workload::{
+    Error,
     buyers::Buyer,
     ledger::{Ledger, Snapshot},
     pending::{self, Scene},
-    publish,
+    publish, sessions,
 };
 
 /// How long buyers come.
@@ -96,12 +95,12 @@ pub struct Round {
 /// Runs a round on servers that are well, and leaves them well.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up. Violations are no error: see [`Round::judgement`].
+/// A [`Error`] of the set-up. Violations are no error: see [`Round::judgement`].
 pub async fn run(
     stand: &Arc<Stand>,
     ledger: &Ledger,
     options: &RoundOptions,
-) -> Result<Round, Fault> {
+) -> Result<Round, Error> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
     let stock = rng.random_range(options.buyers / 4..options.buyers * 5 / 4).max(1);
@@ -174,7 +173,7 @@ async fn suffer(
     buyers: &Arc<[Buyer]>,
     begin: Instant,
     faults: &[Planned],
-) -> Result<(), Fault> {
+) -> Result<(), Error> {
     let mut tasks = JoinSet::new();
     for planned in faults.iter().copied() {
         let (stand, buyers) = (stand.clone(), buyers.clone());
@@ -187,7 +186,7 @@ async fn suffer(
             if planned.what.makes_redis_forget() {
                 stand.sign_in_again(&buyers).await?;
             }
-            Ok::<_, Fault>(())
+            Ok::<_, Error>(())
         });
     }
     while let Some(joined) = tasks.join_next().await {
@@ -202,7 +201,7 @@ async fn settle(
     ledger: &Ledger,
     crowd: &Crowd,
     outcome: &mut Outcome,
-) -> Result<Snapshot, Fault> {
+) -> Result<Snapshot, Error> {
     let scene = Scene {
         access: &stand.access,
         targets: &stand.targets,
@@ -215,7 +214,7 @@ async fn settle(
     if still {
         return Ok(snapshot);
     }
-    Err(Fault::server("the tables", format!("still change {SETTLE:?} after the sale")))
+    Err(Error::server("the tables", format!("still change {SETTLE:?} after the sale")))
 }
 
 /// Sells what is left, to those who got none and to new buyers, until nothing is or time is up.
@@ -225,7 +224,7 @@ async fn sell_rest(
     crowd: &Crowd,
     outcome: &mut Outcome,
     mut snapshot: Snapshot,
-) -> Result<Snapshot, Fault> {
+) -> Result<Snapshot, Error> {
     let begin = Instant::now();
     let mut number = 3;
     while snapshot.sale.stock_left > 0 && begin.elapsed() < REST {

@@ -7,7 +7,7 @@ use super::{
     recovery::{After, Recovery},
     round::Round,
 };
-use crate::table::{Align, render};
+use workload::table::{Align, render};
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,11 +18,10 @@ use super::{
     mischief::{INSTANCES, Mischief, Planned},
     process::{Process, free_port},
     redis_server::RedisServer,
-    sessions,
 };
 use testkit::proxy::{Mode, Proxy};
 
-use crate::{Access, Fault, Target, buyers::Buyer};
+use workload::{Access, Error, Target, buyers::Buyer, sessions};
 
 /// What an instance is told besides addresses: limits short enough that a fault of a second goes beyond
 /// them, and a lease short enough to run out within a round.
@@ -63,12 +62,12 @@ impl Stand {
     /// Starts everything. `program` is the service's binary.
     ///
     /// # Errors
-    /// [`Fault::Server`]: what did not start, and what it said.
-    pub async fn start(program: &Path) -> Result<Self, Fault> {
+    /// [`Error::Server`]: what did not start, and what it said.
+    pub async fn start(program: &Path) -> Result<Self, Error> {
         let folder = Folder::new()?;
         let database = Database::start(&folder.sub("database")?).await?;
         let redis = RedisServer::start(&folder.sub("redis")?).await?;
-        let wire = |error: std::io::Error| Fault::server("proxy", error.to_string());
+        let wire = |error: std::io::Error| Error::server("proxy", error.to_string());
         let at = |port: u16| format!("127.0.0.1:{port}");
         let database_wire = Proxy::start(at(database.port())).await.map_err(wire)?;
         let redis_wire = Proxy::start(at(redis.port())).await.map_err(wire)?;
@@ -79,7 +78,7 @@ impl Stand {
             time_zone: chrono_tz::Asia::Shanghai,
         };
         prepare(program, &access, &folder.path)?;
-        let instance = |number: usize, port: u16| -> Result<Instance, Fault> {
+        let instance = |number: usize, port: u16| -> Result<Instance, Error> {
             Ok(Instance {
                 program: program.to_owned(),
                 log: folder.path.join(format!("instance-{}.log", number + 1)),
@@ -107,8 +106,8 @@ impl Stand {
     /// Starts both instances (again), with their servers behind the proxies or without.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn start_instances(&self, proxied: bool) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn start_instances(&self, proxied: bool) -> Result<(), Error> {
         let (mut database, mut redis) =
             (self.access.database_url.clone(), self.access.redis_url.clone());
         if proxied {
@@ -132,8 +131,8 @@ impl Stand {
     /// Waits until both instances say that they can sell.
     ///
     /// # Errors
-    /// [`Fault::Server`].
-    pub async fn ready(&self) -> Result<(), Fault> {
+    /// [`Error::Server`].
+    pub async fn ready(&self) -> Result<(), Error> {
         for instance in &self.instances {
             instance.lock().await.ready().await?;
         }
@@ -144,7 +143,7 @@ impl Stand {
     ///
     /// # Errors
     /// A server that cannot be broken as planned, or does not come back.
-    pub async fn suffer(&self, begin: Instant, planned: Planned) -> Result<(), Fault> {
+    pub async fn suffer(&self, begin: Instant, planned: Planned) -> Result<(), Error> {
         sleep_until(begin + planned.at).await;
         let lasts = planned.lasts;
         match planned.what {
@@ -189,16 +188,16 @@ impl Stand {
     /// Writes the snapshot that an old Redis comes back with.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn take_snapshot(&self) -> Result<(), Fault> {
+    /// [`Error::Redis`].
+    pub async fn take_snapshot(&self) -> Result<(), Error> {
         self.redis.lock().await.take_snapshot().await
     }
 
     /// Opens the buyers' sessions again, once Redis can be asked.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn sign_in_again(&self, buyers: &[Buyer]) -> Result<(), Fault> {
+    /// [`Error::Redis`].
+    pub async fn sign_in_again(&self, buyers: &[Buyer]) -> Result<(), Error> {
         // Held, so that nobody kills it meanwhile.
         let _redis = self.redis.lock().await;
         sessions::open(&self.access, buyers).await
@@ -212,9 +211,9 @@ impl Stand {
 }
 
 /// Tables, and a shop to which sales can belong.
-fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Fault> {
+fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Error> {
     for command in ["migrate", "seed"] {
-        let fault = |reason: String| Fault::server("seckill", format!("{command}: {reason}"));
+        let fault = |reason: String| Error::server("seckill", format!("{command}: {reason}"));
         let mut prepare = Command::new(program);
         prepare.arg(command).current_dir(folder).env_clear();
         prepare.env("DATABASE_URL", &access.database_url).env("REDIS_URL", &access.redis_url);
@@ -228,14 +227,14 @@ fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Fault> 
     Ok(())
 }
 
-async fn stopped(process: Option<&mut Process>, lasts: std::time::Duration) -> Result<(), Fault> {
+async fn stopped(process: Option<&mut Process>, lasts: std::time::Duration) -> Result<(), Error> {
     let Some(process) = process else { return Ok(()) };
     process.stop()?;
     sleep(lasts).await;
     process.go_on()
 }
 
-async fn wire(wire: &Proxy, mode: Mode, lasts: std::time::Duration) -> Result<(), Fault> {
+async fn wire(wire: &Proxy, mode: Mode, lasts: std::time::Duration) -> Result<(), Error> {
     wire.set(mode);
     sleep(lasts).await;
     wire.set(Mode::Forward);
@@ -243,7 +242,7 @@ async fn wire(wire: &Proxy, mode: Mode, lasts: std::time::Duration) -> Result<()
 }
 
 impl Folder {
-    fn new() -> Result<Self, Fault> {
+    fn new() -> Result<Self, Error> {
         let name = format!("seckill-chaos-{}-{:08x}", std::process::id(), rand::random::<u32>());
         let path = std::env::temp_dir().join(name);
         make(&path)?;
@@ -252,19 +251,19 @@ impl Folder {
         watcher.args(["-c", r#"trap "" INT TERM HUP; read _; sleep 1; rm -rf "$0""#]).arg(&path);
         watcher.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let watcher =
-            watcher.spawn().map_err(|source| Fault::File { path: path.clone(), source })?;
+            watcher.spawn().map_err(|source| Error::File { path: path.clone(), source })?;
         Ok(Self { path, watcher, keep: false.into() })
     }
 
-    fn sub(&self, name: &str) -> Result<PathBuf, Fault> {
+    fn sub(&self, name: &str) -> Result<PathBuf, Error> {
         let path = self.path.join(name);
         make(&path)?;
         Ok(path)
     }
 }
 
-fn make(path: &Path) -> Result<(), Fault> {
-    std::fs::create_dir(path).map_err(|source| Fault::File { path: path.to_owned(), source })
+fn make(path: &Path) -> Result<(), Error> {
+    std::fs::create_dir(path).map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 impl Drop for Folder {

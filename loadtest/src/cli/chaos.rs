@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seckill_loadtest::{Fault, chaos::ChaosOptions};
+use seckill_loadtest::chaos::ChaosOptions;
+use workload::Error;
 
 #[derive(Debug, Args)]
 pub struct ChaosArgs {
@@ -35,15 +36,15 @@ pub struct ChaosArgs {
 
 impl ChaosArgs {
     /// The run asked for, and where its JSON goes.
-    pub fn options(self) -> Result<(ChaosOptions, Option<PathBuf>), Fault> {
+    pub fn options(self) -> Result<(ChaosOptions, Option<PathBuf>), Error> {
         let beside = || {
             let own = std::env::current_exe()
-                .map_err(|source| Fault::File { path: "loadtest".into(), source })?;
-            Ok::<_, Fault>(own.with_file_name("seckill"))
+                .map_err(|source| Error::File { path: "loadtest".into(), source })?;
+            Ok::<_, Error>(own.with_file_name("seckill"))
         };
         let program = match self.seckill {
             Some(program) => std::path::absolute(&program)
-                .map_err(|source| Fault::File { path: program, source })?,
+                .map_err(|source| Error::File { path: program, source })?,
             None => beside()?,
         };
         let options = ChaosOptions {

@@ -4,14 +4,13 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 use seckill_loadtest::{
-    Access, Target,
-    live::Progress,
     reads::Way,
     scenario::{
         avalanche::AvalancheOptions, penetration::PenetrationOptions, read::ReadOptions,
         stampede::StampedeOptions, updates::UpdatesOptions,
     },
 };
+use workload::{Access, Target, live::Progress};
 
 use super::AccessArgs;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::http::{Failure, Response};
+use workload::http::{Failure, Response};
 
 /// What a reader was told.
 #[derive(Debug, Clone, PartialEq, Eq)]

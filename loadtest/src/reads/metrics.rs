@@ -5,8 +5,8 @@ use std::{collections::HashMap, time::Duration};
 use hyper::Method;
 use serde::Serialize;
 
-use crate::{
-    Fault, Target,
+use workload::{
+    Error, Target,
     http::{Call, Connection},
 };
 
@@ -32,11 +32,11 @@ impl Page {
     /// A counter or gauge of whole numbers, by its name, and after a space its layer where it has one.
     ///
     /// # Errors
-    /// [`Fault::Metric`] when it is not there or not a whole number.
-    pub fn get(&self, name: &'static str) -> Result<u64, Fault> {
+    /// [`Error::Metric`] when it is not there or not a whole number.
+    pub fn get(&self, name: &'static str) -> Result<u64, Error> {
         match self.samples.get(name) {
             Some(value) if *value >= 0.0 && value.fract() == 0.0 => Ok(*value as u64),
-            _ => Err(Fault::Metric { url: self.url.clone(), name }),
+            _ => Err(Error::Metric { url: self.url.clone(), name }),
         }
     }
 }
@@ -94,8 +94,8 @@ impl Layers {
     /// Reads one instance's page.
     ///
     /// # Errors
-    /// [`Fault::Metric`].
-    pub fn read(page: &Page) -> Result<Self, Fault> {
+    /// [`Error::Metric`].
+    pub fn read(page: &Page) -> Result<Self, Error> {
         Ok(Self {
             loads: page.get("cache_loads_total")?,
             local_hits: page.get("cache_hits_total memory")?,
@@ -109,8 +109,8 @@ impl Layers {
     /// Reads and sums all instances' pages.
     ///
     /// # Errors
-    /// [`Fault::Metric`].
-    pub fn sum(pages: &[Page]) -> Result<Self, Fault> {
+    /// [`Error::Metric`].
+    pub fn sum(pages: &[Page]) -> Result<Self, Error> {
         let mut sum = Self::default();
         for page in pages {
             sum = sum.plus(Self::read(page)?);
@@ -156,11 +156,11 @@ impl Nodes {
     /// All pages, in the order of the targets.
     ///
     /// # Errors
-    /// [`Fault::Unreachable`].
-    pub async fn pages(&mut self) -> Result<Vec<Page>, Fault> {
+    /// [`Error::Unreachable`].
+    pub async fn pages(&mut self) -> Result<Vec<Page>, Error> {
         let mut pages = Vec::with_capacity(self.nodes.len());
         for (url, connection) in &mut self.nodes {
-            let fault = |reason: String| Fault::Unreachable {
+            let fault = |reason: String| Error::Unreachable {
                 url: url.clone(),
                 what: "GET /metrics",
                 reason,
@@ -178,16 +178,16 @@ impl Nodes {
     /// The layers' counters, summed over all instances.
     ///
     /// # Errors
-    /// [`Fault::Unreachable`], [`Fault::Metric`].
-    pub async fn layers(&mut self) -> Result<Layers, Fault> {
+    /// [`Error::Unreachable`], [`Error::Metric`].
+    pub async fn layers(&mut self) -> Result<Layers, Error> {
         Layers::sum(&self.pages().await?)
     }
 
     /// Sum of a gauge over all instances.
     ///
     /// # Errors
-    /// [`Fault::Unreachable`], [`Fault::Metric`].
-    pub async fn sum(&mut self, name: &'static str) -> Result<u64, Fault> {
+    /// [`Error::Unreachable`], [`Error::Metric`].
+    pub async fn sum(&mut self, name: &'static str) -> Result<u64, Error> {
         let mut sum = 0;
         for page in self.pages().await? {
             sum += page.get(name)?;

@@ -12,8 +12,8 @@ use tokio::{
 };
 
 use super::Answer;
-use crate::{
-    Fault, Target, descriptors,
+use workload::{
+    Error, Target, descriptors,
     http::{Call, Connection},
 };
 
@@ -92,9 +92,9 @@ impl Readers {
         targets: &[Target],
         per_target: usize,
         limit: Duration,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Error> {
         if targets.is_empty() || per_target == 0 {
-            return Err(Fault::Usage("at least one target and one connection are needed".into()));
+            return Err(Error::Usage("at least one target and one connection are needed".into()));
         }
         descriptors::reserve(targets.len() * per_target)?;
         let links = (0..per_target).flat_map(|_| targets.iter().enumerate());
@@ -118,8 +118,8 @@ impl Readers {
     /// Opens those again that the server closed while they were idle.
     ///
     /// # Errors
-    /// [`Fault::Unreachable`].
-    pub async fn reopen(&mut self) -> Result<(), Fault> {
+    /// [`Error::Unreachable`].
+    pub async fn reopen(&mut self) -> Result<(), Error> {
         let mut waiting = std::mem::take(&mut self.links);
         while !waiting.is_empty() {
             let mut opening = JoinSet::new();
@@ -131,7 +131,7 @@ impl Readers {
             }
             while let Some(joined) = opening.join_next().await {
                 let (link, opened) = joined?;
-                opened.map_err(|error| Fault::Unreachable {
+                opened.map_err(|error| Error::Unreachable {
                     url: self.targets[link.target].to_string(),
                     what: "a connection",
                     reason: error.to_string(),
@@ -152,7 +152,7 @@ impl Readers {
         id: u64,
         call: &Call,
         begin: Instant,
-    ) -> Result<Vec<Read>, Fault> {
+    ) -> Result<Vec<Read>, Error> {
         let call = Arc::new(call.clone());
         let mut firing = JoinSet::new();
         for mut link in self.links.drain(..) {
@@ -176,7 +176,7 @@ impl Readers {
     ///
     /// # Errors
     /// As [`Readers::burst`].
-    pub async fn drain(&mut self, source: &Arc<impl Source>) -> Result<(), Fault> {
+    pub async fn drain(&mut self, source: &Arc<impl Source>) -> Result<(), Error> {
         let mut working = JoinSet::new();
         for mut link in self.links.drain(..) {
             let source = source.clone();

@@ -10,7 +10,7 @@ use redis::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::{Access, Fault};
+use workload::{Access, Error};
 
 /// Keys in one pipeline.
 const BATCH: usize = 1000;
@@ -28,8 +28,8 @@ fn key(id: u64) -> String {
     format!("cache:shop:{id}")
 }
 
-fn fault(what: &'static str) -> impl Fn(RedisError) -> Fault {
-    move |source| Fault::Redis { what, source }
+fn fault(what: &'static str) -> impl Fn(RedisError) -> Error {
+    move |source| Error::Redis { what, source }
 }
 
 fn now_ms() -> i64 {
@@ -41,10 +41,10 @@ impl RedisKeys {
     /// Connects.
     ///
     /// # Errors
-    /// [`Fault::Usage`] without an address, [`Fault::Redis`].
-    pub async fn open(access: &Access) -> Result<Self, Fault> {
+    /// [`Error::Usage`] without an address, [`Error::Redis`].
+    pub async fn open(access: &Access) -> Result<Self, Error> {
         if access.redis_url.is_empty() {
-            return Err(Fault::Usage(
+            return Err(Error::Usage(
                 "this scenario works on the cache's keys: set REDIS_URL to the service's own Redis \
                  (`eval \"$(./dev env)\"`) or give --redis-url"
                     .to_owned(),
@@ -63,23 +63,23 @@ impl RedisKeys {
     /// What Redis holds for a shop.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn value(&self, id: u64) -> Result<Option<String>, Fault> {
+    /// [`Error::Redis`].
+    pub async fn value(&self, id: u64) -> Result<Option<String>, Error> {
         self.redis.clone().get(key(id)).await.map_err(fault("while reading a cached shop"))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now, and waits until it has.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn expire(&self, id: u64) -> Result<(), Fault> {
+    /// [`Error::Redis`].
+    pub async fn expire(&self, id: u64) -> Result<(), Error> {
         let fault = fault("while letting a key expire");
         let mut redis = self.redis.clone();
         let _was_there: bool = redis.pexpire(key(id), 1).await.map_err(&fault)?;
         let give_up = Instant::now() + LIMIT;
         while redis.exists::<_, bool>(key(id)).await.map_err(&fault)? {
             if Instant::now() > give_up {
-                return Err(Fault::Usage(format!(
+                return Err(Error::Usage(format!(
                     "{} comes back as soon as it expires: is somebody else reading that shop?",
                     key(id)
                 )));
@@ -93,8 +93,8 @@ impl RedisKeys {
     /// does not hold a value with a logical expiry.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn expire_logically(&self, id: u64) -> Result<bool, Fault> {
+    /// [`Error::Redis`].
+    pub async fn expire_logically(&self, id: u64) -> Result<bool, Error> {
         let Some(text) = self.value(id).await? else { return Ok(false) };
         let Some(aged) = aged(&text, now_ms() - 1000) else { return Ok(false) };
         let fault = fault("while ageing a cached shop");
@@ -105,8 +105,8 @@ impl RedisKeys {
     /// Whether a shop is held with a logical expiry that lies in the future.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn is_fresh(&self, id: u64) -> Result<bool, Fault> {
+    /// [`Error::Redis`].
+    pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
         let text = self.value(id).await?;
         Ok(text.and_then(|text| logical_expiry(&text)).is_some_and(|expiry| expiry > now_ms()))
     }
@@ -115,8 +115,8 @@ impl RedisKeys {
     /// that are not there or never expire are left out.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Fault> {
+    /// [`Error::Redis`].
+    pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Error> {
         let mut expiries = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
             let mut pipeline = redis::pipe();
@@ -151,8 +151,8 @@ impl RedisKeys {
     /// Gives the keys of these shops one and the same time to live, all in one pipeline.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn set_ttl(&self, ids: &[u64], ttl: Duration) -> Result<(), Fault> {
+    /// [`Error::Redis`].
+    pub async fn set_ttl(&self, ids: &[u64], ttl: Duration) -> Result<(), Error> {
         let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let mut pipeline = redis::pipe();
         ids.iter().for_each(|id| {
@@ -165,8 +165,8 @@ impl RedisKeys {
     /// Removes the keys of these shops; returns how many were there.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn remove(&self, ids: &[u64]) -> Result<u64, Fault> {
+    /// [`Error::Redis`].
+    pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
         let mut removed = 0;
         for part in ids.chunks(BATCH) {
             let keys: Vec<_> = part.iter().map(|id| key(*id)).collect();
@@ -180,8 +180,8 @@ impl RedisKeys {
     /// The keys of the shops' Bloom filters.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn filters(&self) -> Result<Vec<String>, Fault> {
+    /// [`Error::Redis`].
+    pub async fn filters(&self) -> Result<Vec<String>, Error> {
         let fault = fault("while looking for the Bloom filter");
         let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
         let mut redis = self.redis.clone();
@@ -197,8 +197,8 @@ impl RedisKeys {
     /// table, by itself, within seconds.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn drop_filters(&self, filters: &[String]) -> Result<(), Fault> {
+    /// [`Error::Redis`].
+    pub async fn drop_filters(&self, filters: &[String]) -> Result<(), Error> {
         if filters.is_empty() {
             return Ok(());
         }
@@ -209,11 +209,11 @@ impl RedisKeys {
     /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
     ///
     /// # Errors
-    /// [`Fault::Redis`], or those of `work`.
+    /// [`Error::Redis`], or those of `work`.
     pub async fn without_filters<T>(
         &self,
-        work: impl Future<Output = Result<T, Fault>>,
-    ) -> Result<T, Fault> {
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
         let filters = self.filters().await?;
         self.drop_filters(&filters).await?;
         let removing = async {
@@ -233,8 +233,8 @@ impl RedisKeys {
     /// Cuts every connection that has subscribed to a channel; returns how many those were.
     ///
     /// # Errors
-    /// [`Fault::Redis`].
-    pub async fn cut_subscribers(&self) -> Result<u64, Fault> {
+    /// [`Error::Redis`].
+    pub async fn cut_subscribers(&self) -> Result<u64, Error> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub");
         let cut = kill.query_async(&mut self.redis.clone()).await;

@@ -8,7 +8,7 @@ use sqlx::{
     mysql::{MySqlPool, MySqlPoolOptions},
 };
 
-use crate::Fault;
+use workload::Error;
 
 /// Ids of temporary shops begin here, far above those of a service in use.
 const FIRST_ID: u64 = 1_000_000_000_000;
@@ -28,18 +28,18 @@ pub struct ShopTable {
     url: String,
 }
 
-fn fault(what: &'static str) -> impl Fn(sqlx::Error) -> Fault {
-    move |source| Fault::Database { what, source }
+fn fault(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
+    move |source| Error::Database { what, source }
 }
 
 impl ShopTable {
     /// Connects.
     ///
     /// # Errors
-    /// [`Fault::Usage`] without an address, [`Fault::Database`].
-    pub async fn open(database_url: &str) -> Result<Self, Fault> {
+    /// [`Error::Usage`] without an address, [`Error::Database`].
+    pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
-            return Err(Fault::Usage(
+            return Err(Error::Usage(
                 "this scenario needs the service's database: set DATABASE_URL to the service's own \
                  (`eval \"$(./dev env)\"`) or give --database-url"
                     .to_owned(),
@@ -57,8 +57,8 @@ impl ShopTable {
     /// The lowest ids of shops that are not temporary, at most `limit`.
     ///
     /// # Errors
-    /// [`Fault::Database`].
-    pub async fn ids(&self, limit: u64) -> Result<Vec<u64>, Fault> {
+    /// [`Error::Database`].
+    pub async fn ids(&self, limit: u64) -> Result<Vec<u64>, Error> {
         sqlx::query_scalar("SELECT id FROM tb_shop WHERE id < ? ORDER BY id LIMIT ?")
             .bind(FIRST_ID)
             .bind(limit)
@@ -70,15 +70,15 @@ impl ShopTable {
     /// The name of a shop.
     ///
     /// # Errors
-    /// [`Fault::Usage`] when there is none, [`Fault::Database`].
-    pub async fn name(&self, id: u64) -> Result<String, Fault> {
+    /// [`Error::Usage`] when there is none, [`Error::Database`].
+    pub async fn name(&self, id: u64) -> Result<String, Error> {
         let name: Option<String> = sqlx::query_scalar("SELECT name FROM tb_shop WHERE id = ?")
             .bind(id)
             .fetch_optional(&self.pool)
             .await
             .map_err(fault("while reading a shop"))?;
         name.ok_or_else(|| {
-            Fault::Usage(format!(
+            Error::Usage(format!(
                 "there is no shop {id} in the database: `seckill seed` makes some, --shop-id takes \
                  another"
             ))
@@ -88,8 +88,8 @@ impl ShopTable {
     /// How many shops there are with an id in this range, both ends included.
     ///
     /// # Errors
-    /// [`Fault::Database`].
-    pub async fn count(&self, from: u64, to: u64) -> Result<u64, Fault> {
+    /// [`Error::Database`].
+    pub async fn count(&self, from: u64, to: u64) -> Result<u64, Error> {
         let count: i64 =
             sqlx::query_scalar("SELECT COUNT(*) FROM tb_shop WHERE id BETWEEN ? AND ?")
                 .bind(from)
@@ -103,8 +103,8 @@ impl ShopTable {
     /// How long one read of this shop takes: the median of 21, from this tool.
     ///
     /// # Errors
-    /// [`Fault::Database`].
-    pub async fn query_time(&self, id: u64) -> Result<Duration, Fault> {
+    /// [`Error::Database`].
+    pub async fn query_time(&self, id: u64) -> Result<Duration, Error> {
         let mut times = Vec::with_capacity(21);
         for _ in 0..21 {
             let begin = Instant::now();
@@ -123,8 +123,8 @@ impl ShopTable {
     /// out as they are sent as text where it matters. A witness beside the service's own counters.
     ///
     /// # Errors
-    /// [`Fault::Database`].
-    pub async fn statements(&self) -> Result<u64, Fault> {
+    /// [`Error::Database`].
+    pub async fn statements(&self) -> Result<u64, Error> {
         let fault = fault("while reading the server's status");
         let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'")
             .fetch_one(&self.pool)
@@ -138,8 +138,8 @@ impl ShopTable {
     /// load begun meanwhile lasts until then.
     ///
     /// # Errors
-    /// [`Fault::Database`].
-    pub async fn block(&self) -> Result<Blockade, Fault> {
+    /// [`Error::Database`].
+    pub async fn block(&self) -> Result<Blockade, Error> {
         let fault =
             fault("while locking the table of shops (this needs the privilege LOCK TABLES)");
         let mut connection = MySqlConnection::connect(&self.url).await.map_err(&fault)?;
@@ -153,10 +153,10 @@ impl ShopTable {
     /// Inserts so many temporary shops and returns their ids.
     ///
     /// # Errors
-    /// [`Fault::Database`]; [`Fault::Usage`] for more than a million.
-    pub async fn make_temporary(&self, count: u64) -> Result<Temporary, Fault> {
+    /// [`Error::Database`]; [`Error::Usage`] for more than a million.
+    pub async fn make_temporary(&self, count: u64) -> Result<Temporary, Error> {
         if count > MOST {
-            return Err(Fault::Usage(format!("at most {MOST} temporary shops can be made")));
+            return Err(Error::Usage(format!("at most {MOST} temporary shops can be made")));
         }
         self.remove_leftovers().await?;
         let temporary = Temporary {
@@ -189,7 +189,7 @@ impl ShopTable {
     }
 
     /// Removes what a run left that was ended from outside.
-    async fn remove_leftovers(&self) -> Result<(), Fault> {
+    async fn remove_leftovers(&self) -> Result<(), Error> {
         if self.count(FIRST_ID, FIRST_ID + MOST).await? > 0 {
             // 1: the database takes the highest id in the table plus one.
             Temporary { table: self.clone(), ids: Vec::new(), next_auto: 1 }.remove().await?;
@@ -198,7 +198,7 @@ impl ShopTable {
     }
 
     /// The next id the table would give, which explicit ids would move for good.
-    async fn next_auto_increment(&self) -> Result<u64, Fault> {
+    async fn next_auto_increment(&self) -> Result<u64, Error> {
         let fault = fault("while reading the table's definition");
         let row = sqlx::raw_sql("SHOW CREATE TABLE tb_shop")
             .fetch_one(&self.pool)
@@ -225,8 +225,8 @@ impl Blockade {
     /// Lets the readers in.
     ///
     /// # Errors
-    /// [`Fault::Database`]; the lock ends with this connection in any case.
-    pub async fn lift(mut self) -> Result<(), Fault> {
+    /// [`Error::Database`]; the lock ends with this connection in any case.
+    pub async fn lift(mut self) -> Result<(), Error> {
         let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut self.connection).await;
         unlocked.map(drop).map_err(fault("while unlocking the table of shops"))
     }
@@ -244,8 +244,8 @@ impl Temporary {
     /// Removes them, and gives the table its next id back.
     ///
     /// # Errors
-    /// [`Fault::Database`]; the next run then removes them.
-    pub async fn remove(&self) -> Result<(), Fault> {
+    /// [`Error::Database`]; the next run then removes them.
+    pub async fn remove(&self) -> Result<(), Error> {
         let fault = fault("while removing temporary shops");
         sqlx::query("DELETE FROM tb_shop WHERE id BETWEEN ? AND ? AND address = ?")
             .bind(FIRST_ID)

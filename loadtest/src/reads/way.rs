@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use hyper::{Method, header::HeaderValue};
 use serde::Serialize;
 
-use crate::http::Call;
+use workload::http::Call;
 
 /// One cache policy. A server with `--lab` lets the header `x-lab-cache` choose it for one read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

@@ -19,11 +19,13 @@ use serde::Serialize;
 
 use self::judge::{Spread, judge, spread};
 use super::standing::{Outcome, Standing};
-use crate::{
-    Access, Fault, Target,
+use crate::reads::{
+    Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job, way,
+};
+use workload::{
+    Access, Error, Target,
     latency::Latency,
     live::{Live, Progress},
-    reads::{Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job, way},
 };
 
 pub mod judge;
@@ -100,10 +102,10 @@ pub struct Report {
 /// Measures, and removes what it made.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up.
-pub async fn run(options: &AvalancheOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up.
+pub async fn run(options: &AvalancheOptions) -> Result<Report, Error> {
     if options.way == Some(Way::LogicalExpiry) {
-        return Err(Fault::Usage(
+        return Err(Error::Usage(
             "keys with a logical expiry never leave: use another policy".into(),
         ));
     }
@@ -128,7 +130,7 @@ async fn measure(
     options: &AvalancheOptions,
     keys: &RedisKeys,
     ids: &[u64],
-) -> Result<Report, Fault> {
+) -> Result<Report, Error> {
     // The filter does not know rows it was not told of; it is filled anew, with them.
     keys.drop_filters(&keys.filters().await?).await?;
     keys.remove(ids).await?;

@@ -9,15 +9,13 @@ use std::{fmt, sync::Arc};
 
 use serde::Serialize;
 
-use super::{
+use workload::{
+    Error, Target,
     burst::{self, BurstOptions, Report},
-    rungs::{RUNGS, Rung, Standing},
-};
-use crate::{
-    Fault, Target,
     checker::Verdict,
     ledger::Ledger,
     live::Live,
+    rungs::{Conformance, RUNGS, Rung},
     table::{Align, render},
 };
 
@@ -72,7 +70,7 @@ pub struct Line {
     /// The checker's judgement of the last of them.
     pub verdict: Verdict,
     /// That judgement against the rung's promises.
-    pub standing: Standing,
+    pub standing: Conformance,
 }
 
 /// The whole ladder.
@@ -93,12 +91,12 @@ pub struct Climb {
 /// Runs every rung on one instance and on two.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up; a rung that breaks its promise is in the [`Climb`], not an error.
-pub async fn run(options: &LadderOptions) -> Result<Climb, Fault> {
+/// A [`Error`] of the set-up; a rung that breaks its promise is in the [`Climb`], not an error.
+pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let progress = options.burst.progress;
     let (size, stock) = (options.burst.crowd.size(), options.burst.stock);
     if size < 3 * stock as usize {
-        return Err(Fault::Usage(format!(
+        return Err(Error::Usage(format!(
             "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
              vouchers, or a sale may end unsold for lack of demand"
         )));
@@ -119,7 +117,7 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Fault> {
                 let report = burst::sale(&burst, &ledger, buyers.clone()).await?;
                 sales += 1;
                 let line = line(rung, instances, sales, report);
-                if let Standing::DidNotShow(what) = &line.standing
+                if let Conformance::DidNotShow(what) = &line.standing
                     && sales < ATTEMPTS
                 {
                     progress.say(&format!("  {what} did not show this time: a fresh sale"));
@@ -142,7 +140,7 @@ fn line(rung: &Rung, instances: u32, sales: u32, report: Report) -> Line {
     let standing = if report.settled {
         rung.judge(instances, &report.verdict, sold_out)
     } else {
-        Standing::Violation("the tables never stood still".to_owned())
+        Conformance::Violation("the tables never stood still".to_owned())
     };
     let safe = rung.is_safe(instances);
     Line {

@@ -2,12 +2,10 @@
 //! prints is made from that report, so a test and a terminal see the same run.
 
 pub mod avalanche;
-pub mod burst;
 pub mod ladder;
 pub mod overload;
 pub mod penetration;
 pub mod read;
-pub mod rungs;
 pub mod stampede;
 pub mod standing;
 pub mod updates;

@@ -15,12 +15,14 @@ use self::{
     judge::judge,
     pump::{Pump, Shot},
 };
-use super::{
+use super::standing::{Outcome, Standing};
+use crate::reads::Nodes;
+use workload::{
+    Error, Target,
     burst::{self, BurstOptions},
-    standing::{Outcome, Standing},
-};
-use crate::{
-    Fault, Target, checker, descriptors, latency::Latency, ledger::Ledger, reads::Nodes,
+    checker, descriptors,
+    latency::Latency,
+    ledger::Ledger,
     reply::Reply,
 };
 
@@ -112,8 +114,8 @@ pub struct Report {
 /// Finds the peak, overloads, judges.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up.
-pub async fn run(options: &OverloadOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up.
+pub async fn run(options: &OverloadOptions) -> Result<Report, Error> {
     let burst = &options.burst;
     let ledger = Ledger::open(&burst.access.database_url).await?;
     let connections = burst.connections.unwrap_or(CONNECTIONS).max(burst.targets.len());
@@ -231,7 +233,7 @@ async fn check(
     ledger: &Ledger,
     sales: &[u64],
     mut asked: Vec<Vec<checker::Asked>>,
-) -> Result<BTreeMap<&'static str, i64>, Fault> {
+) -> Result<BTreeMap<&'static str, i64>, Error> {
     let mut broken = BTreeMap::new();
     asked.resize(sales.len(), Vec::new());
     for (voucher_id, asked) in sales.iter().zip(&asked).rev() {
@@ -245,4 +247,4 @@ async fn check(
 }
 
 /// Who buys.
-type Buyers = Arc<[crate::buyers::Buyer]>;
+type Buyers = Arc<[workload::buyers::Buyer]>;

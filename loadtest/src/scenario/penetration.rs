@@ -24,14 +24,13 @@ use tokio::time::sleep;
 
 use self::judge::judge;
 use super::standing::{Outcome, Standing};
-use crate::{
-    Access, Fault, Target,
+use crate::reads::{
+    Layers, Nodes, Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job,
+};
+use workload::{
+    Access, Error, Target,
     latency::Latency,
     live::{Live, Progress},
-    reads::{
-        Layers, Nodes, Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally,
-        readers::Job,
-    },
 };
 
 pub mod judge;
@@ -130,12 +129,12 @@ pub struct Report {
 /// Makes all passes, and removes what they left in Redis.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up.
-pub async fn run(options: &PenetrationOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up.
+pub async fn run(options: &PenetrationOptions) -> Result<Report, Error> {
     let table = ShopTable::open(&options.access.database_url).await?;
     let keys = RedisKeys::open(&options.access).await?;
     if table.count(RANGE.start, RANGE.end).await? > 0 {
-        return Err(Fault::Usage(format!(
+        return Err(Error::Usage(format!(
             "there are shops with ids in {RANGE:?}: use another table"
         )));
     }
@@ -167,7 +166,7 @@ struct Stage<'a> {
 }
 
 impl Stage<'_> {
-    async fn passes(&mut self, used: &mut Vec<u64>) -> Result<Vec<Pass>, Fault> {
+    async fn passes(&mut self, used: &mut Vec<u64>) -> Result<Vec<Pass>, Error> {
         let PenetrationOptions { requests, distinct, .. } = *self.options;
         let fresh = |used: &mut Vec<u64>, count| {
             let ids = random_ids(count, used);
@@ -190,7 +189,7 @@ impl Stage<'_> {
     }
 
     /// Asks each instance for absent ids until its filter is seen to answer.
-    async fn await_filter(&mut self, used: &mut Vec<u64>) -> Result<(), Fault> {
+    async fn await_filter(&mut self, used: &mut Vec<u64>) -> Result<(), Error> {
         let give_up = Instant::now() + FILTER_WAIT;
         for target in &self.options.targets {
             let one = std::slice::from_ref(target);
@@ -205,7 +204,7 @@ impl Stage<'_> {
                     break;
                 }
                 if Instant::now() > give_up {
-                    return Err(Fault::Usage(format!(
+                    return Err(Error::Usage(format!(
                         "no Bloom filter answers on {target}: is it switched off there? (Filters in \
                          Redis: {})",
                         self.keys.filters().await?.join(", ")
@@ -223,7 +222,7 @@ impl Stage<'_> {
         filter: bool,
         ids: &[u64],
         requests: usize,
-    ) -> Result<Pass, Fault> {
+    ) -> Result<Pass, Error> {
         self.readers.reopen().await?;
         let layers = self.nodes.layers().await?;
         let statements = self.table.statements().await?;

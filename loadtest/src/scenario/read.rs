@@ -20,18 +20,18 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use self::judge::judge;
 use super::standing::{Outcome, Standing};
-use crate::{
-    Access, Fault, Target,
+use crate::reads::{
+    Layers, Nodes, Read, Readers, RedisKeys, ShopTable, Source, Way,
+    answer::Tally,
+    pace::{Zipf, due},
+    readers::Job,
+    shops::Temporary,
+    way,
+};
+use workload::{
+    Access, Error, Target,
     latency::{Latency, Recorder},
     live::Progress,
-    reads::{
-        Layers, Nodes, Read, Readers, RedisKeys, ShopTable, Source, Way,
-        answer::Tally,
-        pace::{Zipf, due},
-        readers::Job,
-        shops::Temporary,
-        way,
-    },
 };
 
 pub mod judge;
@@ -153,8 +153,8 @@ pub struct Report {
 /// Reads, and removes what it made.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up.
-pub async fn run(options: &ReadOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up.
+pub async fn run(options: &ReadOptions) -> Result<Report, Error> {
     let table = ShopTable::open(&options.access.database_url).await?;
     let keys = RedisKeys::open(&options.access).await?;
     let mut ids = table.ids(options.ids).await?;
@@ -182,7 +182,7 @@ pub async fn run(options: &ReadOptions) -> Result<Report, Fault> {
     measured
 }
 
-async fn clean_up(keys: &RedisKeys, temporary: Option<&Temporary>) -> Result<(), Fault> {
+async fn clean_up(keys: &RedisKeys, temporary: Option<&Temporary>) -> Result<(), Error> {
     if let Some(shops) = temporary {
         // Rows first, so that nobody caches them again.
         shops.remove().await?;
@@ -192,9 +192,9 @@ async fn clean_up(keys: &RedisKeys, temporary: Option<&Temporary>) -> Result<(),
     keys.remove(&ABSENT.collect::<Vec<_>>()).await.map(drop)
 }
 
-async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result<Report, Fault> {
+async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result<Report, Error> {
     if options.ids > 0 && ids.is_empty() {
-        return Err(Fault::Usage("there is no shop to read: `seckill seed` makes some".to_owned()));
+        return Err(Error::Usage("there is no shop to read: `seckill seed` makes some".to_owned()));
     }
     // The filter does not know rows it was not told of; it is filled anew, with them.
     keys.drop_filters(&keys.filters().await?).await?;

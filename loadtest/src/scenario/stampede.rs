@@ -16,12 +16,8 @@ use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use self::judge::{Round, judge};
 use super::standing::{Outcome, Standing};
-use crate::{
-    Access, Fault, Target,
-    latency::Latency,
-    live::Progress,
-    reads::{Answer, Nodes, Read, Readers, RedisKeys, ShopTable, Way},
-};
+use crate::reads::{Answer, Nodes, Read, Readers, RedisKeys, ShopTable, Way};
+use workload::{Access, Error, Target, latency::Latency, live::Progress};
 
 pub mod judge;
 mod show;
@@ -126,8 +122,8 @@ struct Stage<'a> {
 /// Runs all rounds of all policies.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up; a policy that breaks its promise is in the [`Report`].
-pub async fn run(options: &StampedeOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up; a policy that breaks its promise is in the [`Report`].
+pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
     let progress = options.progress;
     let table = ShopTable::open(&options.access.database_url).await?;
     let keys = RedisKeys::open(&options.access).await?;
@@ -200,7 +196,7 @@ impl Seen {
 impl Stage<'_> {
     /// The policies can only be told apart by a server that obeys the header, and loads only be
     /// counted where reads and metrics meet the same instance each time.
-    async fn insist_on_lab(&mut self) -> Result<(), Fault> {
+    async fn insist_on_lab(&mut self) -> Result<(), Error> {
         let id = self.options.shop_id;
         for target in self.options.targets.iter().flat_map(|target| [target; PROBES]) {
             let one = std::slice::from_ref(target);
@@ -209,13 +205,13 @@ impl Stage<'_> {
             let before = node.layers().await?.loads;
             self.read_each(one, Way::LogicalExpiry).await?;
             if !self.keys.is_fresh(id).await? {
-                return Err(Fault::Usage(format!(
+                return Err(Error::Usage(format!(
                     "{target} did not store a logical expiry when asked to by x-lab-cache: is it a \
                      server started with --lab, on the Redis of REDIS_URL?"
                 )));
             }
             if node.layers().await?.loads <= before {
-                return Err(Fault::Usage(format!(
+                return Err(Error::Usage(format!(
                     "{target} did not count a load in its metrics: --targets must be the instances \
                      themselves, not a proxy before them"
                 )));
@@ -230,12 +226,12 @@ impl Stage<'_> {
     }
 
     /// Reads the shop once on each target.
-    async fn read_each(&self, targets: &[Target], way: Way) -> Result<(), Fault> {
+    async fn read_each(&self, targets: &[Target], way: Way) -> Result<(), Error> {
         let id = self.options.shop_id;
         let mut readers = Readers::open(targets, 1, READ_LIMIT).await?;
         for read in readers.burst(id, &way.read(id), Instant::now()).await? {
             if !matches!(read.answer, Answer::Found { id: found, .. } if found == id) {
-                return Err(Fault::Unreachable {
+                return Err(Error::Unreachable {
                     url: targets[read.target].to_string(),
                     what: "a read of the shop",
                     reason: format!("{:?}", read.answer),
@@ -245,7 +241,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    async fn round(&mut self, number: u32, seen: &mut Seen) -> Result<(), Fault> {
+    async fn round(&mut self, number: u32, seen: &mut Seen) -> Result<(), Error> {
         let (way, id) = (seen.way, self.options.shop_id);
         let call = way.read(id);
         self.keys.remove(&[id]).await?;
@@ -257,7 +253,7 @@ impl Stage<'_> {
 
         if way == Way::LogicalExpiry {
             if !self.keys.expire_logically(id).await? {
-                return Err(Fault::Usage(format!(
+                return Err(Error::Usage(format!(
                     "cache:shop:{id} holds no logical expiry although it was read that way"
                 )));
             }
@@ -276,7 +272,7 @@ impl Stage<'_> {
             let Some(blockade) = blockade else { return Ok(Duration::ZERO) };
             sleep_until(TokioInstant::from_std(begin + slow)).await;
             blockade.lift().await?;
-            Ok::<_, Fault>(begin.elapsed())
+            Ok::<_, Error>(begin.elapsed())
         };
         let (reads, lifted) = tokio::join!(self.readers.burst(id, &call, begin), lifting);
         let (reads, lifted) = (reads?, lifted?);
@@ -308,7 +304,7 @@ impl Stage<'_> {
     }
 
     /// Waits for rebuilds in the background; returns whether the key is fresh again.
-    async fn settle(&mut self, way: Way) -> Result<bool, Fault> {
+    async fn settle(&mut self, way: Way) -> Result<bool, Error> {
         let give_up = Instant::now() + SETTLE;
         loop {
             sleep(Duration::from_millis(50)).await;

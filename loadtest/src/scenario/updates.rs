@@ -19,15 +19,15 @@ use tokio::time::sleep;
 
 use self::judge::{Board, Findings, judge};
 use super::standing::{Outcome, Standing};
-use crate::{
-    Access, Fault, Target,
+use crate::reads::{
+    Answer, Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job, way,
+};
+use workload::{
+    Access, Error, Target,
     buyers::Envelope,
     http::{Call, Connection},
     latency::{Latency, Recorder},
     live::{Live, Progress},
-    reads::{
-        Answer, Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job, way,
-    },
 };
 
 pub mod judge;
@@ -133,10 +133,10 @@ pub struct Report {
 /// Makes the changes, judges the reads, and gives the shop its name back.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up.
-pub async fn run(options: &UpdatesOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up.
+pub async fn run(options: &UpdatesOptions) -> Result<Report, Error> {
     if options.access.admin_token.is_empty() {
-        return Err(Fault::Usage(
+        return Err(Error::Usage(
             "changing a shop needs the administrator's token: set ADMIN_TOKEN to the service's own \
              (`eval \"$(./dev env)\"`) or give --admin-token"
                 .to_owned(),
@@ -184,9 +184,9 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(options: &UpdatesOptions) -> Result<Self, Fault> {
+    fn new(options: &UpdatesOptions) -> Result<Self, Error> {
         let token = HeaderValue::from_str(&options.access.admin_token).map_err(|_| {
-            Fault::Usage("the administrator's token cannot be sent in a header".to_owned())
+            Error::Usage("the administrator's token cannot be sent in a header".to_owned())
         })?;
         let connection =
             |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
@@ -205,7 +205,7 @@ impl Writer {
         options: &UpdatesOptions,
         watch: &Watch,
         keys: &RedisKeys,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         for version in 1..=options.updates {
             watch.state().board.issue(version);
             let begin = Instant::now();
@@ -233,7 +233,7 @@ impl Writer {
     }
 
     /// `PUT /shop`; `false`: not confirmed. A refusal that would meet every change ends the run.
-    async fn put(&mut self, turn: usize, id: u64, name: &str) -> Result<bool, Fault> {
+    async fn put(&mut self, turn: usize, id: u64, name: &str) -> Result<bool, Error> {
         let at = turn % self.connections.len();
         let (url, connection) = &mut self.connections[at];
         let mut call = Call::new(Method::PUT, "/shop");
@@ -244,14 +244,14 @@ impl Writer {
         match (response.status, envelope) {
             (200, Ok(Envelope { success: true, .. })) => Ok(true),
             (500.., _) => Ok(false),
-            (status, Ok(Envelope { code, error_msg, .. })) => Err(Fault::Refused {
+            (status, Ok(Envelope { code, error_msg, .. })) => Err(Error::Refused {
                 what: "a change of a shop",
                 status,
                 code: code.unwrap_or_else(|| "no code".to_owned()),
                 message: error_msg.unwrap_or_default(),
                 way_out: "ADMIN_TOKEN must be the service's own (`./dev env` prints it).",
             }),
-            (status, Err(_)) => Err(Fault::Unreachable {
+            (status, Err(_)) => Err(Error::Unreachable {
                 url: url.clone(),
                 what: "PUT /shop",
                 reason: format!("HTTP {status} without the reply envelope"),
@@ -259,14 +259,14 @@ impl Writer {
         }
     }
 
-    async fn restore(&mut self, id: u64, name: &str) -> Result<(), Fault> {
+    async fn restore(&mut self, id: u64, name: &str) -> Result<(), Error> {
         for attempt in 0..RESTORE_ATTEMPTS {
             if self.put(attempt as usize, id, name).await? {
                 return Ok(());
             }
             sleep(Duration::from_millis(500)).await;
         }
-        Err(Fault::Usage(format!("shop {id} could not be given its name back; it was '{name}'")))
+        Err(Error::Usage(format!("shop {id} could not be given its name back; it was '{name}'")))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use redis::AsyncCommands;
 use seckill::http::session::{CurrentUser, SharedSessions};
-use seckill_loadtest::{Access, Target};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
+use workload::{Access, Target};
 
 use super::api::{self, ADMIN_TOKEN, post};
 use super::database::TestDatabase;

@@ -61,10 +61,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{
-        latency::Latency,
-        scenario::{overload::Load, standing::Outcome},
-    };
+    use crate::scenario::{overload::Load, standing::Outcome};
+    use workload::latency::Latency;
 
     fn load(accepted: u64, refused: u64) -> Load {
         Load {

@@ -15,12 +15,12 @@ use tokio::{
 };
 
 use super::{BurstOptions, Buyers};
-use crate::{
-    Fault,
+use crate::reads::pace::due;
+use workload::{
+    Error,
     checker::Asked,
     http::{Call, Connection, Failure},
     publish,
-    reads::pace::due,
     reply::{CONNECTION_LOST, Reply, TIME_OUT},
 };
 
@@ -86,9 +86,9 @@ impl Pump {
         options: &BurstOptions,
         buyers: Buyers,
         connections: usize,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Error> {
         if buyers.is_empty() || options.targets.is_empty() {
-            return Err(Fault::Usage("at least one buyer and one target are needed".to_owned()));
+            return Err(Error::Usage("at least one buyer and one target are needed".to_owned()));
         }
         let targets = options.targets.iter().cycle().take(connections);
         let mut waiting: Vec<_> =
@@ -104,7 +104,7 @@ impl Pump {
             }
             while let Some(joined) = opening.join_next().await {
                 let (link, opened) = joined?;
-                opened.map_err(|error| Fault::Unreachable {
+                opened.map_err(|error| Error::Unreachable {
                     url: options.targets[0].to_string(),
                     what: "a connection",
                     reason: error.to_string(),
@@ -121,12 +121,12 @@ impl Pump {
         &mut self,
         connections: usize,
         duration: Duration,
-    ) -> Result<Vec<Shot>, Fault> {
+    ) -> Result<Vec<Shot>, Error> {
         self.pump(connections, None, duration).await
     }
 
     /// Buys `rate` times a second, on all of them.
-    pub async fn open_loop(&mut self, rate: f64, duration: Duration) -> Result<Vec<Shot>, Fault> {
+    pub async fn open_loop(&mut self, rate: f64, duration: Duration) -> Result<Vec<Shot>, Error> {
         self.pump(self.links.len(), Some(rate), duration).await
     }
 
@@ -135,7 +135,7 @@ impl Pump {
         connections: usize,
         rate: Option<f64>,
         duration: Duration,
-    ) -> Result<Vec<Shot>, Fault> {
+    ) -> Result<Vec<Shot>, Error> {
         self.publish().await?;
         let begin = Instant::now();
         let plan = Plan { begin, end: begin + duration, rate, made: Arc::default() };
@@ -166,7 +166,7 @@ impl Pump {
     }
 
     /// Has sales ready, each with enough for all.
-    async fn publish(&self) -> Result<(), Fault> {
+    async fn publish(&self) -> Result<(), Error> {
         let used = self.shared.used.load(Ordering::Relaxed) as usize / self.shared.buyers.len();
         let (access, strategy) = (&self.options.access, &self.options.strategy);
         let stock = u32::try_from(self.shared.buyers.len()).unwrap_or(u32::MAX);

@@ -46,10 +46,8 @@ pub fn judge(pass: &Pass) -> Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        latency::Latency,
-        reads::{Layers, answer::Tally},
-    };
+    use crate::reads::{Layers, answer::Tally};
+    use workload::latency::Latency;
 
     fn pass(way: Way, most_loads: Option<u64>, loads: u64) -> Pass {
         Pass {

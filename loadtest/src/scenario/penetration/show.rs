@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Pass, Report};
-use crate::table::{Align, render};
+use workload::table::{Align, render};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

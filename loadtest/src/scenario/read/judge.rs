@@ -50,10 +50,10 @@ pub fn judge(report: &Report) -> Standing {
 mod tests {
     use super::*;
     use crate::{
-        latency::Latency,
         reads::{Layers, answer::Tally},
         scenario::standing::Outcome,
     };
+    use workload::latency::Latency;
 
     fn report(failures: &[u64], tolerate_seconds: usize) -> Report {
         let timeline: Vec<_> = failures

@@ -3,10 +3,8 @@
 use std::fmt;
 
 use super::{Report, Second, judge::failed_seconds};
-use crate::{
-    reads::Layers,
-    table::{Align, render},
-};
+use crate::reads::Layers;
+use workload::table::{Align, render};
 
 /// Seconds shown in full; a longer timeline is shown around its failures (all of it is in the JSON).
 const MOST_SECONDS: usize = 120;

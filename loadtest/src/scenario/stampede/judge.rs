@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{latency::Latency, reads::Way, scenario::standing::Standing};
+use crate::{reads::Way, scenario::standing::Standing};
+use workload::latency::Latency;
 
 /// What a reader with the mutex may wait beyond one load, in milliseconds.
 pub const GRACE_MS: f64 = 50.0;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Line, Report, judge::GRACE_MS};
-use crate::{
+use workload::{
     latency::Latency,
     table::{Align, render},
 };

@@ -137,7 +137,8 @@ pub fn judge(report: &Report) -> Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{latency::Latency, reads::answer::Tally, scenario::standing::Outcome};
+    use crate::{reads::answer::Tally, scenario::standing::Outcome};
+    use workload::latency::Latency;
 
     const MS: Duration = Duration::from_millis(1);
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Report;
-use crate::{
+use workload::{
     latency::Latency,
     table::{Align, render},
 };

@@ -1,6 +1,6 @@
 //! Why a run could not be carried out or judged.
 //!
-//! A [`Fault`] is about the set-up (a server away, a wrong token, too few descriptors), never about
+//! A [`Error`] is about the set-up (a server away, a wrong token, too few descriptors), never about
 //! the sale: a sale that went wrong is a verdict, not an error. Each message names the way out.
 
 use std::{io, path::PathBuf};
@@ -8,7 +8,7 @@ use std::{io, path::PathBuf};
 /// A set-up fault. The binary prints it and exits with code 2.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum Error {
     /// A target's URL cannot be used.
     #[error("the target '{url}' cannot be used: {reason} (write it like http://127.0.0.1:8080)")]
     Target {
@@ -99,9 +99,9 @@ pub enum Fault {
     Task(#[from] tokio::task::JoinError),
 }
 
-impl Fault {
-    /// [`Fault::Server`].
-    pub(crate) fn server(what: &'static str, reason: String) -> Self {
+impl Error {
+    /// [`Error::Server`].
+    pub fn server(what: &'static str, reason: String) -> Self {
         Self::Server { what, reason }
     }
 }

@@ -1,15 +1,15 @@
-//! A duel as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
+//! A comparison as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
 //! Times are seconds from the begin of the firing, in a story milliseconds from its first request.
 
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::{burst::Report, rungs::Standing};
+use crate::{burst::Report, rungs::Conformance};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Document {
-    /// Names the duel in links.
+    /// Names the comparison in links.
     pub id: String,
     /// What the arrivals were drawn from.
     pub seed: u64,
@@ -32,7 +32,7 @@ pub struct Document {
     pub lanes: Vec<Lane>,
 }
 
-/// How far a duel is.
+/// How far a comparison is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -151,7 +151,7 @@ pub struct Sample {
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
     /// The judgement, held against what the strategy promises.
-    pub standing: Standing,
+    pub standing: Conformance,
     /// Figures, replies and the checker's verdict.
     pub report: Report,
     /// Latency in ms by share of the attempts.

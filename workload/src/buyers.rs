@@ -20,7 +20,7 @@ use serde::Deserialize;
 use tokio::task::JoinSet;
 
 use crate::{
-    Access, Fault, Target,
+    Access, Error, Target,
     http::{Call, Connection, Response},
     live::{Live, Progress},
     phones,
@@ -29,7 +29,7 @@ use crate::{
 /// Sign-ins under way at once.
 const PARALLEL: usize = 32;
 /// Time limit of one preparatory request.
-pub(crate) const LIMIT: Duration = Duration::from_secs(20);
+pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// A user with a session.
 #[derive(Clone)]
@@ -49,11 +49,15 @@ impl fmt::Debug for Buyer {
 /// The reply envelope, as far as preparing needs it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Envelope<T> {
-    pub(crate) success: bool,
-    pub(crate) error_msg: Option<String>,
-    pub(crate) code: Option<String>,
-    pub(crate) data: Option<T>,
+pub struct Envelope<T> {
+    /// Whether it was done.
+    pub success: bool,
+    /// Why not, for people.
+    pub error_msg: Option<String>,
+    /// Why not, for programs.
+    pub code: Option<String>,
+    /// What was asked for.
+    pub data: Option<T>,
 }
 
 #[derive(Deserialize)]
@@ -62,27 +66,27 @@ struct Me {
 }
 
 /// Sends one preparatory request and insists on success.
-pub(crate) async fn insist<T: for<'de> Deserialize<'de>>(
+pub async fn insist<T: for<'de> Deserialize<'de>>(
     connection: &mut Connection,
     target: &Target,
     call: &Call,
     what: &'static str,
     way_out: &'static str,
-) -> Result<Option<T>, Fault> {
+) -> Result<Option<T>, Error> {
     let Response { status, body, .. } = connection.send(call).await.map_err(|failure| {
-        Fault::Unreachable { url: target.to_string(), what, reason: failure.to_string() }
+        Error::Unreachable { url: target.to_string(), what, reason: failure.to_string() }
     })?;
     let envelope: Option<Envelope<T>> = serde_json::from_slice(&body).ok();
     match envelope {
         Some(Envelope { success: true, data, .. }) => Ok(data),
-        Some(Envelope { code, error_msg, .. }) => Err(Fault::Refused {
+        Some(Envelope { code, error_msg, .. }) => Err(Error::Refused {
             what,
             status,
             code: code.unwrap_or_else(|| "no code".to_owned()),
             message: error_msg.unwrap_or_default(),
             way_out,
         }),
-        None => Err(Fault::Unreachable {
+        None => Err(Error::Unreachable {
             url: target.to_string(),
             what,
             reason: format!("HTTP {status} without the reply envelope"),
@@ -90,9 +94,9 @@ pub(crate) async fn insist<T: for<'de> Deserialize<'de>>(
     }
 }
 
-async fn redis(access: &Access) -> Result<MultiplexedConnection, Fault> {
+async fn redis(access: &Access) -> Result<MultiplexedConnection, Error> {
     if access.redis_url.is_empty() {
-        return Err(Fault::Usage(
+        return Err(Error::Usage(
             "signing in needs the service's Redis, where the codes are: set REDIS_URL to the \
              service's own (`eval \"$(./dev env)\"`), give --redis-url, or use --tokens-file"
                 .to_owned(),
@@ -100,8 +104,8 @@ async fn redis(access: &Access) -> Result<MultiplexedConnection, Fault> {
     }
     let what = "while connecting";
     let client = redis::Client::open(access.redis_url.as_str())
-        .map_err(|source| Fault::Redis { what, source })?;
-    client.get_multiplexed_async_connection().await.map_err(|source| Fault::Redis { what, source })
+        .map_err(|source| Error::Redis { what, source })?;
+    client.get_multiplexed_async_connection().await.map_err(|source| Error::Redis { what, source })
 }
 
 /// Registers and signs in `count` new users with random phones, spread over `targets`.
@@ -113,14 +117,14 @@ pub async fn sign_in(
     targets: &[Target],
     count: usize,
     progress: Progress,
-) -> Result<Vec<Buyer>, Fault> {
+) -> Result<Vec<Buyer>, Error> {
     let redis = redis(access).await?;
     let phones: Arc<[String]> = phones::distinct(count, &mut rand::rng()).into();
     let (next, live) = (Arc::new(AtomicUsize::new(0)), Arc::new(Live::default()));
     let mut workers = JoinSet::new();
     for worker in 0..PARALLEL.min(count) {
         let Some(target) = targets.get(worker % targets.len().max(1)).cloned() else {
-            return Err(Fault::Usage("at least one target is needed".to_owned()));
+            return Err(Error::Usage("at least one target is needed".to_owned()));
         };
         let (phones, next, live, mut redis) =
             (phones.clone(), next.clone(), live.clone(), redis.clone());
@@ -131,7 +135,7 @@ pub async fn sign_in(
                 buyers.push(sign_in_one(&mut connection, &target, &mut redis, phone).await?);
                 live.count(false);
             }
-            Ok::<_, Fault>(buyers)
+            Ok::<_, Error>(buyers)
         });
     }
     let gather = async {
@@ -149,16 +153,16 @@ async fn sign_in_one(
     target: &Target,
     redis: &mut MultiplexedConnection,
     phone: &str,
-) -> Result<Buyer, Fault> {
+) -> Result<Buyer, Error> {
     let call = Call::new(Method::POST, format!("/user/code?phone={phone}"));
     insist::<()>(connection, target, &call, "a sign-in code", "Is the service healthy?").await?;
     let key = format!("login:code:{phone}");
     let code: Option<String> = redis
         .get(&key)
         .await
-        .map_err(|source| Fault::Redis { what: "while reading a sign-in code", source })?;
+        .map_err(|source| Error::Redis { what: "while reading a sign-in code", source })?;
     let code = code.ok_or_else(|| {
-        Fault::Usage(format!(
+        Error::Usage(format!(
             "the service sent a code, but {key} is not in Redis: REDIS_URL names another server \
              or database than the service uses (`./dev env` prints the right one)"
         ))
@@ -169,7 +173,7 @@ async fn sign_in_one(
     let token: Option<String> = insist(connection, target, &call, "the sign-in", way_out).await?;
     let token = token.unwrap_or_default();
     let token = HeaderValue::from_str(&token)
-        .map_err(|_| Fault::Usage("the service gave an unusable session token".to_owned()))?;
+        .map_err(|_| Error::Usage("the service gave an unusable session token".to_owned()))?;
     who_is(connection, target, token).await
 }
 
@@ -177,13 +181,13 @@ async fn who_is(
     connection: &mut Connection,
     target: &Target,
     token: HeaderValue,
-) -> Result<Buyer, Fault> {
+) -> Result<Buyer, Error> {
     let mut call = Call::new(Method::GET, "/user/me");
     call.token = Some(token.clone());
     let way_out = "The token has expired: sign in again, or `seckill seed` a new token file.";
     match insist::<Me>(connection, target, &call, "the user of a token", way_out).await? {
         Some(me) => Ok(Buyer { user_id: me.id, token }),
-        None => Err(Fault::Usage("GET /user/me names no user".to_owned())),
+        None => Err(Error::Usage("GET /user/me names no user".to_owned())),
     }
 }
 
@@ -197,16 +201,16 @@ pub async fn from_file(
     file: &Path,
     count: usize,
     progress: Progress,
-) -> Result<Vec<Buyer>, Fault> {
+) -> Result<Vec<Buyer>, Error> {
     let text = tokio::fs::read_to_string(file)
         .await
-        .map_err(|source| Fault::File { path: file.to_owned(), source })?;
+        .map_err(|source| Error::File { path: file.to_owned(), source })?;
     let tokens = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count);
     let tokens: Result<Vec<HeaderValue>, _> = tokens.map(HeaderValue::from_str).collect();
     let tokens =
-        tokens.map_err(|_| Fault::Usage(format!("{} is not a file of tokens", file.display())))?;
+        tokens.map_err(|_| Error::Usage(format!("{} is not a file of tokens", file.display())))?;
     if tokens.len() < count {
-        return Err(Fault::Usage(format!(
+        return Err(Error::Usage(format!(
             "{} holds {} tokens, and --buyers asks for {count}: `seckill seed --tokens {count} \
              --tokens-file {}` writes enough",
             file.display(),
@@ -226,7 +230,7 @@ pub async fn from_file(
                 buyers.push(who_is(&mut connection, &target, token).await?);
                 live.count(false);
             }
-            Ok::<_, Fault>(buyers)
+            Ok::<_, Error>(buyers)
         });
     }
     let gather = async {
@@ -234,12 +238,12 @@ pub async fn from_file(
         while let Some(joined) = workers.join_next().await {
             buyers.extend(joined??);
         }
-        Ok::<_, Fault>(buyers)
+        Ok::<_, Error>(buyers)
     };
     let buyers = progress.watch("reading sessions", count as u64, &live, gather).await?;
     let users: HashSet<u64> = buyers.iter().map(|buyer| buyer.user_id).collect();
     if users.len() < buyers.len() {
-        return Err(Fault::Usage(format!(
+        return Err(Error::Usage(format!(
             "{} has several tokens of one user: give one token per user",
             file.display()
         )));

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::document::{Kind, Request, Step, Story};
-use crate::{fire::Record, reply::Reply, trace::Trace};
+use crate::{generator::Record, reply::Reply, trace::Trace};
 
 /// Requests in a story at most.
 const MOST: usize = 3;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{batches::Batches, board::Board, document::Sample};
+use super::{batches::Batches, document::Sample, run_state::RunState};
 use crate::{
     Target,
     ledger::{Ledger, Tally},
@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 
 /// What is looked at.
 pub(super) struct Sampler<'a> {
-    pub board: &'a Board,
+    pub board: &'a RunState,
     pub ledger: &'a Ledger,
     pub vouchers: [u64; 2],
     /// Asked for the sizes of commits, where a lane shares them; else empty.

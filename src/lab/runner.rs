@@ -9,18 +9,18 @@ use std::time::Duration;
 use anyhow::Context;
 use chrono::{NaiveDateTime, Utc};
 use rustix::process::{Signal, getpid, kill_process};
-use seckill_loadtest::buyers::Buyer;
-use seckill_loadtest::duel::document::{Setting, State};
-use seckill_loadtest::duel::mischief::Mischief;
-use seckill_loadtest::duel::{self, Board, Ground};
-use seckill_loadtest::live::Progress;
-use seckill_loadtest::scenario::rungs::Standing;
-use seckill_loadtest::{Access, Fault, Target};
 use secrecy::ExposeSecret;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 use utoipa::ToSchema;
+use workload::buyers::Buyer;
+use workload::comparison::document::{Setting, State};
+use workload::comparison::faults::InjectedFault;
+use workload::comparison::{self, Environment, RunState};
+use workload::live::Progress;
+use workload::rungs::Conformance;
+use workload::{Access, Target};
 
 use crate::clock::Zone;
 use crate::config::ServeConfig;
@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_millis(300);
 pub struct Lab(Arc<Inner>);
 
 struct Inner {
-    ground: Ground,
+    environment: Environment,
     node: String,
     zone: Zone,
     runs: Mutex<Runs>,
@@ -47,9 +47,9 @@ struct Inner {
 #[derive(Default)]
 struct Runs {
     /// Newest first.
-    boards: VecDeque<Arc<Board>>,
+    states: VecDeque<Arc<RunState>>,
     /// Buyers of earlier runs, who need not sign in again.
-    crowd: Vec<Buyer>,
+    buyers: Vec<Buyer>,
 }
 
 /// A run that was begun.
@@ -64,14 +64,14 @@ pub struct Started {
 /// A run, in a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Kept {
+pub struct RunSummary {
     id: String,
     seed: u64,
     started_at: String,
     state: State,
     setting: Setting,
     /// The verdict on each lane, once there is one.
-    standings: Vec<Standing>,
+    standings: Vec<Conformance>,
 }
 
 impl Lab {
@@ -92,7 +92,7 @@ impl Lab {
         let mut nodes = vec![own.clone()];
         nodes.extend(peers.into_iter().filter(|peer| *peer != own));
         let secret = |secret: &secrecy::SecretString| secret.expose_secret().to_owned();
-        let ground = Ground {
+        let environment = Environment {
             access: Access {
                 database_url: secret(&config.database.database_url),
                 redis_url: secret(&config.redis.redis_url),
@@ -107,7 +107,7 @@ impl Lab {
             progress: Progress::Silent,
         };
         let (runs, tasks) = (Mutex::default(), TaskTracker::new());
-        Ok(Lab(Arc::new(Inner { ground, node, zone: config.sale.time_zone, runs, tasks })))
+        Ok(Lab(Arc::new(Inner { environment, node, zone: config.sale.time_zone, runs, tasks })))
     }
 
     /// The name of this instance.
@@ -117,109 +117,109 @@ impl Lab {
 
     /// How many instances there are.
     pub fn nodes(&self) -> usize {
-        self.0.ground.nodes.len()
+        self.0.environment.nodes.len()
     }
 
     /// The run that is under way.
     pub fn running(&self) -> Option<String> {
         let runs = self.runs();
-        let newest = runs.boards.front().filter(|board| board.state().is_under_way());
-        newest.map(|board| board.id().to_owned())
+        let newest = runs.states.front().filter(|run| run.state().is_under_way());
+        newest.map(|run| run.id().to_owned())
     }
 
     /// Begins a run. [`Error::RunUnderWay`] while there is one, [`Error::InvalidParameter`] where the setting
     /// cannot be run here.
     pub fn start(&self, setting: Setting) -> Result<Started, Error> {
-        setting.check(self.nodes()).map_err(|fault| Error::InvalidParameter(fault.to_string()))?;
+        setting.check(self.nodes()).map_err(|error| Error::InvalidParameter(error.to_string()))?;
         let id = format!("{:08x}", rand::random::<u32>());
         let now = self.0.zone.to_local(Utc::now());
-        let board = Arc::new(Board::new(id.clone(), setting, text(now)));
-        let started = Started { id: id.clone(), seed: board.seed() };
+        let run = Arc::new(RunState::new(id.clone(), setting, text(now)));
+        let started = Started { id: id.clone(), seed: run.seed() };
         let known = {
             let mut runs = self.runs();
-            if runs.boards.front().is_some_and(|board| board.state().is_under_way()) {
+            if runs.states.front().is_some_and(|run| run.state().is_under_way()) {
                 return Err(Error::RunUnderWay);
             }
-            runs.boards.push_front(board.clone());
-            runs.boards.truncate(KEPT);
-            runs.crowd.clone()
+            runs.states.push_front(run.clone());
+            runs.states.truncate(KEPT);
+            runs.buyers.clone()
         };
-        let ground = self.0.ground.clone();
+        let environment = self.0.environment.clone();
         let (end, ended) = oneshot::channel();
-        let running = board.clone();
+        let running = run.clone();
         let thread = std::thread::Builder::new().name("lab".to_owned()).spawn(move || {
             // Nobody waits for it once the process is ending.
-            end.send(conduct(&ground, &running, &known)).ok();
+            end.send(conduct(&environment, &running, &known)).ok();
         });
         let lab = self.clone();
         self.0.tasks.spawn(async move {
             let outcome = match thread {
                 Ok(_) => ended.await.map_err(|_| "the run's thread panicked".to_owned()),
-                Err(fault) => Err(format!("no thread for the run: {fault}")),
+                Err(error) => Err(format!("no thread for the run: {error}")),
             };
-            if let Err(fault) =
-                outcome.and_then(|outcome| outcome.map_err(|fault| fault.to_string()))
+            if let Err(error) =
+                outcome.and_then(|outcome| outcome.map_err(|error| error.to_string()))
             {
-                tracing::warn!(run = id, %fault, "a run of the lab failed");
-                board.fail(&fault);
+                tracing::warn!(run = id, %error, "a run of the lab failed");
+                run.fail(&error);
             }
-            if let Some(buyers) = board.buyers() {
-                lab.runs().crowd = buyers.to_vec();
+            if let Some(buyers) = run.buyers() {
+                lab.runs().buyers = buyers.to_vec();
             }
         });
         Ok(started)
     }
 
     /// The runs that are kept, newest first.
-    pub fn kept(&self) -> Vec<Kept> {
-        let kept = |board: &Arc<Board>| {
-            let run = board.document(usize::MAX);
-            let results = run.lanes.into_iter().filter_map(|lane| lane.result);
-            Kept {
-                id: run.id,
-                seed: run.seed,
-                started_at: run.started_at,
-                state: run.state,
-                setting: run.setting,
+    pub fn kept(&self) -> Vec<RunSummary> {
+        let summary = |state: &Arc<RunState>| {
+            let document = state.document(usize::MAX);
+            let results = document.lanes.into_iter().filter_map(|lane| lane.result);
+            RunSummary {
+                id: document.id,
+                seed: document.seed,
+                started_at: document.started_at,
+                state: document.state,
+                setting: document.setting,
                 standings: results.map(|result| result.standing).collect(),
             }
         };
-        self.runs().boards.iter().map(kept).collect()
+        self.runs().states.iter().map(summary).collect()
     }
 
     /// A run by its id.
-    pub fn find(&self, id: &str) -> Result<Arc<Board>, Error> {
+    pub fn find(&self, id: &str) -> Result<Arc<RunState>, Error> {
         let runs = self.runs();
-        let found = runs.boards.iter().find(|board| board.id() == id);
+        let found = runs.states.iter().find(|run| run.id() == id);
         found.cloned().ok_or(Error::RunNotFound)
     }
 
     /// Does something to the servers while a run is selling. Returns as soon as it is under way, or has failed.
-    pub async fn play(&self, mischief: Mischief) -> Result<(), Error> {
-        let board = self.runs().boards.front().cloned();
-        let board = board.filter(|board| board.state() == State::Running).ok_or(Error::NoRun)?;
-        tracing::warn!(mischief = mischief.name(), "the lab hurts the servers");
-        let ground = self.0.ground.clone();
-        let mut playing = self.0.tasks.spawn(async move {
-            let outcome = mischief.play(&ground, &board).await;
-            if let Err(fault) = &outcome {
-                tracing::warn!(%fault, "a fault of the lab could not be played to its end");
+    pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
+        let run = self.runs().states.front().cloned();
+        let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
+        tracing::warn!(fault = fault.name(), "the lab injects a fault");
+        let environment = self.0.environment.clone();
+        let mut injecting = self.0.tasks.spawn(async move {
+            let outcome = fault.inject(&environment, &run).await;
+            if let Err(error) = &outcome {
+                tracing::warn!(%error, fault = fault.name(), "a fault of the lab could not be injected to its end");
             }
             outcome
         });
-        match tokio::time::timeout(PATIENCE, &mut playing).await {
+        match tokio::time::timeout(PATIENCE, &mut injecting).await {
             // It lasts; the tracker sees it to its end.
             Err(_) => Ok(()),
             Ok(Ok(Ok(()))) => Ok(()),
-            Ok(Ok(Err(fault))) => Err(Error::LabFault(fault.to_string())),
-            Ok(Err(fault)) => Err(Error::Internal(format!("a fault's task: {fault}"))),
+            Ok(Ok(Err(error))) => Err(Error::LabFault(error.to_string())),
+            Ok(Err(error)) => Err(Error::Internal(format!("a fault's task: {error}"))),
         }
     }
 
     /// Stops what runs, and waits for its end.
     pub async fn shutdown(&self) {
-        if let Some(board) = self.runs().boards.front() {
-            board.stop();
+        if let Some(run) = self.runs().states.front() {
+            run.stop();
         }
         self.0.tasks.close();
         self.0.tasks.wait().await;
@@ -236,16 +236,21 @@ fn text(local: NaiveDateTime) -> String {
 }
 
 /// Runs it on a runtime of its own, as the load tool does.
-fn conduct(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), Fault> {
+fn conduct(
+    environment: &Environment,
+    run: &RunState,
+    known: &[Buyer],
+) -> Result<(), workload::Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|fault| Fault::Usage(format!("no runtime: {fault}")))?;
-    runtime.block_on(duel::run(ground, board, known))
+    let runtime =
+        runtime.map_err(|error| workload::Error::Usage(format!("no runtime: {error}")))?;
+    runtime.block_on(comparison::run(environment, run, known))
 }
 
 /// `kill -9` of this process.
 pub fn kill_this_process() -> ! {
-    if let Err(fault) = kill_process(getpid(), Signal::KILL) {
-        tracing::warn!(%fault, "the system refuses to kill this process");
+    if let Err(error) = kill_process(getpid(), Signal::KILL) {
+        tracing::warn!(%error, "the system refuses to kill this process");
     }
     // Reached by the first process of a container, to which a signal from within does nothing.
     std::process::abort()

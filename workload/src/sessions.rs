@@ -3,8 +3,7 @@
 
 use hyper::header::HeaderValue;
 
-use super::redis_server;
-use crate::{Access, Fault, buyers::Buyer};
+use crate::{Access, Error, buyers::Buyer, redis_connection};
 
 /// Sessions written at a time.
 const AT_A_TIME: usize = 1_000;
@@ -15,13 +14,13 @@ const TTL: u32 = 3_600;
 ///
 /// # Errors
 /// None that can happen: a token of hexadecimal digits fits into a header.
-pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Fault> {
+pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Error> {
     (first..)
         .take(count)
         .map(|user_id| {
             let token = format!("{:032x}", rand::random::<u128>());
             let token = HeaderValue::from_str(&token)
-                .map_err(|error| Fault::Usage(format!("a session token: {error}")))?;
+                .map_err(|error| Error::Usage(format!("a session token: {error}")))?;
             Ok(Buyer { user_id, token })
         })
         .collect()
@@ -30,8 +29,8 @@ pub fn buyers(first: u64, count: usize) -> Result<Vec<Buyer>, Fault> {
 /// Opens the sessions of `buyers`, those in front first.
 ///
 /// # Errors
-/// [`Fault::Redis`].
-pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
+/// [`Error::Redis`].
+pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     each(access, buyers, |pipe, key, buyer| {
         let name = format!("user_{}", buyer.user_id);
         pipe.cmd("HSET").arg(&key).arg("id").arg(buyer.user_id).arg("nickName").arg(name);
@@ -44,8 +43,8 @@ pub async fn open(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
 /// Ends their sessions.
 ///
 /// # Errors
-/// [`Fault::Redis`].
-pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
+/// [`Error::Redis`].
+pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     each(access, buyers, |pipe, key, _| {
         pipe.cmd("UNLINK").arg(&key).ignore();
     })
@@ -56,9 +55,9 @@ async fn each(
     access: &Access,
     buyers: &[Buyer],
     does: impl Fn(&mut redis::Pipeline, String, &Buyer),
-) -> Result<(), Fault> {
-    let fault = |source| Fault::Redis { what: "while writing sessions", source };
-    let mut redis = redis_server::connect(&access.redis_url).await?;
+) -> Result<(), Error> {
+    let fault = |source| Error::Redis { what: "while writing sessions", source };
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
     for buyers in buyers.chunks(AT_A_TIME) {
         let mut pipe = redis::pipe();
         for buyer in buyers {

@@ -56,7 +56,7 @@ const fn rung(
 /// How one sale stands against its rung's promises.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
-pub enum Standing {
+pub enum Conformance {
     /// Nothing can go wrong here, and nothing did.
     Holds,
     /// What can break did not this time, and need not.
@@ -69,7 +69,7 @@ pub enum Standing {
     Violation(String),
 }
 
-impl Standing {
+impl Conformance {
     /// Whether the ladder as a whole may still be called a success.
     pub fn is_as_promised(&self) -> bool {
         !matches!(self, Self::DidNotShow(_) | Self::Violation(_))
@@ -99,7 +99,7 @@ impl Rung {
     }
 
     /// Holds a judged sale against the promises.
-    pub fn judge(&self, instances: u32, verdict: &Verdict, sold_out: bool) -> Standing {
+    pub fn judge(&self, instances: u32, verdict: &Verdict, sold_out: bool) -> Conformance {
         let second = self.second(instances);
         let mut broken = Vec::new();
         let mut violated = Vec::new();
@@ -122,17 +122,21 @@ impl Rung {
             violated.push(format!("{} of {} unsold", verdict.stock_left, verdict.issued));
         }
         if !violated.is_empty() {
-            return Standing::Violation(violated.join(", "));
+            return Conformance::Violation(violated.join(", "));
         }
         for (law, promise) in [("oversold", self.oversell), ("duplicates", second)] {
             if promise == Shows && !broken.contains(&law) {
-                return Standing::DidNotShow(law.to_owned());
+                return Conformance::DidNotShow(law.to_owned());
             }
         }
         if !broken.is_empty() {
-            return Standing::Broken(broken.join(", "));
+            return Conformance::Broken(broken.join(", "));
         }
-        if second == Never { Standing::Holds } else { Standing::NotSeen("duplicates".to_owned()) }
+        if second == Never {
+            Conformance::Holds
+        } else {
+            Conformance::NotSeen("duplicates".to_owned())
+        }
     }
 }
 
@@ -153,7 +157,7 @@ mod tests {
         let lock = rung("reentrant-lock");
         for instances in [1, 2] {
             let judge = |verdict: &Verdict, sold_out| lock.judge(instances, verdict, sold_out);
-            assert_eq!(judge(&verdict(0, 0, 0), true), Standing::Holds);
+            assert_eq!(judge(&verdict(0, 0, 0), true), Conformance::Holds);
             assert!(!judge(&verdict(0, 0, 0), false).is_as_promised(), "unsold stock");
             assert!(!judge(&verdict(1, 0, 0), true).is_as_promised());
             assert!(!judge(&verdict(0, 1, 0), true).is_as_promised());
@@ -166,28 +170,28 @@ mod tests {
     #[test]
     fn a_process_lock_must_hold_alone_and_show_its_flaw_in_company() {
         let lock = rung("process-lock");
-        assert_eq!(lock.judge(1, &verdict(0, 0, 0), true), Standing::Holds);
-        assert!(matches!(lock.judge(1, &verdict(0, 2, 0), true), Standing::Violation(_)));
-        assert!(matches!(lock.judge(2, &verdict(0, 2, 0), true), Standing::Broken(_)));
-        assert!(matches!(lock.judge(2, &verdict(0, 0, 0), true), Standing::DidNotShow(_)));
-        assert!(matches!(lock.judge(2, &verdict(3, 2, 0), true), Standing::Violation(_)));
+        assert_eq!(lock.judge(1, &verdict(0, 0, 0), true), Conformance::Holds);
+        assert!(matches!(lock.judge(1, &verdict(0, 2, 0), true), Conformance::Violation(_)));
+        assert!(matches!(lock.judge(2, &verdict(0, 2, 0), true), Conformance::Broken(_)));
+        assert!(matches!(lock.judge(2, &verdict(0, 0, 0), true), Conformance::DidNotShow(_)));
+        assert!(matches!(lock.judge(2, &verdict(3, 2, 0), true), Conformance::Violation(_)));
     }
 
     #[test]
     fn a_flaw_that_need_not_show_is_not_called_safe() {
         let conditional = rung("conditional");
         let standing = conditional.judge(1, &verdict(0, 0, 0), true);
-        assert!(matches!(standing, Standing::NotSeen(_)) && standing.is_as_promised());
-        assert!(matches!(conditional.judge(1, &verdict(0, 1, 0), true), Standing::Broken(_)));
-        assert!(matches!(conditional.judge(1, &verdict(1, 1, 0), true), Standing::Violation(_)));
+        assert!(matches!(standing, Conformance::NotSeen(_)) && standing.is_as_promised());
+        assert!(matches!(conditional.judge(1, &verdict(0, 1, 0), true), Conformance::Broken(_)));
+        assert!(matches!(conditional.judge(1, &verdict(1, 1, 0), true), Conformance::Violation(_)));
     }
 
     #[test]
     fn a_naive_sale_must_oversell_but_never_lie_about_an_order() {
         let naive = rung("naive");
-        assert!(matches!(naive.judge(1, &verdict(0, 5, 0), true), Standing::DidNotShow(_)));
-        assert!(matches!(naive.judge(1, &verdict(9, 5, -9), true), Standing::Broken(_)));
+        assert!(matches!(naive.judge(1, &verdict(0, 5, 0), true), Conformance::DidNotShow(_)));
+        assert!(matches!(naive.judge(1, &verdict(9, 5, -9), true), Conformance::Broken(_)));
         let lost = Verdict { lost: 1, ..verdict(9, 5, -9) };
-        assert!(matches!(naive.judge(1, &lost, true), Standing::Violation(_)));
+        assert!(matches!(naive.judge(1, &lost, true), Conformance::Violation(_)));
     }
 }

@@ -11,7 +11,7 @@ use sqlx::{
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Fault,
+    Error,
     checker::{OrderRow, Sale},
 };
 
@@ -48,10 +48,10 @@ impl Ledger {
     /// Connects to the service's database.
     ///
     /// # Errors
-    /// [`Fault::Database`].
-    pub async fn open(database_url: &str) -> Result<Self, Fault> {
+    /// [`Error::Database`].
+    pub async fn open(database_url: &str) -> Result<Self, Error> {
         if database_url.is_empty() {
-            return Err(Fault::Usage(
+            return Err(Error::Usage(
                 "judging needs the service's database: set DATABASE_URL to the service's own \
                  (`eval \"$(./dev env)\"`) or give --database-url"
                     .to_owned(),
@@ -69,18 +69,18 @@ impl Ledger {
             })
             .connect(database_url)
             .await
-            .map_err(|source| Fault::Database { what: "while connecting", source })?;
+            .map_err(|source| Error::Database { what: "while connecting", source })?;
         Ok(Self { pool })
     }
 
     /// Reads one sale.
     ///
     /// # Errors
-    /// [`Fault::Database`], also when there is no such sale.
-    pub async fn read(&self, voucher_id: u64) -> Result<Snapshot, Fault> {
+    /// [`Error::Database`], also when there is no such sale.
+    pub async fn read(&self, voucher_id: u64) -> Result<Snapshot, Error> {
         self.snapshot(voucher_id)
             .await
-            .map_err(|source| Fault::Database { what: "while reading the sale", source })
+            .map_err(|source| Error::Database { what: "while reading the sale", source })
     }
 
     async fn snapshot(&self, voucher_id: u64) -> Result<Snapshot, sqlx::Error> {
@@ -111,8 +111,8 @@ impl Ledger {
     /// Adds one sale up, in one statement.
     ///
     /// # Errors
-    /// [`Fault::Database`], also when there is no such sale.
-    pub async fn tally(&self, voucher_id: u64) -> Result<Tally, Fault> {
+    /// [`Error::Database`], also when there is no such sale.
+    pub async fn tally(&self, voucher_id: u64) -> Result<Tally, Error> {
         let query = sqlx::query_as(
             "SELECT CAST(s.stock AS SIGNED), COUNT(o.id), COUNT(DISTINCT o.user_id) \
              FROM tb_seckill_voucher s LEFT JOIN tb_voucher_order o \
@@ -123,7 +123,7 @@ impl Ledger {
             .bind(voucher_id)
             .fetch_one(&self.pool)
             .await
-            .map_err(|source| Fault::Database { what: "while adding a sale up", source })?;
+            .map_err(|source| Error::Database { what: "while adding a sale up", source })?;
         Ok(Tally { stock, orders, buyers })
     }
 
@@ -133,13 +133,13 @@ impl Ledger {
     /// so a run with lost replies is only judged after its stragglers are done.
     ///
     /// # Errors
-    /// [`Fault::Database`] when the tables cannot be read even at the end of `limit`.
+    /// [`Error::Database`] when the tables cannot be read even at the end of `limit`.
     pub async fn settle(
         &self,
         voucher_id: u64,
         quiet: Duration,
         limit: Duration,
-    ) -> Result<(Snapshot, bool), Fault> {
+    ) -> Result<(Snapshot, bool), Error> {
         let begin = Instant::now();
         let mut last: Option<(Snapshot, Instant)> = None;
         loop {

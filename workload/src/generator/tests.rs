@@ -78,7 +78,7 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     // 5 buyers, 4 tries, 2 servers: each answers only once its whole share of 10 is in flight.
     let seen = Arc::new(Mutex::new(HashMap::new()));
     let targets = vec![server(10, seen.clone()).await, server(10, seen.clone()).await];
-    let volley = Volley {
+    let plan = Plan {
         targets,
         voucher_id: 77,
         buyers: buyers(5),
@@ -89,7 +89,7 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
         traced: false,
     };
     let live = Arc::new(Live::default());
-    let records = fire(&volley, &live).await.unwrap();
+    let records = generate(&plan, &live).await.unwrap();
     assert_eq!((live.done(), live.orders()), (20, 20));
     let mut asked: Vec<Asked> = records.into_iter().map(|record| record.asked).collect();
     asked.sort_by_key(|asked| (asked.user_id, asked.attempt));
@@ -112,7 +112,7 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let down = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
-    let volley = Volley {
+    let plan = Plan {
         targets: vec![up, down],
         voucher_id: 77,
         buyers: buyers(2),
@@ -123,7 +123,7 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
         traced: false,
     };
     let live = Arc::new(Live::default());
-    let fault = fire(&volley, &live).await.unwrap_err();
-    assert!(matches!(fault, Fault::Unreachable { .. }), "{fault}");
+    let fault = generate(&plan, &live).await.unwrap_err();
+    assert!(matches!(fault, Error::Unreachable { .. }), "{fault}");
     assert_eq!((live.done(), seen.lock().unwrap().len()), (0, 0));
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::Fault;
+use crate::Error;
 
 /// Open files the tool needs besides its load connections.
 const RESERVE: u64 = 64;
@@ -10,8 +10,8 @@ const RESERVE: u64 = 64;
 /// Makes sure that `connections` sockets can be open at once.
 ///
 /// # Errors
-/// [`Fault::Usage`] when even the hard limit is too low; the message names two ways out.
-pub fn reserve(connections: usize) -> Result<(), Fault> {
+/// [`Error::Usage`] when even the hard limit is too low; the message names two ways out.
+pub fn reserve(connections: usize) -> Result<(), Error> {
     let needed = connections as u64 + RESERVE;
     let limit = getrlimit(Resource::Nofile);
     // No current limit means unlimited.
@@ -19,7 +19,7 @@ pub fn reserve(connections: usize) -> Result<(), Fault> {
         return Ok(());
     }
     let too_few = |most: u64| {
-        Fault::Usage(format!(
+        Error::Usage(format!(
             "{connections} connections need {needed} open files, and this shell allows {most}: \
              use --connections {} or raise the limit with `ulimit -n {needed}`",
             most.saturating_sub(RESERVE).max(1)

@@ -5,7 +5,7 @@ use hyper::{Method, body::Bytes, header::HeaderValue};
 use serde::Deserialize;
 
 use crate::{
-    Access, Fault, Target,
+    Access, Error, Target,
     buyers::{LIMIT, insist},
     http::{Call, Connection},
 };
@@ -28,7 +28,7 @@ async fn shop(
     connection: &mut Connection,
     target: &Target,
     admin_token: &HeaderValue,
-) -> Result<u64, Fault> {
+) -> Result<u64, Error> {
     let call = Call::new(Method::GET, "/shop/of/name?name=load%20tests");
     let found: Option<Vec<Shop>> =
         insist(connection, target, &call, "looking for a shop", WAY_OUT).await?;
@@ -43,28 +43,28 @@ async fn shop(
     call.json = Some(Bytes::from(shop.to_string()));
     call.admin_token = Some(admin_token.clone());
     let made = insist(connection, target, &call, "making a shop", WAY_OUT).await?;
-    made.ok_or_else(|| Fault::Usage("the service made a shop without an id".to_owned()))
+    made.ok_or_else(|| Error::Usage("the service made a shop without an id".to_owned()))
 }
 
 /// Publishes a sale that began an hour ago and ends in two, and returns its voucher's id.
 ///
 /// # Errors
-/// [`Fault::Refused`] when the token is wrong or the strategy is not allowed on this server.
+/// [`Error::Refused`] when the token is wrong or the strategy is not allowed on this server.
 pub async fn flash_sale(
     access: &Access,
     target: &Target,
     strategy: &str,
     stock: u32,
-) -> Result<u64, Fault> {
+) -> Result<u64, Error> {
     if access.admin_token.is_empty() {
-        return Err(Fault::Usage(
+        return Err(Error::Usage(
             "publishing a sale needs the administrator's token: set ADMIN_TOKEN to the service's \
              own (`eval \"$(./dev env)\"`) or give --admin-token"
                 .to_owned(),
         ));
     }
     let admin_token = HeaderValue::from_str(&access.admin_token).map_err(|_| {
-        Fault::Usage("the administrator's token cannot be sent in a header".to_owned())
+        Error::Usage("the administrator's token cannot be sent in a header".to_owned())
     })?;
     let mut connection = Connection::new(target.clone(), LIMIT);
     let shop = shop(&mut connection, target, &admin_token).await?;
@@ -87,5 +87,5 @@ pub async fn flash_sale(
     call.admin_token = Some(admin_token);
     insist(&mut connection, target, &call, "publishing a sale", WAY_OUT)
         .await?
-        .ok_or_else(|| Fault::Usage("the service published a sale without an id".to_owned()))
+        .ok_or_else(|| Error::Usage("the service published a sale without an id".to_owned()))
 }

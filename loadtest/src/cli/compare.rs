@@ -1,18 +1,18 @@
-//! `loadtest duel` on the command line.
+//! `loadtest compare` on the command line.
 
 use std::path::PathBuf;
 
 use clap::Args;
-use seckill_loadtest::{
+use workload::{
     Target,
-    duel::{Ground, document::Setting},
+    comparison::{Environment, document::Setting},
     live::Progress,
 };
 
 use super::{AccessArgs, NodesArgs};
 
 #[derive(Debug, Args)]
-pub struct DuelArgs {
+pub struct CompareArgs {
     /// The two strategies
     #[arg(long, num_args = 2, value_names = ["LEFT", "RIGHT"],
           default_values = ["process-lock", "reentrant-lock"])]
@@ -56,10 +56,10 @@ pub struct DuelArgs {
     access: AccessArgs,
 }
 
-impl DuelArgs {
+impl CompareArgs {
     /// Where it is run, and what.
-    pub fn options(self) -> (Ground, Setting) {
-        let ground = Ground {
+    pub fn options(self) -> (Environment, Setting) {
+        let environment = Environment {
             access: self.access.access(),
             entry: self.entry,
             nodes: self.nodes.nodes,
@@ -75,6 +75,6 @@ impl DuelArgs {
             spread_seconds: self.spread,
             seed: self.seed,
         };
-        (ground, setting)
+        (environment, setting)
     }
 }

@@ -13,7 +13,7 @@ const PARTS: [(&str, &str); 5] = [
     ("{{run.js}}", include_str!("../../../web/run.js")),
 ];
 
-/// The report of a duel.
+/// The report of a comparison.
 ///
 /// # Errors
 /// None that can happen: a document always has a JSON form.

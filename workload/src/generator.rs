@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use crate::{
-    Fault, Target,
+    Error, Target,
     buyers::Buyer,
     checker::Asked,
     descriptors,
@@ -32,7 +32,7 @@ use crate::{
 
 /// What to fire.
 #[derive(Debug, Clone)]
-pub struct Volley {
+pub struct Plan {
     /// Base URLs; attempts go to them in turn.
     pub targets: Vec<Target>,
     /// The voucher to buy.
@@ -115,32 +115,32 @@ fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Arc
 /// Fires, and returns a record of every attempt.
 ///
 /// # Errors
-/// A [`Fault`] only before the barrier opens; after it, whatever happens is a record.
-pub async fn fire(volley: &Volley, live: &Arc<Live>) -> Result<Vec<Record>, Fault> {
-    let targets = volley.targets.len();
+/// A [`Error`] only before the barrier opens; after it, whatever happens is a record.
+pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Error> {
+    let targets = plan.targets.len();
     if targets == 0 {
-        return Err(Fault::Usage("at least one target is needed".to_owned()));
+        return Err(Error::Usage("at least one target is needed".to_owned()));
     }
-    let total = volley.buyers.len() * volley.tries as usize;
-    let connections = volley.connections.clamp(1, total.max(1)).max(targets);
+    let total = plan.buyers.len() * plan.tries as usize;
+    let connections = plan.connections.clamp(1, total.max(1)).max(targets);
     descriptors::reserve(connections)?;
 
-    let arriving = volley.arrivals.draw(volley.buyers.len());
-    let queues = queues(&arriving, volley.tries, targets);
+    let arriving = plan.arrivals.draw(plan.buyers.len());
+    let queues = queues(&arriving, plan.tries, targets);
     let (ready, mut waiting) = mpsc::channel(connections);
     let (open, barrier) = watch::channel(None::<Instant>);
     let mut workers = JoinSet::new();
     for worker in 0..connections {
         let target = worker % targets;
         let worker = Worker {
-            connection: Connection::new(volley.targets[target].clone(), volley.timeout),
-            url: volley.targets[target].to_string(),
+            connection: Connection::new(plan.targets[target].clone(), plan.timeout),
+            url: plan.targets[target].to_string(),
             target,
             queue: queues[target].clone(),
-            buyers: volley.buyers.clone(),
+            buyers: plan.buyers.clone(),
             call: Call {
-                traced: volley.traced,
-                ..Call::new(Method::POST, format!("/voucher-order/seckill/{}", volley.voucher_id))
+                traced: plan.traced,
+                ..Call::new(Method::POST, format!("/voucher-order/seckill/{}", plan.voucher_id))
             },
             live: live.clone(),
         };
@@ -175,10 +175,10 @@ struct Worker {
 impl Worker {
     async fn run(
         mut self,
-        ready: mpsc::Sender<Result<(), Fault>>,
+        ready: mpsc::Sender<Result<(), Error>>,
         mut barrier: watch::Receiver<Option<Instant>>,
     ) -> Vec<Record> {
-        let opened = self.connection.open().await.map_err(|error| Fault::Unreachable {
+        let opened = self.connection.open().await.map_err(|error| Error::Unreachable {
             url: self.url.clone(),
             what: "a connection",
             reason: error.to_string(),

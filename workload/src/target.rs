@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use hyper::Uri;
 
-use crate::Fault;
+use crate::Error;
 
 /// A base URL such as `http://127.0.0.1:8080` or `http://127.0.0.1:8080/api`. Plain HTTP only.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +37,10 @@ impl Target {
 }
 
 impl FromStr for Target {
-    type Err = Fault;
+    type Err = Error;
 
-    fn from_str(url: &str) -> Result<Self, Fault> {
-        let fault = |reason: &str| Fault::Target { url: url.to_owned(), reason: reason.to_owned() };
+    fn from_str(url: &str) -> Result<Self, Error> {
+        let fault = |reason: &str| Error::Target { url: url.to_owned(), reason: reason.to_owned() };
         let uri: Uri = url.trim().parse().map_err(|_| fault("it is not a URL"))?;
         if uri.scheme_str() != Some("http") {
             return Err(fault("only http:// is spoken"));

@@ -1,14 +1,14 @@
-//! What everybody may see of a duel while it goes on: the runner writes it, pages and progress lines read it.
+//! What everybody may see of a comparison while it goes on: the runner writes it, pages and progress lines read it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::document::{Document, Event, Lane, Setting, State};
-use crate::{buyers::Buyer, fire::Record, live::Live, scenario::rungs::RUNGS};
+use crate::{buyers::Buyer, generator::Record, live::Live, rungs::RUNGS};
 
-/// A duel's state, shared.
+/// A comparison's state, shared.
 #[derive(Debug)]
-pub struct Board {
+pub struct RunState {
     id: String,
     seed: u64,
     document: Mutex<Document>,
@@ -20,8 +20,8 @@ pub struct Board {
     records: OnceLock<[Vec<Record>; 2]>,
 }
 
-impl Board {
-    /// A duel that has not begun. `started_at` is a local date-time.
+impl RunState {
+    /// A comparison that has not begun. `started_at` is a local date-time.
     pub fn new(id: String, setting: Setting, started_at: String) -> Self {
         let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
         let setting = Setting { seed: Some(seed), ..setting };

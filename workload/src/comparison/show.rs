@@ -1,4 +1,4 @@
-//! A duel's end as text.
+//! A comparison's end as text.
 
 use std::fmt;
 

@@ -16,9 +16,9 @@ use hyper::{Method, header::HeaderValue};
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    Access, Fault, Target,
+    Access, Error, Target,
     buyers::{Buyer, LIMIT},
-    fire::Record,
+    generator::Record,
     http::{Call, Connection},
     ledger::Ledger,
     reply::Reply,
@@ -34,10 +34,14 @@ const LOOK_UPS: usize = 200;
 const STREAM: &str = "stream.orders";
 
 /// Where a sale was run, and by whom.
-pub(crate) struct Scene<'a> {
+pub struct Scene<'a> {
+    /// Servers and secrets.
     pub access: &'a Access,
+    /// The base URLs asked.
     pub targets: &'a [Target],
+    /// Everybody who tried to buy.
     pub buyers: &'a [Buyer],
+    /// The sale's voucher.
     pub voucher_id: u64,
     /// Longest wait.
     pub limit: Duration,
@@ -46,11 +50,11 @@ pub(crate) struct Scene<'a> {
 /// Waits until every pending order of `records` is decided and the stream is empty, and writes into the
 /// records which were refused. Returns how long it took until all rows were there; `None` where nothing
 /// was pending.
-pub(crate) async fn decide(
+pub async fn decide(
     scene: Scene<'_>,
     ledger: &Ledger,
     records: &mut [Record],
-) -> Result<Option<Duration>, Fault> {
+) -> Result<Option<Duration>, Error> {
     let mut open: HashSet<i64> = records.iter().filter_map(pending_id).collect();
     if open.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What can be done to the servers in the middle of a duel, from outside and with what an operator has: the
+//! What can be done to the servers in the middle of a comparison, from outside and with what an operator has: the
 //! database's and Redis's addresses and the administrator's token. Nothing here needs to know a process.
 
 use std::time::{Duration, Instant};
@@ -8,12 +8,13 @@ use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::{Ground, board::Board, document::Event};
+use super::{Environment, document::Event, run_state::RunState};
 use crate::{
-    Access, Fault,
+    Access, Error,
     buyers::Buyer,
-    chaos::{redis_server::connect, sessions},
     http::{Call, Connection},
+    redis_connection::connect,
+    sessions,
 };
 
 /// How long Redis is paused, and how long leases are cut.
@@ -30,7 +31,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// A fault that can be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mischief {
+pub enum InjectedFault {
     /// Redis serves nobody for two seconds (CLIENT PAUSE), then goes on.
     PauseRedis,
     /// FLUSHALL: locks, gates, ids, sessions are gone. The buyers' sessions are put back.
@@ -41,7 +42,7 @@ pub enum Mischief {
     CutLease,
 }
 
-impl Mischief {
+impl InjectedFault {
     /// Every fault, in the order of the buttons.
     pub const ALL: [Self; 4] =
         [Self::PauseRedis, Self::EmptyRedis, Self::KillInstance, Self::CutLease];
@@ -59,25 +60,25 @@ impl Mischief {
     /// Does it, tells it on the board, and returns when it is over.
     ///
     /// # Errors
-    /// A [`Fault`] where it could not be done.
-    pub async fn play(self, ground: &Ground, board: &Board) -> Result<(), Fault> {
+    /// A [`Error`] where it could not be done.
+    pub async fn inject(self, environment: &Environment, board: &RunState) -> Result<(), Error> {
         let event = |at| Event { at, what: self.name(), seconds: None, node: None, cut: None };
         match self {
             Self::PauseRedis => {
-                let mut redis = connect(&ground.access.redis_url).await?;
+                let mut redis = connect(&environment.access.redis_url).await?;
                 let lasts = LASTS.as_millis() as u64;
                 ask(redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"), &mut redis).await?;
                 board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
             }
             Self::EmptyRedis => {
-                let mut redis = connect(&ground.access.redis_url).await?;
+                let mut redis = connect(&environment.access.redis_url).await?;
                 ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
                 board.tell(event);
-                restore_sessions(&ground.access, board.buyers().unwrap_or_default()).await?;
+                restore_sessions(&environment.access, board.buyers().unwrap_or_default()).await?;
             }
-            Self::KillInstance => kill(ground, board, event).await?,
+            Self::KillInstance => kill(environment, board, event).await?,
             Self::CutLease => {
-                let mut redis = connect(&ground.access.redis_url).await?;
+                let mut redis = connect(&environment.access.redis_url).await?;
                 let place =
                     board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
                 let until = Instant::now() + LASTS;
@@ -94,18 +95,18 @@ impl Mischief {
 }
 
 /// Opens the sessions of those whose sessions are gone, and lets the others live on.
-pub(super) async fn restore_sessions(access: &Access, buyers: &[Buyer]) -> Result<(), Fault> {
+pub(super) async fn restore_sessions(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     sessions::open(access, buyers).await
 }
 
-async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Result<(), Fault> {
+async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Result<(), Error> {
     let asked = command.query_async::<()>(redis).await;
-    asked.map_err(|source| Fault::Redis { what: "while it was being maltreated", source })
+    asked.map_err(|source| Error::Redis { what: "while it was being maltreated", source })
 }
 
 /// Ends the lease of every purchase lock there is; returns how many there were.
-async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Fault> {
-    let fault = |source| Fault::Redis { what: "while cutting leases", source };
+async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Error> {
+    let fault = |source| Error::Redis { what: "while cutting leases", source };
     let mut cut = 0;
     for pattern in LOCKS {
         let mut cursor = 0_u64;
@@ -131,21 +132,21 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Fault> {
 }
 
 async fn kill(
-    ground: &Ground,
-    board: &Board,
+    environment: &Environment,
+    board: &RunState,
     event: impl FnOnce(f64) -> Event,
-) -> Result<(), Fault> {
-    let [_, .., node] = &ground.nodes[..] else {
-        return Err(Fault::Usage("there is only one instance, and it conducts".to_owned()));
+) -> Result<(), Error> {
+    let [_, .., node] = &environment.nodes[..] else {
+        return Err(Error::Usage("there is only one instance, and it conducts".to_owned()));
     };
     let mut connection = Connection::new(node.clone(), LIMIT);
     let mut call = Call::new(Method::POST, "/lab/instance/kill");
-    call.admin_token = HeaderValue::from_str(&ground.access.admin_token).ok();
+    call.admin_token = HeaderValue::from_str(&environment.access.admin_token).ok();
     match connection.send(&call).await {
         // The dead do not answer.
         Err(_) => {}
         Ok(response) => {
-            return Err(Fault::server(
+            return Err(Error::server(
                 "the instance to be killed",
                 format!("HTTP {}", response.status),
             ));
@@ -172,5 +173,5 @@ async fn kill(
         sleep(Duration::from_millis(50)).await;
     }
     let text = format!("not back within {} s: who runs it must start it again", BACK.as_secs());
-    Err(Fault::server("the killed instance", text))
+    Err(Error::server("the killed instance", text))
 }

@@ -1,12 +1,12 @@
-//! The raw data of a duel: its document, and every attempt with what it was told and what the node did for it.
+//! The raw data of a comparison: its document, and every attempt with what it was told and what the node did for it.
 //! Enough to judge it again.
 
 use serde::Serialize;
 
-use super::{board::Board, document::Document};
-use crate::{fire::Record, reply::Reply};
+use super::{document::Document, run_state::RunState};
+use crate::{generator::Record, reply::Reply};
 
-/// A duel with all attempts of each lane.
+/// A comparison with all attempts of each lane.
 #[derive(Debug, Serialize)]
 pub struct Raw {
     #[serde(flatten)]
@@ -34,8 +34,8 @@ struct Attempt {
 }
 
 impl Raw {
-    /// All that is known of this duel.
-    pub fn of(board: &Board) -> Self {
+    /// All that is known of this comparison.
+    pub fn of(board: &RunState) -> Self {
         let attempts = |records: &Vec<Record>| records.iter().map(Attempt::of).collect();
         let records = board.records().map(|lanes| lanes.iter().map(attempts).collect());
         Self { document: board.document(0), records: records.unwrap_or_default() }

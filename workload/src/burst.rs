@@ -8,11 +8,11 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use crate::{
-    Access, Fault, Target,
+    Access, Error, Target,
     buyers::{self, Buyer},
     checker::{self, Verdict},
     descriptors,
-    fire::{Arrivals, Record, Volley, fire},
+    generator::{Arrivals, Plan, Record, generate},
     latency::Latency,
     ledger::{Ledger, Snapshot},
     live::{Live, Progress},
@@ -28,7 +28,7 @@ pub const DEFAULT_CONNECTIONS: usize = 1024;
 
 /// Where the buyers come from.
 #[derive(Debug, Clone)]
-pub enum Crowd {
+pub enum BuyerSource {
     /// This many new users, signed in through the API.
     SignIn(usize),
     /// The first so many tokens of a file, one per line.
@@ -37,7 +37,7 @@ pub enum Crowd {
     Given(Arc<[Buyer]>),
 }
 
-impl Crowd {
+impl BuyerSource {
     /// How many buyers that is.
     pub fn size(&self) -> usize {
         match self {
@@ -55,7 +55,7 @@ pub struct BurstOptions {
     /// Base URLs; attempts go to them in turn. Publishing uses the first.
     pub targets: Vec<Target>,
     /// Who buys.
-    pub crowd: Crowd,
+    pub crowd: BuyerSource,
     /// Simultaneous attempts of each buyer.
     pub tries: u32,
     /// How many are on sale.
@@ -84,7 +84,7 @@ impl BurstOptions {
         Self {
             access,
             targets,
-            crowd: Crowd::SignIn(200),
+            crowd: BuyerSource::SignIn(200),
             tries: 3,
             stock: 50,
             strategy: "reentrant-lock".to_owned(),
@@ -161,8 +161,8 @@ pub struct Report {
 /// Signs in, publishes, fires, waits, judges.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up. Violations are no error: see [`Report::verdict`].
-pub async fn run(options: &BurstOptions) -> Result<Report, Fault> {
+/// A [`Error`] of the set-up. Violations are no error: see [`Report::verdict`].
+pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
     // What is quickly refused comes first: nobody wants to sign in thousands for nothing.
     let ledger = Ledger::open(&options.access.database_url).await?;
     descriptors::reserve(options.connections.unwrap_or(DEFAULT_CONNECTIONS))?;
@@ -175,16 +175,16 @@ pub async fn run(options: &BurstOptions) -> Result<Report, Fault> {
 ///
 /// # Errors
 /// See [`buyers::sign_in`] and [`buyers::from_file`].
-pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Fault> {
+pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
     let (targets, progress) = (&options.targets, options.progress);
     Ok(match &options.crowd {
-        Crowd::SignIn(count) => {
+        BuyerSource::SignIn(count) => {
             buyers::sign_in(&options.access, targets, *count, progress).await?.into()
         }
-        Crowd::File(file, count) => {
+        BuyerSource::File(file, count) => {
             buyers::from_file(targets, file, *count, progress).await?.into()
         }
-        Crowd::Given(buyers) => buyers.clone(),
+        BuyerSource::Given(buyers) => buyers.clone(),
     })
 }
 
@@ -192,9 +192,9 @@ pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Fault> {
 ///
 /// # Errors
 /// See [`publish::flash_sale`].
-pub async fn publish(options: &BurstOptions) -> Result<u64, Fault> {
+pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
     let Some(first) = options.targets.first() else {
-        return Err(Fault::Usage("at least one target is needed".to_owned()));
+        return Err(Error::Usage("at least one target is needed".to_owned()));
     };
     publish::flash_sale(&options.access, first, &options.strategy, options.stock).await
 }
@@ -207,7 +207,7 @@ pub async fn sale(
     options: &BurstOptions,
     ledger: &Ledger,
     buyers: Arc<[Buyer]>,
-) -> Result<Report, Fault> {
+) -> Result<Report, Error> {
     let voucher_id = publish(options).await?;
     on(voucher_id, options, ledger, buyers).await
 }
@@ -222,10 +222,10 @@ pub async fn on(
     options: &BurstOptions,
     ledger: &Ledger,
     buyers: Arc<[Buyer]>,
-) -> Result<Report, Fault> {
+) -> Result<Report, Error> {
     let total = buyers.len() * options.tries as usize;
     let connections = options.connections.unwrap_or(DEFAULT_CONNECTIONS).min(total.max(1));
-    let volley = Volley {
+    let plan = Plan {
         targets: options.targets.clone(),
         voucher_id,
         buyers,
@@ -236,18 +236,18 @@ pub async fn on(
         traced: options.traced,
     };
     let what = format!("{} on voucher {voucher_id}", options.strategy);
-    let firing = fire(&volley, &options.live);
+    let firing = generate(&plan, &options.live);
     let mut records = options.progress.watch(&what, total as u64, &options.live, firing).await?;
     let scene = Scene {
         access: &options.access,
         targets: &options.targets,
-        buyers: &volley.buyers,
+        buyers: &plan.buyers,
         voucher_id,
         limit: options.settle,
     };
     let waited = pending::decide(scene, ledger, &mut records).await?;
     let (snapshot, settled) = settle(options, ledger, voucher_id, &records).await?;
-    Ok(report(options, &volley, records, waited, (snapshot, settled)))
+    Ok(report(options, &plan, records, waited, (snapshot, settled)))
 }
 
 /// Waits for in-flight purchases: briefly if every reply was about the sale, longer if some spoke of
@@ -257,7 +257,7 @@ async fn settle(
     ledger: &Ledger,
     voucher_id: u64,
     records: &[Record],
-) -> Result<(Snapshot, bool), Fault> {
+) -> Result<(Snapshot, bool), Error> {
     let troubled = records.iter().filter(|record| record.asked.reply.is_trouble()).count();
     if troubled == 0 {
         return ledger.settle(voucher_id, Duration::from_millis(200), options.settle).await;
@@ -283,7 +283,7 @@ fn unknown(records: &[Record]) -> u64 {
 
 fn report(
     options: &BurstOptions,
-    volley: &Volley,
+    plan: &Plan,
     records: Vec<Record>,
     waited: Option<Duration>,
     (snapshot, settled): (Snapshot, bool),
@@ -304,12 +304,12 @@ fn report(
     Report {
         scenario: "burst",
         strategy: options.strategy.clone(),
-        voucher_id: volley.voucher_id,
-        targets: volley.targets.iter().map(Target::to_string).collect(),
-        buyers: volley.buyers.len(),
-        tries: volley.tries,
+        voucher_id: plan.voucher_id,
+        targets: plan.targets.iter().map(Target::to_string).collect(),
+        buyers: plan.buyers.len(),
+        tries: plan.tries,
         stock: options.stock,
-        connections: volley.connections,
+        connections: plan.connections,
         requests: records.len() as u64,
         elapsed_s: elapsed,
         requests_per_s: rate(records.len(), elapsed),

@@ -1,41 +1,39 @@
 //! Two strategies side by side: two sales at the same time on the same instances, each with buyers of its own
 //! who come by the same draw of the seed, watched while they go on and judged by the same checker as every other
-//! run. The service's lab and `loadtest duel` both run this.
+//! run. The service's lab and `loadtest compare` both run this.
 //!
-//! - [`run`] does it; [`board`] is what others may see of it meanwhile; [`document`] is its shape.
+//! - [`run`] does it; [`run_state`] is what others may see of it meanwhile; [`document`] is its shape.
 //! - [`story`] finds attempts that show why a sale ended as it did.
-//! - [`mischief`] is what can be done to the servers meanwhile; [`sampler`] and [`batches`] look.
+//! - [`faults`] is what can be done to the servers meanwhile; [`sampler`] and [`batches`] look.
 //! - [`report`] and [`raw`] are what is left of it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
-    Access, Fault, Target,
+    Access, Error, Target,
+    burst::{self, BurstOptions, BuyerSource, Report},
     buyers::Buyer,
     descriptors,
-    fire::Arrivals,
+    generator::Arrivals,
     latency::Recorder,
     ledger::Ledger,
     live::Progress,
-    scenario::{
-        burst::{self, BurstOptions, Crowd, Report},
-        rungs::{RUNGS, Standing},
-    },
+    rungs::{Conformance, RUNGS},
 };
 
 mod batches;
-pub mod board;
 pub mod document;
-pub mod mischief;
+pub mod faults;
 pub mod raw;
 pub mod report;
+pub mod run_state;
 mod sampler;
 mod show;
 pub mod story;
 
 use batches::Batches;
-pub use board::Board;
 use document::{Outcome, Setting, State};
+pub use run_state::RunState;
 use sampler::Sampler;
 
 /// Connections of each lane.
@@ -47,14 +45,14 @@ const SETTLE: Duration = Duration::from_secs(20);
 /// The shares of attempts whose latency is told.
 const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
 
-/// Where a duel is run.
+/// Where a comparison is run.
 #[derive(Debug, Clone)]
-pub struct Ground {
+pub struct Environment {
     /// Servers and secrets.
     pub access: Access,
     /// What stands before all instances; where nothing does, the instances, which are then asked in turn.
     pub entry: Vec<Target>,
-    /// The instances; the first is the one that a duel on one instance asks.
+    /// The instances; the first is the one that a comparison on one instance asks.
     pub nodes: Vec<Target>,
     /// Where progress goes.
     pub progress: Progress,
@@ -75,9 +73,9 @@ impl Setting {
     /// Refuses what cannot be run on `nodes` instances, with a text that says what can.
     ///
     /// # Errors
-    /// [`Fault::Usage`].
-    pub fn check(&self, nodes: usize) -> Result<(), Fault> {
-        let usage = |text: String| Err(Fault::Usage(text));
+    /// [`Error::Usage`].
+    pub fn check(&self, nodes: usize) -> Result<(), Error> {
+        let usage = |text: String| Err(Error::Usage(text));
         for strategy in &self.lanes {
             if !RUNGS.iter().any(|rung| rung.name == strategy) {
                 let names: Vec<_> = RUNGS.iter().map(|rung| rung.name).collect();
@@ -106,11 +104,11 @@ impl Setting {
 /// 2^53 − 1.
 const MOST_SEED: u64 = 9_007_199_254_740_991;
 
-/// Runs the duel of `board`, and leaves it judged; `known` are buyers who may still be signed in.
+/// Runs the comparison of `board`, and leaves it judged; `known` are buyers who may still be signed in.
 ///
 /// # Errors
-/// A [`Fault`] of the set-up. What the sales did wrong is on the board, not an error.
-pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), Fault> {
+/// A [`Error`] of the set-up. What the sales did wrong is on the board, not an error.
+pub async fn run(ground: &Environment, board: &RunState, known: &[Buyer]) -> Result<(), Error> {
     let setting = board.document(0).setting;
     setting.check(ground.nodes.len())?;
     descriptors::reserve(2 * CONNECTIONS)?;
@@ -122,7 +120,7 @@ pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), 
     let crowds = crowds(ground, board, &setting, known).await?;
     let lanes = [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].clone(),
-        crowd: Crowd::Given(crowds[lane].clone()),
+        crowd: BuyerSource::Given(crowds[lane].clone()),
         tries: setting.tries,
         stock: setting.stock,
         connections: Some(CONNECTIONS),
@@ -170,7 +168,7 @@ pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), 
     let (left, right) = tokio::select! {
         reports = selling => reports?,
         () = async { tokio::join!(watching, judging); } => {
-            return Err(Fault::Usage("the sampler ended by itself".to_owned()));
+            return Err(Error::Usage("the sampler ended by itself".to_owned()));
         }
     };
     sampler.look(0.2, None).await;
@@ -181,25 +179,25 @@ pub async fn run(ground: &Ground, board: &Board, known: &[Buyer]) -> Result<(), 
 
 /// Two crowds, of buyers who are known as far as they are still signed in, and new ones.
 async fn crowds(
-    ground: &Ground,
-    board: &Board,
+    ground: &Environment,
+    board: &RunState,
     setting: &Setting,
     known: &[Buyer],
-) -> Result<[Arc<[Buyer]>; 2], Fault> {
+) -> Result<[Arc<[Buyer]>; 2], Error> {
     let each = setting.buyers as usize;
     let mut buyers: Vec<Buyer> = known.iter().take(2 * each).cloned().collect();
     if buyers.len() < 2 * each {
         let missing = 2 * each - buyers.len();
         board.set(State::Preparing, &format!("signing in {missing} buyers"));
         let options = BurstOptions {
-            crowd: Crowd::SignIn(missing),
+            crowd: BuyerSource::SignIn(missing),
             progress: ground.progress,
             ..BurstOptions::new(ground.access.clone(), ground.entry.clone())
         };
         buyers.extend_from_slice(&burst::prepare(&options).await?);
     }
     // Those of an earlier run may have lost their sessions with a Redis that was emptied.
-    mischief::restore_sessions(&ground.access, &buyers).await?;
+    faults::restore_sessions(&ground.access, &buyers).await?;
     let crowds = [buyers[..each].into(), buyers[each..].into()];
     board.buyers.get_or_init(|| buyers);
     Ok(crowds)
@@ -215,7 +213,7 @@ fn arrivals(setting: &Setting) -> Arrivals {
     }
 }
 
-fn finish(board: &Board, setting: &Setting, reports: [Report; 2], batches: &Batches) {
+fn finish(board: &RunState, setting: &Setting, reports: [Report; 2], batches: &Batches) {
     let judged = reports.map(|mut report| {
         let records = std::mem::take(&mut report.records);
         (records, report)
@@ -246,18 +244,18 @@ fn finish(board: &Board, setting: &Setting, reports: [Report; 2], batches: &Batc
 
 /// The verdict against the promises. Unsold vouchers are no fault here: buyers may have been too few, or
 /// turned away while a server was ill.
-fn standing(setting: &Setting, report: &Report) -> Standing {
+fn standing(setting: &Setting, report: &Report) -> Conformance {
     let rung = RUNGS.iter().find(|rung| rung.name == report.strategy);
     match rung {
         Some(rung) if report.settled => rung.judge(setting.instances, &report.verdict, true),
-        _ => Standing::Violation("the tables never stood still".to_owned()),
+        _ => Conformance::Violation("the tables never stood still".to_owned()),
     }
 }
 
-/// A duel that is over, for people.
-pub struct Ended<'a>(pub &'a document::Document);
+/// A comparison that is over, for people.
+pub struct Summary<'a>(pub &'a document::Document);
 
-impl fmt::Display for Ended<'_> {
+impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show::write(self.0, f)
     }

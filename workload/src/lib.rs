@@ -1,0 +1,43 @@
+//! Workload generation and judgement for the flash sale: what the lab, the load tool, the benchmark and the
+//! integration tests share.
+//!
+//! This package judges from outside: it knows HTTP, three tables and a handful of Redis keys, and it
+//! depends on nothing of the service, so it cannot share the service's mistakes. It drives any node
+//! that speaks the same API.
+//!
+//! From the bottom up:
+//!
+//! - [`checker`] is pure: every reply against every row gives a [`checker::Verdict`].
+//! - [`reply`] reads one HTTP answer as a claim about an order.
+//! - [`target`], [`http`], [`descriptors`] send requests; [`generator`] sends very many at once.
+//! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
+//! - [`latency`], [`live`], [`table`] count and show.
+//! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
+//!   on; [`trace`] reads what a node tells of an attempt's steps.
+
+pub mod access;
+pub mod burst;
+pub mod buyers;
+pub mod checker;
+pub mod comparison;
+pub mod descriptors;
+pub mod error;
+pub mod generator;
+pub mod http;
+pub mod latency;
+pub mod ledger;
+pub mod live;
+pub mod pending;
+pub mod phones;
+pub mod publish;
+pub mod redis_connection;
+pub mod reply;
+pub mod rungs;
+pub mod sessions;
+pub mod table;
+pub mod target;
+pub mod trace;
+
+pub use access::Access;
+pub use error::Error;
+pub use target::Target;
