@@ -9,12 +9,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ServeConfig, SessionStore};
-use crate::conn::{self, migrate};
+use crate::connection::{self, migrate};
 use crate::health::Health;
-use crate::http::admission::{Admission, AdmissionLimits};
 use crate::http::auth::AdminToken;
 use crate::http::listen;
-use crate::http::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::http::spans::Spans;
 use crate::id::Ids;
 use crate::lab::Lab;
@@ -24,7 +22,9 @@ use crate::order::lifetime::Lifetime;
 use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
 use crate::order::stream::{Stream, StreamLimits};
+use crate::request::admission::{Admission, AdmissionLimits};
 use crate::router::{Parts, router};
+use crate::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::shop::Shops;
 use crate::shop::reads::ShopReads;
 use crate::shop::store::ShopStore;
@@ -119,7 +119,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
 async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::Result<Parts> {
     let zone = config.sale.time_zone;
     let timeout = config.database.database_timeout;
-    let database = conn::mysql::connect(
+    let database = connection::mysql::connect(
         &config.database.database_url,
         config.database.database_connections,
         timeout,
@@ -128,8 +128,8 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     let missing = migrate::missing(&database.pool).await?;
     ensure!(missing == 0, "{missing} migration steps are missing: run `seckill migrate` first");
 
-    let client = conn::redis::client(&config.redis.redis_url)?;
-    let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
+    let client = connection::redis::client(&config.redis.redis_url)?;
+    let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
     let locks = Locks::connect(
         client.clone(),
         LockConfig {
@@ -198,12 +198,12 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     let limits = AdmissionLimits {
         in_flight: config.sale.max_purchases,
         // With time left for the steps that follow the wait for a connection.
-        wait: timeout / 3,
+        max_wait: timeout / 3,
         per_user_per_second: config.sale.per_user_per_second,
         per_address_per_second: config.sale.per_address_per_second,
     };
     Ok(Parts {
-        admission: Admission::new(limits, users.sessions.clone()),
+        admission: Admission::new(limits),
         users,
         shops,
         vouchers,

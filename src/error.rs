@@ -1,28 +1,23 @@
-//! Every way a request can fail, and the only place where a failure becomes a reply.
+//! The service's error type: every way in which a request can fail, with a stable code for programs.
+//! [`http::error_response`](crate::http::error_response) turns it into a reply.
 //!
 //! Which error belongs where:
-//! - **Business refusals** (sold out, not begun, …) are HTTP 200 with `success:false`: that is what
-//!   existing clients read. Each means: this request made no order.
-//! - **Transport faults** use real statuses with the same envelope.
-//! - [`Error::Unavailable`] is *definite*: nothing was done. [`Error::OutcomeUnknown`] is the one
-//!   failure after which an order may exist; it says so and names the id to look up.
-//! - [`Error::Conflict`] and [`Error::DuplicateId`] are for [`crate::order::purchase`], which retries
-//!   them; what survives the retries is answered as unavailable.
+//! - **Business refusals** (sold out, not begun, …) are HTTP 200 with `success:false`: that is what existing clients
+//!   read. Each means: this request made no order.
+//! - **Transport errors** use real statuses with the same envelope.
+//! - [`Error::Unavailable`] is *definite*: nothing was done. [`Error::OutcomeUnknown`] is the only error after which an
+//!   order may exist; it names the id to look up.
+//! - [`Error::Conflict`] and [`Error::DuplicateId`] are retried within a purchase (see `order/purchase.rs`); after the
+//!   last attempt the reply says unavailable.
 //!
-//! `errorMsg` is for people and may change; `code` is for programs and may not.
+//! The text is for people and may change; the code is for programs and may not.
 
-use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
-
-use crate::http::reply::Envelope;
+use crate::connection::mysql::{self, ErrorKind};
 
 /// Shorthand for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Seconds a client is told to wait before it tries again after a 503.
-const RETRY_AFTER_SECONDS: u64 = 1;
-
-/// A failed request. See the module's prose for which variant belongs where.
+/// Why a request failed. The module's documentation says which variant belongs where.
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs)] // each variant's text and code say it, and docs/ARCHITECTURE.md lists them
 pub enum Error {
@@ -48,7 +43,7 @@ pub enum Error {
     ShopIdMissing,
     #[error("订单不存在！")]
     OrderNotFound,
-    /// A pending order could not be made, by no fault of the buyer's.
+    /// A pending order could not be committed; the buyer may try again.
     #[error("下单失败，请重试！")]
     OrderFailed,
     #[error("订单已取消！")]
@@ -67,11 +62,11 @@ pub enum Error {
     RunNotFound,
     #[error("no run is selling; start one, then press the button")]
     NoRun,
-    /// What the lab was to do to the servers could not be done.
+    /// The lab could not inject a fault into the servers.
     #[error("{0}")]
     LabFault(String),
 
-    // Transport faults.
+    // Transport errors.
     #[error("malformed JSON: {0}")]
     MalformedJson(String),
     #[error("invalid parameter: {0}")]
@@ -109,50 +104,47 @@ pub enum Error {
 }
 
 impl Error {
-    /// The status and the stable code of this failure.
-    pub fn status_and_code(&self) -> (StatusCode, &'static str) {
-        use StatusCode as S;
+    /// The stable code.
+    pub fn code(&self) -> &'static str {
         match self {
-            Error::SoldOut => (S::OK, "SOLD_OUT"),
-            Error::StockChanged => (S::OK, "STOCK_CHANGED"),
-            Error::AlreadyOrdered(_) => (S::OK, "ALREADY_ORDERED"),
-            Error::LockBusy => (S::OK, "LOCK_BUSY"),
-            Error::SaleNotBegun => (S::OK, "SALE_NOT_BEGUN"),
-            Error::SaleEnded => (S::OK, "SALE_ENDED"),
-            Error::VoucherNotFound => (S::OK, "VOUCHER_NOT_FOUND"),
-            Error::ShopNotFound => (S::OK, "SHOP_NOT_FOUND"),
-            Error::ShopIdMissing => (S::OK, "SHOP_ID_MISSING"),
-            Error::OrderNotFound => (S::OK, "ORDER_NOT_FOUND"),
-            Error::OrderFailed => (S::OK, "ORDER_FAILED"),
-            Error::OrderCancelled => (S::OK, "ORDER_CANCELLED"),
-            Error::AlreadyPaid => (S::OK, "ALREADY_PAID"),
-            Error::OrderRefunded => (S::OK, "ORDER_REFUNDED"),
-            Error::PhoneInvalid => (S::OK, "PHONE_INVALID"),
-            Error::CodeInvalid => (S::OK, "CODE_INVALID"),
-            Error::RunUnderWay => (S::OK, "RUN_UNDER_WAY"),
-            Error::RunNotFound => (S::OK, "RUN_NOT_FOUND"),
-            Error::NoRun => (S::OK, "NO_RUN"),
-            Error::LabFault(_) => (S::OK, "LAB_FAULT"),
-            Error::MalformedJson(_) => (S::BAD_REQUEST, "MALFORMED_JSON"),
-            Error::InvalidParameter(_) => (S::BAD_REQUEST, "INVALID_PARAMETER"),
-            Error::Unauthorized => (S::UNAUTHORIZED, "UNAUTHORIZED"),
-            Error::Forbidden(_) => (S::FORBIDDEN, "FORBIDDEN"),
-            Error::LabOnly(_) => (S::FORBIDDEN, "LAB_ONLY"),
-            Error::NotFound => (S::NOT_FOUND, "NOT_FOUND"),
-            Error::MethodNotAllowed => (S::METHOD_NOT_ALLOWED, "METHOD_NOT_ALLOWED"),
-            Error::PayloadTooLarge(_) => (S::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE"),
-            Error::UnsupportedMediaType => (S::UNSUPPORTED_MEDIA_TYPE, "UNSUPPORTED_MEDIA_TYPE"),
-            Error::TooManyRequests { .. } => (S::TOO_MANY_REQUESTS, "TOO_MANY_REQUESTS"),
-            Error::Unavailable(_) | Error::Conflict | Error::DuplicateId => {
-                (S::SERVICE_UNAVAILABLE, "UNAVAILABLE")
-            }
-            Error::Overloaded => (S::SERVICE_UNAVAILABLE, "OVERLOADED"),
-            Error::OutcomeUnknown(_) => (S::SERVICE_UNAVAILABLE, "OUTCOME_UNKNOWN"),
-            Error::Internal(_) => (S::INTERNAL_SERVER_ERROR, "INTERNAL"),
+            Error::SoldOut => "SOLD_OUT",
+            Error::StockChanged => "STOCK_CHANGED",
+            Error::AlreadyOrdered(_) => "ALREADY_ORDERED",
+            Error::LockBusy => "LOCK_BUSY",
+            Error::SaleNotBegun => "SALE_NOT_BEGUN",
+            Error::SaleEnded => "SALE_ENDED",
+            Error::VoucherNotFound => "VOUCHER_NOT_FOUND",
+            Error::ShopNotFound => "SHOP_NOT_FOUND",
+            Error::ShopIdMissing => "SHOP_ID_MISSING",
+            Error::OrderNotFound => "ORDER_NOT_FOUND",
+            Error::OrderFailed => "ORDER_FAILED",
+            Error::OrderCancelled => "ORDER_CANCELLED",
+            Error::AlreadyPaid => "ALREADY_PAID",
+            Error::OrderRefunded => "ORDER_REFUNDED",
+            Error::PhoneInvalid => "PHONE_INVALID",
+            Error::CodeInvalid => "CODE_INVALID",
+            Error::RunUnderWay => "RUN_UNDER_WAY",
+            Error::RunNotFound => "RUN_NOT_FOUND",
+            Error::NoRun => "NO_RUN",
+            Error::LabFault(_) => "LAB_FAULT",
+            Error::MalformedJson(_) => "MALFORMED_JSON",
+            Error::InvalidParameter(_) => "INVALID_PARAMETER",
+            Error::Unauthorized => "UNAUTHORIZED",
+            Error::Forbidden(_) => "FORBIDDEN",
+            Error::LabOnly(_) => "LAB_ONLY",
+            Error::NotFound => "NOT_FOUND",
+            Error::MethodNotAllowed => "METHOD_NOT_ALLOWED",
+            Error::PayloadTooLarge(_) => "PAYLOAD_TOO_LARGE",
+            Error::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
+            Error::TooManyRequests { .. } => "TOO_MANY_REQUESTS",
+            Error::Unavailable(_) | Error::Conflict | Error::DuplicateId => "UNAVAILABLE",
+            Error::Overloaded => "OVERLOADED",
+            Error::OutcomeUnknown(_) => "OUTCOME_UNKNOWN",
+            Error::Internal(_) => "INTERNAL",
         }
     }
 
-    /// One of each kind, with values as they are: for the API's document.
+    /// One of each variant, with sample values: for the API's document.
     pub fn each() -> Vec<Error> {
         use Error as E;
         vec![
@@ -193,71 +185,47 @@ impl Error {
         ]
     }
 
-    /// The order this failure speaks of, where one is known.
-    fn order_id(&self) -> Option<i64> {
+    /// The id of the order that the error is about, where it is known.
+    pub fn order_id(&self) -> Option<i64> {
         match self {
             Error::AlreadyOrdered(id) | Error::OutcomeUnknown(id) => *id,
             _ => None,
         }
     }
-
-    /// Seconds after which trying again makes sense, for 429 and 503.
-    fn retry_after_seconds(&self) -> Option<u64> {
-        match self {
-            Error::TooManyRequests { retry_after_seconds } => Some(*retry_after_seconds),
-            _ => (self.status_and_code().0 == StatusCode::SERVICE_UNAVAILABLE)
-                .then_some(RETRY_AFTER_SECONDS),
-        }
-    }
-}
-
-impl IntoResponse for Error {
-    fn into_response(self) -> Response {
-        if let Error::Internal(detail) = &self {
-            tracing::error!(%detail, "internal error");
-        }
-        let (status, code) = self.status_and_code();
-        let envelope = Envelope::failure(code, self.to_string()).with_order_id(self.order_id());
-        let mut response = (status, axum::Json(envelope)).into_response();
-        if let Some(seconds) = self.retry_after_seconds() {
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
-    }
 }
 
 /// The database failed before anything was committed, or on a read: nothing was done.
 impl From<sqlx::Error> for Error {
-    fn from(fault: sqlx::Error) -> Self {
-        match crate::conn::mysql::classify(&fault) {
-            crate::conn::mysql::Fault::Conflict => Error::Conflict,
-            crate::conn::mysql::Fault::Unavailable => {
-                tracing::warn!(%fault, "database unavailable");
+    fn from(error: sqlx::Error) -> Self {
+        match mysql::classify(&error) {
+            ErrorKind::Conflict => Error::Conflict,
+            ErrorKind::Unavailable => {
+                tracing::warn!(%error, "database unavailable");
                 Error::Unavailable("the database")
             }
-            crate::conn::mysql::Fault::Other => Error::Internal(format!("database: {fault}")),
+            ErrorKind::Other => Error::Internal(format!("database: {error}")),
         }
     }
 }
 
-/// Redis did not answer, or refused: whatever was asked of it is treated as not done.
+/// Redis did not answer, or returned an error: its command counts as not done.
 impl From<redis::RedisError> for Error {
-    fn from(fault: redis::RedisError) -> Self {
-        tracing::warn!(%fault, "redis unavailable");
+    fn from(error: redis::RedisError) -> Self {
+        tracing::warn!(%error, "redis unavailable");
         Error::Unavailable("Redis")
     }
 }
 
 impl From<lock::Error> for Error {
-    fn from(fault: lock::Error) -> Self {
-        tracing::warn!(%fault, "lock unavailable");
+    fn from(error: lock::Error) -> Self {
+        tracing::warn!(%error, "lock unavailable");
         Error::Unavailable("the lock server")
     }
 }
 
 impl From<crate::id::Error> for Error {
-    fn from(fault: crate::id::Error) -> Self {
-        tracing::warn!(%fault, "no order id");
+    fn from(error: crate::id::Error) -> Self {
+        tracing::warn!(%error, "no order id available");
         Error::Unavailable("the id counter")
     }
 }

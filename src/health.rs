@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::conn::mysql::{self, Database};
+use crate::connection::mysql::{self, Database};
 
 /// A server that takes longer to answer a probe counts as away.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);

@@ -10,7 +10,7 @@
 //!   tool.
 //! - [`id`]: small libraries that know nothing of vouchers.
 //! - [`http`]: what every handler shares: reply envelope, extractors, sign-in layers, serving.
-//! - [`conn`]: connections to MySQL/MariaDB and Redis, and the migrations. Nothing else.
+//! - [`connection`]: connections to MySQL/MariaDB and Redis, and the migrations. Nothing else.
 //! - [`command`]: what the binary does besides serving (`seed`, `doctor`).
 //!
 //! # Who may import whom
@@ -21,7 +21,7 @@ pub mod app;
 pub mod clock;
 pub mod command;
 pub mod config;
-pub mod conn;
+pub mod connection;
 pub mod error;
 pub mod health;
 pub mod http;
@@ -30,7 +30,9 @@ pub mod lab;
 pub mod metrics;
 pub mod openapi;
 pub mod order;
+pub mod request;
 pub mod router;
+pub mod session;
 pub mod shop;
 pub mod telemetry;
 pub mod user;

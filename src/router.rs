@@ -12,7 +12,6 @@ use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::error::Error;
-use crate::http::admission::Admission;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
@@ -21,6 +20,7 @@ use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
+use crate::request::admission::Admission;
 use crate::shop::Shops;
 use crate::user::Users;
 use crate::voucher::Vouchers;
@@ -95,6 +95,7 @@ pub fn router(parts: Parts) -> Router {
     let checkout = order::Checkout {
         admission: parts.admission.clone(),
         purchasing: parts.purchasing.clone(),
+        sessions: sessions.clone(),
     };
     // They find their session themselves, once they are admitted.
     let purchases = Router::new()

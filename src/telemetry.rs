@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{LogConfig, LogFormat};
-use crate::http::context::Context;
+use crate::request::context::RequestContext;
 
 /// Sets up logging for the process. To be called once.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
@@ -55,9 +55,9 @@ where
         let mut line = String::new();
         self.format.format_event(context, Writer::new(&mut line), event)?;
         let line = line.trim_end_matches('\n');
-        Context::look(|request| {
+        RequestContext::with_current(|request| {
             if self.json {
-                let Context { id, method, uri, .. } = request;
+                let RequestContext { id, method, uri, .. } = request;
                 let request = serde_json::json!({
                     "id": id.to_str().unwrap_or_default(),
                     "method": method.as_str(),

@@ -47,7 +47,7 @@ where
 
 /// Lock and unlock, each task a lock of its own, as each buyer has; pairs a second.
 pub async fn lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f64> {
-    let client = seckill::conn::redis::client(&access.redis_url.clone().into())?;
+    let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
     let locks = Arc::new(Locks::connect(client, LockConfig::default()).await?);
     let one = locks.clone();
     let rate = closed_loop(lasting, move |task| {
@@ -91,8 +91,8 @@ pub async fn raw_lock_pairs(access: &Access, lasting: Duration) -> anyhow::Resul
 
 /// Ids from leased blocks of `block`; ids a second, by [`CLIENTS`] tasks.
 pub async fn leased_ids(access: &Access, block: u32, lasting: Duration) -> anyhow::Result<f64> {
-    let client = seckill::conn::redis::client(&access.redis_url.clone().into())?;
-    let redis = seckill::conn::redis::connect(&client, Duration::from_secs(1)).await?;
+    let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
+    let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
     let zone = seckill::clock::Zone(access.time_zone);
     let ids = Arc::new(Ids::new(redis, Arc::new(move || zone.now()), "bench", block));
     closed_loop(lasting, move |_| {

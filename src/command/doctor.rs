@@ -9,8 +9,8 @@ use redis::Script;
 use redis::aio::ConnectionManager;
 
 use crate::config::DoctorConfig;
-use crate::conn::mysql::Database;
-use crate::conn::{self, migrate, mysql};
+use crate::connection::mysql::Database;
+use crate::connection::{self, migrate, mysql};
 
 /// Clocks further apart than this are worth a warning.
 const MAX_SKEW: TimeDelta = TimeDelta::seconds(2);
@@ -82,8 +82,8 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
 
     println!("redis");
     let timeout = config.redis.redis_timeout;
-    let connected = match conn::redis::client(&config.redis.redis_url) {
-        Ok(client) => conn::redis::connect(&client, timeout).await,
+    let connected = match connection::redis::client(&config.redis.redis_url) {
+        Ok(client) => connection::redis::connect(&client, timeout).await,
         Err(fault) => Err(fault),
     };
     match connected {

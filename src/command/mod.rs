@@ -5,7 +5,7 @@ use anyhow::bail;
 
 use crate::clock::Zone;
 use crate::config::{AuditConfig, DatabaseConfig};
-use crate::conn::{migrate, mysql};
+use crate::connection::{migrate, mysql};
 use crate::order::audit;
 use crate::order::store::OrderStore;
 

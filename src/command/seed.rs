@@ -11,9 +11,9 @@ use chrono::Duration;
 use chrono::Utc;
 
 use crate::config::SeedConfig;
-use crate::conn;
+use crate::connection;
 use crate::error::Error;
-use crate::http::session::SharedSessions;
+use crate::session::SharedSessions;
 use crate::shop::store::{SampleShop, ShopStore};
 use crate::user::phone::Phone;
 use crate::user::store::UserStore;
@@ -69,14 +69,14 @@ const CONCURRENCY: u32 = 64;
 
 /// Runs the command.
 pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
-    let database = conn::mysql::connect(
+    let database = connection::mysql::connect(
         &config.database.database_url,
         config.database.database_connections,
         config.database.database_timeout,
     )
     .await?;
-    let client = conn::redis::client(&config.redis.redis_url)?;
-    let redis = conn::redis::connect(&client, config.redis.redis_timeout).await?;
+    let client = connection::redis::client(&config.redis.redis_url)?;
+    let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
 
     let shops = ShopStore::new(database.clone());
     let types = shops.seed_types(&SHOP_TYPES).await?;

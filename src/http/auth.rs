@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
 use crate::error::Error;
-use crate::http::session::{CurrentUser, Sessions, Token};
+use crate::session::{CurrentUser, Sessions, Token};
 
 /// What the first layer learnt of the caller, left in the request for the second.
 #[derive(Clone)]

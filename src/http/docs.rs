@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::error_response;
 use crate::error::Error;
 
 /// The tag of operations that answer without the envelope: probes, metrics, this document.
@@ -41,8 +42,7 @@ pub fn complete(mut document: Value) -> Value {
     let failures: Failures = Error::each()
         .iter()
         .map(|failure| {
-            let (status, code) = failure.status_and_code();
-            (code, (status.as_u16(), failure.to_string()))
+            (failure.code(), (error_response::status(failure).as_u16(), failure.to_string()))
         })
         .collect();
     let mut responses = Map::new();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::address::Peer;
+use super::client_address::Peer;
 
 /// Connections the kernel may hold until they are accepted: a sale opens with a burst of them.
 const BACKLOG: u32 = 4096;

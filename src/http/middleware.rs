@@ -11,10 +11,10 @@ use axum::response::{IntoResponse, Response};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
-use crate::http::context::Context;
 use crate::http::reply::Envelope;
 use crate::http::spans::Spans;
-use crate::http::trace::{TRACE, Trace};
+use crate::request::context::RequestContext;
+use crate::request::step_trace::{StepTrace, TRACE_HEADER};
 
 /// The header that carries the request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -39,13 +39,13 @@ pub async fn per_request(
 ) -> Response {
     let id = request_id(&request);
     let asked =
-        policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE)).cloned();
+        policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE_HEADER)).cloned();
     let is_asked = asked.is_some();
     let span = policy.spans.begin(&request, &id);
     // A span tells the steps, too.
     let node = asked.or_else(|| span.is_some().then(Arc::default));
-    let trace = node.map(|node| Arc::new(Trace::begin(node)));
-    let context = Context {
+    let trace = node.map(|node| Arc::new(StepTrace::begin(node)));
+    let context = RequestContext {
         id: id.clone(),
         method: request.method().clone(),
         uri: request.uri().clone(),
@@ -74,7 +74,7 @@ pub async fn per_request(
         span.answered(response.status(), trace.as_deref());
     }
     if let Some(trace) = trace.filter(|_| is_asked) {
-        response.headers_mut().insert(TRACE, trace.header());
+        response.headers_mut().insert(TRACE_HEADER, trace.header());
     }
     if policy.draining.is_cancelled() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -1,19 +1,15 @@
-//! What every handler shares: the reply envelope, the extractors that refuse bad input in that
-//! envelope, the two sign-in layers, the per-request middleware, and the listener that drains.
-//! Nothing here knows a feature.
+//! HTTP: what handlers and the router share. The reply envelope and error responses, extractors that refuse bad input in
+//! that envelope, the layers for sessions and admin writes, the per-request middleware, and the listener with graceful
+//! shutdown. No feature is known here, and nothing below imports it.
 
-pub mod address;
 pub mod admission;
 pub mod auth;
-pub mod context;
+pub mod client_address;
 pub mod docs;
+pub mod error_response;
 pub mod extract;
-pub mod limit;
 pub mod listen;
 pub mod middleware;
-pub mod pace;
 pub mod page;
 pub mod reply;
-pub mod session;
 pub mod spans;
-pub mod trace;

@@ -1,6 +1,5 @@
-//! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`.
-//! Absent values are omitted, never `null`. No status is chosen here; failures choose theirs in
-//! [`crate::error`].
+//! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`. Absent values are omitted, never
+//! `null`. The replies of errors are in [`error_response`](super::error_response).
 
 use axum::Json;
 use axum::body::Bytes;
@@ -8,10 +7,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-/// A handler's usual result.
-pub type Reply<T> = Result<Success<T>, crate::error::Error>;
+use crate::error::Error;
 
-/// The JSON body of every reply, good or bad.
+/// A handler's usual result.
+pub type Reply<T> = Result<Success<T>, Error>;
+
+/// The JSON body of every reply, success or failure.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<T: Serialize = ()> {
@@ -30,7 +31,7 @@ pub struct Envelope<T: Serialize = ()> {
 }
 
 impl Envelope<i64> {
-    /// A failure with its stable code and the text for people.
+    /// A failure with its stable code and a text for people.
     pub fn failure(code: &'static str, message: String) -> Self {
         Envelope {
             success: false,
@@ -42,23 +43,23 @@ impl Envelope<i64> {
         }
     }
 
-    /// Names the order the failure speaks of, as number and as string.
+    /// Adds the id of the order that the failure is about, as a number and as a string.
     pub fn with_order_id(self, id: Option<i64>) -> Self {
         Envelope { data: id, order_id: id.map(|id| id.to_string()), ..self }
     }
 
-    /// Names the request, so that a user can point an operator at the log.
+    /// Adds the request's id, so that a user can point an operator to the log.
     pub fn with_request_id(self, id: &str) -> Self {
         Envelope { request_id: Some(id.to_owned()), ..self }
     }
 }
 
-/// A success: 200, or 202 where it is pending, with the envelope around `data`.
+/// A success with the envelope around `data`: 200, or 202 while an order is pending.
 #[derive(Debug)]
 pub struct Success<T> {
     data: Option<T>,
     order_id: Option<String>,
-    /// Set where the order is admitted and not committed yet.
+    /// The order is admitted and not committed yet.
     pending: bool,
 }
 
@@ -77,12 +78,12 @@ pub fn maybe<T: Serialize>(data: Option<T>) -> Success<T> {
     Success { data, order_id: None, pending: false }
 }
 
-/// Success whose data is an order id, given as a number and, exactly, as a string.
+/// Success with an order id, as a number and, exactly, as a string.
 pub fn order_id(id: i64) -> Success<i64> {
     Success { data: Some(id), order_id: Some(id.to_string()), pending: false }
 }
 
-/// Success whose data is the id of an order that is admitted and not committed yet: 202, `PENDING`.
+/// Success with the id of an order that is admitted and not committed yet: 202, `PENDING`.
 pub fn pending_order<T: From<i64>>(id: i64) -> Success<T> {
     Success { data: Some(id.into()), order_id: Some(id.to_string()), pending: true }
 }

@@ -9,10 +9,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use tokio_util::task::TaskTracker;
 
-use crate::conn::mysql::Database;
-use crate::http::admission::Admission;
-use crate::http::session::Sessions;
+use crate::connection::mysql::Database;
 use crate::order::purchase::Purchasing;
+use crate::request::admission::Admission;
+use crate::session::Sessions;
 use crate::shop::Shops;
 use cache::Cache;
 use lock;
@@ -248,14 +248,14 @@ impl Metrics {
             .sample(&[("state", "idle")], pool.idle)
             .sample(&[("state", "in_use")], pool.in_use);
         page.gauge("database_connections_max", "Connections to the database at most.")
-            .sample(&[], pool.most);
+            .sample(&[], pool.max);
         let sessions = self.sessions.stats();
         let help = "Times a request's session was looked up, by who knew the answer.";
         page.counter("session_lookups_total", help)
             .sample(&[("answered_by", "memory")], sessions.from_memory)
             .sample(&[("answered_by", "redis")], sessions.from_redis);
         page.gauge("sessions_remembered", "Sessions in this process's memory.")
-            .sample(&[], sessions.remembered);
+            .sample(&[], sessions.in_memory);
         page.gauge("http_connections_open", "Open connections of clients.")
             .sample(&[], self.connections.len());
     }

@@ -1,6 +1,6 @@
 //! Orders. **How a purchase travels**, in the order of the code:
 //!
-//! 1. `http/admission.rs` refuses who is too many, `http/auth.rs` finds the session and refuses who has
+//! 1. `request/admission.rs` sheds load and limits rates, `http/auth.rs` finds the session and refuses a request that has
 //!    none.
 //! 2. [`buy`] (below) hands the purchase to [`purchase::Purchasing`], which runs it in a task of its
 //!    own: a client that hangs up does not stop it half-way.
@@ -22,11 +22,12 @@ use axum::extract::{FromRef, State};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::http::admission::{Admission, Admitted};
+use crate::http::admission::Admitted;
 use crate::http::docs::OrderId;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use crate::http::session::CurrentUser;
+use crate::request::admission::Admission;
+use crate::session::{CurrentUser, Sessions};
 
 pub mod audit;
 pub mod expiry;
@@ -74,11 +75,18 @@ fn first_page() -> u32 {
 pub struct Checkout {
     pub admission: Admission,
     pub purchasing: Purchasing,
+    pub sessions: Sessions,
 }
 
-impl FromRef<Checkout> for Admission {
-    fn from_ref(checkout: &Checkout) -> Self {
-        checkout.admission.clone()
+impl AsRef<Admission> for Checkout {
+    fn as_ref(&self) -> &Admission {
+        &self.admission
+    }
+}
+
+impl AsRef<Sessions> for Checkout {
+    fn as_ref(&self) -> &Sessions {
+        &self.sessions
     }
 }
 
@@ -107,10 +115,10 @@ impl FromRef<Checkout> for Purchasing {
 )]
 pub async fn buy(
     State(purchasing): State<Purchasing>,
-    Admitted { user_id, place }: Admitted,
+    Admitted { user_id, permit }: Admitted,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    Ok(match purchasing.buy(Buyer { user_id, voucher_id }, place).await? {
+    Ok(match purchasing.buy(Buyer { user_id, voucher_id }, permit).await? {
         Bought::Ordered(id) => reply::order_id(id),
         Bought::Pending(id) => reply::pending_order(id),
     })

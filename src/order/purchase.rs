@@ -15,10 +15,10 @@ use super::store::{OrderStore, Standing};
 use super::strategy;
 use super::stream::Stream;
 use crate::error::Error;
-use crate::http::admission::Place;
-use crate::http::context::in_current_context;
-use crate::http::trace;
 use crate::id::Ids;
+use crate::request::admission::InFlightPermit;
+use crate::request::context::in_current_context;
+use crate::request::trace;
 use crate::voucher::sales::{Sale, Sales};
 use crate::voucher::strategy::Strategy;
 use lock::{Locks, ProcessLocks};
@@ -132,7 +132,7 @@ impl Purchasing {
 
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped,
     /// because the client hung up; it keeps its `place` until then (on group-commit, the queue counts it).
-    pub async fn buy(&self, buyer: Buyer, place: Place) -> Result<Bought, Error> {
+    pub async fn buy(&self, buyer: Buyer, place: InFlightPermit) -> Result<Bought, Error> {
         let started = Instant::now();
         trace::mark("arrived", "");
         let sale = self.0.sales.get(buyer.voucher_id).await?;
@@ -142,7 +142,12 @@ impl Purchasing {
         outcome
     }
 
-    async fn buy_of(&self, sale: Arc<Sale>, buyer: Buyer, place: Place) -> Result<Bought, Error> {
+    async fn buy_of(
+        &self,
+        sale: Arc<Sale>,
+        buyer: Buyer,
+        place: InFlightPermit,
+    ) -> Result<Bought, Error> {
         self.0.admit(buyer, &sale).await?;
         let queues = sale.strategy == Strategy::GroupCommit;
         let bought = if sale.strategy.is_deferred() { Bought::Pending } else { Bought::Ordered };
@@ -236,7 +241,7 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn size<'a, F: Future>(_: fn(&'a Purchasing, Buyer, Place) -> F) -> usize {
+    fn size<'a, F: Future>(_: fn(&'a Purchasing, Buyer, InFlightPermit) -> F) -> usize {
         size_of::<F>()
     }
 

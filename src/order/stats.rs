@@ -61,7 +61,7 @@ impl Stats {
         let label = match outcome {
             Ok(Bought::Ordered(_)) => "ORDERED",
             Ok(Bought::Pending(_)) => "PENDING",
-            Err(fault) => fault.status_and_code().1,
+            Err(fault) => fault.code(),
         };
         let of = &self.0[strategy as usize];
         let known = OUTCOMES.iter().position(|outcome| *outcome == label);

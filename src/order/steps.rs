@@ -1,9 +1,9 @@
 //! The names of a purchase's steps, and what each of them tells: what a traced request's header says (see
-//! [`crate::http::trace`]) and the lab's timeline shows. Names only; nothing is decided here.
+//! [`crate::request::trace`]) and the lab's timeline shows. Names only; nothing is decided here.
 
 use super::store::{Ledger, Placed, Standing};
 use crate::error::Error;
-use crate::http::trace::{Step, mark};
+use crate::request::trace::{Step, mark};
 
 /// Stock and the buyer's order were read.
 pub fn looked(standing: &Result<Option<Standing>, Error>) -> Step {

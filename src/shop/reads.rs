@@ -10,7 +10,7 @@ use super::model::{Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
 use crate::error::Error;
-use crate::http::limit::Limit;
+use crate::request::rate_limiter::RateLimiter;
 use cache::{Cache, Cached, Kind, Policy, PolicyStats, ReadError};
 
 /// Key of the list of shop types.
@@ -28,7 +28,7 @@ pub(super) struct Inner {
     types: Policy,
     kind: Kind,
     lab: bool,
-    hot: Limit<i64>,
+    hot: RateLimiter<i64>,
     zone: Zone,
     /// Writes that must not end with their client.
     pub(super) tasks: TaskTracker,
@@ -64,7 +64,7 @@ impl Shops {
             types: Policy::named("shop-type"),
             kind: reads.kind,
             lab: reads.lab,
-            hot: Limit::new(reads.per_shop_per_second),
+            hot: RateLimiter::new(reads.per_shop_per_second),
             zone: reads.zone,
             tasks: TaskTracker::new(),
         }))

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{FromRow, MySql, QueryBuilder};
 
 use super::model::{Shop, ShopChange, ShopType};
-use crate::conn::mysql::Database;
+use crate::connection::mysql::Database;
 use crate::error::Error;
 
 #[derive(FromRow)]

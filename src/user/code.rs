@@ -10,7 +10,7 @@ use redis::{AsyncCommands, Script};
 use super::phone::Phone;
 use crate::config::SignInConfig;
 use crate::error::Error;
-use crate::http::address::ClientAddress;
+use crate::request::client_address::ClientAddress;
 
 /// How long a code is valid, seconds.
 const CODE_TTL_SECONDS: u64 = 120;

@@ -8,10 +8,10 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
-use crate::http::address::ClientAddress;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use crate::http::session::{CurrentUser, Sessions, Token};
+use crate::request::client_address::ClientAddress;
+use crate::session::{CurrentUser, Sessions, Token};
 
 pub mod code;
 pub mod phone;

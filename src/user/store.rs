@@ -5,9 +5,9 @@ use rand::distr::Alphanumeric;
 use sqlx::FromRow;
 
 use super::phone::Phone;
-use crate::conn::mysql::Database;
+use crate::connection::mysql::Database;
 use crate::error::Error;
-use crate::http::session::CurrentUser;
+use crate::session::CurrentUser;
 
 /// Characters after `user_` in a new user's name.
 const NICK_LENGTH: usize = 10;

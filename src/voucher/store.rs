@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
-use crate::conn::mysql::Database;
+use crate::connection::mysql::Database;
 use crate::error::Error;
 
 /// A voucher as `GET /voucher/list/{shopId}` shows it.

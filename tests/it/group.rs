@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use seckill::clock::Zone;
-use seckill::conn;
+use seckill::connection;
 use seckill::error::Error;
 use seckill::id::Ids;
 use seckill::order::group::{GroupLimits, Groups};
@@ -55,9 +55,10 @@ impl Setting {
     }
 
     async fn node(&self, limits: GroupLimits) -> Node {
-        let database = conn::mysql::connect(&self.database.url(), 8, limits.timeout).await.unwrap();
-        let client = conn::redis::client(&self.redis.url().into()).unwrap();
-        let redis = conn::redis::connect(&client, limits.timeout).await.unwrap();
+        let database =
+            connection::mysql::connect(&self.database.url(), 8, limits.timeout).await.unwrap();
+        let client = connection::redis::client(&self.redis.url().into()).unwrap();
+        let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let ids = Ids::new(redis, Arc::new(move || zone.now()), "order", 1000);
         let sales = Sales::new(VoucherStore::new(database.clone()), limits.timeout);

@@ -19,8 +19,8 @@ fn before_midnight() -> i64 {
 
 /// A node whose clock stands where `seconds` says.
 async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<Ids> {
-    let client = seckill::conn::redis::client(&server.url().into()).unwrap();
-    let redis = seckill::conn::redis::connect(&client, Duration::from_secs(5)).await.unwrap();
+    let client = seckill::connection::redis::client(&server.url().into()).unwrap();
+    let redis = seckill::connection::redis::connect(&client, Duration::from_secs(5)).await.unwrap();
     let clock =
         move || DateTime::from_timestamp(seconds.load(Ordering::Relaxed), 0).unwrap().naive_utc();
     Arc::new(Ids::new(redis, Arc::new(clock), "order", block))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use seckill::conn;
+use seckill::connection;
 use seckill::voucher::news::News;
 use seckill::voucher::sales::{FRESH_FOR, Sales};
 use seckill::voucher::store::VoucherStore;
@@ -138,10 +138,10 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(1, "group-commit").await;
     let limit = Duration::from_secs(5);
-    let database = conn::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
+    let database = connection::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
     let sales = || Arc::new(Sales::new(VoucherStore::new(database.clone()), limit));
-    let client = conn::redis::client(&stack.redis.url().into()).unwrap();
-    let redis = conn::redis::connect(&client, limit).await.unwrap();
+    let client = connection::redis::client(&stack.redis.url().into()).unwrap();
+    let redis = connection::redis::connect(&client, limit).await.unwrap();
     let (hearing, deaf) = (sales(), sales());
     let news = News::listen(client, redis, hearing.clone());
     eventually("somebody listens", PATIENCE, || {

@@ -46,27 +46,29 @@ async fn existing() -> TestDatabase {
 #[tokio::test]
 async fn migrating_twice_is_harmless() {
     let database = TestDatabase::empty().await;
-    let steps = seckill::conn::migrate::run(&database.url()).await.unwrap();
+    let steps = seckill::connection::migrate::run(&database.url()).await.unwrap();
     assert!(steps > 0);
-    assert_eq!(seckill::conn::migrate::run(&database.url()).await.unwrap(), 0);
-    assert_eq!(seckill::conn::migrate::missing(&database.pool).await.unwrap(), 0);
+    assert_eq!(seckill::connection::migrate::run(&database.url()).await.unwrap(), 0);
+    assert_eq!(seckill::connection::migrate::missing(&database.pool).await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn two_nodes_can_migrate_at_once() {
     let database = TestDatabase::empty().await;
     let (url, other) = (database.url(), database.url());
-    let (one, two) =
-        tokio::join!(seckill::conn::migrate::run(&url), seckill::conn::migrate::run(&other));
+    let (one, two) = tokio::join!(
+        seckill::connection::migrate::run(&url),
+        seckill::connection::migrate::run(&other)
+    );
     one.unwrap();
     two.unwrap();
-    assert_eq!(seckill::conn::migrate::missing(&database.pool).await.unwrap(), 0);
+    assert_eq!(seckill::connection::migrate::missing(&database.pool).await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
     let database = existing().await;
-    seckill::conn::migrate::run(&database.url()).await.unwrap();
+    seckill::connection::migrate::run(&database.url()).await.unwrap();
     assert_eq!(database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 3);
     let strategy = "INSERT INTO tb_seckill_voucher (voucher_id, stock, begin_time, end_time) \
                     VALUES (9, 5, NOW(), NOW())";
@@ -88,7 +90,7 @@ async fn an_existing_database_keeps_its_rows_and_gains_what_is_missing() {
 #[tokio::test]
 async fn rows_written_by_a_java_node_are_guarded_too() {
     for database in [existing().await, TestDatabase::empty().await] {
-        seckill::conn::migrate::run(&database.url()).await.unwrap();
+        seckill::connection::migrate::run(&database.url()).await.unwrap();
         database.run("DELETE FROM tb_voucher_order").await;
         // A Java node names only the columns it knows.
         let insert = |id: i64, status: i64| {
@@ -119,18 +121,18 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
 async fn rows_that_break_a_new_constraint_are_named_and_nothing_is_changed() {
     let database = existing().await;
     database.run("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (4, 8, 9)").await;
-    let fault = seckill::conn::migrate::run(&database.url()).await.unwrap_err().to_string();
+    let fault = seckill::connection::migrate::run(&database.url()).await.unwrap_err().to_string();
     assert!(fault.contains("user 8, voucher 9: 2 orders"), "{fault}");
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
                    AND column_name IN ('unguarded', 'strategy')";
     assert_eq!(database.number(columns).await, 0);
     // Mended as the message says, it goes through.
     database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
-    seckill::conn::migrate::run(&database.url()).await.unwrap();
+    seckill::connection::migrate::run(&database.url()).await.unwrap();
 
     let database = existing().await;
     database.run("ALTER TABLE tb_user DROP KEY phone_key").await;
     database.run("INSERT INTO tb_user (phone) VALUES ('13800000001'), ('13800000001')").await;
-    let fault = seckill::conn::migrate::run(&database.url()).await.unwrap_err().to_string();
+    let fault = seckill::connection::migrate::run(&database.url()).await.unwrap_err().to_string();
     assert!(fault.contains("one phone number"), "{fault}");
 }

@@ -233,7 +233,7 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
         stack.database.run("DELETE FROM tb_user").await;
         let phone = seckill::user::phone::Phone::parse(phone).unwrap();
         let (url, limit) = (stack.database.url(), std::time::Duration::from_secs(10));
-        let database = seckill::conn::mysql::connect(&url, 8, limit).await.unwrap();
+        let database = seckill::connection::mysql::connect(&url, 8, limit).await.unwrap();
         let store = seckill::user::store::UserStore::new(database);
         let mut at_once = tokio::task::JoinSet::new();
         for _ in 0..8 {

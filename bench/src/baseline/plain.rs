@@ -68,8 +68,8 @@ pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
         })
         .connect(&settings.database_url)
         .await?;
-    let client = seckill::conn::redis::client(&settings.redis_url.clone().into())?;
-    let redis = seckill::conn::redis::connect(&client, Duration::from_secs(1)).await?;
+    let client = seckill::connection::redis::client(&settings.redis_url.clone().into())?;
+    let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
     // The zone's offset: the instance beside it draws from the same counter.
     let clock = || seckill::clock::Zone(chrono_tz::Asia::Shanghai).now();
     let ids = Ids::new(redis, Arc::new(clock), "order", 1000);

@@ -1,8 +1,8 @@
 //! A span per request, told by OTLP: with the cargo feature `otlp`, and where an endpoint is set. In every
-//! other build all of this is empty and costs nothing: why, is told in [`context`](super::context).
+//! other build all of this is empty and costs nothing: why, is told in [`context`](crate::request::context).
 //!
 //! A span has the request's method, route, path, status and id; its parent is the caller's, by the header
-//! `traceparent`; its events are the request's steps ([`trace`](super::trace)).
+//! `traceparent`; its events are the request's steps ([`step_trace`](crate::request::step_trace)).
 
 #[cfg(feature = "otlp")]
 mod client;
@@ -17,7 +17,7 @@ mod none {
     use axum::extract::Request;
     use axum::http::{HeaderValue, StatusCode};
 
-    use crate::http::trace::Trace;
+    use crate::request::step_trace::StepTrace;
 
     /// No spans.
     #[derive(Clone, Default)]
@@ -46,7 +46,7 @@ mod none {
 
     impl Open {
         /// Never called.
-        pub fn answered(self, _status: StatusCode, _steps: Option<&Trace>) {
+        pub fn answered(self, _status: StatusCode, _steps: Option<&StepTrace>) {
             match self {}
         }
     }

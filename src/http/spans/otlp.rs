@@ -18,7 +18,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use tokio::runtime::Handle;
 
 use super::client::Client;
-use crate::http::trace::Trace;
+use crate::request::step_trace::StepTrace;
 
 /// Either of them turns spans on: the specification's default is an address where mostly nobody listens.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
@@ -95,13 +95,13 @@ impl Spans {
 
 impl Open {
     /// Ends the span with what the request was told, and the steps it took.
-    pub fn answered(mut self, status: StatusCode, steps: Option<&Trace>) {
+    pub fn answered(mut self, status: StatusCode, steps: Option<&StepTrace>) {
         let code = i64::from(status.as_u16());
         self.0.set_attribute(KeyValue::new("http.response.status_code", code));
         if status.is_server_error() {
             self.0.set_status(Status::error(""));
         }
-        for (step, at, took) in steps.map(Trace::steps).unwrap_or_default() {
+        for (step, at, took) in steps.map(StepTrace::steps).unwrap_or_default() {
             let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
             let mut attributes = vec![KeyValue::new("took_us", took)];
             let saw = step.1.split(',').filter_map(|pair| pair.split_once('='));

@@ -12,11 +12,11 @@ use sqlx::{Executor, MySql, raw_sql};
 use tokio::time::Instant;
 
 use super::Standing;
-use crate::conn::mysql::Database;
+use crate::connection::mysql::Database;
 use crate::error::Error;
-use crate::http::trace;
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::steps;
+use crate::request::trace;
 
 /// The unique index that is the last word on second orders; see migration 0002.
 const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";

@@ -11,9 +11,9 @@ use sqlx::FromRow;
 use super::model::{Buyer, NewOrder, Order};
 use super::steps;
 use crate::clock::Zone;
-use crate::conn::mysql::Database;
+use crate::connection::mysql::Database;
 use crate::error::Error;
-use crate::http::trace;
+use crate::request::trace;
 
 pub mod batch;
 pub mod ledger;

@@ -4,10 +4,10 @@
 //! buyer is answered after the commit all the same.
 
 use crate::error::Error;
-use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
 use crate::order::steps;
+use crate::request::trace;
 use crate::voucher::sales::Sale;
 
 /// Buys; how is told in [`crate::order::group`].

@@ -4,10 +4,10 @@
 
 use super::conditional;
 use crate::error::Error;
-use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
 use crate::order::steps;
+use crate::request::trace;
 use crate::voucher::sales::Sale;
 
 /// Buys; see the module's prose.

@@ -4,10 +4,10 @@
 //! gate that lets in too many makes refusals, never an oversell.
 
 use crate::error::Error;
-use crate::http::trace;
 use crate::order::model::Buyer;
 use crate::order::purchase::Tools;
 use crate::order::steps;
+use crate::request::trace;
 use crate::voucher::sales::Sale;
 
 /// Takes a place; how is told in [`crate::order::stream`].

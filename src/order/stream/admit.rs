@@ -9,7 +9,7 @@ use redis::{ErrorKind, RedisError};
 
 use super::place::refusal;
 use super::{EPOCH, REMEMBERED_S, STREAM, Stream, scripts};
-use crate::conn::shared_trip::SharedTrip;
+use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 use crate::voucher::sales::Sale;
@@ -30,7 +30,7 @@ const WORDS: usize = 3;
 type Asked = (NewOrder, Arc<str>);
 type Answer = Result<Said, Error>;
 /// See [`start`].
-pub(super) type Trips = SharedTrip<Asked, Answer>;
+pub(super) type Trips = Coalescer<Asked, Answer>;
 
 /// What the script said.
 pub(super) enum Said {
@@ -72,7 +72,7 @@ impl Stream {
             let order = NewOrder { id: inner.ids.next().await?, buyer, unguarded: false };
             drawn.push(order.id);
             // Without an answer the trips have ended, or one has panicked: it may have been run.
-            let answer = inner.admissions.ask((order, epoch)).await;
+            let answer = inner.admissions.request((order, epoch)).await;
             match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
                 Said::Admitted { entry, epoch } => {
                     inner.outstanding.keep(order, epoch, &entry);
@@ -116,7 +116,7 @@ impl Stream {
 
 /// The trips of admissions; `backlog` is how many entries may wait.
 pub(super) fn start(redis: ConnectionManager, backlog: usize) -> Trips {
-    SharedTrip::start(TOGETHER, move |asked| admit(redis.clone(), backlog, asked))
+    Coalescer::start(TOGETHER, move |asked| admit(redis.clone(), backlog, asked))
 }
 
 async fn admit(mut redis: ConnectionManager, backlog: usize, asked: Vec<Asked>) -> Vec<Answer> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use seckill::clock::Zone;
-use seckill::conn;
+use seckill::connection;
 use seckill::order::audit::audit;
 use seckill::order::store::OrderStore;
 use seckill::voucher::strategy::Strategy;
@@ -29,7 +29,7 @@ async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer {
 
 async fn store(database: &TestDatabase) -> OrderStore {
     let limit = Duration::from_secs(20);
-    let database = conn::mysql::connect(&database.url(), 8, limit).await.unwrap();
+    let database = connection::mysql::connect(&database.url(), 8, limit).await.unwrap();
     OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai))
 }
 

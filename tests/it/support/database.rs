@@ -36,7 +36,7 @@ impl TestDatabase {
     /// A new database with the tables and one shop, id 1.
     pub async fn migrated() -> Self {
         let database = Self::empty().await;
-        seckill::conn::migrate::run(&database.url()).await.expect("migrate");
+        seckill::connection::migrate::run(&database.url()).await.expect("migrate");
         database
             .pool
             .execute(

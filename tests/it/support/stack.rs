@@ -1,7 +1,7 @@
 //! A whole stack of a test's own: a database, a redis-server, and instances of the service.
 
 use redis::AsyncCommands;
-use seckill::http::session::{CurrentUser, SharedSessions};
+use seckill::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use workload::{Access, Target};
@@ -153,9 +153,10 @@ impl Stack {
 
     /// Signs in `count` users the short way, for tests that are not about signing in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
-        let client = seckill::conn::redis::client(&self.redis.url().into()).expect("a client");
+        let client =
+            seckill::connection::redis::client(&self.redis.url().into()).expect("a client");
         let limit = std::time::Duration::from_secs(10);
-        let redis = seckill::conn::redis::connect(&client, limit).await.expect("connect");
+        let redis = seckill::connection::redis::connect(&client, limit).await.expect("connect");
         let sessions = SharedSessions::new(redis);
         let mut users = Vec::new();
         for id in 1_000_001..=1_000_000 + count {

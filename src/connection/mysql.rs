@@ -1,4 +1,4 @@
-//! MySQL / MariaDB: the pool, and what an error of it means. SQL stays portable to both.
+//! MySQL / MariaDB: the connection pool, and the classification of its errors. SQL stays portable to both.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
-/// The server's default of 50 s is longer than any buyer waits. Shorter than the default limit of a
-/// step, so that the server says which statement had to wait before we hang up on it.
+/// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
+/// the server names the statement that had to wait before we close the connection.
 const LOCK_WAIT_SECONDS: u32 = 2;
 
 /// Server error numbers this service acts on; the same on MySQL and MariaDB.
@@ -23,88 +23,95 @@ mod number {
     pub const QUERY_INTERRUPTED: u16 = 1317;
 }
 
-/// What a database error means to whoever asked.
+/// What a database error means to the caller.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fault {
-    /// The transaction was rolled back for another's sake; running it again makes sense.
+pub enum ErrorKind {
+    /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
     Conflict,
     /// The server is away, restarting, or out of connections.
     Unavailable,
-    /// A mistake of ours, or a constraint.
+    /// A bug, or a violated constraint.
     Other,
 }
 
-/// Tells what `error` means.
-pub fn classify(error: &sqlx::Error) -> Fault {
+/// Classifies `error`.
+pub fn classify(error: &sqlx::Error) -> ErrorKind {
     match error {
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => Fault::Unavailable,
-        sqlx::Error::Database(fault) => {
-            match fault.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().map(|e| e.number()) {
-                Some(number::LOCK_WAIT_TIMEOUT | number::DEADLOCK) => Fault::Conflict,
+        | sqlx::Error::WorkerCrashed => ErrorKind::Unavailable,
+        sqlx::Error::Database(error) => {
+            match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().map(|e| e.number()) {
+                Some(number::LOCK_WAIT_TIMEOUT | number::DEADLOCK) => ErrorKind::Conflict,
                 Some(
                     number::SHUTDOWN_IN_PROGRESS
                     | number::TOO_MANY_CONNECTIONS
                     | number::OUT_OF_RESOURCES
                     | number::KILLED
                     | number::QUERY_INTERRUPTED,
-                ) => Fault::Unavailable,
-                _ => Fault::Other,
+                ) => ErrorKind::Unavailable,
+                _ => ErrorKind::Other,
             }
         }
-        _ => Fault::Other,
+        _ => ErrorKind::Other,
     }
 }
 
-/// The options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP
-/// columns are instants; nothing here may change it.
+/// Connection options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP columns are
+/// instants; nothing here may change it.
+///
+/// # Errors
+/// Where `url` is not a database address.
 pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
     url.expose_secret().parse::<MySqlConnectOptions>().context(
         "DATABASE_URL is not a database address; it looks like mysql://user:password@127.0.0.1:3306/seckill",
     )
 }
 
-/// A pool, and the longest time one step on it may take: the driver itself would wait for ever on a
-/// server that hangs.
+/// A connection pool with a time limit for each step: the driver itself would wait forever on a server that hangs.
 #[derive(Clone, Debug)]
 pub struct Database {
     /// The connections.
     pub pool: MySqlPool,
-    /// The limit of [`Database::bounded`].
+    /// The time limit of [`Database::bounded`].
     pub timeout: Duration,
 }
 
 impl Database {
-    /// Runs `work`, for at most the time limit; past it, the error is the pool's time-out.
+    /// Runs `work` for at most the time limit.
+    ///
+    /// # Errors
+    /// Those of `work`; [`sqlx::Error::PoolTimedOut`] past the limit.
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
-    /// How the pool stands; a moment later it may stand otherwise.
+    /// Connections of the pool at this moment.
     pub fn usage(&self) -> PoolUsage {
         let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
         let in_use = self.pool.size().saturating_sub(idle);
-        PoolUsage { idle, in_use, most: self.pool.options().get_max_connections() }
+        PoolUsage { idle, in_use, max: self.pool.options().get_max_connections() }
     }
 }
 
 /// Connections of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolUsage {
-    /// Open, and waiting for work.
+    /// Open and idle.
     pub idle: u32,
-    /// At work, or being opened.
+    /// In use, or being opened.
     pub in_use: u32,
-    /// As many as there may be.
-    pub most: u32,
+    /// Upper bound.
+    pub max: u32,
 }
 
-/// A pool of at most `connections`; waiting for one of them is bounded by `timeout`.
-/// Connects at once, so that a wrong address fails at start.
+/// A pool of at most `connections`; `timeout` limits the wait for one of them and each step.
+///
+/// # Errors
+/// Where the first connection fails: a wrong address is found at start.
 pub async fn connect(
     url: &SecretString,
     connections: u32,
@@ -113,8 +120,8 @@ pub async fn connect(
     let pool = MySqlPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(timeout)
-        // A ping before every use would cost each request a round trip; a connection that died is
-        // noticed by the statement that meets it, and answered 503.
+        // A ping before every use would cost each request a round trip. A dead connection fails the next statement on
+        // it, which is answered 503.
         .test_before_acquire(false)
         .after_connect(|connection, _| {
             Box::pin(async move {
@@ -133,19 +140,19 @@ pub async fn connect(
     Ok(Database { pool, timeout })
 }
 
-/// What `doctor` wants to know of the server.
+/// Facts about the server, for `doctor`.
 pub struct ServerFacts {
     /// Such as `10.11.6-MariaDB`.
     pub version: String,
     /// `innodb_flush_log_at_trx_commit`; 1 means that a committed order survives a power cut.
     pub flush_at_commit: i64,
-    /// Connections the server accepts from all its clients.
+    /// Connections the server accepts in all.
     pub max_connections: i64,
     /// The server's clock, UTC.
     pub now: chrono::NaiveDateTime,
 }
 
-/// Asks the server for [`ServerFacts`].
+/// Queries [`ServerFacts`].
 pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
     let query = sqlx::query_as(
         "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED), \
@@ -156,7 +163,7 @@ pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
     Ok(ServerFacts { version, flush_at_commit, max_connections, now })
 }
 
-/// Whether the database answers; for readiness.
+/// Succeeds where the database answers; for readiness.
 pub async fn ping(database: &Database) -> sqlx::Result<()> {
     database.bounded(sqlx::query("SELECT 1").execute(&database.pool)).await.map(drop)
 }

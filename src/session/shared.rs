@@ -1,4 +1,4 @@
-//! The sessions of all nodes, in Redis, each remembered for a moment by the nodes that see it.
+//! Sessions in Redis, shared by all nodes. Each node caches the sessions that it sees for less than a second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,48 +8,51 @@ use quick_cache::sync::Cache;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
-use super::renewals::{self, Renewed};
-use super::{CurrentUser, REMEMBERED, SESSION_TTL, SessionStats, Token};
-use crate::conn::shared_trip::SharedTrip;
+use super::renewal::{self, Renewed};
+use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
+use super::user::CurrentUser;
+use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
 
-/// How long a node believes what Redis said of a token. A logout on any node is thus honoured on all
-/// within a second, with time to spare, and a busy user's session is looked up about once a second
-/// instead of at every request.
-const BELIEVED_FOR: Duration = Duration::from_millis(800);
+/// How long a node uses a session that it read from Redis. A logout on any node thus takes effect on all within a
+/// second, with time to spare, and a busy user's session is looked up about once a second instead of at every request.
+const CACHE_TTL: Duration = Duration::from_millis(800);
 
 /// The sessions. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedSessions {
     redis: ConnectionManager,
-    renewals: SharedTrip<Token, Renewed>,
-    recent: Arc<Cache<Token, Seen>>,
+    renewals: Coalescer<Token, Renewed>,
+    recent: Arc<Cache<Token, Cached>>,
     lookups: Arc<Lookups>,
 }
 
-/// Lookups, by who answered.
+/// Lookups, by the place that answered.
 #[derive(Default)]
 struct Lookups {
     memory: AtomicU64,
     redis: AtomicU64,
 }
 
-/// What Redis said of a token.
+/// A session that was read from Redis.
 #[derive(Clone)]
-struct Seen {
+struct Cached {
     user: Arc<CurrentUser>,
-    believed_until: Instant,
+    expires_at: Instant,
 }
 
 impl SharedSessions {
     /// Sessions kept on this Redis.
     pub fn new(redis: ConnectionManager) -> Self {
-        let renewals = renewals::start(redis.clone());
-        let recent = Arc::new(Cache::new(REMEMBERED));
+        let renewals = renewal::start(redis.clone());
+        let recent = Arc::new(Cache::new(MAX_IN_MEMORY));
         SharedSessions { redis, renewals, recent, lookups: Arc::default() }
     }
 
     /// Opens a session; fields and time to live are written atomically.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where Redis does not answer.
     pub async fn create(&self, user: &CurrentUser) -> Result<Token, Error> {
         let token = Token::random();
         let fields = [
@@ -72,20 +75,20 @@ impl SharedSessions {
     /// trip.
     pub(super) async fn renew(&self, token: Token) -> Result<Option<Arc<CurrentUser>>, Error> {
         let now = Instant::now();
-        if let Some(seen) = self.recent.get(&token)
-            && now < seen.believed_until
+        if let Some(cached) = self.recent.get(&token)
+            && now < cached.expires_at
         {
             self.lookups.memory.fetch_add(1, Relaxed);
-            return Ok(Some(seen.user));
+            return Ok(Some(cached.user));
         }
         self.lookups.redis.fetch_add(1, Relaxed);
-        let renewed = self.renewals.ask(token).await;
+        let renewed = self.renewals.request(token).await;
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
-            // Counted from before the question: a logout in between is honoured in time.
+            // Counted from before the lookup, so that a logout in between takes effect in time.
             Some(user) => {
-                let seen = Seen { user: user.clone(), believed_until: now + BELIEVED_FOR };
-                self.recent.insert(token, seen);
+                let cached = Cached { user: user.clone(), expires_at: now + CACHE_TTL };
+                self.recent.insert(token, cached);
             }
             None => drop(self.recent.remove(&token)),
         }
@@ -99,12 +102,10 @@ impl SharedSessions {
         Ok(())
     }
 
-    pub(super) fn stats(&self) -> SessionStats {
-        SessionStats {
-            remembered: self.recent.len(),
-            from_memory: self.lookups.memory.load(Relaxed),
-            from_redis: self.lookups.redis.load(Relaxed),
-        }
+    /// Sessions in memory, lookups answered from memory, lookups answered by Redis.
+    pub(super) fn stats(&self) -> (usize, u64, u64) {
+        let Lookups { memory, redis } = &*self.lookups;
+        (self.recent.len(), memory.load(Relaxed), redis.load(Relaxed))
     }
 
     pub(super) async fn shutdown(&self) {

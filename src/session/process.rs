@@ -1,11 +1,11 @@
-//! Sessions in one process's memory, as a servlet container keeps them. A second node behind the same
-//! proxy knows nothing of them and answers 401: the reason why sessions moved to Redis. Never for
-//! production: they end with the process.
+//! Sessions in one process's memory, as a servlet container keeps them. A second node behind the same proxy does not
+//! have them and answers 401, which is why sessions moved to Redis. Not for production: they end with the process.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{CurrentUser, REMEMBERED, Token};
+use super::token::{MAX_IN_MEMORY, Token};
+use super::user::CurrentUser;
 
 /// The sessions of one process. Cheap to clone.
 #[derive(Clone, Default)]
@@ -15,7 +15,7 @@ impl ProcessSessions {
     pub(super) fn create(&self, user: &CurrentUser) -> Token {
         let token = Token::random();
         let mut sessions = self.sessions();
-        if sessions.len() >= REMEMBERED {
+        if sessions.len() >= MAX_IN_MEMORY {
             sessions.clear();
         }
         sessions.insert(token, Arc::new(user.clone()));

@@ -1,5 +1,5 @@
-//! Redis: one multiplexed connection that reconnects by itself. Commands are bounded in time, so a
-//! Redis that hangs costs a request its timeout and never more.
+//! Redis: one multiplexed connection that reconnects by itself. Every command has a time limit, so that a Redis that
+//! hangs delays a request by no more than that.
 
 use std::time::Duration;
 
@@ -9,17 +9,20 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, IntoConnectionInfo};
 use secrecy::{ExposeSecret, SecretString};
 
-/// How long sent bytes may stay unacknowledged before the connection is given up (Linux only). This
-/// is about a peer that vanished without a word; a slow answer is the command timeout's affair.
+/// How long sent bytes may stay unacknowledged before the connection is closed (Linux only). This detects a peer that
+/// vanished; a slow reply is up to the command's time limit.
 #[cfg(target_os = "linux")]
-const SILENCE: Duration = Duration::from_secs(5);
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A client for `url`, with `TCP_NODELAY` set: Redis commands are small, and Nagle's algorithm would
-/// delay them. Half-open connections are noticed, so that the next command gets a new one.
+/// A client for `url`, with `TCP_NODELAY` set: Redis commands are small, and Nagle's algorithm would delay them.
+/// Half-open connections are detected, so that the next command gets a new one.
+///
+/// # Errors
+/// Where `url` is not a Redis address.
 pub fn client(url: &SecretString) -> anyhow::Result<Client> {
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(SILENCE);
+    let tcp = tcp.set_user_timeout(TCP_USER_TIMEOUT);
     let info = url
         .expose_secret()
         .into_connection_info()
@@ -28,14 +31,17 @@ pub fn client(url: &SecretString) -> anyhow::Result<Client> {
     Ok(Client::open(info)?)
 }
 
-/// Connects; `timeout` bounds connecting and every command.
+/// Connects; `timeout` limits connecting and every command.
+///
+/// # Errors
+/// Where Redis does not answer.
 pub async fn connect(client: &Client, timeout: Duration) -> anyhow::Result<ConnectionManager> {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(timeout))
         .set_response_timeout(Some(timeout))
         .set_number_of_retries(1)
         .set_max_delay(Duration::from_millis(250))
-        // The default of 50 makes a burst of requests queue for the pipe itself.
+        // The default of 50 makes a burst of requests queue before the connection.
         .set_pipeline_buffer_size(4096);
     ConnectionManager::new_with_config(client.clone(), config)
         .await

@@ -1,0 +1,7 @@
+//! Connections to MySQL/MariaDB and Redis, the migrations, and the coalescer of round trips. No table, key or feature
+//! is known here, except by the migrations.
+
+pub mod coalescer;
+pub mod migrate;
+pub mod mysql;
+pub mod redis;

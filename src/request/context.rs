@@ -1,0 +1,57 @@
+//! The context of the request that a task works for, so that every log line can name it. A `tracing` span would do the
+//! same, but the logging library formats a span's fields when it begins: a sixth of what a refused purchase costs, for
+//! lines that nearly no request logs. This is formatted when a line is.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, Uri};
+
+use super::step_trace::StepTrace;
+
+tokio::task_local! {
+    static CURRENT: RequestContext;
+}
+
+/// A request. Cheap to clone.
+#[derive(Clone)]
+pub struct RequestContext {
+    /// Its id.
+    pub id: HeaderValue,
+    /// Its method.
+    pub method: Method,
+    /// Its URI, of which only the path is ever logged.
+    pub uri: Uri,
+    /// Its steps, where they are recorded.
+    pub trace: Option<Arc<StepTrace>>,
+}
+
+impl RequestContext {
+    /// Runs `work` in this context.
+    pub async fn scope<T>(self, work: impl Future<Output = T>) -> T {
+        CURRENT.scope(self, work).await
+    }
+
+    /// Calls `read` with the context of the current task, if it has one.
+    pub fn with_current<T>(read: impl FnOnce(&RequestContext) -> T) -> Option<T> {
+        CURRENT.try_with(read).ok()
+    }
+}
+
+/// Runs `work`, which is to be spawned as a task, in the context of the current task.
+pub fn in_current_context<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    let context = CURRENT.try_with(RequestContext::clone).ok();
+    async move {
+        match context {
+            Some(context) => context.scope(work).await,
+            None => work.await,
+        }
+    }
+}
+
+impl fmt::Display for RequestContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let id = self.id.to_str().unwrap_or_default();
+        write!(f, "request{{id={id} method={} path={}}}", self.method, self.uri.path())
+    }
+}

@@ -1,0 +1,83 @@
+//! The recorded steps of one request: what was done when, how long it took, and what it saw. In the lab a client asks
+//! for them with the header `x-lab-trace` and gets them in the reply's header of the same name, so that the records of
+//! a run hold both sides of every attempt, and no node keeps anything.
+//!
+//! The header's value is the node's name, the time of the request's arrival (µs since 1970), and the steps, each as
+//! `name@start+duration` in µs since the arrival, with what was seen:
+//! `node=127.0.0.1:8081 at=1763722800123456 looked@120+840:stock=7,order=no locked@960:place=memory`.
+
+use std::fmt::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderName, HeaderValue};
+
+/// The header that asks for the steps, and that returns them.
+pub const TRACE_HEADER: HeaderName = HeaderName::from_static("x-lab-trace");
+
+/// The steps of one request so far.
+pub struct StepTrace {
+    node: Arc<str>,
+    arrived: (SystemTime, Instant),
+    steps: Mutex<Vec<Recorded>>,
+}
+
+/// A step with its times.
+struct Recorded {
+    step: Step,
+    at: Duration,
+    took: Duration,
+}
+
+/// A step: its name, and what it saw as `key=value` pairs between commas.
+pub struct Step(pub &'static str, pub String);
+
+impl Step {
+    /// A step without details.
+    pub fn plain(name: &'static str) -> Self {
+        Step(name, String::new())
+    }
+}
+
+impl StepTrace {
+    /// Begins now, on this node.
+    pub fn begin(node: Arc<str>) -> Self {
+        let arrived = (SystemTime::now(), Instant::now());
+        StepTrace { node, arrived, steps: Mutex::default() }
+    }
+
+    /// Records a step that began at `since` and ends now.
+    pub(super) fn add(&self, step: Step, since: Instant) {
+        let took = since.elapsed();
+        let at = since.saturating_duration_since(self.arrived.1);
+        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        steps.push(Recorded { step, at, took });
+    }
+
+    /// The steps so far, when each began and how long it took.
+    #[cfg(feature = "otlp")]
+    pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
+        let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let timed = |Recorded { step: Step(name, saw), at, took }: &Recorded| {
+            (Step(name, saw.clone()), self.arrived.0 + *at, *took)
+        };
+        steps.iter().map(timed).collect()
+    }
+
+    /// The steps so far, as the header's value.
+    pub fn header(&self) -> HeaderValue {
+        let at = self.arrived.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        let mut text = format!("node={} at={at}", self.node);
+        for Recorded { step: Step(name, saw), at, took } in
+            self.steps.lock().unwrap_or_else(PoisonError::into_inner).iter()
+        {
+            // Writing to a String cannot fail.
+            write!(text, " {name}@{}+{}", at.as_micros(), took.as_micros()).ok();
+            if !saw.is_empty() {
+                write!(text, ":{saw}").ok();
+            }
+        }
+        // Names and values are plain ASCII of this crate; a node's name is checked at start.
+        HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static(""))
+    }
+}

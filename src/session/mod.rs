@@ -1,0 +1,19 @@
+//! Sessions: a token held by the client, a hash in Redis under `login:token:{token}`, shared by all nodes of either
+//! language. How a user signs in is not known here.
+//!
+//! - [`shared`](SharedSessions): sessions in Redis, each cached in this process for a moment; concurrent lookups share
+//!   a round trip.
+//! - [`process`](ProcessSessions): sessions in one process's memory, for the lab.
+
+mod process;
+mod renewal;
+mod sessions;
+mod shared;
+mod token;
+mod user;
+
+pub use process::ProcessSessions;
+pub use sessions::{SessionStats, Sessions};
+pub use shared::SharedSessions;
+pub use token::{SESSION_TTL, Token};
+pub use user::CurrentUser;

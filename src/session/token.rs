@@ -1,0 +1,81 @@
+//! The session token, and where it is kept: the key in Redis, the header or cookie.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How long a session lives after its last request: 36 000 minutes, as on a Java node.
+pub const SESSION_TTL: Duration = Duration::from_secs(36_000 * 60);
+
+/// Sessions that a process holds in memory at most: some 20 MB when full.
+pub(super) const MAX_IN_MEMORY: usize = 100_000;
+
+/// The name of the session cookie.
+const COOKIE: &str = "SESSION";
+
+/// Characters of a token.
+const TOKEN_LENGTH: usize = 32;
+
+/// A session token: 32 hexadecimal characters, 122 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token([u8; TOKEN_LENGTH]);
+
+impl fmt::Debug for Token {
+    /// A token is a secret, so nothing of it is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+impl Token {
+    /// A new token that cannot be guessed (a version 4 UUID from the system's random source).
+    pub fn random() -> Self {
+        let mut text = [0; TOKEN_LENGTH];
+        uuid::Uuid::new_v4().simple().encode_lower(&mut text);
+        Token(text)
+    }
+
+    /// Reads the `authorization` header's value, with or without the `Bearer ` prefix. Anything that
+    /// is not a token's shape is `None`, so that no forged text ever becomes part of a Redis key.
+    pub fn parse(header: &str) -> Option<Self> {
+        let text = header.strip_prefix("Bearer ").unwrap_or(header);
+        let text: [u8; TOKEN_LENGTH] = text.as_bytes().try_into().ok()?;
+        text.iter().all(u8::is_ascii_hexdigit).then_some(Token(text))
+    }
+
+    /// The token's text, for the reply to a sign-in.
+    pub fn as_str(&self) -> &str {
+        // Every constructor makes hexadecimal digits.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// The `set-cookie` value that carries the token of a [`ProcessSessions`](super::ProcessSessions) session.
+    pub fn cookie(&self) -> String {
+        format!("{COOKIE}={}; Path=/; HttpOnly; SameSite=Lax", self.as_str())
+    }
+
+    /// Reads a `cookie` header's value.
+    pub fn from_cookie(header: &str) -> Option<Self> {
+        let pairs = header.split(';').filter_map(|pair| pair.trim().split_once('='));
+        pairs.filter(|(name, _)| *name == COOKIE).find_map(|(_, value)| Token::parse(value))
+    }
+
+    /// The session's key in Redis.
+    pub(super) fn key(&self) -> String {
+        format!("login:token:{}", self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_32_hex_characters_with_or_without_the_prefix() {
+        let token = Token::random();
+        assert_eq!(Token::parse(token.as_str()), Some(token));
+        assert_eq!(Token::parse(&format!("Bearer {}", token.as_str())), Some(token));
+        for forged in ["", "Bearer ", "abc", "*", &"g".repeat(32), &"a".repeat(33)] {
+            assert_eq!(Token::parse(forged), None, "{forged}");
+        }
+    }
+}
