@@ -17,6 +17,7 @@ mod law;
 mod lifetime;
 mod logging;
 mod losers;
+mod markdown;
 mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
