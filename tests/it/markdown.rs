@@ -5,8 +5,21 @@ use std::path::{Path, PathBuf};
 
 /// A path in back-ticks that begins with one of these is checked.
 const FOLDERS: [&str; 15] = [
-    "bench/", "cache/", "deploy/", "docs/", "interop/", "ladder/", "loadtest/", "lock/", "lua/", "migrations/",
-    "scripts/", "src/", "testkit/", "tests/", "workload/",
+    "bench/",
+    "cache/",
+    "deploy/",
+    "docs/",
+    "interop/",
+    "ladder/",
+    "loadtest/",
+    "lock/",
+    "lua/",
+    "migrations/",
+    "scripts/",
+    "src/",
+    "testkit/",
+    "tests/",
+    "workload/",
 ];
 
 fn root() -> &'static Path {
@@ -75,8 +88,9 @@ fn missing(document: &Path) -> Vec<String> {
         };
         let found = target.exists()
             && (heading.is_empty()
-                || std::fs::read_to_string(&target)
-                    .is_ok_and(|text| text.lines().any(|l| l.starts_with('#') && anchor(l) == heading)));
+                || std::fs::read_to_string(&target).is_ok_and(|text| {
+                    text.lines().any(|l| l.starts_with('#') && anchor(l) == heading)
+                }));
         if !found {
             missing.push(format!("link {link}"));
         }
@@ -88,7 +102,9 @@ fn missing(document: &Path) -> Vec<String> {
                 && !span.contains(|c: char| c.is_whitespace() || "…{<".contains(c))
         };
         // A crate's own document may name its files from the crate's folder.
-        let exist = |span: &str| exists(&root().join(span)) || exists(&document.parent().unwrap().join(span));
+        let exist = |span: &str| {
+            exists(&root().join(span)) || exists(&document.parent().unwrap().join(span))
+        };
         let paths = code_spans(&text).filter(is_path).filter(|span| !exist(span));
         missing.extend(paths.map(|span| format!("path {span}")));
     }
@@ -110,7 +126,8 @@ fn every_file_and_heading_a_document_names_exists() {
 /// The reader above can fail.
 #[test]
 fn the_reader_of_documents_sees_links_and_paths() {
-    let text = "See [a](b.md#c), [d](https://e) and `src/f.rs`.\n```sh\nx `src/g.rs` [h](i)\n```\n[j](k)";
+    let text =
+        "See [a](b.md#c), [d](https://e) and `src/f.rs`.\n```sh\nx `src/g.rs` [h](i)\n```\n[j](k)";
     let text = prose(text);
     assert_eq!(links(&text).collect::<Vec<_>>(), ["b.md#c", "k"]);
     assert_eq!(code_spans(&text).collect::<Vec<_>>(), ["src/f.rs"]);
