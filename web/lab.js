@@ -81,6 +81,7 @@
     const reply = await Page.ask('GET', '/lab/about');
     if (!reply.ok) { say(words(reply), true); setTimeout(loadAbout, 2000); return; }
     about = reply.data;
+    for (const { name, idea, why } of about.strategies) Words.add({ [`${name}.idea`]: idea, [`${name}.why`]: why });
     const whole = (name) => (address.has(name) && Number.isInteger(Number(address.get(name))) ? Number(address.get(name)) : null);
     const lanes = (address.get('lanes') || '').split(',').filter((name) => about.strategies.some((one) => one.name === name));
     setting = { ...about.defaults, lanes: lanes.length === 2 ? lanes : about.defaults.lanes, seed: whole('seed') };
@@ -103,7 +104,7 @@
       make('p', null, make('span', { class: safe(chosen(at)) ? 'badge good' : 'badge warn' }, t(safe(chosen(at)) ? 'run.safe' : 'run.unsafe')), ' ',
         make('span', { class: 'soft' }, t(setting.instances > 1 ? 'run.two' : 'run.one', { count: setting.instances }))),
       make('p', { class: 'explained' }, make('strong', null, t('form.idea')), ' ', t(`${setting.lanes[at]}.idea`)),
-      make('p', { class: 'explained' }, make('strong', null, t(safe(chosen(at)) ? 'form.safe' : 'form.risk')), ' ', t(`${setting.lanes[at]}.risk`)));
+      make('p', { class: 'explained' }, make('strong', null, t(safe(chosen(at)) ? 'form.safe' : 'form.risk')), ' ', t(`${setting.lanes[at]}.why`)));
     id('lanes').replaceChildren(lane(0), lane(1));
     const field = (name) => make('label', { class: 'field' }, make('span', null, t(`form.${name}`)),
       make('input', { name, type: 'number', inputmode: 'numeric', required: true, min: name === 'spreadSeconds' ? 0 : 1, max: about.limits[name], value: setting[name],

@@ -95,12 +95,13 @@ function RunView(root) {
   }
 
   function showLane(lane, place) {
+    Words.add({ [`${lane.strategy}.idea`]: lane.idea });
     // Twice: the plot's width is known only once it has a place.
     const figure = make('figure', { class: 'lane-plot' });
     place.replaceChildren(
       make('header', null, make('h3', { class: 'mono' }, lane.strategy),
         make('span', { class: lane.safe ? 'badge good' : 'badge warn' }, t(lane.safe ? 'run.safe' : 'run.unsafe'))),
-      make('p', { class: 'soft idea' }, Words.has(`${lane.strategy}.idea`) ? t(`${lane.strategy}.idea`) : ''),
+      make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)),
       strip(lane), figure, tiles(lane),
       ...[verdict(lane), batches(lane, widthOf(place) - 40)].filter(Boolean));
     figure.append(plot(lane, widthOf(figure)));

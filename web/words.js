@@ -92,28 +92,6 @@ Words.add({
   'noscript': ['This page needs JavaScript.', '本页面需要 JavaScript。'],
 });
 
-// ── The strategies: the idea, and what can go wrong ─────────────────────────────────────────────
-Words.add({
-  'naive.idea': ['Read the stock; if there is some, write the new stock. Nobody else is kept out in between.', '先读库存；有货就写回新库存。两步之间不阻止任何人。'],
-  'naive.risk': ['Many buyers read the same stock before anyone writes, and all of them take it. More is sold than there was, and one buyer can order twice.', '许多买家在任何人写入之前读到了同一个库存，于是都买走了它。卖出的比拥有的多，同一买家还可能下两单。'],
-  'compare-and-set.idea': ['Take one from the stock only if it is still what was read.', '只有库存仍等于刚才读到的值，才减一。'],
-  'compare-and-set.risk': ['It never oversells, but of a hundred who read the same number one succeeds; the rest are refused though there is enough. And it guards the stock, not the buyer: a second order gets through.', '不会超卖，但一百人读到同一个数字时只有一人成功，其余人明明有货也被拒绝。而且它只保护库存、不管买家：同一人仍可能下第二单。'],
-  'conditional.idea': ['Let the database check and take in one statement: “take one where there is one left”.', '让数据库用一条语句完成检查与扣减：“有剩余才减一”。'],
-  'conditional.risk': ['It never oversells. But “has this buyer an order?” is still asked before the order is written: two requests of one buyer both hear “no”.', '不会超卖。但“这位买家下过单吗？”仍是在写入订单之前问的：同一买家的两个请求都会得到“没有”。'],
-  'row-lock.idea': ['Lock the sale’s row in the database first, then check, order and count at leisure.', '先锁住数据库里这场秒杀的那一行，再从容地检查、下单、扣库存。'],
-  'row-lock.risk': ['It holds on any number of nodes, because they share the database. The price: every buyer queues at one row.', '无论多少节点都成立，因为它们共用同一个数据库。代价是：所有买家都在一行数据前排队。'],
-  'process-lock.idea': ['Before it orders, each node takes a lock per buyer in its own memory: a second request of the same buyer has to wait.', '每个节点在下单之前，先在自己的内存里对买家加锁：同一买家的第二个请求必须等待。'],
-  'process-lock.risk': ['With one node it holds. With two nodes there are two memories, hence two locks for one buyer, and each lets one request through: two orders.', '单节点时成立。两个节点就有两块内存，同一买家便有两把锁，每把锁各放行一个请求：于是有了两个订单。'],
-  'setnx-lock.idea': ['One lock per buyer in Redis, which all nodes share: SET NX with an expiry.', '在所有节点共用的 Redis 里为每位买家放一把锁：带过期时间的 SET NX。'],
-  'setnx-lock.risk': ['It holds as long as the lease outlives the work. A holder that is paused too long loses it without knowing; then the database’s unique index has the last word.', '只要租期长过业务就成立。持有者若停顿太久，会在不知情时失去锁；这时由数据库的唯一索引作最后裁决。'],
-  'reentrant-lock.idea': ['One lock per buyer in Redis, which all nodes share, and which is renewed while its holder lives. Redisson clients respect it.', '在所有节点共用的 Redis 里为每位买家放一把锁，持有者存活期间自动续期；与 Redisson 兼容。'],
-  'reentrant-lock.risk': ['Whichever node a request reaches, it meets the same lock: the second request is turned away. Even if Redis forgets, the database’s unique index refuses the second order.', '无论请求到达哪个节点，遇到的都是同一把锁：第二个请求会被挡回。即使 Redis 丢了数据，数据库的唯一索引也会拒绝第二个订单。'],
-  'stream.idea': ['A script in Redis admits buyers; a consumer writes their orders afterwards. The answer “a place is yours” comes before the order.', '由 Redis 中的脚本放行买家，随后消费者写入订单。“已抢到名额”的答复早于订单。'],
-  'stream.risk': ['The fastest answer. The database checks each order all the same: a gate that lets in too many makes refusals, never an oversell.', '答复最快。数据库仍会检查每个订单：放行过多只会产生拒绝，绝不会超卖。'],
-  'group-commit.idea': ['Purchases that arrive while a commit runs share the next one: many orders, one wait for the disk.', '一次提交进行期间到达的抢购，合并进下一次提交：多个订单只等一次磁盘。'],
-  'group-commit.risk': ['It needs no lock: the database’s unique index drops second orders, and the stock falls by the number really inserted. Each buyer is answered after the commit.', '不需要锁：第二个订单由数据库唯一索引丢弃，库存按真正插入的数量减少。每位买家都在提交之后才得到答复。'],
-});
-
 // ── A run, as the lab and its report show it ────────────────────────────────────────────────────
 Words.add({
   'state.preparing': ['preparing', '准备中'], 'state.running': ['running', '进行中'], 'state.judging': ['being judged', '判定中'],

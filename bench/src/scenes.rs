@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use ladder::Strategy;
 use serde::Serialize;
 use workload::http::{Call, Connection};
 use workload::live::Progress;
@@ -13,14 +14,11 @@ use crate::rounds::Servers;
 use crate::runs::{self, Plan, Run, Runner, Stock};
 use crate::stack::Server;
 
-/// The rungs that hold, from the slowest.
-const RUNGS: [&str; 5] = ["row-lock", "setnx-lock", "reentrant-lock", "stream", "group-commit"];
-
 /// What the pictures show.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Scenes {
-    /// Orders a second of each rung: (name, median).
-    pub rungs: Vec<(String, f64)>,
+    /// Orders a second of each strategy that holds: (name, median).
+    pub strategies: Vec<(String, f64)>,
     /// A sale that sells out.
     pub sale: Sale,
     /// Batches of group-commit during the rounds: (largest size, how many).
@@ -59,27 +57,28 @@ pub async fn play(
         again: false,
         lasting,
     };
-    let mut rungs = Vec::new();
-    for rung in RUNGS {
+    let mut strategies = Vec::new();
+    let safe = Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe());
+    for strategy in safe.map(Strategy::name) {
         let measured: Vec<f64> = runner
             .runs
             .iter()
-            .filter(|run| run.name == rung && run.clients == 256)
+            .filter(|run| run.name == strategy && run.clients == 256)
             .map(|run| run.orders_per_s)
             .collect();
         let rate = match crate::ratios::median(&measured) {
             Some(rate) => rate,
-            None if runner.publish(rung, 1).await.is_err() => continue,
+            None if runner.publish(strategy, 1).await.is_err() => continue,
             None => {
-                let plan = Plan { name: rung, strategy: rung, ..base.clone() };
+                let plan = Plan { name: strategy, strategy, ..base.clone() };
                 clean(runner.run(&plan, 0).await?)?.orders_per_s
             }
         };
-        Progress::Stderr.say(&format!("    {rung}: {} orders/s", figure(rate)));
-        rungs.push((rung.to_owned(), rate));
+        Progress::Stderr.say(&format!("    {strategy}: {} orders/s", figure(rate)));
+        strategies.push((strategy.to_owned(), rate));
     }
     // So much that it lasts for half of the run.
-    let rate = rungs.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let rate = strategies.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let stock = (rate * lasting.as_secs_f64() / 2.0).clamp(100.0, 100_000.0) as u32;
     // What a buyer waits who does not come in step with the others: attempts at a fixed rate, below the
     // peak, and latency from when each was due.
@@ -98,7 +97,7 @@ pub async fn play(
     let (run, left) =
         runs::watch_stock(ground, voucher, runner.run_on(&plan, 0, Some(voucher))).await;
     let run = clean(run?)?;
-    Ok(Scenes { rungs, sale: sale(stock, &run, &left), batches })
+    Ok(Scenes { strategies, sale: sale(stock, &run, &left), batches })
 }
 
 fn clean(run: Run) -> anyhow::Result<Run> {

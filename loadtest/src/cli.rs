@@ -21,7 +21,7 @@ use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs}
 
 /// Drives flash sales and reads of shops, and judges every reply.
 ///
-/// Exit code: 0 clean, 1 a violation (or a rung that does not stand as promised), 2 a fault of
+/// Exit code: 0 clean, 1 a violation (or a strategy that does not keep its guarantees), 2 a fault of
 /// usage or set-up, or nothing proved. `eval "$(./dev env)"` sets the variables for the private stack.
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version)]
@@ -34,7 +34,7 @@ pub struct Cli {
 pub enum Scenario {
     /// One sale, and all buyers at once; then the judgement
     Burst(BurstArgs),
-    /// The demonstration: every rung on one instance and on two
+    /// The demonstration: every strategy on one instance and on two
     Ladder(LadderArgs),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),

@@ -18,8 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use workload::{
     Error, burst,
     comparison::{self, RunState},
+    conformance::Conformance,
     publish,
-    rungs::Conformance,
 };
 
 mod cli;

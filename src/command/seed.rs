@@ -19,7 +19,7 @@ use crate::user::phone::Phone;
 use crate::user::store::UserStore;
 use crate::voucher::publish::{NewSale, NewVoucher};
 use crate::voucher::store::VoucherStore;
-use crate::voucher::strategy::Strategy;
+use ladder::Strategy;
 
 const SHOP_TYPES: [&str; 10] = [
     "美食",
@@ -115,7 +115,7 @@ async fn vouchers(
         stock: 100,
         begin: Utc::now() - Duration::hours(1),
         end: Utc::now() + Duration::days(30),
-        strategy: Strategy::ReentrantLock,
+        strategy: Strategy::default(),
     };
     let flash = voucher("100 元秒杀代金券", 8000, 10000);
     let id = store

@@ -16,7 +16,7 @@ use workload::comparison::faults::InjectedFault;
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use crate::voucher::strategy::Strategy;
+use ladder::Strategy;
 
 pub mod runner;
 
@@ -66,7 +66,7 @@ pub struct About {
     node: String,
     /// How many instances there are.
     nodes: usize,
-    strategies: Vec<Rung>,
+    strategies: Vec<Offered>,
     defaults: RunRequest,
     limits: Limits,
     faults: Vec<&'static str>,
@@ -75,11 +75,15 @@ pub struct About {
     running: Option<String>,
 }
 
-/// A strategy and its table of guarantees.
+/// A strategy and its guarantees; `true` where a violation can happen.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Rung {
+struct Offered {
     name: &'static str,
+    /// How it sells, in English and Chinese.
+    idea: [&'static str; 2],
+    /// Why it holds, or what can go wrong, likewise.
+    why: [&'static str; 2],
     #[serde(rename = "unsafe")]
     is_unsafe: bool,
     oversell: bool,
@@ -103,14 +107,16 @@ struct Limits {
     responses((status = 200, description = "Strategies, limits, faults.", body = About)),
 )]
 pub async fn about(State(lab): State<Lab>) -> Reply<About> {
-    let rung = |strategy: Strategy| {
-        let risks = strategy.risks();
-        Rung {
-            name: strategy.name(),
+    let offered = |strategy: Strategy| {
+        let row = strategy.row();
+        Offered {
+            name: row.name,
+            idea: row.idea.pair(),
+            why: row.why.pair(),
             is_unsafe: strategy.is_unsafe(),
-            oversell: risks.oversell,
-            second_order_on_one_node: risks.second_order_on_one_node,
-            second_order_on_two_nodes: risks.second_order_on_two_nodes,
+            oversell: row.oversell.can_break(),
+            second_order_on_one_node: row.second_order_on_one_node.can_break(),
+            second_order_on_two_nodes: row.second_order_on_two_nodes.can_break(),
         }
     };
     let Setting { buyers, tries, stock, spread_seconds, .. } = comparison::MOST;
@@ -120,7 +126,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
     Ok(reply::data(About {
         node: lab.node().to_owned(),
         nodes,
-        strategies: Strategy::ALL.map(rung).into(),
+        strategies: Strategy::ALL.map(offered).into(),
         defaults: RunRequest {
             lanes: [Strategy::ProcessLock, Strategy::ReentrantLock].map(|s| s.name().to_owned()),
             buyers: 300,

@@ -18,8 +18,8 @@ use workload::buyers::Buyer;
 use workload::comparison::document::{Setting, State};
 use workload::comparison::faults::InjectedFault;
 use workload::comparison::{self, Environment, RunState};
+use workload::conformance::Conformance;
 use workload::live::Progress;
-use workload::rungs::Conformance;
 use workload::{Access, Target};
 
 use crate::clock::Zone;

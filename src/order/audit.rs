@@ -38,9 +38,8 @@ pub struct Finding {
 impl Finding {
     fn new(totals: Totals) -> Self {
         let Totals { voucher_id, strategy, issued, stock, orders, cancelled, buyers } = totals;
-        let is_unsafe = strategy
-            .parse::<crate::voucher::strategy::Strategy>()
-            .is_ok_and(|strategy| strategy.is_unsafe());
+        let is_unsafe =
+            strategy.parse::<ladder::Strategy>().is_ok_and(|strategy| strategy.is_unsafe());
         Finding {
             voucher_id,
             strategy,

@@ -20,7 +20,7 @@ use crate::request::admission::InFlightPermit;
 use crate::request::context::in_current_context;
 use crate::request::trace;
 use crate::voucher::sales::{Sale, Sales};
-use crate::voucher::strategy::Strategy;
+use ladder::Strategy;
 use lock::{Locks, ProcessLocks};
 
 /// How often a purchase is tried in all when it meets deadlocks or taken ids.

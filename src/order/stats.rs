@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::purchase::Bought;
 use crate::error::Error;
-use crate::voucher::strategy::Strategy;
+use ladder::Strategy;
 
 /// Outcomes, as labels; failures under their codes, those that are not listed under the last.
 const OUTCOMES: [&str; 13] = [

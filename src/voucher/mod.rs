@@ -3,6 +3,7 @@
 //! stock, in [`news`].
 
 use axum::extract::State;
+use ladder::Strategy;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
@@ -16,7 +17,6 @@ pub mod news;
 pub mod publish;
 pub mod sales;
 pub mod store;
-pub mod strategy;
 
 use news::News;
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
@@ -96,7 +96,7 @@ pub async fn add_stock(
     more.check()?;
     let (stock, strategy) = vouchers.store.add_stock(voucher_id, more.add).await?;
     tracing::info!(voucher_id, added = more.add, stock, "stock added");
-    let admits = strategy.parse() == Ok(strategy::Strategy::Stream);
+    let admits = strategy.parse().is_ok_and(Strategy::is_deferred);
     vouchers.news.stock_added(voucher_id, more.add, admits).await;
     Ok(reply::data(stock))
 }

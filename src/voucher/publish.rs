@@ -1,10 +1,14 @@
 //! What may be published. Checks only; nothing is stored here.
 
-use chrono::{DateTime, NaiveDateTime, Utc};
-use serde::Deserialize;
-use utoipa::ToSchema;
+use std::borrow::Cow;
 
-use super::strategy::Strategy;
+use chrono::{DateTime, NaiveDateTime, Utc};
+use ladder::Strategy;
+use serde::Deserialize;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+
 use crate::clock::Zone;
 use crate::error::Error;
 
@@ -66,8 +70,29 @@ pub struct NewSeckillVoucher {
     )]
     pub end_time: NaiveDateTime,
     /// How it sells; `reentrant-lock` where absent. Those that fail on purpose need a server with `--lab`.
-    #[schema(value_type = Option<Strategy>)]
+    #[schema(value_type = Option<StrategyName>)]
     pub strategy: Option<String>,
+}
+
+/// The names of the ladder, for the API's document.
+#[derive(Debug)]
+pub struct StrategyName;
+
+impl PartialSchema for StrategyName {
+    fn schema() -> RefOr<Schema> {
+        let names = Strategy::ALL.map(Strategy::name);
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("How a sale sells; chosen when it is published."))
+            .enum_values(Some(names))
+            .into()
+    }
+}
+
+impl ToSchema for StrategyName {
+    fn name() -> Cow<'static, str> {
+        "Strategy".into()
+    }
 }
 
 /// The body of `POST /voucher/seckill/{id}/stock`.
@@ -127,7 +152,7 @@ impl NewSeckillVoucher {
         let end = instant(zone, self.end_time, "endTime")?;
         require(begin < end, "endTime must be after beginTime")?;
         let strategy = match self.strategy.as_deref() {
-            None => Strategy::ReentrantLock,
+            None => Strategy::default(),
             Some(name) => name.parse().map_err(|_| {
                 let names = Strategy::ALL.map(Strategy::name).join(", ");
                 Error::InvalidParameter(format!("strategy must be one of {names}"))

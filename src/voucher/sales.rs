@@ -16,8 +16,8 @@ use chrono::{DateTime, Utc};
 use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
-use super::strategy::Strategy;
 use crate::error::Error;
+use ladder::Strategy;
 
 /// How long a reading is trusted, from the moment the database was asked. A voucher taken off the shelf
 /// is refused, and stock whose news was lost is sold, at most this much later: within a second, with

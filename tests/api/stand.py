@@ -24,10 +24,6 @@ NEVER_DONE = {("POST", "/lab/faults")}
 USERS, SESSIONS = 40, 1500
 # Phones with a code in Redis, for sign-ins that succeed.
 CODES = 800
-STRATEGIES = (
-    "naive", "compare-and-set", "conditional", "row-lock", "process-lock",
-    "setnx-lock", "reentrant-lock", "stream", "group-commit",
-)  # fmt: skip
 
 
 class Stand:
@@ -84,11 +80,12 @@ class Stand:
         paths = self.document["paths"].items()
         self.operations = {(method.upper(), path) for path, operations in paths for method in operations} - LEFT_OUT
         all_tokens = tokens.read_text().split()
+        strategies = [strategy["name"] for strategy in self._get("/lab/about")["data"]["strategies"]]
         self.state = {
             "admin": ADMIN,
             "tokens": all_tokens[:USERS],
             "sessions": all_tokens[USERS:],
-            "vouchers": [2] + [self._publish(strategy, stock) for strategy in STRATEGIES for stock in (1, 100_000)],
+            "vouchers": [2] + [self._publish(strategy, stock) for strategy in strategies for stock in (1, 100_000)],
             "codes": [f"1371234{n:04}" for n in range(CODES)],
         }
         # As if they had been sent.

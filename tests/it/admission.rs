@@ -176,10 +176,7 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_overloaded_sale_keeps_the_law() {
     let stack = Stack::start(2, &["--max-purchases", "8"]).await;
-    for strategy in [
-        seckill::voucher::strategy::Strategy::ReentrantLock,
-        seckill::voucher::strategy::Strategy::GroupCommit,
-    ] {
+    for strategy in [ladder::Strategy::ReentrantLock, ladder::Strategy::GroupCommit] {
         let mut options = law::options(&stack, strategy, 150, 1000).await;
         options.tries = 3;
         assert!(matches!(options.crowd, BuyerSource::Given(_)));

@@ -1,10 +1,10 @@
-//! The law every strategy's row in the table of guarantees states: the safe rungs hold, the unsafe ones
+//! The guarantees of every strategy's row in the ladder: the safe strategies hold, the unsafe ones
 //! are *seen* to break, on one instance and on two processes. The judge is the load tool's checker,
 //! which compares every reply with every row.
 
 use std::time::Duration;
 
-use seckill::voucher::strategy::Strategy;
+use ladder::Strategy;
 use workload::burst::{self, BurstOptions, BuyerSource, Report};
 
 use crate::support::stack::Stack;
@@ -44,17 +44,13 @@ fn assert_holds(report: &Report) {
     assert_eq!(report.unknown, 0, "{}: {:?}", report.strategy, report.replies);
 }
 
-/// Runs every rung and compares what happened with what the table allows and demands.
-async fn ladder(instances: usize) {
-    let stack = Stack::lab(instances).await;
+/// Runs every strategy and compares what happened with what the ladder allows and demands.
+async fn ladder(instances: u32) {
+    let stack = Stack::lab(instances as usize).await;
     for strategy in Strategy::ALL {
-        let risks = strategy.risks();
-        let second_order = if instances == 1 {
-            risks.second_order_on_one_node
-        } else {
-            risks.second_order_on_two_nodes
-        };
-        if !risks.oversell && !second_order {
+        let oversell = strategy.row().oversell.can_break();
+        let second_order = strategy.second_order_on(instances).can_break();
+        if strategy.holds_on(instances) {
             let report = sale(&stack, strategy).await;
             assert_holds(&report);
             continue;
@@ -66,22 +62,22 @@ async fn ladder(instances: usize) {
             oversold += verdict.oversold;
             duplicates += verdict.duplicates;
             assert_eq!((verdict.lost, verdict.phantom), (0, 0), "{strategy}: {verdict:?}");
-            if (oversold > 0 || !risks.oversell) && (duplicates > 0 || !second_order) {
+            if (oversold > 0 || !oversell) && (duplicates > 0 || !second_order) {
                 break;
             }
         }
-        assert_eq!(oversold > 0, risks.oversell, "{strategy}: {oversold} oversold");
+        assert_eq!(oversold > 0, oversell, "{strategy}: {oversold} oversold");
         assert_eq!(duplicates > 0, second_order, "{strategy}: {duplicates} duplicates");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_rung_on_one_instance() {
+async fn every_strategy_on_one_instance() {
     ladder(1).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_rung_on_two_instances() {
+async fn every_strategy_on_two_instances() {
     ladder(2).await;
 }
 
@@ -101,9 +97,9 @@ async fn the_redis_locks_hold_by_themselves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_database_holds_even_if_redis_lies() {
     let stack = Stack::lab(2).await;
-    let rungs =
+    let strategies =
         [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
-    for strategy in rungs {
+    for strategy in strategies {
         let options = options(&stack, strategy, BUYERS, STOCK).await;
         let mut redis = stack.redis.conn().await;
         let forgetting = async {

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ladder::Strategy;
 use redis::AsyncCommands;
 use seckill::connection;
 use seckill::voucher::news::News;
 use seckill::voucher::sales::{FRESH_FOR, Sales};
 use seckill::voucher::store::VoucherStore;
-use seckill::voucher::strategy::Strategy;
 use serde_json::json;
 use workload::burst;
 
@@ -20,7 +20,7 @@ use testkit::wait::eventually;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The rungs on which it is remembered that a sale is sold out.
+/// The strategies on which it is remembered that a sale is sold out.
 fn safe() -> impl Iterator<Item = Strategy> {
     Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe())
 }

@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use ladder::Strategy;
 use redis::AsyncCommands;
-use seckill::voucher::strategy::Strategy;
 use serde_json::json;
 use workload::burst::{self, BurstOptions, Report};
 
@@ -32,8 +32,9 @@ pub async fn with_fault(
     report.expect("the burst runs")
 }
 
-/// The rungs that sales are run on; each is broken in every way.
-const RUNGS: [Strategy; 3] = [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
+/// The strategies that sales are run on; each is broken in every way.
+const STRATEGIES: [Strategy; 3] =
+    [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
 
 /// Those of them whose success means committed.
 const COMMITTING: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
@@ -48,7 +49,7 @@ pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
     let mut stack = Stack::lab(1).await;
-    for strategy in RUNGS {
+    for strategy in STRATEGIES {
         stack.add_instance(&["--lab"]).await;
         let (options, total) = big_burst(&stack, strategy).await;
         let mut victim = stack.instances.pop().expect("a second instance");
@@ -85,7 +86,7 @@ async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_not
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_in_the_middle_of_a_sale_finishes_what_is_in_flight_and_exits_0() {
     let mut stack = Stack::lab(1).await;
-    for strategy in RUNGS {
+    for strategy in STRATEGIES {
         // Long enough for a busy machine: a connection that was idle all the while is closed then.
         stack.add_instance(&["--lab", "--drain-grace-ms", "1500"]).await;
         let (options, total) = big_burst(&stack, strategy).await;

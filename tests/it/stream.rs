@@ -1,4 +1,4 @@
-//! The stream rung, step by step: pending, ordered and refused, and what comes of entries that are foreign,
+//! The strategy `stream`, step by step: pending, ordered and refused, and what comes of entries that are foreign,
 //! repeated or broken. Faults in the middle of a sale are in `stream_faults` and `resilience`.
 
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! Faults in the middle of a sale on the stream, beside those that `resilience` tries on every rung.
+//! Faults in the middle of a sale on the stream, beside those that `resilience` tries on every strategy.
 
 use std::time::Duration;
 
-use seckill::voucher::strategy::Strategy;
+use ladder::Strategy;
 use workload::burst::Report;
 
 use crate::resilience::{big_burst, with_fault};

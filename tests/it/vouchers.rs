@@ -100,8 +100,8 @@ async fn sales_that_make_no_sense_are_not_published() {
 #[tokio::test]
 async fn unsafe_strategies_need_the_lab() {
     let stack = Stack::start(1, &[]).await;
-    for strategy in ["naive", "compare-and-set", "conditional", "process-lock"] {
-        let body = Stack::sale(5, strategy);
+    for strategy in ladder::Strategy::ALL.into_iter().filter(|strategy| strategy.is_unsafe()) {
+        let body = Stack::sale(5, strategy.name());
         let answer = post(stack.url(), "/voucher/seckill").admin().json(body).send().await;
         assert!(answer.refused(403, "LAB_ONLY").contains("--lab"));
     }

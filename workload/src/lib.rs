@@ -8,6 +8,7 @@
 //! From the bottom up:
 //!
 //! - [`checker`] is pure: every reply against every row gives a [`checker::Verdict`].
+//! - [`conformance`] compares a verdict to the guarantees in the [`ladder`].
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`generator`] sends very many at once.
 //! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
@@ -20,6 +21,7 @@ pub mod burst;
 pub mod buyers;
 pub mod checker;
 pub mod comparison;
+pub mod conformance;
 pub mod descriptors;
 pub mod error;
 pub mod generator;
@@ -32,7 +34,6 @@ pub mod phones;
 pub mod publish;
 pub mod redis_connection;
 pub mod reply;
-pub mod rungs;
 pub mod sessions;
 pub mod table;
 pub mod target;

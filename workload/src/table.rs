@@ -48,8 +48,8 @@ mod tests {
         let rows =
             [vec!["naive".to_owned(), "12".to_owned()], vec!["x".to_owned(), "3".to_owned()]];
         assert_eq!(
-            render(&[("rung", Align::Left), ("orders", Align::Right)], &rows),
-            "rung   orders\n-------------\nnaive      12\nx           3\n"
+            render(&[("name", Align::Left), ("orders", Align::Right)], &rows),
+            "name   orders\n-------------\nnaive      12\nx           3\n"
         );
     }
 }

@@ -118,7 +118,7 @@ fn plots(out: &mut String, report: &Report) -> Vec<Value> {
         plots.push(plot);
     };
     let scenes = &report.scenes;
-    let mut bars = scenes.rungs.clone();
+    let mut bars = scenes.strategies.clone();
     let single = "one transaction per order";
     let of = |run: &&Run| run.name == single;
     let rates: Vec<f64> = report.runs.iter().filter(of).map(|run| run.orders_per_s).collect();

@@ -16,7 +16,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use serde::Serialize;
 
-use workload::rungs::RUNGS;
+use ladder::Strategy;
 use workload::{Error, ledger::Ledger};
 
 pub mod crowd;
@@ -86,7 +86,7 @@ impl Report {
 /// # Errors
 /// A [`Error`] of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Result<Report, Error> {
-    let known = |name: &&str| RUNGS.iter().any(|rung| rung.name == *name);
+    let known = |name: &&str| name.parse::<Strategy>().is_ok();
     let mut strategies = options.strategies.clone();
     if strategies.is_empty() {
         strategies = STRATEGIES.iter().filter(|name| known(name)).map(|&s| s.to_owned()).collect();

@@ -1,21 +1,22 @@
-//! The demonstration: every rung of the ladder, on one instance and on two.
+//! The demonstration: every strategy of the ladder, on one instance and on two.
 //!
 //! Buyers are signed in once and serve all sales. There are at least three times as many buyers as
-//! vouchers, so that a safe rung sells out even where many a buyer is refused for a busy lock. A
+//! vouchers, so that a safe strategy sells out even where many a buyer is refused for a busy lock. A
 //! race that has to show itself and did not gets a fresh sale, [`ATTEMPTS`] in all, and each
 //! repetition is told.
 
 use std::{fmt, sync::Arc};
 
+use ::ladder::Strategy;
 use serde::Serialize;
 
 use workload::{
     Error, Target,
     burst::{self, BurstOptions, Report},
     checker::Verdict,
+    conformance::Conformance,
     ledger::Ledger,
     live::Live,
-    rungs::{Conformance, RUNGS, Rung},
     table::{Align, render},
 };
 
@@ -50,7 +51,7 @@ pub struct LadderOptions {
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
     /// The strategy.
-    pub rung: &'static str,
+    pub strategy: &'static str,
     /// On how many instances.
     pub instances: u32,
     /// How many were on sale.
@@ -59,7 +60,7 @@ pub struct Line {
     pub requests: u64,
     /// Attempts per second.
     pub requests_per_s: f64,
-    /// Orders per second; `None` where the rung breaks, for what it sells is not worth counting.
+    /// Orders per second; `None` where the strategy breaks, for what it sells is not worth counting.
     pub orders_per_s: Option<f64>,
     /// 99 of 100 successes were answered within this, in milliseconds; likewise.
     pub p99_ordered_ms: Option<f64>,
@@ -69,7 +70,7 @@ pub struct Line {
     pub sales: u32,
     /// The checker's judgement of the last of them.
     pub verdict: Verdict,
-    /// That judgement against the rung's promises.
+    /// That judgement compared to the strategy's guarantees.
     pub standing: Conformance,
 }
 
@@ -82,16 +83,16 @@ pub struct Climb {
     pub buyers: usize,
     /// Attempts of each.
     pub tries: u32,
-    /// All lines, in the order of the rungs.
+    /// All lines, in the order of the ladder.
     pub lines: Vec<Line>,
-    /// Whether every rung stands as it should.
+    /// Whether every strategy kept its guarantees.
     pub as_promised: bool,
 }
 
-/// Runs every rung on one instance and on two.
+/// Runs every strategy on one instance and on two.
 ///
 /// # Errors
-/// A [`Error`] of the set-up; a rung that breaks its promise is in the [`Climb`], not an error.
+/// A [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
 pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let progress = options.burst.progress;
     let (size, stock) = (options.burst.crowd.size(), options.burst.stock);
@@ -105,18 +106,18 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let mut shared = options.burst.clone();
     shared.targets = vec![options.two.clone()];
     let buyers = burst::prepare(&shared).await?;
-    let mut lines = Vec::with_capacity(2 * RUNGS.len());
-    for rung in &RUNGS {
+    let mut lines = Vec::with_capacity(2 * Strategy::ALL.len());
+    for strategy in Strategy::ALL {
         for (instances, target) in [(1, &options.one), (2, &options.two)] {
             let mut burst = shared.clone();
-            burst.strategy = rung.name.to_owned();
+            burst.strategy = strategy.name().to_owned();
             burst.targets = vec![target.clone()];
             let mut sales = 0;
             let line = loop {
                 burst.live = Arc::new(Live::default());
                 let report = burst::sale(&burst, &ledger, buyers.clone()).await?;
                 sales += 1;
-                let line = line(rung, instances, sales, report);
+                let line = line(strategy, instances, sales, report);
                 if let Conformance::DidNotShow(what) = &line.standing
                     && sales < ATTEMPTS
                 {
@@ -126,7 +127,7 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
                 break line;
             };
             let on = if instances == 1 { "one instance" } else { "two instances" };
-            progress.say(&format!("  {} on {on}: {}", rung.name, line.standing.text()));
+            progress.say(&format!("  {} on {on}: {}", strategy.name(), line.standing.text()));
             lines.push(line);
         }
     }
@@ -135,16 +136,16 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     Ok(Climb { scenario, buyers: buyers.len(), tries, lines, as_promised })
 }
 
-fn line(rung: &Rung, instances: u32, sales: u32, report: Report) -> Line {
+fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line {
     let sold_out = report.verdict.stock_left == 0;
     let standing = if report.settled {
-        rung.judge(instances, &report.verdict, sold_out)
+        Conformance::of(strategy, instances, &report.verdict, sold_out)
     } else {
         Conformance::Violation("the tables never stood still".to_owned())
     };
-    let safe = rung.is_safe(instances);
+    let safe = strategy.holds_on(instances);
     Line {
-        rung: rung.name,
+        strategy: strategy.name(),
         instances,
         stock: report.stock,
         requests: report.requests,
@@ -166,7 +167,7 @@ impl fmt::Display for Climb {
             self.buyers, self.tries
         )?;
         let columns = [
-            ("rung", Align::Left),
+            ("strategy", Align::Left),
             ("instances", Align::Right),
             ("stock", Align::Right),
             ("requests", Align::Right),
@@ -186,12 +187,12 @@ impl fmt::Display for Climb {
                 .lines
                 .iter()
                 .filter(|line| !line.standing.is_as_promised())
-                .map(|line| format!("{} on {}", line.rung, line.instances))
+                .map(|line| format!("{} on {}", line.strategy, line.instances))
                 .collect();
             writeln!(f, "NOT as promised: {}.", failed.join(", "))?;
             for line in self.lines.iter().filter(|line| !line.standing.is_as_promised()) {
                 for example in &line.verdict.examples {
-                    writeln!(f, "  {} (voucher {}): {example}", line.rung, line.voucher_id)?;
+                    writeln!(f, "  {} (voucher {}): {example}", line.strategy, line.voucher_id)?;
                 }
             }
             Ok(())
@@ -209,7 +210,7 @@ fn cells(line: &Line) -> Vec<String> {
         verdict.push_str(&format!(" (sale {} of {ATTEMPTS})", line.sales));
     }
     vec![
-        line.rung.to_owned(),
+        line.strategy.to_owned(),
         line.instances.to_string(),
         line.stock.to_string(),
         line.requests.to_string(),

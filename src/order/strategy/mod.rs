@@ -1,17 +1,5 @@
-//! The ladder: one file a rung, in the order a learner meets them. What each guarantees is the table
-//! in `voucher/strategy.rs`; the strategy belongs to the sale.
-//!
-//! | rung | the idea |
-//! |---|---|
-//! | [`naive`] | read the stock, then decrement it |
-//! | [`compare_and_set`] | decrement where the stock is what was read |
-//! | [`conditional`] | decrement where there is stock left |
-//! | [`row_lock`] | lock the sale's row first |
-//! | [`process_lock`] | conditional, under a per-user lock inside the process |
-//! | [`setnx_lock`] | conditional, under a per-user SET NX lock in Redis |
-//! | [`reentrant_lock`] | conditional, under a per-user Redisson-compatible lock in Redis |
-//! | [`stream`] | a script in Redis admits, a consumer group commits |
-//! | [`group_commit`] | those who arrive while a commit runs share the next one |
+//! Strategies: how each one sells, in a module of its own. Their names, ideas and guarantees are the table in the
+//! crate [`ladder`]; the strategy belongs to the sale.
 //!
 //! Two rules hold for all: the order is inserted first and the hot stock row is changed last, so
 //! that it stays locked for one statement and the commit; and nothing but the database is waited for
@@ -21,7 +9,7 @@ use super::model::Buyer;
 use super::purchase::Tools;
 use crate::error::Error;
 use crate::voucher::sales::Sale;
-use crate::voucher::strategy::Strategy;
+use ladder::Strategy;
 
 pub mod compare_and_set;
 pub mod conditional;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ladder::Strategy;
 use seckill::clock::Zone;
 use seckill::connection;
 use seckill::order::audit::audit;
 use seckill::order::store::OrderStore;
-use seckill::voucher::strategy::Strategy;
 use serde_json::json;
 
 use crate::support::api::{Answer, get, post};
@@ -246,7 +246,7 @@ async fn stock_comes_back_once_however_many_cancel_at_once() {
 }
 
 /// A commit that is lost, one whose reply is lost, and a database that is away.
-/// The gate of the stream rung and of Java nodes: whoever came in by it gives the place back there too,
+/// The gate of the strategy `stream` and of Java nodes: whoever came in by it gives the place back there too,
 /// once, also when Redis is away at that moment; and who did not, does not.
 /// Users buy, pay and cancel on two nodes while both cancel what is too old: nothing goes astray.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{burst::Report, rungs::Conformance};
+use crate::{burst::Report, conformance::Conformance};
 
 /// Two sales at the same time, by different strategies, each with buyers of its own.
 #[derive(Debug, Clone, Serialize)]
@@ -102,7 +102,9 @@ pub struct Event {
 pub struct Lane {
     /// Its strategy.
     pub strategy: String,
-    /// Whether that promises to hold, with so many instances.
+    /// How that sells, in English and Chinese.
+    pub idea: [&'static str; 2],
+    /// Whether it guarantees that nothing goes wrong, on so many instances.
     pub safe: bool,
     /// Its voucher, once it is published.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,16 +9,18 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use ladder::Strategy;
+
 use crate::{
     Access, Error, Target,
     burst::{self, BurstOptions, BuyerSource, Report},
     buyers::Buyer,
+    conformance::Conformance,
     descriptors,
     generator::Arrivals,
     latency::Recorder,
     ledger::Ledger,
     live::Progress,
-    rungs::{Conformance, RUNGS},
 };
 
 mod batches;
@@ -77,9 +79,9 @@ impl Setting {
     pub fn check(&self, nodes: usize) -> Result<(), Error> {
         let usage = |text: String| Err(Error::Usage(text));
         for strategy in &self.lanes {
-            if !RUNGS.iter().any(|rung| rung.name == strategy) {
-                let names: Vec<_> = RUNGS.iter().map(|rung| rung.name).collect();
-                return usage(format!("lanes must be two of {}", names.join(", ")));
+            if strategy.parse::<Strategy>().is_err() {
+                let names = Strategy::ALL.map(Strategy::name).join(", ");
+                return usage(format!("lanes must be two of {names}"));
             }
         }
         for (name, value, least, most) in [
@@ -245,9 +247,10 @@ fn finish(board: &RunState, setting: &Setting, reports: [Report; 2], batches: &B
 /// The verdict against the promises. Unsold vouchers are no fault here: buyers may have been too few, or
 /// turned away while a server was ill.
 fn standing(setting: &Setting, report: &Report) -> Conformance {
-    let rung = RUNGS.iter().find(|rung| rung.name == report.strategy);
-    match rung {
-        Some(rung) if report.settled => rung.judge(setting.instances, &report.verdict, true),
+    match report.strategy.parse() {
+        Ok(strategy) if report.settled => {
+            Conformance::of(strategy, setting.instances, &report.verdict, true)
+        }
         _ => Conformance::Violation("the tables never stood still".to_owned()),
     }
 }

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use ladder::Strategy;
+
 use super::document::{Document, Event, Lane, Setting, State};
-use crate::{buyers::Buyer, generator::Record, live::Live, rungs::RUNGS};
+use crate::{buyers::Buyer, generator::Record, live::Live};
 
 /// A comparison's state, shared.
 #[derive(Debug)]
@@ -26,10 +28,11 @@ impl RunState {
         let seed = setting.seed.unwrap_or_else(|| rand::random_range(1..1_000_000));
         let setting = Setting { seed: Some(seed), ..setting };
         let lane = |strategy: &String| {
-            let rung = RUNGS.iter().find(|rung| rung.name == strategy);
+            let known = strategy.parse::<Strategy>().ok();
             Lane {
                 strategy: strategy.clone(),
-                safe: rung.is_some_and(|rung| rung.is_safe(setting.instances)),
+                idea: known.map(|known| known.row().idea.pair()).unwrap_or_default(),
+                safe: known.is_some_and(|known| known.holds_on(setting.instances)),
                 voucher_id: None,
                 samples: Vec::new(),
                 result: None,
@@ -64,6 +67,7 @@ impl RunState {
         let document = self.lock();
         let lane = |lane: &Lane| Lane {
             strategy: lane.strategy.clone(),
+            idea: lane.idea,
             safe: lane.safe,
             voucher_id: lane.voucher_id,
             samples: lane.samples.get(from..).unwrap_or_default().to_vec(),
