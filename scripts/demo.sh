@@ -1,0 +1,74 @@
+# shellcheck shell=bash
+# ./dev demo: the stack, a sale on every strategy on one instance and on two, and how to buy a voucher by hand.
+
+READMES=(README.md README.zh-CN.md)
+
+demo() {
+  local status=0 write="" arg args=()
+  for arg; do
+    if [[ $arg == --write ]]; then write=1; else args+=("$arg"); fi
+  done
+  [[ -z $write ]] || check_demo_markers
+  up
+  say "the ladder: every strategy on one instance, then on two"
+  (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --two "$HTTP" "${args[@]}") |
+    tee "$DATA/log/demo.log" || status=$?
+  how_to_buy
+  say "the shop: $HTTP/     the lab, which shows why: ./dev lab     the API: $HTTP/docs/"
+  if ((status)); then
+    say "the ladder FAILED (status $status): see above"
+    [[ -z $write ]] || say "nothing was written"
+  elif [[ -n $write ]]; then
+    write_demo_blocks "$DATA/log/demo.log"
+    say "written into ${READMES[*]}"
+  fi
+  say "the stack runs on until: ./dev down"
+  return "$status"
+}
+
+# check_demo_markers: one pair of markers in each README, before minutes are spent.
+check_demo_markers() {
+  local file
+  for file in "${READMES[@]}"; do
+    [[ $(grep -xE '<!-- /?demo -->' "$file" | tr -d '\n') == '<!-- demo --><!-- /demo -->' ]] ||
+      die 2 "$file needs the two lines '<!-- demo -->' and '<!-- /demo -->', once and in this order."
+  done
+}
+
+# write_demo_blocks FILE: puts its text between the markers of both READMEs.
+write_demo_blocks() {
+  local file
+  for file in "${READMES[@]}"; do
+    awk -v output="$1" '
+      $0 == "<!-- /demo -->" { inside = 0 }
+      !inside { print }
+      $0 == "<!-- demo -->" {
+        inside = 1
+        print "```text"
+        while ((getline line < output) > 0) print line
+        print "```"
+      }' "$file" >"$DATA/readme.new"
+    cat "$DATA/readme.new" >"$file" # not `mv`, which would take the owner and mode of the new file along
+    rm "$DATA/readme.new"
+  done
+}
+
+how_to_buy() {
+  cat <<'END'
+
+How to buy a voucher by hand, from this folder:
+
+  eval "$(./dev env)"
+  curl -s -X POST "$TARGETS/api/user/code?phone=13800138000"
+  CODE=$(redis-cli -u "$REDIS_URL" GET login:code:13800138000)   # also in: ./dev logs
+  TOKEN=$(curl -s "$TARGETS/api/user/login" -H 'content-type: application/json' \
+    -d "{\"phone\":\"13800138000\",\"code\":\"$CODE\"}" | sed 's/.*"data":"\([0-9a-f]*\)".*/\1/')
+  VOUCHER=$(curl -s "$TARGETS/api/voucher/seckill" -H "x-admin-token: $ADMIN_TOKEN" \
+    -H 'content-type: application/json' -d '{"shopId":1,"title":"100 for 80","payValue":8000,
+      "actualValue":10000,"stock":10,"beginTime":"2024-01-01T00:00:00","endTime":"2037-12-31T00:00:00"}' |
+    sed 's/.*"data":\([0-9]*\).*/\1/')
+  curl -s -X POST "$TARGETS/api/voucher-order/seckill/$VOUCHER" -H "authorization: $TOKEN"; echo
+  curl -s "$TARGETS/api/voucher-order/of/me" -H "authorization: $TOKEN"; echo
+
+END
+}

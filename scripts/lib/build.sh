@@ -1,0 +1,27 @@
+# shellcheck shell=bash
+# What is built, with which cargo profile, and where the binaries are. The first three lines decide.
+
+PROFILE=${SECKILL_PROFILE:-release}             # of `up`, `demo`, `load` and `chaos`
+BENCH_PROFILE=${SECKILL_BENCH_PROFILE:-release} # of `bench`
+TEST_PROFILE=${SECKILL_TEST_PROFILE:-dev}       # of `test`
+
+# Exported, so that cargo puts the binaries where we look for them, whatever its configuration.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
+
+# binary PROFILE NAME: the path of a binary; cargo calls the folder of its profile `dev` debug.
+binary() {
+  local folder=$1
+  [[ $1 != dev ]] || folder=debug
+  printf %s "$CARGO_TARGET_DIR/$folder/$2"
+}
+
+SECKILL=$(binary "$PROFILE" seckill)
+LOADTEST=$(binary "$PROFILE" loadtest)
+BENCH=$(binary "$BENCH_PROFILE" bench)
+
+# build PROFILE PACKAGE...: without the DATABASE_URL of the caller's shell, so that no build depends on a server.
+build() {
+  local profile=$1
+  shift
+  env -u DATABASE_URL cargo build --profile "$profile" "${@/#/--package=}" 9<&-
+}

@@ -1,0 +1,75 @@
+# shellcheck shell=bash
+# ./dev test: its help, and what all kinds of tests share.
+
+test_usage() {
+  cat <<'END'
+usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
+       ./dev test browser [--screenshots] [ARGS]
+       ./dev test api [ARGS]
+
+Without arguments: every test of the workspace, on a MariaDB and on Redis servers of its own.
+
+  PACKAGE   only this package, by its name or folder (see below)
+  NAME      only tests whose path contains it, such as a test's name, its module or its file:
+            only the packages and test binaries that have one are built
+  FLAGS     go to `cargo test`, such as --release, --locked or -p; those after -- to the test
+            binaries, such as --nocapture, --exact or --test-threads 1
+  browser   the pages in Chromium, against the stack; ARGS go to `python -m unittest`
+  api       thousands of generated requests, held against docs/openapi.json; --help for more
+
+Examples:
+  ./dev test a_second_order             tests with that in their name, wherever they are
+  ./dev test architecture               the module tests/it/architecture.rs
+  ./dev test lock                       all tests of the package in lock/; needs no database
+  ./dev test lock fair                  those of them with `fair` in their path
+  ./dev test purchase -- --nocapture    with what they print
+  ./dev test browser test_shop          one file of tests/browser
+
+END
+  echo "Packages (folder: name):"
+  local folder
+  for folder in $(members); do printf '  %-10s %s\n' "$folder" "$(package_name "$folder")"; done
+}
+
+run_tests() {
+  if [[ ${1:-} == @(-h|--help|help) ]]; then
+    test_usage
+    return
+  fi
+  prerequisites
+  prepare
+  case ${1:-} in
+    api) test_api "${@:2}" ;;
+    browser) test_browser "${@:2}" ;;
+    *) test_cargo "$@" ;;
+  esac
+}
+
+# without_settings COMMAND...: settings of a developer's shell (./dev env) must not leak into the servers under test.
+without_settings() {
+  env -u DATABASE_URL -u TEST_DATABASE_URL -u REDIS_URL -u ADMIN_TOKEN -u SECKILL_LAB -u BIND_ADDR -u TIME_ZONE \
+    -u LOG_FORMAT -u RUST_LOG -u TARGETS -u NODES -u LAB_ENTRY -u LAB_PEERS -u NODE_NAME "$@"
+}
+
+# with_mariadb COMMAND...: runs it with this checkout's database, which is started for it and then stopped, unless the
+# stack or other tests need it. Returns the command's status.
+with_mariadb() {
+  local status=0 url
+  lock
+  running mariadb || : >"$DATA/run/mariadb.for-tests"
+  start_mariadb
+  remember_ports
+  exec 8>>"$DATA/run/tests.lock"
+  flock -s 8 # until this script ends: see `down`
+  unlock
+  url=$(settings | sed -n 's/^TEST_DATABASE_URL=//p')
+  trap : INT # which ends the tests, not the cleaning up after them
+  without_settings env TEST_DATABASE_URL="$url" "$@" 8>&- || status=$?
+  lock
+  if [[ -e $DATA/run/mariadb.for-tests ]] && flock -n 8; then
+    stop_server mariadb
+    rm "$DATA/run/mariadb.for-tests"
+  fi
+  unlock
+  return "$status"
+}

@@ -1,0 +1,68 @@
+# shellcheck shell=bash
+# ./dev test [PACKAGE] [NAME] [FLAGS]: `cargo test` for what the arguments need, and its result in one line.
+
+# Packages whose tests need no MariaDB.
+NO_DATABASE=(redisson-lock cache-aside seckill-ladder seckill-workload seckill-interop seckill-testkit)
+
+# Flags of `cargo test`: those whose value is the next argument, those that choose packages, those that choose targets.
+VALUED_FLAGS='-p|--package|--exclude|--test|--bin|--example|--bench|-F|--features|-j|--jobs|--profile|--target|--target-dir|--manifest-path|--color|--config|--message-format|-Z'
+PACKAGE_FLAGS='-p.*|--package(=.*)?|--workspace|--all|--manifest-path(=.*)?'
+TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--example=.*|--bench(es)?|--bench=.*|--all-targets'
+
+test_cargo() {
+  local package="" name="" flags=() scope=() with=() next=""
+  # Up to --, the first two words that are no flag and no flag's value are PACKAGE and NAME.
+  while (($#)) && [[ $1 != -- ]]; do
+    if [[ -n $next || $1 == -* ]]; then
+      flags+=("$1")
+      [[ -z $next && $1 =~ ^($VALUED_FLAGS)$ ]] && next=value || next=""
+    elif [[ -z $package$name ]] && package=$(package_name "$1"); then :
+    elif [[ -z $name ]]; then name=$1
+    else die 2 "'$1' is one name too many; further ones go behind --. See ./dev test --help."; fi
+    shift
+  done
+
+  if [[ -z $package ]] && any_matches "$PACKAGE_FLAGS" "${flags[@]}"; then :
+  elif [[ -z $name ]] || any_matches "$TARGET_FLAGS" "${flags[@]}"; then scope=("${package:+--package=}${package:---workspace}")
+  else mapfile -t scope < <(test_scope "$name" "$package"); fi
+  [[ -z $name || ${scope[*]} != --workspace ]] ||
+    say "no test in the sources has \"$name\" in its path, but a macro may make one: looking in all packages"
+  [[ $TEST_PROFILE == dev ]] || scope+=("--profile=$TEST_PROFILE")
+  needs_database "${scope[@]}" "${flags[@]}" && with=(with_mariadb) || with=(without_settings)
+
+  say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
+  [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
+  report_tests "$name" "${with[@]}" cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
+}
+
+# any_matches PATTERN ARGUMENT...
+any_matches() {
+  local argument
+  for argument in "${@:2}"; do [[ ! $argument =~ ^($1)$ ]] || return 0; done
+  return 1
+}
+
+# needs_database FLAG...: unless only packages of NO_DATABASE are chosen.
+needs_database() {
+  local package chosen=()
+  mapfile -t chosen < <(printf '%s\n' "$@" |
+    sed -nE '/^(-p|--package)$/ { n; p; d }; s/^(-p|--package=)//p')
+  ((${#chosen[@]})) || return 0
+  for package in "${chosen[@]}"; do [[ " ${NO_DATABASE[*]} " == *" $package "* ]] || return 0; done
+  return 1
+}
+
+# report_tests NAME COMMAND...: runs it and says how many tests passed. A NAME that fits no test is a failure.
+report_tests() {
+  local name=$1 status=0 counts log=$DATA/log/test.log
+  shift
+  "$@" 2>&1 | tee "$log" || status=$?
+  counts=$(awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+    END { printf "%d passed, %d failed, %d ignored", passed, failed, ignored }' "$log")
+  if ((status == 0)) && [[ $counts == "0 passed, 0 failed,"* ]] && grep -q "^test result:" "$log"; then
+    die 1 "no test was run: none fits these arguments${name:+, with \"$name\" in its path}." \
+      "(A test may also be ignored, or need a cargo feature: --features NAME.)"
+  fi
+  if ((status)); then say "tests FAILED (status $status): $counts"; else say "tests passed: $counts"; fi
+  return "$status"
+}

@@ -1,0 +1,51 @@
+# shellcheck shell=bash
+# ./dev test api, ./dev test browser: tests from outside, written in Python, against a running service.
+
+# python_tools: the programs of tests/tools.txt, with their versions, in a Python environment under .dev/.
+python_tools() {
+  ! cmp -s tests/tools.txt "$DATA/venv/tools.txt" || return 0
+  python3 -c 'import ensurepip, venv' 2>/dev/null || install_packages python3-venv
+  say "installing the tools of tests/tools.txt into .dev/venv"
+  rm -rf "$DATA/venv"
+  python3 -m venv "$DATA/venv"
+  "$DATA/venv/bin/pip" install -q --disable-pip-version-check -r tests/tools.txt
+  cp tests/tools.txt "$DATA/venv/"
+}
+
+# A fuzzer that reads the API's document, against an instance and a Redis of its own: only MariaDB is this checkout's.
+test_api() {
+  python_tools
+  say "building; then some thousand requests, in about two minutes"
+  build "$TEST_PROFILE" seckill
+  PYTHONDONTWRITEBYTECODE=1 with_mariadb "$DATA/venv/bin/python" tests/api/run.py \
+    --seckill "$(binary "$TEST_PROFILE" seckill)" --log "$DATA/log/test-api.log" "$@"
+}
+
+# The pages in a real browser, against the stack. A stack that did not run before does not run afterwards.
+test_browser() {
+  local started=0 status=0 fonts=() pictures=""
+  if [[ ${1:-} == --screenshots ]]; then pictures=1; shift; fi
+  command -v chromium >/dev/null || install_packages chromium
+  if [[ -n $pictures ]]; then
+    # So that the pictures look the same wherever they are made.
+    [[ -n $(fc-list Inter) ]] || fonts+=(fonts-inter)
+    [[ -n $(fc-list :lang=zh-cn) ]] || fonts+=(fonts-wqy-microhei)
+    ((${#fonts[@]} == 0)) || install_packages "${fonts[@]}"
+  fi
+  stack_runs || started=1
+  up
+  python_tools
+  mkdir -p "$DATA/browser"
+  (
+    export_settings
+    export SECKILL CHROMIUM=chromium BROWSER_OUT=$DATA/browser PYTHONDONTWRITEBYTECODE=1
+    CHROMIUM=$(command -v chromium)
+    cd tests/browser
+    say "the pages in $(chromium --version 2>/dev/null)"
+    "$DATA/venv/bin/python" -m unittest "$@" &&
+      { [[ -z $pictures ]] || "$DATA/venv/bin/python" screenshots.py "$ROOT/docs"; }
+  ) || status=$?
+  ((!started)) || down
+  if ((status)); then say "browser tests FAILED (status $status)"; else say "browser tests passed"; fi
+  return "$status"
+}
