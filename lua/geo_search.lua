@@ -1,7 +1,7 @@
--- Shops of a type around a point, nearest first.
+-- Searches a GEO index: shops of a type around a point, nearest first.
 -- KEYS[1]  shop:geo:{typeId}, the index: member = shop id
--- ARGV[1]  longitude   ARGV[2]  latitude   ARGV[3]  radius, metres   ARGV[4]  at most so many
--- Returns  pairs of id and metres, or nil where the index has to be built first.
+-- ARGV[1]  longitude   ARGV[2]  latitude   ARGV[3]  radius, metres   ARGV[4]  maximum count
+-- Returns  pairs of id and metres, or nil if the index is missing.
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return nil
 end

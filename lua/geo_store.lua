@@ -1,7 +1,7 @@
--- Store an index that was read from the database, unless a shop was written since.
+-- Stores a GEO index that was read from the database, unless a shop was written since: the lease is then gone.
 -- KEYS[1]  shop:geo:{typeId}   KEYS[2]  the lease
 -- ARGV[1]  the lease as geo_claim.lua returned it
--- ARGV[2]  how long the index lasts, seconds
+-- ARGV[2]  time to live of the index, seconds
 -- ARGV[3…] longitude, latitude and id of each shop
 -- Returns  1 when stored, else 0.
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then

@@ -1,7 +1,6 @@
 //! The only wiring: configuration → connections → parts → bound server → drain.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,7 +25,8 @@ use crate::request::admission::{Admission, AdmissionLimits};
 use crate::router::{Parts, router};
 use crate::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::shop::Shops;
-use crate::shop::reads::ShopReads;
+use crate::shop::filter::existing_shops;
+use crate::shop::reads::ShopSettings;
 use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::{Codes, LogSender};
@@ -35,17 +35,8 @@ use crate::voucher::Vouchers;
 use crate::voucher::news::News;
 use crate::voucher::sales::Sales;
 use crate::voucher::store::VoucherStore;
-use cache::{BloomSize, Cache, CacheConfig, Policy};
+use cache::{Cache, CacheConfig, CachePolicy};
 use lock::{LockConfig, Locks, ProcessLocks};
-
-/// Shops the filter is sized for; with more, it lets more absent ids through.
-const FILTERED_SHOPS: u64 = 1_000_000;
-
-/// Share of absent ids that the filter lets through to the database: 1 %, in 1.2 MB.
-const FALSE_POSITIVES: f64 = 0.01;
-
-/// How often the filter is looked after: how long a Redis that lost it goes without.
-const FILTER_CHECK: Duration = Duration::from_secs(2);
 
 /// Serves until SIGTERM or Ctrl-C, then drains. An error is a start that failed, with the way out, or
 /// purchases that did not finish within the drain deadline.
@@ -227,25 +218,15 @@ fn shops(
     cache: Cache,
     redis: redis::aio::ConnectionManager,
 ) -> Shops {
-    let mut policy = Policy::named("shop");
-    if config.sale.shop_filter {
-        let size = BloomSize::for_items(FILTERED_SHOPS, FALSE_POSITIVES);
-        let filter = cache.bloom("shop", size);
-        let ids = store.clone();
-        cache.keep_filled(filter.clone(), FILTER_CHECK, move |after| {
-            let ids = ids.clone();
-            async move { ids.keys_after(after).await }
-        });
-        policy.filter = Some(filter);
-    }
-    let reads = ShopReads {
-        kind: config.sale.shop_cache,
-        shop: policy,
+    let filter = config.sale.shop_filter.then(|| existing_shops(&cache, &store));
+    let settings = ShopSettings {
+        read_strategy: config.sale.shop_cache,
+        shop_policy: CachePolicy::new("shop").with_bloom_filter(filter),
         lab: config.sale.lab,
         per_shop_per_second: config.sale.per_shop_per_second,
         zone: config.sale.time_zone,
     };
-    Shops::new(store, cache, redis, reads)
+    Shops::new(store, cache, redis, settings)
 }
 
 /// Waits for the signal to stop; returns its name.

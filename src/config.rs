@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use secrecy::SecretString;
 
 use crate::clock::Zone;
-use cache::Kind;
+use cache::ReadStrategy;
 
 /// A flash-sale backend that cannot be made to lie.
 #[derive(Debug, Parser)]
@@ -210,10 +210,10 @@ pub struct SaleConfig {
     #[arg(long = "lock-lease-ms", env = "LOCK_LEASE_MS", default_value = "30000",
           value_parser = milliseconds)]
     pub lock_lease: Duration,
-    /// How shops and shop types are cached: cache-aside, null-caching, mutex, logical-expiry or
+    /// Read strategy for shops and shop types: cache-aside, null-caching, mutex, logical-expiry or
     /// layered.
-    #[arg(long, env = "SHOP_CACHE", default_value_t = Kind::Layered)]
-    pub shop_cache: Kind,
+    #[arg(long, env = "SHOP_CACHE", default_value_t = ReadStrategy::Layered)]
+    pub shop_cache: ReadStrategy,
     /// Whether ids of shops that do not exist are kept from the database by a Bloom filter.
     #[arg(long, env = "SHOP_FILTER", default_value_t = true, action = clap::ArgAction::Set)]
     pub shop_filter: bool,

@@ -1,11 +1,11 @@
--- Put a value into the cache whatever is there, and tell every node to forget its copy.
+-- Stores a value unconditionally and invalidates the copy in every node's memory.
 --
 -- KEYS[1]  the cached value
--- KEYS[2]  its lease; loads that are on their way must not overwrite what is set here
--- ARGV[1]  the channel on which the nodes listen
+-- KEYS[2]  its lease; deleted, so that loads under way cannot overwrite the value
+-- ARGV[1]  the invalidation channel
 -- ARGV[2]  the message that names the key
 -- ARGV[3]  the value
--- ARGV[4]  how long it lasts in milliseconds; "0": for ever
+-- ARGV[4]  time to live in milliseconds; "0": no expiry
 if ARGV[4] == '0' then
   redis.call('SET', KEYS[1], ARGV[3])
 else

@@ -1,44 +1,66 @@
-//! The limits one process sets for its cache as a whole. What differs from one kind of data to
-//! another is in [`super::Policy`].
+//! Limits and intervals of one [`Cache`](crate::Cache) as a whole. What differs between kinds of data is in
+//! [`CachePolicy`](crate::CachePolicy).
 
 use std::time::Duration;
 
-/// Limits and periods of a [`Cache`](super::Cache).
+use crate::setters::setters;
+
+/// Limits and intervals of a [`Cache`](crate::Cache). Start from [`Default`] and change fields with `with_*`.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct CacheConfig {
-    /// How long one Redis command may take before the cache does without it. Default 300 ms.
+    /// Timeout of one Redis command. Default 300 ms.
     pub redis_timeout: Duration,
-    /// After so many failures in a row Redis is left alone until it answers a PING. Default 5.
-    pub breaker_failures: u32,
-    /// How often a Redis that was left alone is asked whether it is back. Default 100 ms.
-    pub breaker_probe_every: Duration,
-    /// How many loads may run at once, whatever they are for. Default 32.
-    pub max_loads: usize,
-    /// How long a load may wait for its turn. Default 1 s.
-    pub load_wait: Duration,
-    /// How long one load may run. Default 8 s, shorter than a mutex and a lease last.
-    pub load_limit: Duration,
-    /// How many values this process keeps in memory. Default 10,000.
+    /// Failures in a row after which the circuit breaker opens: Redis is not used until it answers
+    /// a PING. Default 5.
+    pub breaker_threshold: u32,
+    /// Interval between PINGs while the circuit breaker is open. Default 100 ms.
+    pub breaker_probe_interval: Duration,
+    /// Maximum number of loads that run at once, over all keys. Default 32.
+    pub max_concurrent_loads: usize,
+    /// How long a load may wait until fewer than
+    /// [`max_concurrent_loads`](Self::max_concurrent_loads) are running. Default 1 s.
+    pub load_queue_timeout: Duration,
+    /// Timeout of one load. Default 8 s; keep it below [`CachePolicy::mutex_ttl`] and below 60 s,
+    /// the time to live of a lease.
+    ///
+    /// [`CachePolicy::mutex_ttl`]: crate::CachePolicy::mutex_ttl
+    pub load_timeout: Duration,
+    /// Maximum number of values in this process's memory. Default 10,000.
     pub local_capacity: usize,
-    /// The channel on which the nodes tell each other what to forget; the same on all of them.
-    /// Default `cache:invalidate`. Channels are not scoped to a database number.
-    pub channel: String,
-    /// The longest pause between attempts to deliver an invalidation. Default 200 ms.
-    pub retry_every: Duration,
+    /// Pub/sub channel of invalidations; must be the same on all nodes. Default
+    /// `cache:invalidate`. Redis does not scope channels to a database number.
+    pub invalidation_channel: String,
+    /// Longest pause between attempts to deliver a pending invalidation. Default 200 ms.
+    pub max_retry_pause: Duration,
+}
+
+impl CacheConfig {
+    setters! {
+        with_redis_timeout(redis_timeout: Duration),
+        with_breaker_threshold(breaker_threshold: u32),
+        with_breaker_probe_interval(breaker_probe_interval: Duration),
+        with_max_concurrent_loads(max_concurrent_loads: usize),
+        with_load_queue_timeout(load_queue_timeout: Duration),
+        with_load_timeout(load_timeout: Duration),
+        with_local_capacity(local_capacity: usize),
+        with_invalidation_channel(invalidation_channel: String),
+        with_max_retry_pause(max_retry_pause: Duration),
+    }
 }
 
 impl Default for CacheConfig {
     fn default() -> Self {
         Self {
             redis_timeout: Duration::from_millis(300),
-            breaker_failures: 5,
-            breaker_probe_every: Duration::from_millis(100),
-            max_loads: 32,
-            load_wait: Duration::from_secs(1),
-            load_limit: Duration::from_secs(8),
+            breaker_threshold: 5,
+            breaker_probe_interval: Duration::from_millis(100),
+            max_concurrent_loads: 32,
+            load_queue_timeout: Duration::from_secs(1),
+            load_timeout: Duration::from_secs(8),
             local_capacity: 10_000,
-            channel: "cache:invalidate".to_owned(),
-            retry_every: Duration::from_millis(200),
+            invalidation_channel: "cache:invalidate".to_owned(),
+            max_retry_pause: Duration::from_millis(200),
         }
     }
 }

@@ -1,42 +1,44 @@
-//! What the cache counts: relaxed atomics, read as plain numbers. Counters only ever rise.
+//! Counters: relaxed atomics, read as plain numbers. They only ever rise.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter.
+/// One counter.
 #[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
+pub(crate) struct Counter(AtomicU64);
 
-impl Count {
-    pub(super) fn up(&self) {
+impl Counter {
+    pub(crate) fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
+/// A struct of atomic counters, and the public struct of plain numbers that it is read as.
 macro_rules! counters {
-    ($(#[$doc:meta])* $name:ident from $cells:ident { $(#[doc = $help:literal] $field:ident,)* }) => {
+    ($(#[$doc:meta])* $name:ident from $atomics:ident { $(#[doc = $help:literal] $field:ident,)* }) => {
         #[derive(Debug, Default)]
-        pub(super) struct $cells {
-            $(pub(super) $field: Count,)*
+        pub(crate) struct $atomics {
+            $(pub(crate) $field: Counter,)*
         }
 
-        impl $cells {
-            pub(super) fn read(&self) -> $name {
+        impl $atomics {
+            pub(crate) fn read(&self) -> $name {
                 $name { $($field: self.$field.get(),)* }
             }
         }
 
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        #[non_exhaustive]
         pub struct $name {
             $(#[doc = $help] pub $field: u64,)*
         }
 
         impl $name {
-            /// Every counter with its name and what it counts, for a metrics page.
+            /// Every counter with its name and description, for a metrics page.
             pub fn named(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![$((stringify!($field), $help.trim_ascii(), self.$field),)*]
             }
@@ -45,64 +47,65 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What reads under one [`Policy`](super::Policy) did.
+    /// Counts of reads under one [`CachePolicy`](crate::CachePolicy).
     PolicyStats from PolicyCounters {
-        /// Answered from this process's memory.
+        /// Reads answered from this process's memory.
         local_hits,
-        /// Answered by a value from Redis.
+        /// Reads answered by a value from Redis.
         redis_hits,
-        /// Answered "does not exist" by a cached null.
+        /// Reads answered "does not exist" by a cached null.
         null_hits,
-        /// Answered "does not exist" by the Bloom filter.
+        /// Reads answered "does not exist" by the Bloom filter.
         filtered,
-        /// Loads begun.
+        /// Loads started.
         loads,
-        /// Loads that failed, took too long, panicked, or got no turn.
+        /// Loads that failed, timed out, panicked, or did not start because too many were running.
         load_failures,
-        /// Readers that shared the work of another reader of this process.
+        /// Reads that shared the load of another reader of this process.
         shared,
-        /// Answered by a value that was being rebuilt.
+        /// Reads answered by a stale value while it was being rebuilt.
         stale_served,
-        /// Times somebody looked whether another node's load was done.
+        /// Polls for the result of another node's load.
         waits,
         /// Loaded values not stored, because the key was invalidated meanwhile.
         refused,
-        /// Values in Redis that could not be read and were loaded anew.
+        /// Values in Redis that could not be decoded and were loaded again.
         unreadable,
-        /// Answered without Redis, because it was away.
+        /// Reads answered without Redis, because it was unavailable.
         bypassed,
     }
 }
 
 counters! {
-    /// What the invalidation machinery of one process did.
+    /// Counts of invalidations, and of losses of Redis, in one process.
     CacheCounts from CacheCounters {
-        /// Keys this process told the others to forget.
+        /// Keys this process invalidated.
         invalidations_sent,
-        /// Keys other processes told this one to forget.
+        /// Keys other processes invalidated.
         invalidations_received,
-        /// Attempts to deliver an invalidation that failed.
+        /// Failed attempts to send an invalidation.
         invalidation_failures,
-        /// Times the connection that hears of invalidations was lost.
-        listener_losses,
-        /// Times Redis was given up by the circuit breaker.
+        /// Times the subscription to invalidations was lost.
+        subscription_losses,
+        /// Times the circuit breaker opened.
         breaker_opened,
     }
 }
 
-/// The state of one process's cache. What reads did is counted by policy:
-/// [`Policy::stats`](super::Policy::stats).
+/// The state of one process's cache. Reads are counted by policy, in
+/// [`CachePolicy::stats`](crate::CachePolicy::stats).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStats {
-    /// What was counted since the start.
+    /// Counts since the start.
     pub counts: CacheCounts,
-    /// Keys whose invalidation could not be delivered yet.
-    pub retries_pending: u64,
-    /// Whether Redis is being left alone because it failed.
+    /// Keys whose invalidation Redis has not confirmed yet.
+    pub pending_invalidations: u64,
+    /// Whether the circuit breaker is open: Redis failed and is not used.
     pub breaker_open: bool,
-    /// Whether invalidations are being heard. While they are not, nothing is kept in memory.
-    pub local_trusted: bool,
-    /// Values in memory, expired ones that were not yet replaced included.
+    /// Whether the memory is in use. It is disabled while the subscription to invalidations is down.
+    pub local_enabled: bool,
+    /// Values in memory, including expired ones that were not replaced yet.
     pub local_entries: u64,
     /// Loads running now.
     pub loads_running: u64,

@@ -1,15 +1,18 @@
-//! Background tasks that come back after a panic. A helper of the cache's own tasks, no more.
+//! Background tasks that are restarted after a panic.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
 
-/// Run what `make` makes until it returns; after a panic, say so and make it anew. The task belongs
-/// to `tasks`, which is awaited at shutdown.
-pub(super) fn supervise<F>(
+/// Pause before a task that panicked is started again.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
+/// Spawns the future that `make` returns; if it panics, logs that and spawns a new one. The task
+/// belongs to `tasks`, which is awaited at shutdown.
+pub(crate) fn supervise<F>(
     tasks: &TaskTracker,
-    what: &'static str,
+    name: &'static str,
     mut make: impl FnMut() -> F + Send + 'static,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -20,8 +23,8 @@ pub(super) fn supervise<F>(
             match inner.spawn(make()).await {
                 Ok(()) => return,
                 Err(end) if end.is_panic() => {
-                    tracing::error!(task = what, "background task panicked; starting it again");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tracing::error!(task = name, "background task panicked; restarting it");
+                    tokio::time::sleep(RESTART_PAUSE).await;
                 }
                 Err(_) => return,
             }

@@ -220,19 +220,19 @@ impl Metrics {
         }
         for (name, help, value) in [
             (
-                "cache_retries_pending",
-                "Keys whose invalidation Redis has not heard yet.",
-                stats.retries_pending,
+                "cache_pending_invalidations",
+                "Keys whose invalidation Redis has not confirmed yet.",
+                stats.pending_invalidations,
             ),
             (
                 "cache_breaker_open",
-                "1 while Redis is left alone because it failed.",
+                "1 while the circuit breaker is open: Redis failed and is not used.",
                 stats.breaker_open.into(),
             ),
             (
-                "cache_local_trusted",
-                "1 while invalidations are heard, so that memory is used.",
-                stats.local_trusted.into(),
+                "cache_local_enabled",
+                "1 while memory is used: the subscription to invalidations is up.",
+                stats.local_enabled.into(),
             ),
             ("cache_local_entries", "Values in memory.", stats.local_entries),
             ("cache_loads_running", "Loads that are running.", stats.loads_running),

@@ -1,23 +1,24 @@
-//! Shops around a point, nearest first: the GEO index of each type in Redis, built from the database
-//! when it is missing, dropped when a shop of the type is written, and done without when Redis is
-//! away.
+//! Shops around a point, nearest first. Each shop type has a GEO index in Redis: built from the
+//! database when it is missing, deleted when a shop of the type is written. Without Redis the database
+//! computes the distances.
 
 use std::sync::LazyLock;
 
 use redis::Script;
 use redis::aio::ConnectionManager;
 
+use super::keys;
 use super::store::ShopStore;
 use crate::error::Error;
 use cache::lease_key;
 
-/// How far a search reaches, metres.
+/// Radius of a search, metres.
 pub const RADIUS: f64 = 5000.0;
 
-/// How long an index is used before it is built anew, seconds: bounds what a lost deletion can do.
+/// Time to live of an index, seconds: bounds the effect of an invalidation that was lost.
 const INDEX_SECONDS: u32 = 3600;
 
-/// How long building may take before it counts as abandoned, milliseconds.
+/// Time to live of the lease of a build, milliseconds: after it, the build counts as abandoned.
 const LEASE_MS: u32 = 10_000;
 
 static SEARCH: LazyLock<Script> =
@@ -27,47 +28,41 @@ static CLAIM: LazyLock<Script> =
 static STORE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/geo_store.lua")));
 
-/// The GEO indexes.
+/// The GEO indexes of all shop types.
 #[derive(Clone)]
 pub struct GeoIndex {
     redis: ConnectionManager,
     store: ShopStore,
 }
 
-/// The key of a type's index; to be invalidated when one of its shops is written, which also makes
-/// the lease of a build under way void.
-pub fn key(type_id: i64) -> String {
-    format!("shop:geo:{type_id}")
-}
-
 impl GeoIndex {
-    /// Indexes on this Redis, built from this store.
+    /// Indexes in this Redis, built from this store.
     pub fn new(redis: ConnectionManager, store: ShopStore) -> Self {
         GeoIndex { redis, store }
     }
 
     /// Shops of a type within [`RADIUS`] of a point (longitude, latitude), nearest first, from
     /// `offset`, at most `limit`, as (id, metres).
-    pub async fn near(
+    pub async fn nearest(
         &self,
         type_id: i64,
         point: (f64, f64),
         offset: u64,
         limit: u32,
     ) -> Result<Vec<(i64, f64)>, Error> {
-        match self.indexed(type_id, point, offset + u64::from(limit)).await {
+        match self.search_or_build(type_id, point, offset + u64::from(limit)).await {
             Ok(found) => {
                 let skip = usize::try_from(offset).unwrap_or(usize::MAX);
                 Ok(found.into_iter().skip(skip).collect())
             }
             Err(Error::Unavailable("Redis")) => {
-                self.store.near(type_id, point, RADIUS, offset, limit).await
+                self.store.nearest(type_id, point, RADIUS, offset, limit).await
             }
-            Err(fault) => Err(fault),
+            Err(error) => Err(error),
         }
     }
 
-    async fn indexed(
+    async fn search_or_build(
         &self,
         type_id: i64,
         point: (f64, f64),
@@ -82,12 +77,12 @@ impl GeoIndex {
             // The type has no shops, or one was written while the index was built.
             None => {
                 let limit = u32::try_from(count).unwrap_or(u32::MAX);
-                self.store.near(type_id, point, RADIUS, 0, limit).await
+                self.store.nearest(type_id, point, RADIUS, 0, limit).await
             }
         }
     }
 
-    /// `None` where the index is missing.
+    /// Searches the index; `None` if it is missing.
     async fn search(
         &self,
         type_id: i64,
@@ -95,7 +90,7 @@ impl GeoIndex {
         count: u64,
     ) -> Result<Option<Vec<(i64, f64)>>, Error> {
         Ok(SEARCH
-            .key(key(type_id))
+            .key(keys::geo_index(type_id))
             .arg(x)
             .arg(y)
             .arg(RADIUS)
@@ -105,24 +100,24 @@ impl GeoIndex {
     }
 
     async fn build(&self, type_id: i64) -> Result<(), Error> {
-        let index = key(type_id);
+        let index = keys::geo_index(type_id);
         let lease_name = lease_key(&index);
         let mut redis = self.redis.clone();
-        // Before the database is read: a shop written after this makes the lease void.
+        // Before the database is read: a shop written after this deletes the lease.
         let lease: String = CLAIM
             .key(&lease_name)
             .arg(uuid::Uuid::new_v4().to_string())
             .arg(LEASE_MS)
             .invoke_async(&mut redis)
             .await?;
-        let places = self.store.places(type_id).await?;
+        let positions = self.store.positions(type_id).await?;
         let mut store = STORE.key(index);
         store.key(lease_name).arg(lease).arg(INDEX_SECONDS);
-        for (id, x, y) in &places {
+        for (id, x, y) in &positions {
             store.arg(x).arg(y).arg(id);
         }
         let stored: bool = store.invoke_async(&mut redis).await?;
-        tracing::debug!(type_id, shops = places.len(), stored, "GEO index built");
+        tracing::debug!(type_id, shops = positions.len(), stored, "GEO index built");
         Ok(())
     }
 }

@@ -1,6 +1,5 @@
-//! Shops and their types: reading one through the cache, listing them by type, name and distance, and
-//! writing them (admin). How each read is cached is one line each in [`reads`]; what a write must
-//! make everybody forget is in [`writes`].
+//! Handlers of shops and shop types: one shop through the cache, lists by type, name and distance, and
+//! writes (admin). Caching is in [`reads`], invalidation in [`writes`].
 
 use axum::extract::{FromRequestParts, State};
 use axum::http::header::CONTENT_TYPE;
@@ -12,9 +11,11 @@ use utoipa::IntoParams;
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use cache::Kind;
+use cache::ReadStrategy;
 
+pub mod filter;
 pub mod geo;
+pub mod keys;
 pub mod model;
 pub mod reads;
 pub mod store;
@@ -29,29 +30,31 @@ const TYPE_PAGE: u32 = 5;
 /// Shops on a page of `GET /shop/of/name`.
 const NAME_PAGE: u32 = 10;
 
-/// For learners: picks the cache policy of one read, on a server with `--lab`.
-pub struct LabChoice(Option<Kind>);
+/// The read strategy that a request chose with `x-lab-cache`; used on a server with `--lab` only.
+pub struct LabReadStrategy(Option<ReadStrategy>);
 
-impl<S: Sync> FromRequestParts<S> for LabChoice {
+impl<S: Sync> FromRequestParts<S> for LabReadStrategy {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
-        let Some(value) = parts.headers.get("x-lab-cache") else { return Ok(LabChoice(None)) };
+        let Some(value) = parts.headers.get("x-lab-cache") else { return Ok(Self(None)) };
         let name = value.to_str().unwrap_or_default();
-        let kind = name.parse::<Kind>().map_err(|f| Error::InvalidParameter(f.to_string()))?;
-        Ok(LabChoice(Some(kind)))
+        let strategy = name
+            .parse::<ReadStrategy>()
+            .map_err(|error| Error::InvalidParameter(error.to_string()))?;
+        Ok(Self(Some(strategy)))
     }
 }
 
 /// One shop.
 ///
-/// One shop may be asked for only so often within a second, so that a hot one does not crowd out the others.
+/// The requests per second for one shop are limited, so that a hot one does not crowd out the others.
 #[utoipa::path(
     get, path = "/shop/{id}", tag = "shop",
     params(
         ("id" = i64, Path, description = "The shop's id.", example = 1),
         ("x-lab-cache" = Option<String>, Header, pattern = "^(cache-aside|null-caching|mutex|logical-expiry|layered)$",
-            description = "Picks another way to read the cache for this request; \
+            description = "Chooses the cache's read strategy for this request; \
             takes effect on a server with `--lab` only."),
     ),
     responses((status = 200, body = ShopView, description = "The shop.")),
@@ -59,12 +62,12 @@ impl<S: Sync> FromRequestParts<S> for LabChoice {
 )]
 pub async fn get(
     State(shops): State<Shops>,
-    LabChoice(choice): LabChoice,
+    LabReadStrategy(choice): LabReadStrategy,
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
     let shop = shops.get(id, choice).await?.ok_or(Error::ShopNotFound)?;
-    // Rendered once for as long as the value is remembered.
-    let body = shop.body(|shop| reply::data(shop.view(shops.zone(), None)).to_bytes());
+    // Rendered once for as long as the value is in memory.
+    let body = shop.rendered(|shop| reply::data(shop.view(shops.zone(), None)).to_bytes());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
@@ -72,7 +75,7 @@ pub async fn get(
 #[derive(Deserialize, IntoParams)]
 #[serde(rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
-pub struct OfType {
+pub struct ByTypeQuery {
     /// The id of a shop type.
     #[param(example = 1)]
     type_id: i64,
@@ -91,7 +94,7 @@ pub struct OfType {
 /// Parameters of `GET /shop/of/name`.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct OfName {
+pub struct ByNameQuery {
     /// A part of the name; all shops where it is empty.
     #[serde(default)]
     #[param(example = "KTV")]
@@ -106,17 +109,17 @@ fn first_page() -> u32 {
     1
 }
 
-/// Rows to pass over for page `current`, which counts from 1.
-fn offset(current: u32, page: u32) -> Result<u64, Error> {
+/// The offset of page `current`, which counts from 1, in rows.
+fn offset(current: u32, page_size: u32) -> Result<u64, Error> {
     let before = current
         .checked_sub(1)
         .ok_or_else(|| Error::InvalidParameter("current must be 1 or more".to_owned()))?;
-    Ok(u64::from(before) * u64::from(page))
+    Ok(u64::from(before) * u64::from(page_size))
 }
 
 /// A page of a type's shops, five of them; with a point, the nearest within 5 km.
 #[utoipa::path(
-    get, path = "/shop/of/type", tag = "shop", params(OfType),
+    get, path = "/shop/of/type", tag = "shop", params(ByTypeQuery),
     responses((
         status = 200, body = Vec<ShopView>,
         description = "By id; with a point, by distance, and each with its `distance` in metres."
@@ -124,13 +127,13 @@ fn offset(current: u32, page: u32) -> Result<u64, Error> {
 )]
 pub async fn of_type(
     State(shops): State<Shops>,
-    Params(query): Params<OfType>,
+    Params(query): Params<ByTypeQuery>,
 ) -> Reply<Vec<ShopView>> {
     let offset = offset(query.current, TYPE_PAGE)?;
     let page = match (query.x, query.y) {
-        (None, None) => shops.of_type(query.type_id, offset, TYPE_PAGE).await?,
+        (None, None) => shops.list_by_type(query.type_id, offset, TYPE_PAGE).await?,
         (Some(x), Some(y)) if x.abs() <= 180.0 && y.abs() <= 85.051_128_78 => {
-            shops.near(query.type_id, (x, y), offset, TYPE_PAGE).await?
+            shops.nearest(query.type_id, (x, y), offset, TYPE_PAGE).await?
         }
         (Some(_), Some(_)) => {
             let text = "x must be -180 to 180 degrees, and y -85.05 to 85.05 degrees";
@@ -143,15 +146,15 @@ pub async fn of_type(
 
 /// A page of the shops whose name contains a text, ten of them.
 #[utoipa::path(
-    get, path = "/shop/of/name", tag = "shop", params(OfName),
+    get, path = "/shop/of/name", tag = "shop", params(ByNameQuery),
     responses((status = 200, body = Vec<ShopView>, description = "By id.")),
 )]
 pub async fn of_name(
     State(shops): State<Shops>,
-    Params(query): Params<OfName>,
+    Params(query): Params<ByNameQuery>,
 ) -> Reply<Vec<ShopView>> {
     let offset = offset(query.current, NAME_PAGE)?;
-    Ok(reply::data(shops.of_name(&query.name, offset, NAME_PAGE).await?))
+    Ok(reply::data(shops.search_by_name(&query.name, offset, NAME_PAGE).await?))
 }
 
 /// All shop types, in their order.
@@ -163,10 +166,10 @@ pub async fn of_name(
 )]
 pub async fn types(
     State(shops): State<Shops>,
-    LabChoice(choice): LabChoice,
+    LabReadStrategy(choice): LabReadStrategy,
 ) -> Result<Response, Error> {
     let types = shops.types(choice).await?;
-    let body = types.body(|types| reply::data(types).to_bytes());
+    let body = types.rendered(|types| reply::data(types).to_bytes());
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
 
@@ -185,7 +188,7 @@ pub async fn create(State(shops): State<Shops>, Json(shop): Json<ShopChange>) ->
 /// Changes those fields of a shop that are given (admin).
 #[utoipa::path(
     put, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
-    responses((status = 200, description = "Changed, and forgotten by every cache.")),
+    responses((status = 200, description = "Changed, and invalidated in every cache.")),
     extensions(("x-codes" = json!(["SHOP_ID_MISSING", "SHOP_NOT_FOUND"]))),
 )]
 pub async fn update(State(shops): State<Shops>, Json(change): Json<ShopChange>) -> Reply<()> {

@@ -1,4 +1,4 @@
-//! What a shop is: as kept, as cached, as shown, and as an administrator writes it. No I/O.
+//! Data types of shops: cached form, reply, and request body. No I/O.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ pub struct Shop {
     pub update_time: DateTime<Utc>,
 }
 
-/// A shop as a reply shows it: dates local, and, in a search around a point, the distance to it.
+/// A shop in a reply: dates local, and, in a search around a point, the distance to it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Shop)]
@@ -93,7 +93,7 @@ pub struct ShopView {
 }
 
 impl Shop {
-    /// As a reply shows it.
+    /// The form in a reply.
     pub fn view(&self, zone: Zone, distance: Option<f64>) -> ShopView {
         let shop = self.clone();
         ShopView {
@@ -117,7 +117,7 @@ impl Shop {
     }
 }
 
-/// A kind of shop. Its serde form is the one in replies and under `cache:shop:type`.
+/// A shop type. Its serde form is the one in replies and under `cache:shop:type`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct ShopType {
@@ -130,7 +130,7 @@ pub struct ShopType {
     #[serde(default)]
     #[schema(required = true)]
     pub icon: String,
-    /// Its place in the list.
+    /// Its position in the list.
     #[serde(default)]
     #[schema(required = true, example = 1)]
     pub sort: i64,
@@ -182,7 +182,7 @@ pub struct ShopChange {
 }
 
 impl ShopChange {
-    /// Refuses values that the table or the GEO index cannot hold.
+    /// Checks that the table and the GEO index can hold the values.
     pub fn check(&self) -> Result<(), Error> {
         let fits = |name: &str, text: &Option<String>, limit: usize| {
             require(
@@ -215,7 +215,7 @@ impl ShopChange {
         require(self.type_id.is_none_or(|id| id > 0), "typeId must be positive")
     }
 
-    /// As [`ShopChange::check`], and what a new shop cannot do without must be there.
+    /// As [`ShopChange::check`], and checks that the fields a new shop requires are there.
     pub fn check_new(&self) -> Result<(), Error> {
         self.check()?;
         require(self.name.is_some(), "name is missing")?;
@@ -225,8 +225,8 @@ impl ShopChange {
     }
 }
 
-fn require(holds: bool, otherwise: &str) -> Result<(), Error> {
-    if holds { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
+fn require(condition: bool, message: &str) -> Result<(), Error> {
+    if condition { Ok(()) } else { Err(Error::InvalidParameter(message.to_owned())) }
 }
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn values_out_of_range_are_refused() {
         let change = |text: &str| serde_json::from_str::<ShopChange>(text).unwrap();
         for bad in [
             r#"{"x":181}"#,

@@ -7,8 +7,9 @@ use super::model::{Shop, ShopChange, ShopType};
 use crate::connection::mysql::Database;
 use crate::error::Error;
 
+/// A row of `tb_shop`.
 #[derive(FromRow)]
-struct Row {
+struct ShopRow {
     id: i64,
     name: String,
     type_id: i64,
@@ -55,7 +56,7 @@ const SELECT_SHOP: &str = "SELECT CAST(id AS SIGNED) AS id, name, CAST(type_id A
 const DISTANCE: &str = "2 * 6372797.560856 * ASIN(SQRT(LEAST(1, POW(SIN(RADIANS(y - ?) / 2), 2) + \
      COS(RADIANS(?)) * COS(RADIANS(y)) * POW(SIN(RADIANS(x - ?) / 2), 2))))";
 
-/// Shops in the database.
+/// SQL on `tb_shop` and `tb_shop_type`.
 #[derive(Clone)]
 pub struct ShopStore {
     db: Database,
@@ -70,22 +71,32 @@ impl ShopStore {
     /// One shop.
     pub async fn find(&self, id: i64) -> Result<Option<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE id = ?");
-        let query = sqlx::query_as::<_, Row>(&sql).bind(id);
+        let query = sqlx::query_as::<_, ShopRow>(&sql).bind(id);
         let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
         Ok(row.map(Shop::from))
     }
 
     /// Shops of a type by id, from `offset`, at most `limit`.
-    pub async fn of_type(&self, type_id: i64, offset: u64, limit: u32) -> Result<Vec<Shop>, Error> {
+    pub async fn list_by_type(
+        &self,
+        type_id: i64,
+        offset: u64,
+        limit: u32,
+    ) -> Result<Vec<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY id LIMIT ? OFFSET ?");
-        let query = sqlx::query_as::<_, Row>(&sql).bind(type_id).bind(limit).bind(offset);
+        let query = sqlx::query_as::<_, ShopRow>(&sql).bind(type_id).bind(limit).bind(offset);
         let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
         Ok(rows.into_iter().map(Shop::from).collect())
     }
 
-    /// Shops whose name contains `part` (all shops where it is empty), by id, from `offset`, at most
+    /// Shops whose name contains `part` (all shops if it is empty), by id, from `offset`, at most
     /// `limit`.
-    pub async fn of_name(&self, part: &str, offset: u64, limit: u32) -> Result<Vec<Shop>, Error> {
+    pub async fn search_by_name(
+        &self,
+        part: &str,
+        offset: u64,
+        limit: u32,
+    ) -> Result<Vec<Shop>, Error> {
         // `%`, `_` and the escape character stand for themselves in a search.
         let escaped: String = part
             .chars()
@@ -93,14 +104,16 @@ impl ShopStore {
             .collect();
         let sql =
             format!("{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY id LIMIT ? OFFSET ?");
-        let query =
-            sqlx::query_as::<_, Row>(&sql).bind(format!("%{escaped}%")).bind(limit).bind(offset);
+        let query = sqlx::query_as::<_, ShopRow>(&sql)
+            .bind(format!("%{escaped}%"))
+            .bind(limit)
+            .bind(offset);
         let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
         Ok(rows.into_iter().map(Shop::from).collect())
     }
 
-    /// These shops, in no order; those that do not exist are left out.
-    pub async fn these(&self, ids: &[i64]) -> Result<Vec<Shop>, Error> {
+    /// The shops with these ids, in no order; ids that do not exist are skipped.
+    pub async fn find_many(&self, ids: &[i64]) -> Result<Vec<Shop>, Error> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
@@ -111,14 +124,14 @@ impl ShopStore {
             list.push_bind(id);
         }
         query.push(")");
-        let rows: Vec<Row> =
+        let rows: Vec<ShopRow> =
             self.db.bounded(query.build_query_as().fetch_all(&self.db.pool)).await?;
         Ok(rows.into_iter().map(Shop::from).collect())
     }
 
     /// Shops of a type within `radius` metres of a point (longitude, latitude), nearest first, as
-    /// (id, metres): what the GEO index answers when Redis is there.
-    pub async fn near(
+    /// (id, metres): what the GEO index returns while Redis is available.
+    pub async fn nearest(
         &self,
         type_id: i64,
         (x, y): (f64, f64),
@@ -141,24 +154,21 @@ impl ShopStore {
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// Every shop of a type with its place, as (id, longitude, latitude).
-    pub async fn places(&self, type_id: i64) -> Result<Vec<(i64, f64, f64)>, Error> {
+    /// Every shop of a type with its position, as (id, longitude, latitude).
+    pub async fn positions(&self, type_id: i64) -> Result<Vec<(i64, f64, f64)>, Error> {
         let query =
             sqlx::query_as("SELECT CAST(id AS SIGNED), x, y FROM tb_shop WHERE type_id = ?")
                 .bind(type_id);
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// The cache keys of the shops that follow the one with the key `after` (at first none), in
-    /// pieces of bounded size: for filling a filter.
-    pub async fn keys_after(&self, after: Option<String>) -> Result<Vec<String>, Error> {
-        let id = after.and_then(|key| key.rsplit(':').next()?.parse().ok()).unwrap_or(0_i64);
+    /// The next ids after `id` in ascending order, at most 5,000: pages through all shops.
+    pub async fn ids_after(&self, id: i64) -> Result<Vec<i64>, Error> {
         let query = sqlx::query_scalar::<_, i64>(
             "SELECT CAST(id AS SIGNED) FROM tb_shop WHERE id > ? ORDER BY id LIMIT 5000",
         )
         .bind(id);
-        let ids = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        Ok(ids.into_iter().map(super::reads::key).collect())
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
     /// All shop types, by `sort`.
@@ -168,8 +178,8 @@ impl ShopStore {
              CAST(COALESCE(sort, 0) AS SIGNED) FROM tb_shop_type ORDER BY sort, id",
         );
         let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        let of = |(id, name, icon, sort)| ShopType { id, name, icon, sort };
-        Ok(rows.into_iter().map(of).collect())
+        let shop_type = |(id, name, icon, sort)| ShopType { id, name, icon, sort };
+        Ok(rows.into_iter().map(shop_type).collect())
     }
 
     /// Inserts a shop that passed [`ShopChange::check_new`], and runs `before_commit` with its id; if
@@ -203,7 +213,7 @@ impl ShopStore {
         Ok(id)
     }
 
-    /// Changes the fields that are given; says whether there is such a shop.
+    /// Changes the fields that are given; returns whether the shop exists.
     pub async fn update(&self, id: i64, change: &ShopChange) -> Result<bool, Error> {
         let query = sqlx::query(
             "UPDATE tb_shop SET name = COALESCE(?, name), type_id = COALESCE(?, type_id), \
@@ -230,7 +240,7 @@ impl ShopStore {
         Ok(self.db.bounded(query.execute(&self.db.pool)).await?.rows_affected() > 0)
     }
 
-    /// Inserts the shop types, where there are none; returns how many were inserted.
+    /// Inserts the shop types if there are none; returns how many were inserted.
     pub async fn seed_types(&self, names: &[&str]) -> Result<u64, Error> {
         if self.count("tb_shop_type").await? > 0 {
             return Ok(0);
@@ -246,7 +256,7 @@ impl ShopStore {
         Ok(names.len() as u64)
     }
 
-    /// Inserts sample shops with ids from 1, where there are none; returns how many were inserted.
+    /// Inserts sample shops with ids from 1 if there are none; returns how many were inserted.
     pub async fn seed_shops(&self, shops: &[SampleShop]) -> Result<u64, Error> {
         if self.count("tb_shop").await? > 0 {
             return Ok(0);
@@ -277,8 +287,8 @@ impl ShopStore {
     }
 }
 
-impl From<Row> for Shop {
-    fn from(row: Row) -> Self {
+impl From<ShopRow> for Shop {
+    fn from(row: ShopRow) -> Self {
         Shop {
             id: row.id,
             name: row.name,

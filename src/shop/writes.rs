@@ -1,25 +1,25 @@
-//! Writing shops: the database first, then everybody is made to forget. A write runs to its end even
-//! when its client hangs up: else the database would have the new value and the caches the old.
+//! Writing shops: the database first, then the caches are invalidated. A write runs to its end even if
+//! its client disconnects: else the database would have the new value and the caches the old.
 
+use super::keys;
 use super::model::ShopChange;
-use super::reads::{Inner, Shops, key};
-use super::{geo, reads};
+use super::reads::{Inner, Shops};
 use crate::error::Error;
-use cache::Delivery;
+use cache::InvalidationStatus;
 
 impl Shops {
-    /// Inserts a shop that passed its check; returns its id.
+    /// Inserts a shop that passed [`ShopChange::check_new`]; returns its id.
     pub async fn create(&self, shop: ShopChange) -> Result<i64, Error> {
         let inner = self.0.clone();
         let task = self.0.tasks.spawn(async move { inner.create(shop).await });
-        task.await.map_err(|fault| Error::Internal(format!("shop write: {fault}")))?
+        task.await.map_err(|error| Error::Internal(format!("shop write: {error}")))?
     }
 
     /// Changes the fields that are given.
     pub async fn update(&self, id: i64, change: ShopChange) -> Result<(), Error> {
         let inner = self.0.clone();
         let task = self.0.tasks.spawn(async move { inner.update(id, change).await });
-        task.await.map_err(|fault| Error::Internal(format!("shop write: {fault}")))?
+        task.await.map_err(|error| Error::Internal(format!("shop write: {error}")))?
     }
 
     /// Waits for writes under way, then ends the cache's background work.
@@ -32,26 +32,27 @@ impl Shops {
 
 impl Inner {
     async fn create(&self, shop: ShopChange) -> Result<i64, Error> {
-        let filter = self.shop.filter.clone();
+        let filter = self.shop_policy.bloom_filter.clone();
         let id = self
             .store
             .insert(&shop, async |id| {
                 // Before the commit: a shop that exists must never be filtered out.
                 let Some(filter) = &filter else { return Ok(()) };
-                filter.add(&key(id)).await.map_err(|fault| {
-                    tracing::warn!(%fault, "a new shop could not be added to the filter");
+                filter.add(&keys::shop(id)).await.map_err(|error| {
+                    tracing::warn!(%error, "a new shop could not be added to the filter");
                     Error::Unavailable("Redis")
                 })
             })
             .await?;
         if let Some(filter) = &filter
-            && let Err(fault) = filter.add(&key(id)).await
+            && let Err(error) = filter.add(&keys::shop(id)).await
         {
-            // Only a filter that was lost and filled anew between the two can lack it now.
-            tracing::warn!(%fault, shop_id = id, "a new shop could not be added to the filter again");
+            // Only a filter that was lost and filled again between the two can lack it now.
+            tracing::warn!(%error, shop_id = id, "a new shop could not be added to the filter again");
         }
-        // "Does not exist" may be remembered under the new id.
-        self.forget(vec![key(id), geo::key(shop.type_id.unwrap_or_default())]).await;
+        // There may be a cached null under the new id.
+        let type_id = shop.type_id.unwrap_or_default();
+        self.invalidate(vec![keys::shop(id), keys::geo_index(type_id)]).await;
         Ok(id)
     }
 
@@ -60,18 +61,19 @@ impl Inner {
         if !self.store.update(id, &change).await? {
             return Err(Error::ShopNotFound);
         }
-        let mut keys = vec![reads::key(id)];
+        let mut keys = vec![keys::shop(id)];
         if change.x.is_some() || change.y.is_some() || change.type_id.is_some() {
-            keys.push(geo::key(before.type_id));
-            keys.extend(change.type_id.filter(|id| *id != before.type_id).map(geo::key));
+            keys.push(keys::geo_index(before.type_id));
+            let new_type = change.type_id.filter(|id| *id != before.type_id);
+            keys.extend(new_type.map(keys::geo_index));
         }
-        self.forget(keys).await;
+        self.invalidate(keys).await;
         Ok(())
     }
 
-    async fn forget(&self, keys: Vec<String>) {
-        if self.cache.invalidate(&keys).await == Delivery::Pending {
-            tracing::warn!(?keys, "Redis could not be told of a change yet; it will be");
+    async fn invalidate(&self, keys: Vec<String>) {
+        if self.cache.invalidate(&keys).await == InvalidationStatus::Pending {
+            tracing::warn!(?keys, "invalidation pending: Redis did not confirm it yet");
         }
     }
 }

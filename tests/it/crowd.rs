@@ -78,7 +78,7 @@ async fn a_redis_killed_under_reads_costs_no_answer_and_is_in_use_soon_after_its
     println!("{report}\nRedis was back {back:?} after the begin; {most} statements at once");
     assert!(!report.standing.is_violation(), "{report}");
 
-    let limit = 2 * CacheConfig::default().max_loads;
+    let limit = 2 * CacheConfig::default().max_concurrent_loads;
     assert!((limit / 4..=limit).contains(&most), "{most} statements at once, {limit} allowed");
 
     let open = |second: &read::Second| second.breakers_open.unwrap_or(2) > 0;

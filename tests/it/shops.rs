@@ -296,7 +296,7 @@ async fn reads_go_on_without_redis_and_writes_are_delivered_when_it_is_back() {
         .await;
     }
     eventually("the invalidation is delivered", PATIENCE, || async {
-        metric(&urls[0], "cache_retries_pending").await == 0
+        metric(&urls[0], "cache_pending_invalidations").await == 0
     })
     .await;
 }

@@ -1,32 +1,32 @@
-//! Changes reach every node: quickly while all is well, and at last when Redis was away.
+//! Invalidations reach every node: at once while Redis is up, and after an outage otherwise.
 
 use std::time::{Duration, Instant};
 
-use cache_aside::{Delivery, Kind};
+use cache_aside::{InvalidationStatus, ReadStrategy};
 
-use super::{KEY, Source, ask, eventually, get, node, nodes, policy, read, version};
+use super::{KEY, Source, command, eventually, get, node, nodes, policy, read, version};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_node_serves_an_old_value_longer_than_a_message_takes() {
+async fn other_nodes_serve_an_old_value_only_until_the_message_arrives() {
     let server = RedisServer::start().await;
     let nodes = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
-    // Long in memory: only messages can be what makes changes visible.
-    let policy = cache_aside::Policy { local_ttl: Duration::from_secs(60), ..policy() };
+    // A long time to live in memory: only messages can make changes visible.
+    let policy = policy().with_local_ttl(Duration::from_secs(60));
     let mut worst = Duration::ZERO;
     for turn in 0..500 {
         let (writer, other) = (&nodes[turn % 2], &nodes[(turn + 1) % 2]);
         let now = source.change();
-        assert_eq!(writer.invalidate(&[KEY]).await, Delivery::Done);
+        assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
         let changed = Instant::now();
-        let here = version(writer, Kind::Layered, &policy, &source).await;
-        assert_eq!(here, Some(now), "at once where it was changed");
-        while version(other, Kind::Layered, &policy, &source).await != Some(now) {
-            assert!(changed.elapsed() < Duration::from_secs(10), "never heard of");
+        let here = version(writer, ReadStrategy::Layered, &policy, &source).await;
+        assert_eq!(here, Some(now), "at once on the node that invalidated");
+        while version(other, ReadStrategy::Layered, &policy, &source).await != Some(now) {
+            assert!(changed.elapsed() < Duration::from_secs(10), "never seen");
         }
         worst = worst.max(changed.elapsed());
-        assert_eq!(version(other, Kind::Layered, &policy, &source).await, Some(now));
+        assert_eq!(version(other, ReadStrategy::Layered, &policy, &source).await, Some(now));
     }
     println!("500 changes, the other node at most {worst:?} later");
     assert!(worst < Duration::from_millis(500), "{worst:?}");
@@ -34,99 +34,107 @@ async fn no_node_serves_an_old_value_longer_than_a_message_takes() {
 }
 
 #[tokio::test]
-async fn an_invalidation_that_redis_does_not_take_is_delivered_later() {
+async fn an_unconfirmed_invalidation_is_delivered_later() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let nodes = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
-    for kind in [Kind::Layered, Kind::Mutex, Kind::LogicalExpiry] {
+    for strategy in [ReadStrategy::Layered, ReadStrategy::Mutex, ReadStrategy::LogicalExpiry] {
         for cache in &nodes {
-            version(cache, kind, &policy(), &source).await;
+            version(cache, strategy, &policy(), &source).await;
         }
         server.pause();
         let now = source.change();
         let started = Instant::now();
-        assert_eq!(nodes[0].invalidate(&[KEY]).await, Delivery::Pending);
+        assert_eq!(nodes[0].invalidate(&[KEY]).await, InvalidationStatus::Pending);
         assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
-        assert_eq!(nodes[0].stats().retries_pending, 1);
-        assert_eq!(version(&nodes[0], kind, &policy(), &source).await, Some(now), "{kind}: here");
+        assert_eq!(nodes[0].stats().pending_invalidations, 1);
+        assert_eq!(
+            version(&nodes[0], strategy, &policy(), &source).await,
+            Some(now),
+            "{strategy}: on this node"
+        );
         server.resume();
-        eventually("delivered", async || nodes[0].stats().retries_pending == 0).await;
+        eventually("delivered", async || nodes[0].stats().pending_invalidations == 0).await;
         eventually("Redis is in use", async || {
             nodes.iter().all(|cache| !cache.stats().breaker_open)
         })
         .await;
-        eventually("the other node knows", async || {
-            version(&nodes[1], kind, &policy(), &source).await == Some(now)
+        eventually("the other node reads the new value", async || {
+            version(&nodes[1], strategy, &policy(), &source).await == Some(now)
         })
         .await;
         assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(&now.to_string())));
     }
 }
 
-/// Redis answers reads, but not this: a node that knows better does not believe it.
+/// Redis answers reads but refuses deletions.
 #[tokio::test]
-async fn while_an_invalidation_is_pending_its_node_reads_from_the_source() {
+async fn a_key_with_a_pending_invalidation_is_read_from_the_source() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let [cache, other] = nodes(&server).await;
-    for kind in Kind::ALL {
+    for strategy in ReadStrategy::ALL {
         let source = Source::new(Duration::ZERO);
-        version(&cache, kind, &policy(), &source).await;
-        let _: String = ask(&mut raw, "ACL", &["SETUSER", "default", "-del"]).await;
+        version(&cache, strategy, &policy(), &source).await;
+        let _: String = command(&mut raw, "ACL", &["SETUSER", "default", "-del"]).await;
         let now = source.change();
-        assert_eq!(cache.invalidate(&[KEY]).await, Delivery::Pending);
-        assert!(get(&mut raw, KEY).await.unwrap().contains(r#""version":1"#), "{kind}");
+        assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Pending);
+        assert!(get(&mut raw, KEY).await.unwrap().contains(r#""version":1"#), "{strategy}");
         for _ in 0..3 {
-            assert_eq!(version(&cache, kind, &policy(), &source).await, Some(now), "{kind}");
+            assert_eq!(
+                version(&cache, strategy, &policy(), &source).await,
+                Some(now),
+                "{strategy}"
+            );
         }
-        let old = version(&other, kind, &policy(), &source).await;
-        assert_eq!(old, Some(1), "{kind}: the check can fail");
-        let _: String = ask(&mut raw, "ACL", &["SETUSER", "default", "+del"]).await;
-        eventually("delivered", async || cache.stats().retries_pending == 0).await;
+        let old = version(&other, strategy, &policy(), &source).await;
+        assert_eq!(old, Some(1), "{strategy}: the check can fail");
+        let _: String = command(&mut raw, "ACL", &["SETUSER", "default", "+del"]).await;
+        eventually("delivered", async || cache.stats().pending_invalidations == 0).await;
         for cache in [&cache, &other] {
-            eventually("both know", async || {
-                version(cache, kind, &policy(), &source).await == Some(now)
+            eventually("both nodes read the new value", async || {
+                version(cache, strategy, &policy(), &source).await == Some(now)
             })
             .await;
         }
-        assert_eq!(cache.invalidate(&[KEY]).await, Delivery::Done);
+        assert_eq!(cache.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
     }
 }
 
-/// The clean-up is there before readers can be misled by what a restarted Redis still knows.
+/// A pending invalidation is delivered before readers use what a restarted Redis still holds.
 #[tokio::test]
-async fn a_redis_that_comes_back_with_old_values_is_told() {
+async fn a_redis_restarted_with_old_values_is_invalidated() {
     let mut server = RedisServer::start_with(true).await;
     let nodes = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
     for cache in &nodes {
-        version(cache, Kind::Layered, &policy(), &source).await;
+        version(cache, ReadStrategy::Layered, &policy(), &source).await;
     }
     server.kill();
     let now = source.change();
-    assert_eq!(nodes[0].invalidate(&[KEY]).await, Delivery::Pending);
+    assert_eq!(nodes[0].invalidate(&[KEY]).await, InvalidationStatus::Pending);
     for cache in &nodes {
-        assert_eq!(version(cache, Kind::Layered, &policy(), &source).await, Some(now));
+        assert_eq!(version(cache, ReadStrategy::Layered, &policy(), &source).await, Some(now));
     }
     server.restart().await;
     let mut raw = server.conn().await;
-    eventually("delivered", async || nodes[0].stats().retries_pending == 0).await;
+    eventually("delivered", async || nodes[0].stats().pending_invalidations == 0).await;
     assert!(get(&mut raw, KEY).await.is_none_or(|text| text.contains(&now.to_string())));
     for cache in &nodes {
-        eventually("heard again", async || cache.stats().local_trusted).await;
-        assert_eq!(version(cache, Kind::Layered, &policy(), &source).await, Some(now));
+        eventually("subscribed again", async || cache.stats().local_enabled).await;
+        assert_eq!(version(cache, ReadStrategy::Layered, &policy(), &source).await, Some(now));
     }
 }
 
 #[tokio::test]
-async fn an_invalidation_is_seen_through_when_the_caller_goes_away() {
+async fn an_invalidation_completes_after_its_caller_is_dropped() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     for polls in 1..4 {
-        read(&cache, Kind::Layered, &policy(), &source).await.unwrap();
+        read(&cache, ReadStrategy::Layered, &policy(), &source).await.unwrap();
         assert!(get(&mut raw, KEY).await.is_some());
         {
             let mut work = Box::pin(cache.invalidate(&[KEY]));
@@ -136,40 +144,41 @@ async fn an_invalidation_is_seen_through_when_the_caller_goes_away() {
                 }
             }
         }
-        eventually("forgotten", async || get(&mut raw, KEY).await.is_none()).await;
+        eventually("deleted", async || get(&mut raw, KEY).await.is_none()).await;
     }
 }
 
 #[tokio::test]
-async fn shutdown_waits_for_loads_and_delivers_what_it_can() {
+async fn shutdown_waits_for_loads_and_unsubscribes() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::from_millis(100));
     let reader = tokio::spawn({
         let (cache, source) = (cache.clone(), source.clone());
-        async move { version(&cache, Kind::Mutex, &policy(), &source).await }
+        async move { version(&cache, ReadStrategy::Mutex, &policy(), &source).await }
     });
-    eventually("it loads", async || source.running() == 1).await;
+    eventually("the load runs", async || source.running() == 1).await;
     cache.shutdown().await;
     assert!(get(&mut raw, KEY).await.is_some(), "stored before shutdown returned");
     assert_eq!(reader.await.unwrap(), Some(1));
-    let listeners: (String, u64) = ask(&mut raw, "PUBSUB", &["NUMSUB", "cache:invalidate"]).await;
-    assert_eq!(listeners.1, 0, "nobody listens");
-    assert!(!cache.stats().local_trusted);
+    let subscribers: (String, u64) =
+        command(&mut raw, "PUBSUB", &["NUMSUB", "cache:invalidate"]).await;
+    assert_eq!(subscribers.1, 0, "unsubscribed");
+    assert!(!cache.stats().local_enabled);
 }
 
 #[tokio::test]
-async fn the_last_handle_takes_its_connections_with_it() {
+async fn dropping_the_last_handle_unsubscribes() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let cache = node(&server).await;
     drop(cache.clone());
-    assert!(cache.stats().local_trusted);
+    assert!(cache.stats().local_enabled);
     drop(cache);
-    eventually("nobody listens", async || {
+    eventually("unsubscribed", async || {
         let subscribed: (String, u64) =
-            ask(&mut raw, "PUBSUB", &["NUMSUB", "cache:invalidate"]).await;
+            command(&mut raw, "PUBSUB", &["NUMSUB", "cache:invalidate"]).await;
         subscribed.1 == 0
     })
     .await;

@@ -1,19 +1,19 @@
-//! The cache against real Redis servers of its own. Two `Cache`s on one server are two nodes; the
-//! database is a [`Source`] that counts who asks it.
+//! Tests against real Redis servers. Two `Cache`s on one server are two nodes; the database is a
+//! [`Source`] that counts its queries.
 
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)]
 
 mod bloom;
-mod faults;
+mod consistency;
 mod invalidation;
-mod law;
-mod listener;
-mod logical;
+mod leases;
+mod load_failures;
+mod logical_expiry;
 mod outage;
 mod penetration;
-mod stale;
 mod stampede;
+mod subscription;
 mod support;
 mod wire;
 
@@ -23,23 +23,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use cache_aside::{Cache, CacheConfig, Cached, Kind, Policy, ReadError};
+use cache_aside::{Cache, CacheConfig, CachePolicy, ReadResult, ReadStrategy};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
 use crate::support::redis_server::RedisServer;
 
-/// The key of most tests, and its mutex and lease.
-const KEY: &str = "cache:shop:1";
-const MUTEX: &str = "lock:shop:1";
-const LEASE: &str = "lease:cache:shop:1";
+/// The key of most tests.
+const KEY: &str = "cache:product:1";
+/// Its rebuild mutex.
+const MUTEX: &str = "lock:product:1";
+/// Its lease.
+const LEASE: &str = "lease:cache:product:1";
 
-/// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for a condition.
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
-/// What is cached.
+/// The cached row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Shop {
+struct Product {
     id: u64,
     /// Rises with each change of the row.
     version: u64,
@@ -49,9 +51,9 @@ struct Shop {
 #[error("the source is broken")]
 struct Broken;
 
-type Answer = Result<Option<Arc<Cached<Shop>>>, ReadError<Broken>>;
+type Answer = ReadResult<Product, Broken>;
 
-/// The "database": one row whose version can be changed, and which can be slow, missing, broken.
+/// The database: one row whose version can be changed, and which can be slow, missing or broken.
 #[derive(Default)]
 struct Source {
     version: AtomicU64,
@@ -60,7 +62,7 @@ struct Source {
     panics: AtomicBool,
     /// Milliseconds a load takes, after it has read the row.
     delay: AtomicU64,
-    /// While closed, loads that have read the row wait.
+    /// While true, loads that have read the row do not return.
     closed: AtomicBool,
     loads: AtomicUsize,
     running: AtomicUsize,
@@ -74,7 +76,7 @@ impl Source {
         Arc::new(source)
     }
 
-    /// Change the row; returns its version.
+    /// Changes the row; returns its new version.
     fn change(&self) -> u64 {
         self.version.fetch_add(1, Ordering::SeqCst) + 1
     }
@@ -91,24 +93,24 @@ impl Source {
         what(self).store(to, Ordering::SeqCst);
     }
 
-    async fn find(self: Arc<Self>) -> Result<Option<Shop>, Broken> {
+    async fn find(self: Arc<Self>) -> Result<Option<Product>, Broken> {
         self.loads.fetch_add(1, Ordering::SeqCst);
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_running.fetch_max(running, Ordering::SeqCst);
-        let _done = Done(self.clone());
+        let _running = Running(self.clone());
         let version = self.version.load(Ordering::SeqCst);
         tokio::time::sleep(Duration::from_millis(self.delay.load(Ordering::SeqCst))).await;
         while self.closed.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(!self.panics.load(Ordering::SeqCst), "a load panics, as the test wants");
+        assert!(!self.panics.load(Ordering::SeqCst), "a load panics on purpose");
         if self.broken.load(Ordering::SeqCst) {
             return Err(Broken);
         }
-        Ok((!self.missing.load(Ordering::SeqCst)).then_some(Shop { id: 1, version }))
+        Ok((!self.missing.load(Ordering::SeqCst)).then_some(Product { id: 1, version }))
     }
 
-    /// What a reader hands to the cache.
+    /// The loader for a read.
     fn load(self: &Arc<Self>) -> impl Fn() -> Loading + Send + Sync + 'static {
         let source = self.clone();
         move || Box::pin(source.clone().find())
@@ -118,34 +120,34 @@ impl Source {
 /// One of the switches of a [`Source`].
 type Switch = fn(&Source) -> &AtomicBool;
 
-type Loading = Pin<Box<dyn Future<Output = Result<Option<Shop>, Broken>> + Send>>;
+type Loading = Pin<Box<dyn Future<Output = Result<Option<Product>, Broken>> + Send>>;
 
-/// A load that ends, however it ends, is no longer running.
-struct Done(Arc<Source>);
+/// Counts a load as ended when it is dropped.
+struct Running(Arc<Source>);
 
-impl Drop for Done {
+impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// A policy with the contract's times and a short life in memory.
-fn policy() -> Policy {
-    Policy { local_ttl: Duration::from_millis(500), ..Policy::named("shop") }
+/// A policy with the default times in Redis and a short time to live in memory.
+fn policy() -> CachePolicy {
+    CachePolicy::new("product").with_local_ttl(Duration::from_millis(500))
 }
 
-/// A node: connected and listening.
+/// A node, connected and subscribed.
 async fn node(server: &RedisServer) -> Cache {
     node_with(server, CacheConfig::default()).await
 }
 
 async fn node_with(server: &RedisServer, config: CacheConfig) -> Cache {
     let cache = Cache::new(manager(server).await, server.client(), config);
-    eventually("the node listens", async || cache.stats().local_trusted).await;
+    eventually("the node is subscribed", async || cache.stats().local_enabled).await;
     cache
 }
 
-/// The command connection as a service would open it.
+/// A command connection as a service would open it.
 async fn manager(server: &RedisServer) -> ConnectionManager {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
@@ -161,22 +163,32 @@ async fn nodes(server: &RedisServer) -> [Cache; 2] {
     [node(server).await, node(server).await]
 }
 
-async fn read(cache: &Cache, kind: Kind, policy: &Policy, source: &Arc<Source>) -> Answer {
-    cache.read(kind, KEY, policy, source.load()).await
+async fn read(
+    cache: &Cache,
+    strategy: ReadStrategy,
+    policy: &CachePolicy,
+    source: &Arc<Source>,
+) -> Answer {
+    cache.read(strategy, KEY, policy, source.load()).await
 }
 
-/// The version of the row that a read answers, if it exists.
-async fn version(cache: &Cache, kind: Kind, policy: &Policy, source: &Arc<Source>) -> Option<u64> {
-    read(cache, kind, policy, source).await.expect("an answer").map(|shop| shop.version)
+/// Reads the row; returns its version if it exists.
+async fn version(
+    cache: &Cache,
+    strategy: ReadStrategy,
+    policy: &CachePolicy,
+    source: &Arc<Source>,
+) -> Option<u64> {
+    read(cache, strategy, policy, source).await.expect("an answer").map(|product| product.version)
 }
 
-/// Wait until `condition` holds.
+/// Waits until `condition` holds.
 async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
-    crate::support::wait::eventually(what, PATIENCE, condition).await;
+    crate::support::wait::eventually(what, WAIT_LIMIT, condition).await;
 }
 
-/// Send a raw command.
-async fn ask<T: redis::FromRedisValue>(
+/// Sends a raw command.
+async fn command<T: redis::FromRedisValue>(
     raw: &mut MultiplexedConnection,
     name: &str,
     args: &[&str],
@@ -189,5 +201,5 @@ async fn ask<T: redis::FromRedisValue>(
 }
 
 async fn get(raw: &mut MultiplexedConnection, key: &str) -> Option<String> {
-    ask(raw, "GET", &[key]).await
+    command(raw, "GET", &[key]).await
 }

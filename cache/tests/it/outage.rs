@@ -1,11 +1,11 @@
-//! Redis away: reads go to the source, a bounded number at a time, without waiting for Redis, and
-//! come back by themselves.
+//! Outages of Redis: reads go to the source, a bounded number at a time, without waiting for Redis,
+//! and return to Redis by themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cache_aside::{Cache, CacheConfig, Kind, Policy, ReadError};
+use cache_aside::{Cache, CacheConfig, CachePolicy, ReadError, ReadStrategy};
 
 use super::{Source, eventually, node_with, policy, read, version};
 use crate::support::redis_server::RedisServer;
@@ -13,11 +13,11 @@ use crate::support::redis_server::RedisServer;
 const MAX_LOADS: usize = 4;
 
 fn config() -> CacheConfig {
-    CacheConfig { max_loads: MAX_LOADS, ..CacheConfig::default() }
+    CacheConfig::default().with_max_concurrent_loads(MAX_LOADS)
 }
 
-/// Readers of many keys that go on until told to stop.
-struct Load {
+/// Readers of many keys that run until they are stopped.
+struct BackgroundReads {
     stop: Arc<AtomicBool>,
     reads: Arc<AtomicU64>,
     /// Reads that begin while this is set are timed.
@@ -26,8 +26,13 @@ struct Load {
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
-impl Load {
-    fn start(cache: &Cache, kind: Kind, policy: &Policy, source: &Arc<Source>) -> Self {
+impl BackgroundReads {
+    fn start(
+        cache: &Cache,
+        strategy: ReadStrategy,
+        policy: &CachePolicy,
+        source: &Arc<Source>,
+    ) -> Self {
         let (stop, reads) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (timed, slowest_micros) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let tasks = (0..8)
@@ -36,12 +41,12 @@ impl Load {
                 let (stop, reads) = (stop.clone(), reads.clone());
                 let (timed, slowest) = (timed.clone(), slowest_micros.clone());
                 tokio::spawn(async move {
-                    let mut turn: u64 = task;
+                    let mut step: u64 = task;
                     while !stop.load(Ordering::SeqCst) {
-                        turn += 7;
-                        let key = format!("cache:shop:{}", turn % 100);
+                        step += 7;
+                        let key = format!("cache:product:{}", step % 100);
                         let (is_timed, started) = (timed.load(Ordering::SeqCst), Instant::now());
-                        let answer = cache.read(kind, &key, &policy, source.load()).await;
+                        let answer = cache.read(strategy, &key, &policy, source.load()).await;
                         answer.expect("an answer, whatever Redis does").expect("the row exists");
                         let micros = started.elapsed().as_micros() as u64;
                         slowest.fetch_max(if is_timed { micros } else { 0 }, Ordering::SeqCst);
@@ -53,7 +58,7 @@ impl Load {
         Self { stop, reads, timed, slowest_micros, tasks }
     }
 
-    /// Wait for so many more reads.
+    /// Waits for that many more reads.
     async fn more(&self, reads: u64) {
         let goal = self.reads.load(Ordering::SeqCst) + reads;
         eventually("reads go on", async || self.reads.load(Ordering::SeqCst) >= goal).await;
@@ -61,7 +66,7 @@ impl Load {
 
     /// The longest of 500 reads that began now or later.
     async fn slowest(&self) -> Duration {
-        // Readers that were waiting for Redis, and those who joined them, are through by then.
+        // By then, readers that were waiting for Redis and their followers are done.
         self.more(200).await;
         self.timed.store(true, Ordering::SeqCst);
         self.more(500).await;
@@ -78,19 +83,19 @@ impl Load {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_under_load_and_back() {
+async fn reads_survive_a_killed_redis_and_return_to_it() {
     let mut server = RedisServer::start().await;
-    for kind in Kind::ALL {
+    for strategy in ReadStrategy::ALL {
         let cache = node_with(&server, config()).await;
         let (source, policy) = (Source::new(Duration::from_millis(1)), policy());
-        let load = Load::start(&cache, kind, &policy, &source);
+        let load = BackgroundReads::start(&cache, strategy, &policy, &source);
         load.more(500).await;
         server.kill();
         eventually("the breaker opens", async || cache.stats().breaker_open).await;
         let slowest = load.slowest().await;
         assert!(
             slowest < Duration::from_millis(250),
-            "{kind}: nobody waits for Redis: {slowest:?}"
+            "{strategy}: a reader waited for Redis: {slowest:?}"
         );
         server.restart().await;
         let back = Instant::now();
@@ -98,48 +103,47 @@ async fn killed_under_load_and_back() {
         let before = hits();
         eventually("the cache is in use again", async || hits() > before + 100).await;
         println!(
-            "{kind}: slowest read of the outage {slowest:?}, in use {:?} after",
+            "{strategy}: slowest read of the outage {slowest:?}, in use {:?} after",
             back.elapsed()
         );
-        assert!(back.elapsed() < Duration::from_secs(3), "{kind}: {:?}", back.elapsed());
+        assert!(back.elapsed() < Duration::from_secs(3), "{strategy}: {:?}", back.elapsed());
         let stats = cache.stats();
-        assert!(!stats.breaker_open && stats.counts.breaker_opened >= 1, "{kind}: {stats:?}");
+        assert!(!stats.breaker_open && stats.counts.breaker_opened >= 1, "{strategy}: {stats:?}");
         load.end().await;
         let most = source.most_running.load(Ordering::SeqCst);
-        assert!(most <= MAX_LOADS, "{kind}: {most} loads at once");
+        assert!(most <= MAX_LOADS, "{strategy}: {most} loads at once");
         assert_eq!(cache.stats().loads_running, 0);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn paused_under_load_costs_each_reader_one_time_out_at_most() {
+async fn a_paused_redis_costs_each_reader_one_timeout_at_most() {
     let server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
     let (source, policy) = (Source::new(Duration::from_millis(1)), policy());
-    let load = Load::start(&cache, Kind::Layered, &policy, &source);
+    let load = BackgroundReads::start(&cache, ReadStrategy::Layered, &policy, &source);
     load.more(500).await;
     server.pause();
     eventually("the breaker opens", async || cache.stats().breaker_open).await;
     let slowest = load.slowest().await;
-    assert!(slowest < Duration::from_millis(250), "nobody waits for Redis: {slowest:?}");
+    assert!(slowest < Duration::from_millis(250), "a reader waited for Redis: {slowest:?}");
     server.resume();
     let back = Instant::now();
     eventually("the breaker closes", async || !cache.stats().breaker_open).await;
-    eventually("memory is in use", async || cache.stats().local_trusted).await;
+    eventually("memory is in use", async || cache.stats().local_enabled).await;
     println!("slowest read of the pause {slowest:?}, back {:?} after it", back.elapsed());
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
     load.end().await;
 }
 
-/// Recovery needs no traffic.
 #[tokio::test]
-async fn the_breaker_closes_by_itself() {
+async fn the_circuit_breaker_closes_without_traffic() {
     let mut server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
     let source = Source::new(Duration::ZERO);
     server.kill();
     for _ in 0..10 {
-        assert_eq!(version(&cache, Kind::Mutex, &policy(), &source).await, Some(1));
+        assert_eq!(version(&cache, ReadStrategy::Mutex, &policy(), &source).await, Some(1));
     }
     assert!(cache.stats().breaker_open);
     server.restart().await;
@@ -149,74 +153,74 @@ async fn the_breaker_closes_by_itself() {
 }
 
 #[tokio::test]
-async fn one_load_a_process_for_a_hot_key_without_redis() {
+async fn without_redis_a_hot_key_is_loaded_once_per_process() {
     let mut server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
     server.kill();
-    for kind in Kind::ALL {
+    for strategy in ReadStrategy::ALL {
         let source = Source::new(Duration::from_millis(100));
         let readers: Vec<_> = (0..100)
             .map(|_| {
                 let (cache, source) = (cache.clone(), source.clone());
-                tokio::spawn(async move { version(&cache, kind, &policy(), &source).await })
+                tokio::spawn(async move { version(&cache, strategy, &policy(), &source).await })
             })
             .collect();
         for reader in readers {
             assert_eq!(reader.await.unwrap(), Some(1));
         }
-        // The first ones may meet a Redis that is not yet known to be away.
-        assert!(source.loads() <= 3, "{kind}: {}", source.loads());
+        // The first reads may find the circuit breaker still closed.
+        assert!(source.loads() <= 3, "{strategy}: {}", source.loads());
     }
 }
 
 #[tokio::test]
-async fn more_loads_than_allowed_are_refused_after_a_bounded_wait() {
+async fn loads_beyond_the_limit_fail_after_the_queue_timeout() {
     let server = RedisServer::start().await;
     let wait = Duration::from_millis(100);
-    let config = CacheConfig { max_loads: 2, load_wait: wait, ..CacheConfig::default() };
+    let config = CacheConfig::default().with_max_concurrent_loads(2).with_load_queue_timeout(wait);
     let cache = node_with(&server, config).await;
     let source = Source::new(Duration::ZERO);
     source.set(|source| &source.closed, true);
     let slow: Vec<_> = (0..2)
         .map(|id| {
             let (cache, source) = (cache.clone(), source.clone());
-            let key = format!("cache:shop:slow:{id}");
+            let key = format!("cache:product:slow:{id}");
             tokio::spawn(async move { cache.read_layered(&key, &policy(), source.load()).await })
         })
         .collect();
     eventually("both run", async || cache.stats().loads_running == 2).await;
     let started = Instant::now();
-    let answer = read(&cache, Kind::Layered, &policy(), &source).await;
+    let answer = read(&cache, ReadStrategy::Layered, &policy(), &source).await;
     assert!(matches!(answer, Err(ReadError::Overloaded)), "{answer:?}");
     assert!(started.elapsed() < wait * 5, "{:?}", started.elapsed());
     source.set(|source| &source.closed, false);
     for read in slow {
         assert!(read.await.unwrap().unwrap().is_some());
     }
-    assert!(read(&cache, Kind::Layered, &policy(), &source).await.unwrap().is_some());
+    assert!(read(&cache, ReadStrategy::Layered, &policy(), &source).await.unwrap().is_some());
     assert_eq!(source.most_running.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]
-async fn what_is_cached_is_read_without_the_source() {
+async fn cached_values_are_read_without_the_source() {
     let server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
     let source = Source::new(Duration::ZERO);
-    for kind in Kind::ALL {
-        version(&cache, kind, &policy(), &source).await;
+    for strategy in ReadStrategy::ALL {
+        version(&cache, strategy, &policy(), &source).await;
         source.set(|source| &source.broken, true);
-        assert_eq!(version(&cache, kind, &policy(), &source).await, Some(1), "{kind}");
+        assert_eq!(version(&cache, strategy, &policy(), &source).await, Some(1), "{strategy}");
         source.set(|source| &source.broken, false);
     }
 }
 
 #[tokio::test]
-async fn setting_a_value_says_when_it_could_not() {
+async fn setting_a_value_without_redis_is_an_error() {
     let mut server = RedisServer::start().await;
     let cache = node_with(&server, config()).await;
     server.kill();
-    let shop = super::Shop { id: 1, version: 1 };
+    let product = super::Product { id: 1, version: 1 };
     let ttl = cache_aside::Ttl::exact(Duration::from_secs(1));
-    assert!(cache.set(super::KEY, &shop, ttl).await.is_err());
-    assert!(cache.set_with_logical_expiry(super::KEY, &shop, ttl).await.is_err());
+    assert!(cache.set(super::KEY, &product, ttl).await.is_err());
+    assert!(cache.set_with_logical_expiry(super::KEY, &product, ttl).await.is_err());
 }

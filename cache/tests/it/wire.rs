@@ -1,13 +1,15 @@
-//! What is in Redis: the contract's keys, formats and times, and that every reader reads all of it,
-//! whoever wrote it.
+//! Keys, formats and times to live in Redis, as documented; and that every strategy reads all of
+//! them.
 
 use std::time::Duration;
 
-use cache_aside::{Cache, Kind, Ttl};
+use cache_aside::{Cache, ReadStrategy, Ttl};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use super::{KEY, LEASE, MUTEX, Shop, Source, ask, eventually, get, node, nodes, policy, version};
+use super::{
+    KEY, LEASE, MUTEX, Product, Source, command, eventually, get, node, nodes, policy, version,
+};
 use crate::support::redis_server::RedisServer;
 
 fn in_future() -> u64 {
@@ -19,15 +21,20 @@ fn in_future() -> u64 {
 async fn values_are_plain_json_with_a_jittered_time_to_live() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    for kind in [Kind::CacheAside, Kind::NullCaching, Kind::Mutex, Kind::Layered] {
-        let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+    for strategy in [
+        ReadStrategy::CacheAside,
+        ReadStrategy::NullCaching,
+        ReadStrategy::Mutex,
+        ReadStrategy::Layered,
+    ] {
+        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
         let cache = node(&server).await;
-        version(&cache, kind, &policy(), &Source::new(Duration::ZERO)).await;
-        assert_eq!(get(&mut raw, KEY).await.unwrap(), r#"{"id":1,"version":1}"#, "{kind}");
+        version(&cache, strategy, &policy(), &Source::new(Duration::ZERO)).await;
+        assert_eq!(get(&mut raw, KEY).await.unwrap(), r#"{"id":1,"version":1}"#, "{strategy}");
         let left: i64 = raw.pttl(KEY).await.unwrap();
-        assert!((26 * 60_000..=33 * 60_000).contains(&left), "{kind}: {left} ms");
+        assert!((26 * 60_000..=33 * 60_000).contains(&left), "{strategy}: {left} ms");
         let keys: Vec<String> = raw.keys("*").await.unwrap();
-        assert_eq!(keys, [KEY], "{kind}: nothing else is left");
+        assert_eq!(keys, [KEY], "{strategy}: nothing else is left");
     }
 }
 
@@ -37,10 +44,13 @@ async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
     let mut raw = server.conn().await;
     let cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
-    version(&cache, Kind::LogicalExpiry, &policy(), &source).await;
+    version(&cache, ReadStrategy::LogicalExpiry, &policy(), &source).await;
     let loaded = get(&mut raw, KEY).await.unwrap();
-    let shop = Shop { id: 1, version: 1 };
-    cache.set_with_logical_expiry(KEY, &shop, Ttl::exact(Duration::from_secs(60))).await.unwrap();
+    let product = Product { id: 1, version: 1 };
+    cache
+        .set_with_logical_expiry(KEY, &product, Ttl::exact(Duration::from_secs(60)))
+        .await
+        .unwrap();
     for text in [loaded, get(&mut raw, KEY).await.unwrap()] {
         let wrapped: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(wrapped["data"], json!({"id": 1, "version": 1}));
@@ -51,7 +61,7 @@ async fn logical_expiry_wraps_the_value_and_sets_no_time_to_live() {
 }
 
 #[tokio::test]
-async fn the_mutex_is_the_contracts_key_and_lasts_ten_seconds() {
+async fn the_mutex_has_the_documented_key_and_expires_after_ten_seconds() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let cache = node(&server).await;
@@ -59,9 +69,9 @@ async fn the_mutex_is_the_contracts_key_and_lasts_ten_seconds() {
     source.set(|source| &source.closed, true);
     let reader = tokio::spawn({
         let (cache, source) = (cache.clone(), source.clone());
-        async move { version(&cache, Kind::Mutex, &policy(), &source).await }
+        async move { version(&cache, ReadStrategy::Mutex, &policy(), &source).await }
     });
-    eventually("it loads", async || source.running() == 1).await;
+    eventually("the load runs", async || source.running() == 1).await;
     assert!(get(&mut raw, MUTEX).await.is_some());
     let left: i64 = raw.pttl(MUTEX).await.unwrap();
     assert!((5_000..=10_000).contains(&left), "{left} ms");
@@ -71,65 +81,72 @@ async fn the_mutex_is_the_contracts_key_and_lasts_ten_seconds() {
     assert_eq!((get(&mut raw, MUTEX).await, get(&mut raw, LEASE).await), (None, None));
 }
 
-/// Everything a key may hold, with what a reader answers at first, and whether it loads.
+/// What a key may hold, the version a read then returns, and whether it loads.
 fn texts() -> Vec<(String, Option<u64>, bool)> {
-    let shop = json!({"id": 1, "version": 7});
-    let wrapped = |time: u64| json!({"data": shop, "expireTime": time}).to_string();
-    let swapped = format!(r#"{{"expireTime":{},"data":{shop}}}"#, in_future());
+    let product = json!({"id": 1, "version": 7});
+    let wrapped = |time: u64| json!({"data": product, "expireTime": time}).to_string();
+    let swapped = format!(r#"{{"expireTime":{},"data":{product}}}"#, in_future());
     vec![
-        (shop.to_string(), Some(7), false),
+        (product.to_string(), Some(7), false),
         (wrapped(in_future()), Some(7), false),
         (swapped, Some(7), false),
         (String::new(), None, false),
-        ("rubbish".to_owned(), Some(1), true),
+        ("invalid".to_owned(), Some(1), true),
         (r#"{"id":"x"}"#.to_owned(), Some(1), true),
         (r#"{"data":3,"expireTime":4}"#.to_owned(), Some(1), true),
     ]
 }
 
 #[tokio::test]
-async fn every_reader_reads_every_format_and_replaces_what_it_cannot_read() {
+async fn every_strategy_reads_every_format_and_replaces_invalid_text() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    for kind in Kind::ALL {
+    for strategy in ReadStrategy::ALL {
         for (text, answer, loads) in texts() {
-            let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+            let _: () = command(&mut raw, "FLUSHALL", &[]).await;
             let cache = node(&server).await;
             let source = Source::new(Duration::ZERO);
             let _: () = raw.set(KEY, &text).await.unwrap();
-            assert_eq!(version(&cache, kind, &policy(), &source).await, answer, "{kind}: {text}");
-            assert_eq!(source.loads() == 1, loads, "{kind}: {text}");
-            assert_eq!(get(&mut raw, KEY).await.unwrap() != text, loads, "{kind}: {text}");
+            assert_eq!(
+                version(&cache, strategy, &policy(), &source).await,
+                answer,
+                "{strategy}: {text}"
+            );
+            assert_eq!(source.loads() == 1, loads, "{strategy}: {text}");
+            assert_eq!(get(&mut raw, KEY).await.unwrap() != text, loads, "{strategy}: {text}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_is_read_from_the_source_and_opens_no_breaker() {
+async fn a_key_of_another_redis_type_is_read_from_the_source() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let cache: Cache = node(&server).await;
     let source = Source::new(Duration::ZERO);
     let _: i64 = raw.lpush(KEY, "a list").await.unwrap();
     for _ in 0..10 {
-        for kind in Kind::ALL {
-            assert_eq!(version(&cache, kind, &policy(), &source).await, Some(1), "{kind}");
+        for strategy in ReadStrategy::ALL {
+            assert_eq!(version(&cache, strategy, &policy(), &source).await, Some(1), "{strategy}");
         }
     }
     assert!(!cache.stats().breaker_open);
 }
 
 #[tokio::test]
-async fn one_key_read_by_all_policies_in_turn_stays_readable_by_all() {
+async fn strategies_can_be_mixed_on_one_key() {
     let server = RedisServer::start().await;
     let nodes = nodes(&server).await;
     let source = Source::new(Duration::ZERO);
     for round in 0..3 {
-        for (turn, writer) in Kind::ALL.into_iter().enumerate() {
+        for (turn, writer) in ReadStrategy::ALL.into_iter().enumerate() {
             let now = source.change();
-            assert_eq!(nodes[0].invalidate(&[KEY]).await, cache_aside::Delivery::Done);
+            assert_eq!(
+                nodes[0].invalidate(&[KEY]).await,
+                cache_aside::InvalidationStatus::Delivered
+            );
             version(&nodes[turn % 2], writer, &policy(), &source).await;
-            for reader in Kind::ALL {
+            for reader in ReadStrategy::ALL {
                 let read = version(&nodes[0], reader, &policy(), &source).await;
                 assert_eq!(read, Some(now), "{reader} after {writer}, round {round}");
             }

@@ -1,15 +1,15 @@
--- Store what was loaded, unless the key was invalidated since the load began; give the mutex back.
+-- Stores a loaded value if its lease is still valid, and releases the rebuild mutex.
 --
 -- KEYS[1]  the cached value
 -- KEYS[2]  its lease
 -- KEYS[3]  optional: the rebuild mutex
--- ARGV[1]  the lease as cache_claim.lua returned it
+-- ARGV[1]  the lease as lease_get.lua returned it
 -- ARGV[2]  the value
--- ARGV[3]  how long it lasts in milliseconds; "0": for ever
--- ARGV[4]  the owner of the mutex
+-- ARGV[3]  time to live in milliseconds; "0": no expiry
+-- ARGV[4]  owner of the mutex
 --
--- Returns 1 when stored. An invalidation removes the lease, and so does a Redis that lost its
--- data: in both cases a load that began before is refused (0).
+-- Returns 1 when stored, else 0. An invalidation deletes the lease, and so does a Redis that loses
+-- its data: in both cases a load that began before is refused.
 local stored = 0
 if redis.call('GET', KEYS[2]) == ARGV[1] then
   if ARGV[3] == '0' then

@@ -1,15 +1,14 @@
--- Begin to fill a Bloom filter, or join those who are filling it.
+-- Begins to fill a Bloom filter, or joins a fill that is under way.
 --
--- KEYS[1]  the filter, a string: the bits, then 73 bytes that tell its state
--- ARGV[1]  bytes of bits before the state
+-- KEYS[1]  the filter, a string: the bits, then 73 bytes of state
+-- ARGV[1]  size of the bits in bytes: the offset of the state
 -- ARGV[2]  a token never used before, 32 characters
 --
 -- The state is one letter (F: being filled, R: ready), the run id of the server process, and the
--- token of the filling. It is part of the same string as the bits, so that they cannot be lost
--- apart from each other; and it names the server process, because a restarted one may have come
--- back without what it was told last.
+-- token of the fill. It is part of the same string as the bits, so that neither can be lost without
+-- the other; and it names the server process, because a restarted one may have lost its last writes.
 --
--- Returns the token to finish with, or "" when the filter is ready.
+-- Returns the token to end the fill with, or "" when the filter is ready.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local state = redis.call('GETRANGE', KEYS[1], ARGV[1], ARGV[1] + 72)
 if string.sub(state, 2, 41) == run then

@@ -1,0 +1,244 @@
+//! The cache handle: construction, background tasks, writes, invalidation and shutdown. Reads are in
+//! `read`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use redis::Client;
+use redis::aio::ConnectionManager;
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
+
+use crate::bloom::filter::BloomFilter;
+use crate::bloom::size::BloomSize;
+use crate::config::CacheConfig;
+use crate::connection::redis_commands::RedisCommands;
+use crate::encoding::Encoded;
+use crate::error::Error;
+use crate::invalidation::invalidator::Invalidator;
+use crate::invalidation::subscriber::InvalidationSubscriber;
+use crate::local_cache::LocalCache;
+use crate::read::load::LoadLimiter;
+use crate::read::single_flight::SingleFlight;
+use crate::stats::{CacheCounters, CacheStats};
+use crate::supervise::supervise;
+use crate::ttl::Ttl;
+
+/// How many invalidations of one [`Cache::invalidate`] are in flight at once.
+const CONCURRENT_INVALIDATIONS: usize = 16;
+
+/// How long [`Cache::shutdown`] waits for work under way.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A two-level cache: one Redis, and this process's memory. Clones are handles of the same cache;
+/// dropping the last one ends its background tasks.
+#[derive(Clone)]
+pub struct Cache {
+    pub(crate) inner: Arc<Inner>,
+    /// Ends the background tasks, which hold the parts but not this.
+    _stop_on_drop: Arc<DropGuard>,
+}
+
+/// What the handles and the tasks share.
+pub(crate) struct Inner {
+    pub(crate) redis: Arc<RedisCommands>,
+    pub(crate) local: Arc<LocalCache>,
+    /// Reads that wait for a value.
+    pub(crate) reads: Arc<SingleFlight>,
+    /// Rebuilds of values that are served meanwhile. Apart from `reads`, so that no reader ever
+    /// waits for one of these.
+    pub(crate) rebuilds: Arc<SingleFlight>,
+    pub(crate) load_limiter: LoadLimiter,
+    pub(crate) invalidator: Arc<Invalidator>,
+    pub(crate) tasks: TaskTracker,
+    counters: Arc<CacheCounters>,
+    stop: CancellationToken,
+}
+
+/// Whether an invalidation has taken effect everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum InvalidationStatus {
+    /// Redis deleted the keys and published the invalidation to every node.
+    Delivered,
+    /// Redis did not confirm; this is retried until it does. Meanwhile this process reads the keys
+    /// from the source. If it dies before, their time to live (or logical expiry) bounds how long
+    /// other nodes serve the old value.
+    Pending,
+}
+
+impl Cache {
+    /// A cache that sends its commands over `manager` and receives invalidations on a connection of
+    /// its own, made from `client`. Both must lead to the same server.
+    ///
+    /// Memory is not used until that connection is up, which takes a moment.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(manager: ConnectionManager, client: Client, config: CacheConfig) -> Self {
+        let counters = Arc::<CacheCounters>::default();
+        let redis = Arc::new(RedisCommands::new(manager, &config, counters.clone()));
+        let local = Arc::new(LocalCache::new(config.local_capacity));
+        let invalidator =
+            Arc::new(Invalidator::new(redis.clone(), local.clone(), counters.clone()));
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let connected = Arc::new(Notify::new());
+        let subscriber = Arc::new(InvalidationSubscriber {
+            client,
+            channel: config.invalidation_channel.clone(),
+            node_id: redis.node_id().to_owned(),
+            local: local.clone(),
+            counters: counters.clone(),
+            connected: connected.clone(),
+            stop: stop.clone(),
+        });
+        supervise(&tasks, "cache invalidation subscriber", move || {
+            let subscriber = subscriber.clone();
+            async move { subscriber.run().await }
+        });
+        supervise(&tasks, "cache pending invalidations", {
+            let (invalidator, stop) = (invalidator.clone(), stop.clone());
+            move || {
+                let (invalidator, connected) = (invalidator.clone(), connected.clone());
+                let stop = stop.clone();
+                async move {
+                    invalidator.retry_pending(&connected, config.max_retry_pause, &stop).await;
+                }
+            }
+        });
+        supervise(&tasks, "cache circuit breaker probe", {
+            let (redis, stop) = (redis.clone(), stop.clone());
+            move || {
+                let (redis, stop) = (redis.clone(), stop.clone());
+                async move {
+                    let probe = redis.probe(config.breaker_probe_interval);
+                    stop.run_until_cancelled(probe).await;
+                }
+            }
+        });
+        let inner = Arc::new(Inner {
+            redis,
+            local,
+            reads: Arc::default(),
+            rebuilds: Arc::default(),
+            load_limiter: LoadLimiter::new(&config),
+            invalidator,
+            tasks,
+            counters,
+            stop: stop.clone(),
+        });
+        Self { inner, _stop_on_drop: Arc::new(stop.drop_guard()) }
+    }
+
+    /// Stores `value` under `key` for `ttl`, unconditionally. Loads of this key that are under way
+    /// cannot overwrite it, and every node drops its copy.
+    ///
+    /// # Errors
+    /// If the value cannot be encoded or Redis did not confirm. What Redis holds is then unknown, and
+    /// the caller should [`invalidate`](Self::invalidate).
+    pub async fn set<T: Serialize>(&self, key: &str, value: &T, ttl: Ttl) -> Result<(), Error> {
+        self.set_encoded(key, Encoded::plain(value, ttl)?).await
+    }
+
+    /// Stores `value` under `key` without a time to live, fresh for `logical_ttl`: preloads hot data
+    /// for [`read_with_logical_expiry`](Self::read_with_logical_expiry).
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub async fn set_with_logical_expiry<T: Serialize>(
+        &self,
+        key: &str,
+        value: &T,
+        logical_ttl: Ttl,
+    ) -> Result<(), Error> {
+        self.set_encoded(key, Encoded::with_logical_expiry(value, logical_ttl)?).await
+    }
+
+    async fn set_encoded(&self, key: &str, value: Encoded) -> Result<(), Error> {
+        let result = self.inner.redis.set(key, &value).await;
+        self.inner.local.invalidate(key);
+        result
+    }
+
+    /// Invalidates `keys` in this process, in Redis and on every node, in one round trip. Call it
+    /// after the database has committed the change, from a task that outlives the client's
+    /// connection. It completes even if the returned future is dropped after its first poll.
+    pub async fn invalidate<K: AsRef<str>>(&self, keys: &[K]) -> InvalidationStatus {
+        let keys: Vec<String> = keys.iter().map(|key| key.as_ref().to_owned()).collect();
+        let invalidator = self.inner.invalidator.clone();
+        let work = self.inner.tasks.spawn(async move {
+            let sent = stream::iter(keys).map(|key| {
+                let invalidator = invalidator.clone();
+                async move { invalidator.invalidate(&key).await }
+            });
+            sent.buffer_unordered(CONCURRENT_INVALIDATIONS)
+                .fold(true, async |all, delivered| all && delivered)
+                .await
+        });
+        match work.await {
+            Ok(true) => InvalidationStatus::Delivered,
+            Ok(false) => InvalidationStatus::Pending,
+            Err(error) => {
+                tracing::error!(%error, "an invalidation was aborted");
+                InvalidationStatus::Pending
+            }
+        }
+    }
+
+    /// A Bloom filter named `name` in this cache's Redis, for
+    /// [`CachePolicy::bloom_filter`](crate::CachePolicy::bloom_filter).
+    pub fn bloom_filter(&self, name: &str, size: BloomSize) -> BloomFilter {
+        BloomFilter::new(self.inner.redis.clone(), name, size)
+    }
+
+    /// Keeps `filter` filled in the background until the cache ends: checks it every `interval`, and
+    /// fills it (see [`BloomFilter::fill`]) if Redis has lost it.
+    pub fn keep_filled<F, E>(
+        &self,
+        filter: BloomFilter,
+        interval: Duration,
+        pages: impl Fn(Option<String>) -> F + Clone + Send + Sync + 'static,
+    ) where
+        F: Future<Output = Result<Vec<String>, E>> + Send,
+        E: std::fmt::Display + Send,
+    {
+        let stop = self.inner.stop.clone();
+        supervise(&self.inner.tasks, "Bloom filter", move || {
+            let (stop, filter, pages) = (stop.clone(), filter.clone(), pages.clone());
+            async move {
+                stop.run_until_cancelled(filter.keep_filled(interval, &pages)).await;
+            }
+        });
+    }
+
+    /// The state of this process's cache.
+    pub fn stats(&self) -> CacheStats {
+        let inner = &self.inner;
+        CacheStats {
+            counts: inner.counters.read(),
+            pending_invalidations: inner.invalidator.pending().len() as u64,
+            breaker_open: inner.redis.breaker().is_open(),
+            local_enabled: inner.local.is_enabled(),
+            local_entries: inner.local.len() as u64,
+            loads_running: inner.load_limiter.running() as u64,
+        }
+    }
+
+    /// Ends the background tasks, after one more attempt at pending invalidations, and waits for
+    /// loads and invalidations under way, at most 10 s.
+    pub async fn shutdown(&self) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
+            tracing::warn!(tasks = self.inner.tasks.len(), "cache tasks left unfinished");
+        }
+        let pending = self.inner.invalidator.pending().len();
+        if pending > 0 {
+            tracing::error!(pending, "invalidations not delivered; times to live bound them");
+        }
+    }
+}

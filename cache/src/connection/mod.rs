@@ -1,0 +1,5 @@
+//! Redis: the cache's commands and scripts, each with a timeout, behind a circuit breaker.
+
+pub(crate) mod circuit_breaker;
+pub(crate) mod redis_commands;
+pub(crate) mod scripts;

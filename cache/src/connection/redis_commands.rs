@@ -1,0 +1,250 @@
+//! The cache's Redis commands, each with a timeout and recorded by the circuit breaker. Keys and
+//! bytes only: what they mean is decided by the callers.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::ConnectionManager;
+use redis::{ErrorKind, RedisError, RedisResult, Script, ScriptInvocation, ServerErrorKind};
+
+use super::circuit_breaker::CircuitBreaker;
+use crate::config::CacheConfig;
+use crate::encoding::Encoded;
+use crate::error::Error;
+use crate::keys::lease_key;
+use crate::stats::CacheCounters;
+
+/// Time to live of a lease: longer than any load may run.
+const LEASE_TTL: Duration = Duration::from_secs(60);
+
+/// The reply of [`RedisCommands::lease_get`].
+pub(crate) struct LeaseReply {
+    /// The cached value's text, if there is one.
+    pub(crate) text: Option<Vec<u8>>,
+    /// Its time to live, milliseconds; negative: none.
+    pub(crate) pttl: i64,
+    /// If given, the caller may load, and store what it loaded under this lease.
+    pub(crate) lease: Option<String>,
+}
+
+/// A rebuild mutex, and the owner that acquires or releases it.
+#[derive(Clone)]
+pub(crate) struct RebuildMutex {
+    pub(crate) key: String,
+    pub(crate) owner: String,
+    pub(crate) ttl: Duration,
+}
+
+/// The connection with its scripts and circuit breaker.
+pub(crate) struct RedisCommands {
+    manager: ConnectionManager,
+    timeout: Duration,
+    invalidation_channel: String,
+    /// Identifies this process in invalidation messages, so that it can skip its own.
+    node_id: String,
+    breaker: CircuitBreaker,
+    counters: Arc<CacheCounters>,
+    lease_get: Script,
+    lease_set: Script,
+    mutex_release: Script,
+    invalidate: Script,
+    set: Script,
+}
+
+impl RedisCommands {
+    pub(crate) fn new(
+        manager: ConnectionManager,
+        config: &CacheConfig,
+        counters: Arc<CacheCounters>,
+    ) -> Self {
+        Self {
+            manager,
+            timeout: config.redis_timeout,
+            invalidation_channel: config.invalidation_channel.clone(),
+            node_id: unique_token(),
+            breaker: CircuitBreaker::new(config.breaker_threshold),
+            counters,
+            lease_get: Script::new(include_str!("../../lua/lease_get.lua")),
+            lease_set: Script::new(include_str!("../../lua/lease_set.lua")),
+            mutex_release: Script::new(include_str!("../../lua/mutex_release.lua")),
+            invalidate: Script::new(include_str!("../../lua/invalidate.lua")),
+            set: Script::new(include_str!("../../lua/set.lua")),
+        }
+    }
+
+    /// The id of this process in invalidation messages.
+    pub(crate) fn node_id(&self) -> &str {
+        &self.node_id
+    }
+
+    pub(crate) fn breaker(&self) -> &CircuitBreaker {
+        &self.breaker
+    }
+
+    /// Gets a value's text.
+    pub(crate) async fn get(&self, key: &str) -> Result<Option<Vec<u8>>, Error> {
+        let mut cmd = redis::cmd("GET");
+        cmd.arg(key);
+        self.run(async |mut connection| cmd.query_async(&mut connection).await).await
+    }
+
+    /// Gets a value's text and its time to live (milliseconds; negative: none), in one round trip.
+    pub(crate) async fn get_with_ttl(&self, key: &str) -> Result<(Option<Vec<u8>>, i64), Error> {
+        let mut pipe = redis::pipe();
+        pipe.cmd("GET").arg(key).cmd("PTTL").arg(key);
+        self.run(async |mut connection| pipe.query_async(&mut connection).await).await
+    }
+
+    /// Checks the value again and takes a lease to load it, under `mutex` if there is one. `token`
+    /// becomes the lease unless there is one already, which is then shared.
+    pub(crate) async fn lease_get(
+        &self,
+        key: &str,
+        token: &str,
+        mutex: Option<&RebuildMutex>,
+        replace: bool,
+    ) -> Result<LeaseReply, Error> {
+        let mut call = self.lease_get.key(key);
+        call.key(lease_key(key));
+        if let Some(mutex) = mutex {
+            call.key(&mutex.key);
+        }
+        call.arg(token).arg(millis(LEASE_TTL));
+        call.arg(mutex.map_or(0, |mutex| millis(mutex.ttl))).arg(u8::from(replace));
+        let (text, pttl, lease) = self.run_script(&call).await?;
+        Ok(LeaseReply { text, pttl, lease })
+    }
+
+    /// Stores a loaded value under its lease and releases the mutex. Returns `false` if the lease is
+    /// no longer valid.
+    pub(crate) async fn lease_set(
+        &self,
+        key: &str,
+        lease: &str,
+        value: &Encoded,
+        mutex: Option<&RebuildMutex>,
+    ) -> Result<bool, Error> {
+        let mut call = self.lease_set.key(key);
+        call.key(lease_key(key));
+        if let Some(mutex) = mutex {
+            call.key(&mutex.key);
+        }
+        call.arg(lease).arg(&value.text).arg(value.ttl);
+        call.arg(mutex.map_or("", |mutex| &mutex.owner));
+        self.run_script(&call).await
+    }
+
+    /// Releases the mutex if its owner still holds it.
+    pub(crate) async fn release(&self, mutex: &RebuildMutex) -> Result<bool, Error> {
+        let mut call = self.mutex_release.key(&mutex.key);
+        call.arg(&mutex.owner);
+        self.run_script(&call).await
+    }
+
+    /// Invalidates `key` in Redis and on every node. Runs even while the circuit breaker is open:
+    /// this is the one command that must arrive.
+    pub(crate) async fn invalidate(&self, key: &str) -> Result<(), Error> {
+        let mut call = self.invalidate.key(key);
+        call.key(lease_key(key)).arg(&self.invalidation_channel).arg(self.message(key));
+        let mut connection = self.manager.clone();
+        self.recorded(call.invoke_async::<i64>(&mut connection)).await.map(drop)
+    }
+
+    /// Stores `value` unconditionally and invalidates `key` on every node.
+    pub(crate) async fn set(&self, key: &str, value: &Encoded) -> Result<(), Error> {
+        let mut call = self.set.key(key);
+        call.key(lease_key(key)).arg(&self.invalidation_channel).arg(self.message(key));
+        call.arg(&value.text).arg(value.ttl);
+        self.run_script::<i64>(&call).await.map(drop)
+    }
+
+    /// Runs a script unless the breaker is open.
+    pub(crate) async fn run_script<T: redis::FromRedisValue>(
+        &self,
+        call: &ScriptInvocation<'_>,
+    ) -> Result<T, Error> {
+        self.run(async |mut connection| call.invoke_async(&mut connection).await).await
+    }
+
+    /// Probes Redis every `interval` while the circuit breaker is open, and closes it on an answer.
+    /// Never returns.
+    pub(crate) async fn probe(&self, interval: Duration) {
+        loop {
+            self.breaker.wait_until_open().await;
+            tokio::time::sleep(interval).await;
+            let ping = async {
+                let mut connection = self.manager.clone();
+                redis::cmd("PING").query_async::<String>(&mut connection).await
+            };
+            if matches!(tokio::time::timeout(self.timeout, ping).await, Ok(Ok(_))) {
+                tracing::info!("Redis answers again; circuit breaker closed");
+                self.breaker.close();
+            }
+        }
+    }
+
+    /// Runs a command unless the breaker is open.
+    async fn run<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        command: impl FnOnce(ConnectionManager) -> F,
+    ) -> Result<T, Error> {
+        if self.breaker.is_open() {
+            return Err(Error::Unavailable("the circuit breaker is open".to_owned()));
+        }
+        self.recorded(command(self.manager.clone())).await
+    }
+
+    /// Runs a command with the timeout and records its outcome in the breaker.
+    async fn recorded<T>(&self, command: impl Future<Output = RedisResult<T>>) -> Result<T, Error> {
+        match tokio::time::timeout(self.timeout, command).await {
+            Ok(Ok(value)) => {
+                self.breaker.record_success();
+                Ok(value)
+            }
+            Ok(Err(error)) if is_command_error(&error) => {
+                self.breaker.record_success();
+                Err(Error::Rejected(error.to_string()))
+            }
+            Ok(Err(error)) => Err(self.failed(error.to_string())),
+            Err(_) => Err(self.failed(format!("no answer within {:?}", self.timeout))),
+        }
+    }
+
+    fn failed(&self, cause: String) -> Error {
+        if self.breaker.record_failure(&self.counters.breaker_opened) {
+            tracing::warn!(error = %cause, "Redis fails; circuit breaker opened");
+        }
+        Error::Unavailable(cause)
+    }
+
+    fn message(&self, key: &str) -> String {
+        format!("{} {key}", self.node_id)
+    }
+}
+
+/// A token that was never used before: 32 hexadecimal characters.
+pub(crate) fn unique_token() -> String {
+    uuid::Uuid::new_v4().simple().to_string()
+}
+
+/// Whether the server is well and rejected this very command. Other errors are about the server or
+/// the connection.
+fn is_command_error(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(kind) => !matches!(
+            kind,
+            ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+        ),
+        ErrorKind::Extension => error.code() != Some("BUSY"),
+        ErrorKind::UnexpectedReturnType | ErrorKind::Parse => true,
+        _ => false,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
+}

@@ -1,0 +1,169 @@
+//! The formats of values in Redis. Every read strategy reads all of them.
+//!
+//! | In Redis | Meaning |
+//! |---|---|
+//! | `""` | cached null: the row does not exist |
+//! | the value's JSON | fresh until its key expires |
+//! | `{"data":…,"expireTime":<epoch ms>}` | fresh until `expireTime`; the key does not expire |
+//!
+//! A value whose own JSON is an object of exactly the two fields `data` and `expireTime` cannot be
+//! told from the third format, and must not be cached.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+use crate::ttl::Ttl;
+
+/// The format in which a loaded value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The value's JSON, with a time to live.
+    Plain,
+    /// Wrapped with its `expireTime`, without a time to live.
+    LogicalExpiry,
+}
+
+/// A value as written to Redis.
+pub(crate) struct Encoded {
+    pub(crate) text: String,
+    /// Time to live, milliseconds; 0: no expiry.
+    pub(crate) ttl: u64,
+}
+
+impl Encoded {
+    /// The cached null.
+    pub(crate) fn null(ttl: Ttl) -> Self {
+        Self { text: String::new(), ttl: ttl.sample_millis() }
+    }
+
+    pub(crate) fn plain<T: Serialize>(value: &T, ttl: Ttl) -> serde_json::Result<Self> {
+        Ok(Self { text: serde_json::to_string(value)?, ttl: ttl.sample_millis() })
+    }
+
+    pub(crate) fn with_logical_expiry<T: Serialize>(
+        value: &T,
+        logical_ttl: Ttl,
+    ) -> serde_json::Result<Self> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wrapped<'a, T> {
+            data: &'a T,
+            expire_time: u64,
+        }
+        let expire_time = now_millis().saturating_add(logical_ttl.sample_millis());
+        Ok(Self { text: serde_json::to_string(&Wrapped { data: value, expire_time })?, ttl: 0 })
+    }
+}
+
+/// A decoded reply of Redis.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Decoded<T> {
+    /// The key does not exist.
+    Missing,
+    /// A cached null.
+    Null,
+    /// A valid value.
+    Fresh(T),
+    /// A value past its logical expiry, or about to expire: served while it is rebuilt.
+    Stale(T),
+    /// Neither of the formats.
+    Unreadable,
+}
+
+/// Decodes `text`, whose time to live was `pttl` (milliseconds; negative: none; `None`: unknown).
+/// A value with less than `refresh_ahead` left counts as stale.
+pub(crate) fn decode<T: DeserializeOwned>(
+    text: Option<&[u8]>,
+    pttl: Option<i64>,
+    refresh_ahead: Duration,
+) -> Decoded<T> {
+    // Fails at the first field that is not one of the two: cheap for everything else.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct Shape {
+        #[serde(rename = "data")]
+        _data: IgnoredAny,
+        expire_time: u64,
+    }
+    #[derive(Deserialize)]
+    struct Data<T> {
+        data: T,
+    }
+    let Some(text) = text else { return Decoded::Missing };
+    if text.is_empty() {
+        return Decoded::Null;
+    }
+    if let Ok(shape) = serde_json::from_slice::<Shape>(text) {
+        let Ok(Data { data }) = serde_json::from_slice(text) else { return Decoded::Unreadable };
+        let fresh = shape.expire_time > now_millis();
+        return if fresh { Decoded::Fresh(data) } else { Decoded::Stale(data) };
+    }
+    let Ok(value) = serde_json::from_slice(text) else { return Decoded::Unreadable };
+    let ahead = i64::try_from(refresh_ahead.as_millis()).unwrap_or(i64::MAX);
+    match pttl {
+        Some(left) if (0..ahead).contains(&left) => Decoded::Stale(value),
+        _ => Decoded::Fresh(value),
+    }
+}
+
+/// The wall clock in the unit of `expireTime`. Nodes whose clocks differ rebuild earlier or later by
+/// that difference, and nothing worse.
+fn now_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_REFRESH: Duration = Duration::ZERO;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Product {
+        id: u64,
+    }
+
+    fn decode_text(text: &str) -> Decoded<Product> {
+        decode(Some(text.as_bytes()), Some(5_000), NO_REFRESH)
+    }
+
+    #[test]
+    fn both_formats_are_decoded_in_any_field_order() {
+        let product = |id| Product { id };
+        assert_eq!(decode_text(r#"{"id":1}"#), Decoded::Fresh(product(1)));
+        let expired = r#"{"data":{"id":1},"expireTime":1}"#;
+        assert_eq!(decode_text(expired), Decoded::Stale(product(1)));
+        let swapped = r#"{"expireTime":99999999999999,"data":{"id":1}}"#;
+        assert_eq!(decode_text(swapped), Decoded::Fresh(product(1)));
+        let hour = Ttl::exact(Duration::from_secs(3600));
+        let plain = Encoded::plain(&product(2), hour).unwrap();
+        assert_eq!(decode_text(&plain.text), Decoded::Fresh(product(2)));
+        let logical = Encoded::with_logical_expiry(&product(2), hour).unwrap();
+        assert_eq!(logical.ttl, 0);
+        assert_eq!(decode_text(&logical.text), Decoded::Fresh(product(2)));
+    }
+
+    #[test]
+    fn nulls_missing_keys_and_invalid_text_are_distinguished() {
+        assert_eq!(decode_text(""), Decoded::Null);
+        assert_eq!(decode::<Product>(None, Some(-2), NO_REFRESH), Decoded::Missing);
+        for invalid in ["{", "null", "[]", "\u{0}", r#"{"data":1,"expireTime":1}"#, r#"{"id":"x"}"#]
+        {
+            assert_eq!(decode_text(invalid), Decoded::Unreadable, "{invalid:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_about_to_expire_is_stale_only_with_refresh_ahead() {
+        let text = Some(br#"{"id":1}"#.as_slice());
+        let ahead = Duration::from_secs(10);
+        assert_eq!(decode(text, Some(9_999), ahead), Decoded::Stale(Product { id: 1 }));
+        assert_eq!(decode(text, Some(10_000), ahead), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(decode(text, Some(-1), ahead), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(decode(text, None, ahead), Decoded::Fresh(Product { id: 1 }));
+        assert_eq!(decode(text, Some(5), NO_REFRESH), Decoded::Fresh(Product { id: 1 }));
+    }
+}

@@ -1,0 +1,108 @@
+//! Sends invalidations, and retries those that Redis did not confirm until it does. While one is
+//! pending, this process reads that key from the source.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::pending::PendingInvalidations;
+use crate::connection::redis_commands::RedisCommands;
+use crate::local_cache::LocalCache;
+use crate::stats::CacheCounters;
+
+/// The first pause before a retry; doubled up to the configured maximum.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+
+/// Invalidates keys in this process, in Redis and on every other node.
+pub(crate) struct Invalidator {
+    redis: Arc<RedisCommands>,
+    local: Arc<LocalCache>,
+    counters: Arc<CacheCounters>,
+    pending: PendingInvalidations,
+}
+
+impl Invalidator {
+    pub(crate) fn new(
+        redis: Arc<RedisCommands>,
+        local: Arc<LocalCache>,
+        counters: Arc<CacheCounters>,
+    ) -> Self {
+        Self { redis, local, counters, pending: PendingInvalidations::default() }
+    }
+
+    pub(crate) fn pending(&self) -> &PendingInvalidations {
+        &self.pending
+    }
+
+    /// Invalidates one key. Returns `false` if Redis did not confirm, so that it is retried.
+    pub(crate) async fn invalidate(&self, key: &str) -> bool {
+        // With the circuit breaker open this is left to the retries, which are frequent.
+        if !self.redis.breaker().is_open() && self.send(key).await {
+            return true;
+        }
+        // From here on this process does not read the key from Redis.
+        self.pending.add(key);
+        self.local.invalidate(key);
+        false
+    }
+
+    /// Retries pending invalidations until `stop`, and once more then. `reconnected` cuts a pause
+    /// short.
+    pub(crate) async fn retry_pending(
+        &self,
+        reconnected: &Notify,
+        max_pause: Duration,
+        stop: &CancellationToken,
+    ) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            if self.pending.len() == 0 {
+                pause = FIRST_PAUSE;
+                tokio::select! {
+                    () = self.pending.added() => {}
+                    () = stop.cancelled() => return,
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = reconnected.notified() => {}
+                () = stop.cancelled() => {
+                    self.send_pending().await;
+                    return;
+                }
+            }
+            let all_sent = self.send_pending().await;
+            pause = if all_sent { FIRST_PAUSE } else { (pause * 2).min(max_pause) };
+        }
+    }
+
+    /// Sends all that is pending, up to the first failure. Returns whether all were confirmed.
+    async fn send_pending(&self) -> bool {
+        for (key, change) in self.pending.snapshot() {
+            if !self.send(&key).await {
+                return false;
+            }
+            self.pending.confirm(&key, change);
+            tracing::info!(key, "pending invalidation delivered");
+        }
+        true
+    }
+
+    /// Sends one invalidation. Returns whether Redis confirmed it.
+    async fn send(&self, key: &str) -> bool {
+        self.local.invalidate(key);
+        let sent = self.redis.invalidate(key).await;
+        // Once more: a reader may have read Redis just before the deletion.
+        self.local.invalidate(key);
+        match &sent {
+            Ok(()) => self.counters.invalidations_sent.increment(),
+            Err(error) => {
+                self.counters.invalidation_failures.increment();
+                tracing::warn!(key, %error, "invalidation not confirmed; it is retried");
+            }
+        }
+        sent.is_ok()
+    }
+}

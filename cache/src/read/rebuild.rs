@@ -1,0 +1,219 @@
+//! One load per cluster: acquire the rebuild mutex, check again, load, store under the lease. All
+//! loads that are stored go through here, except those of the strategies without a mutex.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::cache::Inner;
+use crate::connection::redis_commands::{RebuildMutex, unique_token};
+use crate::encoding::{Decoded, Encoded, Format, decode};
+use crate::error::ReadError;
+use crate::keys::mutex_key;
+use crate::policy::CachePolicy;
+use crate::read::load::Loader;
+use crate::value::{CacheValue, CachedValue};
+
+/// Pause, in milliseconds, between two polls for another node's result. Random, so that nodes do
+/// not poll in step.
+const POLL_PAUSE_MS: std::ops::RangeInclusive<u64> = 3..=12;
+
+/// How often a load is run if what it loaded was invalidated meanwhile.
+const MAX_LOADS: u32 = 3;
+
+/// Pause between attempts to release a mutex.
+const RELEASE_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long to keep trying to release a mutex, if its time to live is longer.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Longest wait for another node's load, whatever the policy says: keeps the deadline in range.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
+
+/// Why a value is rebuilt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RebuildReason {
+    /// There is no value, and a reader waits for one.
+    Miss,
+    /// There is a stale value, which is served meanwhile: if another node replaces it, nothing is to
+    /// be done.
+    Stale,
+}
+
+/// A value, and whether it may be kept in memory.
+pub(crate) struct Rebuilt<T> {
+    pub(crate) value: Option<Arc<CachedValue<T>>>,
+    /// Whether it is what Redis holds, unless it was invalidated after the caller's stamp.
+    pub(crate) in_redis: bool,
+}
+
+impl<T> Rebuilt<T> {
+    fn new(value: Option<T>, in_redis: bool) -> Self {
+        Self { value: value.map(|value| Arc::new(CachedValue::new(value))), in_redis }
+    }
+}
+
+impl Inner {
+    /// Loads `key` once in the whole cluster, or returns what another node has loaded.
+    pub(crate) async fn rebuild<T: CacheValue, E>(
+        self: &Arc<Self>,
+        key: &str,
+        policy: &CachePolicy,
+        format: Format,
+        reason: RebuildReason,
+        loader: &impl Loader<T, E>,
+    ) -> Result<Rebuilt<T>, ReadError<E>> {
+        if reason == RebuildReason::Miss && self.is_filtered(key, policy).await {
+            return Ok(Rebuilt::new(None, false));
+        }
+        let deadline = Instant::now() + policy.wait_timeout.min(MAX_WAIT);
+        let refresh_ahead = match format {
+            Format::Plain => policy.capped_refresh_ahead(),
+            Format::LogicalExpiry => Duration::ZERO,
+        };
+        let mut replace = reason == RebuildReason::Stale;
+        let mut loads = 0;
+        loop {
+            let token = unique_token();
+            // After the wait timeout, load without the mutex: its owner may be dead.
+            let waited = reason == RebuildReason::Miss && Instant::now() >= deadline;
+            let mutex = (!waited).then(|| RebuildMutex {
+                key: mutex_key(key),
+                owner: token.clone(),
+                ttl: policy.mutex_ttl,
+            });
+            let mutex = mutex.as_ref();
+            let was_open = self.redis.breaker().is_open();
+            let reply = match self.redis.lease_get(key, &token, mutex, replace).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    tracing::debug!(key, %error, "loading without Redis");
+                    // The command may have been executed, unless the breaker kept it back.
+                    if !was_open && let Some(mutex) = mutex {
+                        self.release_later(mutex);
+                    }
+                    return self.load_only(policy, loader).await;
+                }
+            };
+            let cached = match decode(reply.text.as_deref(), Some(reply.pttl), refresh_ahead) {
+                Decoded::Null => Some(None),
+                Decoded::Fresh(value) => Some(Some(value)),
+                Decoded::Stale(value) if !replace => Some(Some(value)),
+                Decoded::Missing | Decoded::Stale(_) | Decoded::Unreadable => None,
+            };
+            if let Some(value) = cached {
+                if reply.lease.is_some()
+                    && let Some(mutex) = mutex
+                {
+                    self.release(mutex).await;
+                }
+                return Ok(Rebuilt::new(value, true));
+            }
+            let Some(lease) = reply.lease else {
+                if reason == RebuildReason::Stale {
+                    return Ok(Rebuilt::new(None, false));
+                }
+                // A text that cannot be decoded must not keep the reader from loading.
+                if reply.text.is_some() && !replace {
+                    replace = true;
+                    continue;
+                }
+                policy.counters.waits.increment();
+                let pause = Duration::from_millis(rand::random_range(POLL_PAUSE_MS));
+                tokio::time::sleep(pause).await;
+                continue;
+            };
+            loads += 1;
+            let value = match self.load_limiter.run(policy, loader).await {
+                Ok(value) => value,
+                Err(error) => {
+                    if let Some(mutex) = mutex {
+                        self.release(mutex).await;
+                    }
+                    return Err(error);
+                }
+            };
+            match self.store(key, &lease, policy, format, value.as_ref(), mutex).await {
+                Some(true) => return Ok(Rebuilt::new(value, true)),
+                // Invalidated since the load began: what was loaded may be outdated.
+                Some(false) if loads < MAX_LOADS => policy.counters.refused.increment(),
+                _ => return Ok(Rebuilt::new(value, false)),
+            }
+        }
+    }
+
+    /// Loads without Redis, and stores nothing.
+    pub(crate) async fn load_only<T, E>(
+        &self,
+        policy: &CachePolicy,
+        loader: &impl Loader<T, E>,
+    ) -> Result<Rebuilt<T>, ReadError<E>> {
+        policy.counters.bypassed.increment();
+        Ok(Rebuilt::new(self.load_limiter.run(policy, loader).await?, false))
+    }
+
+    /// Whether the policy's Bloom filter is certain that `key` does not exist.
+    pub(crate) async fn is_filtered(&self, key: &str, policy: &CachePolicy) -> bool {
+        let Some(filter) = &policy.bloom_filter else { return false };
+        let absent = !filter.may_contain(key).await;
+        if absent {
+            policy.counters.filtered.increment();
+        }
+        absent
+    }
+
+    /// Stores what was loaded and releases the mutex. `Some(false)`: the lease was no longer valid.
+    /// `None`: Redis did not confirm.
+    pub(crate) async fn store<T: CacheValue>(
+        self: &Arc<Self>,
+        key: &str,
+        lease: &str,
+        policy: &CachePolicy,
+        format: Format,
+        value: Option<&T>,
+        mutex: Option<&RebuildMutex>,
+    ) -> Option<bool> {
+        let encoded = match (value, format) {
+            (None, _) => Ok(Encoded::null(policy.null_ttl)),
+            (Some(value), Format::Plain) => Encoded::plain(value, policy.ttl),
+            (Some(value), Format::LogicalExpiry) => {
+                Encoded::with_logical_expiry(value, policy.logical_ttl)
+            }
+        };
+        let stored = match encoded {
+            Ok(encoded) => self.redis.lease_set(key, lease, &encoded, mutex).await,
+            Err(error) => Err(error.into()),
+        };
+        match stored {
+            Ok(stored) => Some(stored),
+            Err(error) => {
+                tracing::warn!(key, %error, "a loaded value was not stored");
+                if let Some(mutex) = mutex {
+                    self.release_later(mutex);
+                }
+                None
+            }
+        }
+    }
+
+    async fn release(self: &Arc<Self>, mutex: &RebuildMutex) {
+        if let Err(error) = self.redis.release(mutex).await {
+            tracing::debug!(key = mutex.key, %error, "rebuild mutex not released yet");
+            self.release_later(mutex);
+        }
+    }
+
+    /// Retries in the background to release a mutex that may be ours, so that others do not have to
+    /// wait until it expires.
+    fn release_later(self: &Arc<Self>, mutex: &RebuildMutex) {
+        let (inner, mutex) = (self.clone(), mutex.clone());
+        self.tasks.spawn(async move {
+            let deadline = Instant::now() + mutex.ttl.min(RELEASE_TIMEOUT);
+            while Instant::now() < deadline {
+                tokio::time::sleep(RELEASE_PAUSE).await;
+                if inner.redis.release(&mutex).await.is_ok() {
+                    return;
+                }
+            }
+        });
+    }
+}

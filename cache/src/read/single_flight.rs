@@ -1,0 +1,170 @@
+//! Single-flight: concurrent callers of one key share one execution. The leader does the work, the
+//! followers wait for its outcome.
+//!
+//! A flight is bound to the [`VersionStamp`] of its key: after an invalidation a new reader starts a
+//! new one instead of joining a load that may have read the old row.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::error::ReadError;
+use crate::local_cache::VersionStamp;
+use crate::value::ReadResult;
+
+type OutcomeReceiver<T, E> = watch::Receiver<Option<ReadResult<T, E>>>;
+
+/// The flights of one process, by key.
+#[derive(Default)]
+pub(crate) struct SingleFlight {
+    flights: Mutex<Flights>,
+}
+
+#[derive(Default)]
+struct Flights {
+    by_key: HashMap<Arc<str>, Flight>,
+    next_id: u64,
+}
+
+struct Flight {
+    id: u64,
+    stamp: VersionStamp,
+    /// An `OutcomeReceiver<T, E>`; of another type only if two types of values share a key.
+    outcome: Box<dyn Any + Send>,
+}
+
+/// The part of a caller in a flight.
+pub(crate) enum Role<T, E> {
+    /// The caller has to do the work, and may wait for the outcome as well.
+    Leader(Leader<T, E>, Follower<T, E>),
+    /// Another caller is doing the work.
+    Follower(Follower<T, E>),
+}
+
+/// The duty to do the work. If it is dropped without an outcome, followers get
+/// [`ReadError::Aborted`].
+pub(crate) struct Leader<T, E> {
+    group: Arc<SingleFlight>,
+    key: Arc<str>,
+    id: u64,
+    outcome: watch::Sender<Option<ReadResult<T, E>>>,
+}
+
+/// Waits for the outcome.
+pub(crate) struct Follower<T, E>(OutcomeReceiver<T, E>);
+
+impl SingleFlight {
+    /// Joins the flight of `key`, or starts one.
+    pub(crate) fn join<T, E>(self: &Arc<Self>, key: &str, stamp: VersionStamp) -> Role<T, E>
+    where
+        T: Send + Sync + 'static,
+        E: Send + Sync + 'static,
+    {
+        let mut flights = self.lock();
+        if let Some(flight) = flights.by_key.get(key)
+            && flight.stamp == stamp
+            && let Some(outcome) = flight.outcome.downcast_ref::<OutcomeReceiver<T, E>>()
+        {
+            return Role::Follower(Follower(outcome.clone()));
+        }
+        flights.next_id += 1;
+        let id = flights.next_id;
+        let (sender, receiver) = watch::channel(None);
+        let key: Arc<str> = key.into();
+        let flight = Flight { id, stamp, outcome: Box::new(receiver.clone()) };
+        // A flight under an older stamp goes on for its followers.
+        flights.by_key.insert(key.clone(), flight);
+        drop(flights);
+        Role::Leader(Leader { group: self.clone(), key, id, outcome: sender }, Follower(receiver))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Flights> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T, E> Leader<T, E> {
+    /// Ends the flight and gives all followers the outcome.
+    pub(crate) fn complete(self, outcome: ReadResult<T, E>) {
+        self.outcome.send_replace(Some(outcome));
+    }
+}
+
+impl<T, E> Drop for Leader<T, E> {
+    fn drop(&mut self) {
+        if let Entry::Occupied(flight) = self.group.lock().by_key.entry(self.key.clone())
+            && flight.get().id == self.id
+        {
+            flight.remove();
+        }
+    }
+}
+
+impl<T, E> Follower<T, E> {
+    /// Waits for the outcome.
+    pub(crate) async fn wait(mut self) -> ReadResult<T, E> {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone().unwrap_or(Err(ReadError::Aborted)),
+            Err(_) => Err(ReadError::Aborted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local_cache::LocalCache;
+    use crate::value::CachedValue;
+
+    fn lead(
+        group: &Arc<SingleFlight>,
+        stamp: VersionStamp,
+    ) -> (Leader<u64, ()>, Follower<u64, ()>) {
+        match group.join("a", stamp) {
+            Role::Leader(leader, follower) => (leader, follower),
+            Role::Follower(_) => panic!("there is a leader already"),
+        }
+    }
+
+    fn follow(group: &Arc<SingleFlight>, stamp: VersionStamp) -> Follower<u64, ()> {
+        match group.join("a", stamp) {
+            Role::Leader(..) => panic!("there is no leader"),
+            Role::Follower(follower) => follower,
+        }
+    }
+
+    #[tokio::test]
+    async fn all_callers_share_one_outcome_and_the_next_flight_is_new() {
+        let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
+        let stamp = local.stamp("a");
+        let (leader, first) = lead(&group, stamp);
+        let second = follow(&group, stamp);
+        leader.complete(Ok(Some(Arc::new(CachedValue::new(7)))));
+        for follower in [first, second] {
+            assert_eq!(**follower.wait().await.unwrap().unwrap(), 7);
+        }
+        drop(lead(&group, stamp));
+        assert!(group.lock().by_key.is_empty());
+    }
+
+    #[tokio::test]
+    async fn followers_of_a_dropped_leader_get_an_error() {
+        let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
+        let (leader, follower) = lead(&group, local.stamp("a"));
+        drop(leader);
+        assert!(matches!(follower.wait().await, Err(ReadError::Aborted)));
+    }
+
+    #[test]
+    fn a_flight_started_before_an_invalidation_is_not_joined() {
+        let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
+        let (old, _) = lead(&group, local.stamp("a"));
+        local.invalidate("a");
+        let (_new, _) = lead(&group, local.stamp("a"));
+        drop(old);
+        follow(&group, local.stamp("a"));
+    }
+}

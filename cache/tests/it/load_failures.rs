@@ -1,0 +1,267 @@
+//! Loads that fail, panic, hang, are dropped, or end with their process; and what happens to the
+//! mutex.
+
+use std::time::{Duration, Instant};
+
+use cache_aside::{CacheConfig, ReadError, ReadStrategy};
+use redis::AsyncCommands;
+
+use super::{
+    KEY, MUTEX, Source, Switch, WAIT_LIMIT, command, eventually, get, node, node_with, nodes,
+    policy, read, version,
+};
+use crate::support::redis_server::RedisServer;
+
+/// The strategies that hold a mutex while they load.
+const WITH_MUTEX: [ReadStrategy; 3] =
+    [ReadStrategy::Mutex, ReadStrategy::LogicalExpiry, ReadStrategy::Layered];
+
+#[tokio::test]
+async fn errors_and_panics_reach_every_waiter_and_release_the_mutex() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for strategy in ReadStrategy::ALL {
+        let nodes = nodes(&server).await;
+        for panics in [false, true] {
+            let source = Source::new(Duration::from_millis(30));
+            let failure: Switch =
+                if panics { |source| &source.panics } else { |source| &source.broken };
+            source.set(failure, true);
+            let readers: Vec<_> = (0..10)
+                .map(|_| {
+                    let (cache, source) = (nodes[0].clone(), source.clone());
+                    tokio::spawn(async move { read(&cache, strategy, &policy(), &source).await })
+                })
+                .collect();
+            for reader in readers {
+                match reader.await.expect("readers do not panic") {
+                    Err(ReadError::Load(_)) if !panics => {}
+                    Err(ReadError::Aborted) if panics => {}
+                    other => panic!("{strategy}: {other:?}"),
+                }
+            }
+            assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
+            assert_eq!(get(&mut raw, KEY).await, None, "{strategy}");
+            source.set(failure, false);
+            for cache in nodes.iter().rev() {
+                let started = Instant::now();
+                assert_eq!(
+                    version(cache, strategy, &policy(), &source).await,
+                    Some(1),
+                    "{strategy}"
+                );
+                assert!(
+                    started.elapsed() < Duration::from_millis(800),
+                    "nothing delays the next load"
+                );
+            }
+            let _: i64 = command(&mut raw, "DEL", &[KEY]).await;
+            for cache in &nodes {
+                assert_eq!(
+                    cache.invalidate(&[KEY]).await,
+                    cache_aside::InvalidationStatus::Delivered
+                );
+                assert_eq!(cache.stats().loads_running, 0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_reader_does_not_cancel_the_load_of_the_others() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for strategy in WITH_MUTEX {
+        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        let cache = node(&server).await;
+        let source = Source::new(Duration::ZERO);
+        source.set(|source| &source.closed, true);
+        let start = || {
+            let (cache, source) = (cache.clone(), source.clone());
+            tokio::spawn(async move { version(&cache, strategy, &policy(), &source).await })
+        };
+        let first = start();
+        eventually("the load runs", async || source.running() == 1).await;
+        let second = start();
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        source.set(|source| &source.closed, false);
+        assert_eq!(second.await.unwrap(), Some(1), "{strategy}");
+        assert_eq!(source.loads(), 1, "{strategy}");
+        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
+        assert!(get(&mut raw, KEY).await.is_some(), "{strategy}");
+    }
+}
+
+#[tokio::test]
+async fn a_load_that_hangs_times_out() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let limit = Duration::from_millis(200);
+    for strategy in ReadStrategy::ALL {
+        let cache = node_with(&server, CacheConfig::default().with_load_timeout(limit)).await;
+        let source = Source::new(Duration::ZERO);
+        source.set(|source| &source.closed, true);
+        let started = Instant::now();
+        let answer = read(&cache, strategy, &policy(), &source).await;
+        assert!(matches!(answer, Err(ReadError::TimedOut)), "{strategy}: {answer:?}");
+        assert!(started.elapsed() < limit * 3, "{strategy}: {:?}", started.elapsed());
+        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
+        assert_eq!(source.running(), 0, "{strategy}: the load was dropped");
+    }
+}
+
+/// The owner of the mutex is dead; the mutex expires after ten seconds.
+#[tokio::test]
+async fn a_dead_mutex_owner_delays_readers_for_the_wait_timeout_only() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for strategy in WITH_MUTEX {
+        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        let cache = node(&server).await;
+        let policy = policy().with_wait_timeout(Duration::from_millis(200));
+        let source = Source::new(Duration::ZERO);
+        let _: String = command(&mut raw, "SET", &[MUTEX, "dead owner", "PX", "10000"]).await;
+        let started = Instant::now();
+        assert_eq!(version(&cache, strategy, &policy, &source).await, Some(1), "{strategy}");
+        let took = started.elapsed();
+        assert!((200..1500).contains(&took.as_millis()), "{strategy}: {took:?}");
+        assert_eq!(
+            get(&mut raw, MUTEX).await.as_deref(),
+            Some("dead owner"),
+            "another owner's mutex is kept"
+        );
+        assert!(
+            get(&mut raw, KEY).await.is_some(),
+            "{strategy}: stored, so that the next reader does not wait"
+        );
+        // Polling with pauses, not spinning: some tens of polls in 200 ms.
+        let waits = policy.stats().waits;
+        assert!((5..100).contains(&waits), "{strategy}: {waits} polls");
+    }
+}
+
+/// A process that ends while it loads: its runtime is shut down during the load.
+#[test]
+fn other_processes_survive_one_that_dies_while_it_loads() {
+    let survivors = tokio::runtime::Runtime::new().unwrap();
+    let server = survivors.block_on(RedisServer::start());
+    let source = Source::new(Duration::ZERO);
+    source.set(|source| &source.closed, true);
+    let dying = tokio::runtime::Runtime::new().unwrap();
+    let cache = dying.block_on(node(&server));
+    dying.spawn({
+        let source = source.clone();
+        async move { read(&cache, ReadStrategy::Layered, &policy(), &source).await }
+    });
+    survivors.block_on(eventually("the load runs", async || source.running() == 1));
+    dying.shutdown_timeout(WAIT_LIMIT);
+    survivors.block_on(async {
+        let mut raw = server.conn().await;
+        let orphan = get(&mut raw, MUTEX).await;
+        assert!(orphan.is_some(), "the mutex outlives its owner");
+        source.set(|source| &source.closed, false);
+        let cache = node(&server).await;
+        let started = Instant::now();
+        assert_eq!(version(&cache, ReadStrategy::Layered, &policy(), &source).await, Some(1));
+        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+        assert_eq!(get(&mut raw, MUTEX).await, orphan);
+    });
+}
+
+#[tokio::test]
+async fn a_waiter_never_releases_the_owners_mutex() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for strategy in WITH_MUTEX {
+        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        let [owner_node, waiter] = nodes(&server).await;
+        let source = Source::new(Duration::ZERO);
+        let short_wait = policy().with_wait_timeout(Duration::from_millis(50));
+        source.set(|source| &source.closed, true);
+        let slow = tokio::spawn({
+            let source = source.clone();
+            async move { version(&owner_node, strategy, &policy(), &source).await }
+        });
+        eventually("the mutex is held", async || source.running() == 1).await;
+        let owner = get(&mut raw, MUTEX).await;
+        assert!(owner.is_some());
+        // After the wait timeout the waiter loads without the mutex, with success and with an error.
+        let other = Source::new(Duration::ZERO);
+        assert_eq!(version(&waiter, strategy, &short_wait, &other).await, Some(1), "{strategy}");
+        assert_eq!(get(&mut raw, MUTEX).await, owner, "{strategy}");
+        let _: i64 = command(&mut raw, "DEL", &[KEY]).await;
+        let waiter = node(&server).await;
+        other.set(|source| &source.broken, true);
+        assert!(read(&waiter, strategy, &short_wait, &other).await.is_err());
+        assert_eq!(get(&mut raw, MUTEX).await, owner, "{strategy}");
+        source.set(|source| &source.closed, false);
+        assert_eq!(slow.await.unwrap(), Some(1), "{strategy}");
+        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}: released by its owner");
+    }
+}
+
+#[tokio::test]
+async fn an_expired_mutex_is_not_released_for_its_next_owner() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for fails in [false, true] {
+        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        let cache = node(&server).await;
+        let source = Source::new(Duration::ZERO);
+        source.set(|source| &source.closed, true);
+        source.set(|source| &source.broken, fails);
+        let slow = tokio::spawn({
+            let (cache, source) = (cache.clone(), source.clone());
+            async move { read(&cache, ReadStrategy::Mutex, &policy(), &source).await }
+        });
+        eventually("the mutex is held", async || source.running() == 1).await;
+        let _: String = command(&mut raw, "SET", &[MUTEX, "the next owner"]).await;
+        source.set(|source| &source.closed, false);
+        assert_eq!(slow.await.unwrap().is_err(), fails);
+        assert_eq!(get(&mut raw, MUTEX).await.as_deref(), Some("the next owner"));
+    }
+}
+
+/// A reader that acquires the mutex checks again before it loads.
+#[tokio::test]
+async fn a_value_stored_while_waiting_for_the_mutex_is_not_loaded_again() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    for strategy in WITH_MUTEX {
+        let _: () = command(&mut raw, "FLUSHALL", &[]).await;
+        let cache = node(&server).await;
+        let (source, policy) = (Source::new(Duration::ZERO), policy());
+        let _: String = command(&mut raw, "SET", &[MUTEX, "another owner"]).await;
+        let reader = tokio::spawn({
+            let (cache, policy, source) = (cache.clone(), policy.clone(), source.clone());
+            async move { version(&cache, strategy, &policy, &source).await }
+        });
+        eventually("the reader waits", async || policy.stats().waits > 0).await;
+        let _: () = redis::pipe()
+            .atomic()
+            .set(KEY, r#"{"id":1,"version":9}"#)
+            .del(MUTEX)
+            .query_async(&mut raw)
+            .await
+            .unwrap();
+        assert_eq!(reader.await.unwrap(), Some(9), "{strategy}");
+        assert_eq!(source.loads(), 0, "{strategy}");
+        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
+    }
+}
+
+/// Waiting is a loop, not a recursion.
+#[tokio::test]
+async fn a_long_wait_polls_until_the_wait_timeout() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache = node(&server).await;
+    let (source, limit) = (Source::new(Duration::ZERO), Duration::from_secs(2));
+    let policy = policy().with_wait_timeout(limit);
+    let _: String = command(&mut raw, "SET", &[MUTEX, "another owner"]).await;
+    let _: i64 = raw.del(KEY).await.unwrap();
+    let started = Instant::now();
+    assert_eq!(version(&cache, ReadStrategy::Mutex, &policy, &source).await, Some(1));
+    assert!(started.elapsed() >= limit && policy.stats().waits >= 100, "{:?}", policy.stats());
+}

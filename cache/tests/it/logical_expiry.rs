@@ -1,0 +1,69 @@
+//! Logical expiry: misses, and rebuilds that fail.
+
+use std::time::Duration;
+
+use cache_aside::{ReadStrategy, Ttl};
+
+use super::{
+    KEY, MUTEX, Product, Source, Switch, command, eventually, get, node, nodes, policy, read,
+    version,
+};
+use crate::support::redis_server::RedisServer;
+
+const STRATEGY: ReadStrategy = ReadStrategy::LogicalExpiry;
+
+#[tokio::test]
+async fn a_row_that_was_never_cached_is_loaded() {
+    let server = RedisServer::start().await;
+    let cache = node(&server).await;
+    let source = Source::new(Duration::ZERO);
+    assert_eq!(version(&cache, STRATEGY, &policy(), &source).await, Some(1));
+}
+
+#[tokio::test]
+async fn a_failed_rebuild_keeps_the_old_value_and_the_next_reader_tries_again() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let nodes = nodes(&server).await;
+    let source = Source::new(Duration::ZERO);
+    let product = Product { id: 1, version: 1 };
+    let expired = Ttl::exact(Duration::from_millis(1));
+    nodes[0].set_with_logical_expiry(KEY, &product, expired).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    source.change();
+    let policy = policy();
+    let failures: [Switch; 2] = [|source| &source.broken, |source| &source.panics];
+    for (attempt, failure) in failures.into_iter().enumerate() {
+        source.set(failure, true);
+        let failed = attempt as u64 + 1;
+        assert_eq!(version(&nodes[0], STRATEGY, &policy, &source).await, Some(1));
+        eventually("the rebuild fails", async || policy.stats().load_failures == failed).await;
+        eventually("the mutex is free", async || get(&mut raw, MUTEX).await.is_none()).await;
+        source.set(failure, false);
+    }
+    eventually("the new value is there", async || {
+        version(&nodes[1], STRATEGY, &policy, &source).await == Some(2)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_deleted_row_becomes_a_cached_null() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache = node(&server).await;
+    let source = Source::new(Duration::ZERO);
+    source.set(|source| &source.missing, true);
+    let _: () =
+        command(&mut raw, "SET", &[KEY, r#"{"data":{"id":1,"version":1},"expireTime":5}"#]).await;
+    assert!(
+        read(&cache, STRATEGY, &policy(), &source).await.unwrap().is_some(),
+        "stale for one more read"
+    );
+    eventually("absent", async || {
+        read(&cache, STRATEGY, &policy(), &source).await.unwrap().is_none()
+    })
+    .await;
+    assert_eq!(get(&mut raw, KEY).await.as_deref(), Some(""));
+    assert!(command::<i64>(&mut raw, "PTTL", &[KEY]).await > 0);
+}

@@ -1,0 +1,151 @@
+//! The subscription to invalidations: closed, cut by a proxy, silent; and memory meanwhile.
+
+use std::time::{Duration, Instant};
+
+use cache_aside::{Cache, CacheConfig, CachePolicy, InvalidationStatus, ReadStrategy};
+use redis::Client;
+
+use super::{KEY, Source, command, eventually, manager, node, policy, version};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis_server::RedisServer;
+
+/// A node that sends commands directly to Redis and subscribes through a proxy.
+async fn behind_proxy(server: &RedisServer) -> (Cache, Proxy) {
+    let address = server.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    let proxy = Proxy::start(address).await.unwrap();
+    let client = Client::open(format!("redis://{}/", proxy.address)).unwrap();
+    let cache = Cache::new(manager(server).await, client, CacheConfig::default());
+    eventually("the node is subscribed", async || cache.stats().local_enabled).await;
+    (cache, proxy)
+}
+
+/// A time to live in memory so long that only messages can make changes visible.
+fn long_local_ttl() -> CachePolicy {
+    policy().with_local_ttl(Duration::from_secs(3600))
+}
+
+#[tokio::test]
+async fn a_node_without_subscription_does_not_use_memory() {
+    let server = RedisServer::start().await;
+    let (node_behind_proxy, proxy) = behind_proxy(&server).await;
+    let writer = node(&server).await;
+    let (source, policy) = (Source::new(Duration::ZERO), long_local_ttl());
+    version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
+    version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
+    assert_eq!(policy.stats().local_hits, 1, "memory was in use");
+
+    proxy.set(Mode::Cut);
+    eventually("the loss is noticed", async || !node_behind_proxy.stats().local_enabled).await;
+    for _ in 0..20 {
+        let now = source.change();
+        assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        assert_eq!(
+            version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await,
+            Some(now)
+        );
+    }
+    assert_eq!(policy.stats().local_hits, 1);
+
+    proxy.set(Mode::Forward);
+    eventually("subscribed again", async || node_behind_proxy.stats().local_enabled).await;
+    version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
+    version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
+    assert_eq!(policy.stats().local_hits, 2, "and memory is in use again");
+    assert_eq!(node_behind_proxy.stats().counts.subscription_losses, 1);
+}
+
+#[tokio::test]
+async fn a_lost_subscription_clears_memory() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let (node_behind_proxy, proxy) = behind_proxy(&server).await;
+    let writer = node(&server).await;
+    let (source, policy) = (Source::new(Duration::ZERO), long_local_ttl());
+    for _ in 0..5 {
+        version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
+        let losses = node_behind_proxy.stats().counts.subscription_losses;
+        // The connection breaks, and the change happens before it is back.
+        proxy.set(Mode::Cut);
+        let now = source.change();
+        assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        proxy.set(Mode::Forward);
+        // A connection may live on if the cut was too short to be seen; cut it on the server, too.
+        let _: u64 = command(&mut raw, "CLIENT", &["KILL", "TYPE", "pubsub"]).await;
+        eventually("lost and back", async || {
+            node_behind_proxy.stats().counts.subscription_losses > losses
+                && node_behind_proxy.stats().local_enabled
+        })
+        .await;
+        assert_eq!(
+            version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await,
+            Some(now)
+        );
+    }
+}
+
+/// A connection that is silent but open is not noticed: the time to live in memory is the bound.
+#[tokio::test]
+async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most() {
+    let server = RedisServer::start().await;
+    let (node_behind_proxy, proxy) = behind_proxy(&server).await;
+    let writer = node(&server).await;
+    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    for _ in 0..3 {
+        version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await;
+        proxy.set(Mode::Hang);
+        let now = source.change();
+        assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        let changed = Instant::now();
+        while version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await
+            != Some(now)
+        {
+            assert!(changed.elapsed() < Duration::from_secs(10), "never seen");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let took = changed.elapsed();
+        println!("seen {took:?} after the change, {:?} in memory", policy.local_ttl);
+        assert!(took < policy.local_ttl + Duration::from_millis(200), "{took:?}");
+        proxy.set(Mode::Forward);
+        eventually("subscribed again", async || node_behind_proxy.stats().local_enabled).await;
+    }
+}
+
+/// Changes one after another while subscriptions are closed by the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_are_seen_within_the_local_ttl_while_subscriptions_are_closed() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let nodes = super::nodes(&server).await;
+    let (source, policy) = (Source::new(Duration::ZERO), policy());
+    let mut worst = Duration::ZERO;
+    for turn in 0..400 {
+        if turn % 40 == 20 {
+            let killed: u64 = command(&mut raw, "CLIENT", &["KILL", "TYPE", "pubsub"]).await;
+            assert!(killed > 0, "no subscription was closed");
+        }
+        let now = source.change();
+        assert_eq!(nodes[turn % 2].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
+        let changed = Instant::now();
+        for cache in &nodes {
+            while version(cache, ReadStrategy::Layered, &policy, &source).await != Some(now) {
+                assert!(changed.elapsed() < Duration::from_secs(10), "never seen");
+            }
+        }
+        worst = worst.max(changed.elapsed());
+    }
+    println!("400 changes, subscriptions closed 10 times: seen at most {worst:?} later");
+    assert!(worst < policy.local_ttl + Duration::from_millis(200), "{worst:?}");
+}
+
+/// Without a message the old value stays in memory: the checks above can fail.
+#[tokio::test]
+async fn without_a_message_memory_serves_the_old_value() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache = node(&server).await;
+    let (source, policy) = (Source::new(Duration::ZERO), long_local_ttl());
+    version(&cache, ReadStrategy::Layered, &policy, &source).await;
+    source.change();
+    let _: i64 = command(&mut raw, "DEL", &[KEY]).await;
+    assert_eq!(version(&cache, ReadStrategy::Layered, &policy, &source).await, Some(1));
+}
