@@ -1,6 +1,7 @@
-//! The only wiring: configuration → connections → parts → bound server → drain.
+//! Starts, serves and stops: configuration → connections → application state → listening server → graceful shutdown.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,6 +16,7 @@ use crate::http::listen;
 use crate::http::spans::Spans;
 use crate::id::Ids;
 use crate::lab::Lab;
+use crate::metrics::Metrics;
 use crate::order::expiry::Expiry;
 use crate::order::group::{GroupLimits, Groups};
 use crate::order::lifetime::Lifetime;
@@ -22,7 +24,7 @@ use crate::order::purchase::{Purchasing, Tools};
 use crate::order::store::OrderStore;
 use crate::order::stream::{Stream, StreamLimits};
 use crate::request::admission::{Admission, AdmissionLimits};
-use crate::router::{Parts, router};
+use crate::router::{AppState, RouterConfig, router};
 use crate::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::shop::Shops;
 use crate::shop::filter::existing_shops;
@@ -38,39 +40,46 @@ use crate::voucher::store::VoucherStore;
 use cache::{Cache, CacheConfig, CachePolicy};
 use lock::{LockConfig, Locks, ProcessLocks};
 
-/// Serves until SIGTERM or Ctrl-C, then drains. An error is a start that failed, with the way out, or
-/// purchases that did not finish within the drain deadline.
+/// Serves until SIGTERM or Ctrl-C, then shuts down gracefully.
+///
+/// # Errors
+/// Where the start fails, with what to do about it, or where requests did not finish within the drain deadline.
 pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
-    let draining = CancellationToken::new();
-    let mut parts = connect(&config, draining.clone()).await?;
-    let (purchasing, shops) = (parts.purchasing.clone(), parts.shops.clone());
-    let (news, sessions) = (parts.vouchers.news.clone(), parts.users.sessions.clone());
-    let expiry = Expiry::start(parts.lifetime.clone(), config.sale.unpaid_seconds);
+    let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
+    let state = connect(&config, draining.clone(), connections.clone()).await?;
+    let (purchasing, shops) = (state.purchasing.clone(), state.shops.clone());
+    let (news, sessions) = (state.vouchers.news.clone(), state.users.sessions.clone());
+    let expiry = Expiry::start(state.lifetime.clone(), config.sale.unpaid_seconds);
 
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
     })?;
     let address = listener.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
-    parts.spans = Spans::from_environment(&name)?;
-    let spans = parts.spans.clone();
-    if config.sale.lab {
-        parts.lab = Some(Lab::new(&config, name, address)?);
+    let spans = Spans::from_environment(&name)?;
+    let lab = config.sale.lab.then(|| Lab::new(&config, name, address)).transpose()?;
+    if lab.is_some() {
         tracing::warn!(
-            "--lab: sign-in codes are shown to whoever asks, and sales may be made to fail"
+            "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
         );
     }
-    let lab = parts.lab.clone();
     tracing::info!(%address, lab = config.sale.lab, "serving");
     if config.http.admin_token.is_none() {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
     }
 
     let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
-    let connections = parts.connections.clone();
-    let server =
-        listen::serve(listener, router(parts), connections, draining.clone(), grace, deadline);
+    let router_config = RouterConfig {
+        admin: AdminToken(config.http.admin_token.clone()),
+        request_timeout: config.http.request_timeout,
+        draining: draining.clone(),
+        spans: spans.clone(),
+        zone: config.sale.time_zone,
+        lab: lab.clone(),
+    };
+    let router = router(state, router_config);
+    let server = listen::serve(listener, router, connections, draining.clone(), grace, deadline);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.
@@ -82,13 +91,13 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     expiry.stop();
     let drained = tokio::time::timeout(deadline, async {
-        // Together: what the lab has under way is a client of this very server.
+        // Together: a run of the lab is a client of this server.
         let (all_closed, ()) = tokio::join!(&mut server, async {
             if let Some(lab) = lab {
                 lab.shutdown().await;
             }
         });
-        // Purchases whose client hung up have no connection any more; they finish too.
+        // A purchase whose client hung up has no connection any more, and still finishes.
         purchasing.finished().await;
         expiry.stopped().await;
         shops.shutdown().await;
@@ -103,11 +112,16 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         matches!(drained, Ok(true)),
         "requests were still in flight after {deadline:?} and were cut off (--drain-deadline-ms)"
     );
-    tracing::info!("drained; nothing was in flight any more");
+    tracing::info!("drained: no request is in flight");
     Ok(())
 }
 
-async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::Result<Parts> {
+/// Connects to the backing servers and builds the application state.
+async fn connect(
+    config: &ServeConfig,
+    draining: CancellationToken,
+    connections: TaskTracker,
+) -> anyhow::Result<AppState> {
     let zone = config.sale.time_zone;
     let timeout = config.database.database_timeout;
     let database = connection::mysql::connect(
@@ -188,30 +202,28 @@ async fn connect(config: &ServeConfig, draining: CancellationToken) -> anyhow::R
     };
     let limits = AdmissionLimits {
         in_flight: config.sale.max_purchases,
-        // With time left for the steps that follow the wait for a connection.
+        // Leaves time for the steps after the wait for a connection.
         max_wait: timeout / 3,
         per_user_per_second: config.sale.per_user_per_second,
         per_address_per_second: config.sale.per_address_per_second,
     };
-    Ok(Parts {
-        admission: Admission::new(limits),
-        users,
-        shops,
-        vouchers,
-        purchasing: Purchasing::new(tools, sales, config.sale.lab),
-        lifetime,
+    let admission = Admission::new(limits);
+    let purchasing = Purchasing::new(tools, sales, config.sale.lab);
+    let metrics = Metrics {
+        shops: shops.clone(),
         cache,
-        health: Health { database, redis, draining: draining.clone() },
-        admin: AdminToken(config.http.admin_token.clone()),
-        request_timeout: config.http.request_timeout,
-        draining,
-        connections: TaskTracker::new(),
-        spans: Spans::default(),
-        lab: None,
-    })
+        purchasing: purchasing.clone(),
+        admission: admission.clone(),
+        sessions: users.sessions.clone(),
+        database: database.clone(),
+        connections,
+        started: SystemTime::now(),
+    };
+    let health = Health { database, redis, draining };
+    Ok(AppState { users, shops, vouchers, admission, purchasing, lifetime, health, metrics })
 }
 
-/// The shops, and how they are cached.
+/// Shops, with their cache.
 fn shops(
     config: &ServeConfig,
     store: ShopStore,
@@ -229,7 +241,7 @@ fn shops(
     Shops::new(store, cache, redis, settings)
 }
 
-/// Waits for the signal to stop; returns its name.
+/// Waits for SIGTERM or SIGINT; returns its name.
 async fn stop_signal() -> anyhow::Result<&'static str> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

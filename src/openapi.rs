@@ -1,14 +1,13 @@
-//! The API's document, and the pages that show it. The document is generated from the handlers: their
-//! `#[utoipa::path]` says what is their own, [`crate::http::docs`] adds what all have in common. A test holds it
-//! equal to the route table, and its text to `docs/openapi.json`.
+//! The API's document (OpenAPI), and the pages of Swagger UI that show it. The document is generated from the handlers:
+//! their `#[utoipa::path]` says what is particular to each, [`crate::http::docs`] adds what all have in common, and
+//! [`crate::router`] collects them. A test compares the text with `docs/openapi.json`.
 //!
-//! Swagger UI is served from the binary, so the pages work without a network. A new handler gets its line in
-//! `paths(…)` below; its schemas come along by themselves.
+//! Swagger UI is served from the binary, so the pages work without a network.
 
 use std::borrow::Cow;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use bytes::Bytes;
@@ -19,9 +18,8 @@ use utoipa_swagger_ui::Config;
 use crate::error::Error;
 use crate::http::docs;
 use crate::http::page::POLICY;
-use crate::{health, lab, metrics, order, shop, user, voucher};
 
-/// How long a browser may keep a file of the pages, and the document: neither changes while an instance runs.
+/// How long a browser may cache a file of the pages and the document: neither changes while an instance runs.
 const CACHING: &str = "public, max-age=300";
 
 #[derive(OpenApi)]
@@ -37,22 +35,14 @@ const CACHING: &str = "public, max-age=300";
             `--lab`"),
         (name = "service", description = "For operators. These answer without the envelope."),
     ),
-    paths(
-        user::send_code, user::login, user::logout, user::me, user::get,
-        shop::get, shop::of_type, shop::of_name, shop::types, shop::create, shop::update,
-        voucher::list, voucher::publish, voucher::publish_seckill, voucher::add_stock,
-        order::buy, order::buy_by_body, order::get, order::mine, order::pay, order::cancel,
-        lab::about, lab::runs, lab::start, lab::run, lab::stop, lab::raw, lab::report, lab::fault, lab::kill,
-        user::sent_code, health::live, health::ready, metrics::get, document,
-    ),
-    modifiers(&Frame),
+    modifiers(&Common),
 )]
 struct Api;
 
-/// What is said of the API as a whole.
-struct Frame;
+/// The description and the security schemes of the API.
+struct Common;
 
-impl Modify for Frame {
+impl Modify for Common {
     fn modify(&self, api: &mut utoipa::openapi::OpenApi) {
         api.info.description = Some(include_str!("openapi.md").to_owned());
         let components = api.components.get_or_insert_default();
@@ -72,10 +62,20 @@ impl Modify for Frame {
     }
 }
 
-/// The finished document as pretty JSON, which ends with a line feed.
-pub fn text() -> Result<String, serde_json::Error> {
-    let document = docs::complete(serde_json::to_value(Api::openapi())?);
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+/// The API's document, made from these operations at its first request.
+#[derive(Clone, Copy)]
+pub struct ApiDocument(pub fn() -> utoipa::openapi::OpenApi);
+
+impl ApiDocument {
+    /// The document as pretty JSON, which ends with a line feed.
+    ///
+    /// # Errors
+    /// Where it has no JSON form: a bug.
+    pub fn text(self) -> Result<String, serde_json::Error> {
+        let document = Api::openapi().merge_from((self.0)());
+        let document = docs::complete(serde_json::to_value(document)?);
+        Ok(serde_json::to_string_pretty(&document)? + "\n")
+    }
 }
 
 /// This document.
@@ -83,19 +83,19 @@ pub fn text() -> Result<String, serde_json::Error> {
     get, path = "/docs/openapi.json", tag = "service",
     responses((status = 200, body = Object, description = "OpenAPI 3.1.")),
 )]
-pub async fn document() -> Response {
-    static TEXT: LazyLock<Result<Bytes, Error>> = LazyLock::new(|| {
-        text()
-            .map(Bytes::from)
-            .map_err(|fault| Error::Internal(format!("the API's document: {fault}")))
+pub async fn document(State(document): State<ApiDocument>) -> Response {
+    static TEXT: OnceLock<Result<Bytes, Error>> = OnceLock::new();
+    let text = TEXT.get_or_init(|| {
+        let text = document.text().map(Bytes::from);
+        text.map_err(|error| Error::Internal(format!("the API's document: {error}")))
     });
-    match &*TEXT {
+    match text {
         Ok(text) => served("application/json", text.clone()),
-        Err(fault) => fault.clone().into_response(),
+        Err(error) => error.clone().into_response(),
     }
 }
 
-/// `GET /docs`: to the pages, by a relative address, since a proxy may have put something before ours.
+/// `GET /docs`: redirects to the page, by a relative address, since a proxy may have added a prefix to the path.
 pub async fn page() -> impl IntoResponse {
     Redirect::temporary("docs/")
 }
@@ -105,11 +105,11 @@ pub async fn index() -> Response {
     file(Path("index.html".to_owned())).await
 }
 
-/// `GET /docs/{file}`: what the page is made of.
+/// `GET /docs/{file}`: a file of the page.
 pub async fn file(Path(name): Path<String>) -> Response {
     static CONFIG: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
         let config = Config::from("openapi.json").use_base_layout();
-        // Else it would ask a server of its makers' whether the document is valid.
+        // By default the page sends the document's address to swagger.io to validate it.
         let config = config.validator_url("none").try_it_out_enabled(true);
         Arc::new(config.display_request_duration(true).default_models_expand_depth(0))
     });
@@ -122,7 +122,7 @@ pub async fn file(Path(name): Path<String>) -> Response {
             served(&found.content_type, bytes)
         }
         Ok(None) => Error::NotFound.into_response(),
-        Err(fault) => Error::Internal(format!("Swagger UI: {fault}")).into_response(),
+        Err(error) => Error::Internal(format!("Swagger UI: {error}")).into_response(),
     }
 }
 

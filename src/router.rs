@@ -1,180 +1,216 @@
-//! The whole route table, and what every request passes through, outermost first.
+//! The route table, and the layers that every request passes. A route's method and path are stated once, in its
+//! handler's `#[utoipa::path]`; the groups here say what guards it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
-use axum::routing::{get, post};
+use axum::routing::get;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
+use crate::clock::Zone;
 use crate::error::Error;
+use crate::health::{self, Health};
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
 use crate::http::page;
 use crate::http::spans::Spans;
-use crate::lab::Lab;
+use crate::lab::{self, Lab};
+use crate::metrics::{self, Metrics};
+use crate::openapi::{self, ApiDocument};
+use crate::order;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::Purchasing;
 use crate::request::admission::Admission;
-use crate::shop::Shops;
-use crate::user::Users;
-use crate::voucher::Vouchers;
-use crate::{health, lab, metrics, openapi, order, shop, user, voucher};
-use cache::Cache;
+use crate::session::Sessions;
+use crate::shop::{self, Shops};
+use crate::user::{self, Users};
+use crate::voucher::{self, Vouchers};
 
-/// Everything the routes work with.
-#[derive(Clone)]
-#[allow(missing_docs)] // one part a feature, under its name
-pub struct Parts {
+/// What handlers work with. Shared by an `Arc`, because the state of a route is cloned for each request.
+#[allow(missing_docs)] // each part is documented by its type
+pub struct AppState {
     pub users: Users,
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub admission: Admission,
     pub purchasing: Purchasing,
     pub lifetime: Lifetime,
-    pub cache: Cache,
-    pub health: health::Health,
+    pub health: Health,
+    pub metrics: Metrics,
+}
+
+macro_rules! parts {
+    ($($part:ident: $type:ty),*) => { $(
+        impl FromRef<Arc<AppState>> for $type {
+            fn from_ref(state: &Arc<AppState>) -> Self {
+                state.$part.clone()
+            }
+        }
+    )* };
+}
+
+parts!(
+    users: Users, shops: Shops, vouchers: Vouchers, purchasing: Purchasing, lifetime: Lifetime, health: Health,
+    metrics: Metrics
+);
+
+impl AsRef<Admission> for AppState {
+    fn as_ref(&self) -> &Admission {
+        &self.admission
+    }
+}
+
+impl AsRef<Sessions> for AppState {
+    fn as_ref(&self) -> &Sessions {
+        &self.users.sessions
+    }
+}
+
+/// How the router treats requests.
+pub struct RouterConfig {
+    /// The secret of admin writes.
     pub admin: AdminToken,
+    /// Longest time one request may take.
     pub request_timeout: Duration,
+    /// Cancelled when the server starts to drain.
     pub draining: CancellationToken,
-    /// Clients' open connections.
-    pub connections: TaskTracker,
     /// Spans of requests; none in most builds.
     pub spans: Spans,
+    /// The zone of date-times on the wire, for the pages.
+    pub zone: Zone,
     /// With `--lab` only.
     pub lab: Option<Lab>,
 }
 
+type Routes = OpenApiRouter<Arc<AppState>>;
+
+/// For everyone.
+fn public() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(user::send_code))
+        .routes(routes!(user::login))
+        .routes(routes!(shop::get))
+        .routes(routes!(shop::of_type))
+        .routes(routes!(shop::of_name))
+        .routes(routes!(shop::types))
+        .routes(routes!(voucher::list))
+}
+
+/// For a signed-in user.
+fn signed_in() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(user::logout))
+        .routes(routes!(user::me))
+        .routes(routes!(user::get))
+        .routes(routes!(order::mine))
+        .routes(routes!(order::get))
+        .routes(routes!(order::pay))
+        .routes(routes!(order::cancel))
+}
+
+/// For the administrator.
+fn admin() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(shop::create, shop::update))
+        .routes(routes!(voucher::publish))
+        .routes(routes!(voucher::publish_seckill))
+        .routes(routes!(voucher::add_stock))
+}
+
+/// For a signed-in user, whose session is found after load shedding (see [`crate::http::admission`]).
+fn purchases() -> Routes {
+    OpenApiRouter::new().routes(routes!(order::buy_by_body)).routes(routes!(order::buy))
+}
+
+/// For operators. Probes carry no token, and must answer when Redis does not.
+fn service() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(health::live))
+        .routes(routes!(health::ready))
+        .routes(routes!(metrics::get))
+}
+
+/// For everyone, with `--lab`.
+fn lab_public() -> OpenApiRouter<Lab> {
+    OpenApiRouter::new()
+        .routes(routes!(lab::about))
+        .routes(routes!(lab::runs))
+        .routes(routes!(lab::run))
+        .routes(routes!(lab::raw))
+        .routes(routes!(lab::report))
+}
+
+/// For everyone, with `--lab`.
+fn lab_sign_in() -> Routes {
+    OpenApiRouter::new().routes(routes!(user::sent_code))
+}
+
+/// For the administrator, with `--lab`.
+fn lab_admin() -> OpenApiRouter<Lab> {
+    OpenApiRouter::new()
+        .routes(routes!(lab::start))
+        .routes(routes!(lab::stop))
+        .routes(routes!(lab::fault))
+        .routes(routes!(lab::kill))
+}
+
+/// The API's document.
+fn document() -> OpenApiRouter<ApiDocument> {
+    OpenApiRouter::new().routes(routes!(openapi::document))
+}
+
+/// The API's document, with the operations of the lab.
+pub fn api_document() -> ApiDocument {
+    ApiDocument(|| {
+        let groups = [public(), signed_in(), admin(), purchases(), service(), lab_sign_in()];
+        let groups = groups.into_iter().map(OpenApiRouter::into_openapi);
+        let lab = [lab_public(), lab_admin()].into_iter().map(OpenApiRouter::into_openapi);
+        groups.chain(lab).fold(document().into_openapi(), OpenApi::merge_from)
+    })
+}
+
 /// The service's router.
-pub fn router(parts: Parts) -> Router {
-    let signed_in = || from_fn(require_user);
-    let admin = || with_state(parts.admin.clone(), require_admin);
-    let sessions = parts.users.sessions.clone();
-    let zone = parts.vouchers.zone;
+pub fn router(state: AppState, config: RouterConfig) -> Router {
+    let guard = || with_state(config.admin.clone(), require_admin);
+    let sessions = state.users.sessions.clone();
+    let state = Arc::new(state);
 
-    let users = Router::new()
-        .route("/user/code", post(user::send_code))
-        .route("/user/login", post(user::login))
-        .merge(
-            Router::new()
-                .route("/user/logout", post(user::logout))
-                .route("/user/me", get(user::me))
-                .route("/user/{id}", get(user::get))
-                .route_layer(signed_in()),
-        )
-        .with_state(parts.users.clone());
-    let codes =
-        Router::new().route("/lab/code/{phone}", get(user::sent_code)).with_state(parts.users);
-
-    let shops = Router::new()
-        .route("/shop/{id}", get(shop::get))
-        .route("/shop/of/type", get(shop::of_type))
-        .route("/shop/of/name", get(shop::of_name))
-        .route("/shop-type/list", get(shop::types))
-        .merge(
-            Router::new().route("/shop", post(shop::create).put(shop::update)).route_layer(admin()),
-        )
-        .with_state(parts.shops.clone());
-
-    let vouchers = Router::new()
-        .route("/voucher/list/{shopId}", get(voucher::list))
-        .merge(
-            Router::new()
-                .route("/voucher", post(voucher::publish))
-                .route("/voucher/seckill", post(voucher::publish_seckill))
-                .route("/voucher/seckill/{id}/stock", post(voucher::add_stock))
-                .route_layer(admin()),
-        )
-        .with_state(parts.vouchers);
-
-    let checkout = order::Checkout {
-        admission: parts.admission.clone(),
-        purchasing: parts.purchasing.clone(),
-        sessions: sessions.clone(),
-    };
-    // They find their session themselves, once they are admitted.
-    let purchases = Router::new()
-        .route("/voucher-order/seckill", post(order::buy_by_body))
-        .route("/voucher-order/seckill/{id}", post(order::buy))
-        .with_state(checkout);
-
-    let orders = Router::new()
-        .route("/voucher-order/of/me", get(order::mine))
-        .route("/voucher-order/{orderId}", get(order::get))
-        .with_state(parts.purchasing.clone())
-        .merge(
-            Router::new()
-                .route("/voucher-order/{orderId}/pay", post(order::pay))
-                .route("/voucher-order/{orderId}/cancel", post(order::cancel))
-                .with_state(parts.lifetime),
-        )
-        .route_layer(signed_in());
-
-    let health = Router::new()
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
-        .with_state(parts.health.clone());
-    let metrics = Router::new().route("/metrics", get(metrics::get)).with_state(metrics::Metrics {
-        shops: parts.shops,
-        cache: parts.cache,
-        purchasing: parts.purchasing,
-        admission: parts.admission,
-        sessions: sessions.clone(),
-        database: parts.health.database,
-        connections: parts.connections,
-        started: SystemTime::now(),
+    let lab = config.lab.as_ref().map_or_else(Router::new, |lab| {
+        let lab_routes =
+            lab_public().merge(lab_admin().route_layer(guard())).with_state(lab.clone());
+        Router::new().merge(lab_routes).merge(lab_sign_in().with_state(state.clone()))
     });
-
-    let pages = page::routes(parts.lab.is_some(), zone);
-    let lab = parts.lab.as_ref().map_or_else(Router::new, |lab| {
-        Router::new()
-            .route("/lab/about", get(lab::about))
-            .route("/lab/runs", get(lab::runs))
-            .route("/lab/runs/{id}", get(lab::run))
-            .route("/lab/runs/{id}/raw", get(lab::raw))
-            .route("/lab/runs/{id}/report", get(lab::report))
-            .merge(
-                Router::new()
-                    .route("/lab/runs", post(lab::start))
-                    .route("/lab/runs/{id}/stop", post(lab::stop))
-                    .route("/lab/faults", post(lab::fault))
-                    .route("/lab/instance/kill", post(lab::kill))
-                    .route_layer(admin()),
-            )
-            .with_state(lab.clone())
-            .merge(codes)
-    });
-
-    let docs = Router::new()
+    let routes = public()
+        .merge(signed_in().route_layer(from_fn(require_user)))
+        .merge(admin().route_layer(guard()))
+        .layer(with_state(sessions, renew_session))
+        .merge(purchases())
+        .merge(service())
+        .with_state(state);
+    let docs = Router::from(document().with_state(api_document()))
         .route("/docs", get(openapi::page))
         .route("/docs/", get(openapi::index))
-        .route("/docs/openapi.json", get(openapi::document))
         .route("/docs/{file}", get(openapi::file));
 
     let policy = RequestPolicy {
-        timeout: parts.request_timeout,
-        draining: parts.draining,
-        traced_as: parts.lab.as_ref().map(|lab| lab.node().into()),
-        spans: parts.spans,
+        timeout: config.request_timeout,
+        draining: config.draining,
+        traced_as: config.lab.as_ref().map(|lab| lab.node().into()),
+        spans: config.spans,
     };
     Router::new()
-        .merge(users)
-        .merge(shops)
-        .merge(vouchers)
-        .merge(orders)
-        .layer(with_state(sessions, renew_session))
-        .merge(purchases)
-        // Probes carry no token, and must answer when Redis does not.
-        .merge(health)
-        .merge(metrics)
+        .merge(routes)
         .merge(lab)
         .merge(docs)
-        .merge(pages)
+        .merge(page::routes(config.lab.is_some(), config.zone))
         .fallback(async || Error::NotFound)
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.

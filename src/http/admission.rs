@@ -1,6 +1,7 @@
 //! The extractor of an admitted purchase: load shedding, session and rate limits in one step, where layers would box
 //! the future of every request once each.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRequestParts;
@@ -25,13 +26,14 @@ pub struct Admitted {
     pub permit: InFlightPermit,
 }
 
-impl<S> FromRequestParts<S> for Admitted
+impl<S> FromRequestParts<Arc<S>> for Admitted
 where
-    S: AsRef<Admission> + AsRef<Sessions> + Sync,
+    S: AsRef<Admission> + AsRef<Sessions> + Send + Sync,
 {
     type Rejection = Error;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
+        let state = &**state;
         let admission: &Admission = state.as_ref();
         let address = ClientAddress::from_request_parts(parts, state).await?;
         let permit = match admission.admit(address) {

@@ -18,7 +18,7 @@
 //!
 //! [`audit`] holds the ledger against its laws at any time.
 
-use axum::extract::{FromRef, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -26,8 +26,7 @@ use crate::http::admission::Admitted;
 use crate::http::docs::OrderId;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use crate::request::admission::Admission;
-use crate::session::{CurrentUser, Sessions};
+use crate::session::CurrentUser;
 
 pub mod audit;
 pub mod expiry;
@@ -67,33 +66,6 @@ pub struct PageRequest {
 
 fn first_page() -> u32 {
     1
-}
-
-/// What the routes that buy work with.
-#[derive(Clone)]
-#[allow(missing_docs)] // as in [`crate::router::Parts`]
-pub struct Checkout {
-    pub admission: Admission,
-    pub purchasing: Purchasing,
-    pub sessions: Sessions,
-}
-
-impl AsRef<Admission> for Checkout {
-    fn as_ref(&self) -> &Admission {
-        &self.admission
-    }
-}
-
-impl AsRef<Sessions> for Checkout {
-    fn as_ref(&self) -> &Sessions {
-        &self.sessions
-    }
-}
-
-impl FromRef<Checkout> for Purchasing {
-    fn from_ref(checkout: &Checkout) -> Self {
-        checkout.purchasing.clone()
-    }
 }
 
 /// Buys one voucher of a flash sale.

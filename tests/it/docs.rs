@@ -10,9 +10,6 @@ use serde_json::Value;
 use crate::support::api::{call, get};
 use crate::support::stack::Stack;
 
-/// Routes that are pages for people, and no part of the API.
-const PAGES: [&str; 3] = ["/docs", "/docs/", "/docs/{file}"];
-
 /// Method and path.
 type Route = (String, String);
 
@@ -21,7 +18,7 @@ fn file(name: &str) -> std::path::PathBuf {
 }
 
 fn document() -> Value {
-    serde_json::from_str(&seckill::openapi::text().unwrap()).unwrap()
+    serde_json::from_str(&seckill::router::api_document().text().unwrap()).unwrap()
 }
 
 /// Every operation of the document.
@@ -35,35 +32,9 @@ fn documented() -> BTreeMap<Route, Value> {
     found
 }
 
-/// Every method and path in the `.route("…", …)` lines of the route table.
-fn routed(source: &str) -> BTreeSet<Route> {
-    let mut found = BTreeSet::new();
-    for (at, _) in source.match_indices(".route(") {
-        let call = &source[at + ".route(".len()..];
-        let (path, rest) = call.trim_start()[1..].split_once('"').expect("a path in quotes");
-        // Up to the parenthesis that ends the call.
-        let mut depth = 1;
-        let end = rest.find(|c| {
-            depth += i32::from(c == '(') - i32::from(c == ')');
-            depth == 0
-        });
-        let handlers = &rest[..end.expect("the end of the call")];
-        for method in ["get", "post", "put", "delete", "patch", "any"] {
-            let named = |(at, _): (usize, &str)| {
-                let before = handlers[..at].chars().next_back();
-                !before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':')
-            };
-            if handlers.match_indices(&format!("{method}(")).any(named) {
-                found.insert((method.to_uppercase(), path.to_owned()));
-            }
-        }
-    }
-    found
-}
-
 #[test]
 fn the_text_is_the_one_that_was_looked_over() {
-    let text = seckill::openapi::text().unwrap();
+    let text = seckill::router::api_document().text().unwrap();
     let kept = file("docs/openapi.json");
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
         std::fs::write(&kept, &text).unwrap();
@@ -81,34 +52,6 @@ fn the_text_is_the_one_that_was_looked_over() {
 }
 
 #[test]
-fn every_route_is_documented_and_every_documented_route_exists() {
-    let source = std::fs::read_to_string(file("src/router.rs")).unwrap();
-    let routed: BTreeSet<Route> =
-        routed(&source).into_iter().filter(|(_, path)| !PAGES.contains(&path.as_str())).collect();
-    let documented: BTreeSet<Route> = documented().into_keys().collect();
-    assert!(routed.len() > 20, "{routed:?}");
-    let missing: Vec<_> = routed.difference(&documented).collect();
-    let invented: Vec<_> = documented.difference(&routed).collect();
-    assert!(missing.is_empty(), "not in paths(…) of src/openapi.rs: {missing:?}");
-    assert!(invented.is_empty(), "documented, and not in src/router.rs: {invented:?}");
-}
-
-/// The reader above sees what it should.
-#[test]
-fn the_reader_of_routes_sees_several_methods_and_lines() {
-    let source = r#"
-        .route("/a", get(shop::get).post(shop::budget(1)))
-        .route(
-            "/b/{id}",
-            put(x::put),
-        )
-        .route("/c", with(post(y)).route_layer(admin()))"#;
-    let expected = [("GET", "/a"), ("POST", "/a"), ("POST", "/c"), ("PUT", "/b/{id}")];
-    let expected = expected.map(|(method, path)| (method.to_owned(), path.to_owned()));
-    assert_eq!(routed(source), expected.into());
-}
-
-#[test]
 fn every_failure_there_is_can_be_documented() {
     let source = std::fs::read_to_string(file("src/error.rs")).unwrap();
     let each: BTreeSet<&str> =
@@ -118,7 +61,7 @@ fn every_failure_there_is_can_be_documented() {
     let codes: BTreeSet<String> = codes.unwrap().lines().filter_map(of_a_line).collect();
     assert_eq!(each, codes.iter().map(String::as_str).collect());
     // And each is, but for those that no documented path is answered with.
-    let text = seckill::openapi::text().unwrap();
+    let text = seckill::router::api_document().text().unwrap();
     for code in each.iter().filter(|code| !["METHOD_NOT_ALLOWED", "INTERNAL"].contains(code)) {
         assert!(text.contains(&format!("\"{code}\"")), "{code} is in no operation");
     }
@@ -188,7 +131,7 @@ async fn the_pages_come_from_the_binary_and_may_do_nothing_but_ask_it() {
 
     assert_eq!(
         get(stack.url(), "/docs/openapi.json").text().await,
-        seckill::openapi::text().unwrap()
+        seckill::router::api_document().text().unwrap()
     );
     let served = get(stack.url(), "/docs/openapi.json").send().await;
     assert_eq!(served.headers["content-type"], "application/json");
