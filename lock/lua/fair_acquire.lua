@@ -1,6 +1,6 @@
 -- Take the fair lock, or take it once more, or queue for it.
 --
--- KEYS, ARGV[1..4]  see lock_tell.lua and lock_fair_queue.lua
+-- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
 -- ARGV[5]  lease in milliseconds
 -- ARGV[6]  owner
 -- ARGV[7]  depth the owner will have reached, absolute
@@ -66,7 +66,7 @@ if patience > 0 then
 end
 if pruned and free then
   -- Nobody else would tell it before its timer does.
-  tell_first()
+  notify_first()
 end
 if patience > 0 and first ~= owner then
   return -1

@@ -1,11 +1,11 @@
 -- Free the fair lock whoever holds it, and tell the first waiter.
 --
--- KEYS, ARGV[1..4]  see lock_tell.lua and lock_fair_queue.lua
+-- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
 --
 -- Returns 1 when there was a lock to free, else 0.
 prune(nil)
 if redis.call('DEL', KEYS[1]) == 1 then
-  tell_first()
+  notify_first()
   return 1
 end
 return 0

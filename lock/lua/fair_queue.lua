@@ -1,6 +1,6 @@
--- Prelude of the fair lock's scripts, after lock_tell.lua. It is put before them, not run by itself.
+-- Prelude of the fair lock's scripts, after notify.lua. It is put before them, not run by itself.
 --
--- KEYS[1]  the lock's name, a hash as in lock_acquire.lua
+-- KEYS[1]  the lock's name, a hash as in acquire.lua
 -- KEYS[2]  a list: the owners that wait, first come first
 -- KEYS[3]  a sorted set: until when (in ms) Redisson's clients believe each of them to be alive
 -- KEYS[4]  a sorted set of our own: until when (in ms) each of *our* waiters is believed to be
@@ -52,10 +52,10 @@ local function move_up(owners, from)
 end
 
 -- It is the first waiter's turn: tell it.
-local function tell_first()
+local function notify_first()
   local first = redis.call('LINDEX', KEYS[2], 0)
   if first then
-    tell(':' .. first)
+    notify(':' .. first)
   end
 end
 

@@ -1,6 +1,6 @@
 -- Give one hold of the fair lock back; with the last one the key goes and the first waiter is told.
 --
--- KEYS, ARGV[1..4]  see lock_tell.lua and lock_fair_queue.lua
+-- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
 -- ARGV[5]  lease in milliseconds, for the holds that remain
 -- ARGV[6]  owner
 -- ARGV[7]  depth that remains, absolute
@@ -33,6 +33,6 @@ if ARGV[8] == '1' then
   leave(owner)
 end
 if changed and redis.call('EXISTS', KEYS[1]) == 0 then
-  tell_first()
+  notify_first()
 end
 return reply

@@ -1,4 +1,4 @@
--- Take the fenced lock, or take it once more. As lock_acquire.lua, with a counter beside the lock.
+-- Take the fenced lock, or take it once more. As acquire.lua, with a counter beside the lock.
 --
 -- KEYS[1]  the lock's name
 -- KEYS[2]  the counter of its tokens

@@ -1,11 +1,11 @@
 -- Free the lock whoever holds it, and tell a waiter.
 --
 -- KEYS[1]     the lock's name
--- ARGV[1..3]  see lock_tell.lua; the message is "0"
+-- ARGV[1..3]  see notify.lua; the message is "0"
 --
 -- Returns 1 when there was a lock to free, else 0.
 if redis.call('DEL', KEYS[1]) == 1 then
-  tell()
+  notify()
   return 1
 end
 return 0

@@ -1,7 +1,7 @@
 -- Give one hold of the reading side back; with the last reader the key goes and a waiter is told.
 --
--- KEYS[1]     the lock's name, see lock_read_acquire.lua
--- ARGV[1..3]  see lock_tell.lua; the message is "0": one waiter may look, since only a writer can be
+-- KEYS[1]     the lock's name, see read_acquire.lua
+-- ARGV[1..3]  see notify.lua; the message is "0": one waiter may look, since only a writer can be
 --             waiting
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     owner
@@ -49,5 +49,5 @@ if longest > 0 then
   return 1
 end
 redis.call('DEL', KEYS[1])
-tell()
+notify()
 return 1

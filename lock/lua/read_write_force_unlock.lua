@@ -1,7 +1,7 @@
 -- Free one side of a read-write lock whoever holds it, and tell its waiters.
 --
--- KEYS[1]     the lock's name, see lock_read_acquire.lua
--- ARGV[1..3]  see lock_tell.lua; the message is that of the side's own release
+-- KEYS[1]     the lock's name, see read_acquire.lua
+-- ARGV[1..3]  see notify.lua; the message is that of the side's own release
 -- ARGV[4]     the side: "read" or "write"; the other side is left alone
 -- ARGV[5]     what the keys of holds begin with
 --
@@ -15,5 +15,5 @@ for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
   end
 end
 redis.call('DEL', KEYS[1])
-tell()
+notify()
 return 1

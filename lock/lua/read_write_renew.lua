@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock's name
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  the owner's field
--- ARGV[3]  what the keys of holds begin with, see lock_read_acquire.lua; absent for a writer
+-- ARGV[3]  what the keys of holds begin with, see read_acquire.lua; absent for a writer
 --
 -- Returns 1 when renewed, 0 when the key is gone, -1 when it is there without this owner.
 local count = tonumber(redis.call('HGET', KEYS[1], ARGV[2]))

@@ -1,7 +1,7 @@
 -- Give one hold of the reentrant lock back; with the last one the key goes and a waiter is told.
 --
 -- KEYS[1]     the lock's name
--- ARGV[1..3]  see lock_tell.lua; the message is "0"
+-- ARGV[1..3]  see notify.lua; the message is "0"
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     owner
 -- ARGV[6]     depth that remains, absolute: sent twice, it still counts once
@@ -17,5 +17,5 @@ if tonumber(ARGV[6]) > 0 then
   return 0
 end
 redis.call('DEL', KEYS[1])
-tell()
+notify()
 return 1

@@ -1,6 +1,6 @@
 -- Take the writing side of a read-write lock, or take it once more.
 --
--- KEYS[1]  the lock's name, see lock_read_acquire.lua
+-- KEYS[1]  the lock's name, see read_acquire.lua
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  the owner as a writer: "<owner>:write"
 -- ARGV[3]  depth the owner will have reached, absolute

@@ -1,7 +1,7 @@
 -- Give one hold of the writing side back; with the last one everybody who waits is told.
 --
--- KEYS[1]     the lock's name, see lock_read_acquire.lua
--- ARGV[1..3]  see lock_tell.lua; the message is "1": everybody may look, since many readers may get in
+-- KEYS[1]     the lock's name, see read_acquire.lua
+-- ARGV[1..3]  see notify.lua; the message is "1": everybody may look, since many readers may get in
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     the owner as a writer
 -- ARGV[6]     depth that remains, absolute
@@ -23,5 +23,5 @@ if redis.call('HLEN', KEYS[1]) > 1 then
 else
   redis.call('DEL', KEYS[1])
 end
-tell()
+notify()
 return 1

@@ -1,40 +1,54 @@
-//! The few durations a process chooses for its locks. Plain data with safe limits; nothing here
-//! talks to Redis.
+//! Settings of the locks: lease, timeouts and replica acknowledgement.
 
 use std::time::Duration;
 
-/// How long a lease may be at most. Longer values are cut, so that no sum of instants overflows.
+/// The longest lease and timeout. Longer values are cut, so that no sum of instants overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How long leases last and how long Redis may take to answer.
+///
+/// ```
+/// use std::time::Duration;
+/// use redisson_lock::LockConfig;
+///
+/// let config = LockConfig::default().with_lease(Duration::from_secs(10));
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct LockConfig {
-    /// Lease of a lock that the watchdog keeps alive; it is renewed every third of this time.
-    /// Default 30 s, as in Redisson.
+    /// Lease of a lock that the watchdog renews, which it does every third of this time. Default
+    /// 30 s, as in Redisson; at least 50 ms.
     pub lease: Duration,
     /// How long one command may take, a reconnect included, before its outcome counts as unknown.
-    /// Default 1 s.
+    /// Default 1 s; at least 10 ms.
     pub command_timeout: Duration,
-    /// How long opening a connection may take. Default 1 s.
+    /// How long opening a connection may take. Default 1 s; at least 10 ms.
     pub connect_timeout: Duration,
-    /// Acquire only what so many replicas have acknowledged. Default `None`: the master's word is
-    /// enough.
+    /// How many replicas have to acknowledge an acquire. Default `None`: the master alone decides.
     ///
     /// An acquire that too few replicas acknowledge in time is undone and fails with
-    /// [`Error::Unavailable`](super::Error::Unavailable). This makes it less likely that a failover
-    /// forgets a lock, not impossible: Redis may promote a replica that was not among those, and a
-    /// renewal or release is not waited for. It costs one more round trip to the master and one to
-    /// its replicas for each acquire that succeeds.
+    /// [`Error::Unavailable`](crate::Error::Unavailable). This makes it less likely that a failover
+    /// loses a lock, not impossible: Redis may promote a replica that was not among those, and
+    /// renewals and releases are not waited for. It costs one more round trip to the master and one
+    /// to its replicas for each successful acquire.
     pub replicas: Option<Replicas>,
 }
 
-/// How many replicas have to acknowledge an acquire, and how long that may take.
+/// How many replicas have to acknowledge an acquire, and within what time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Replicas {
-    /// How many, of the master that holds the lock. 0 is no condition.
+    /// How many replicas of the master that holds the lock. 0 disables the check.
     pub count: u32,
     /// How long to wait for them, in addition to the command timeout; at least 1 ms.
     pub timeout: Duration,
+}
+
+impl Replicas {
+    /// `count` replicas within `timeout`.
+    pub fn new(count: u32, timeout: Duration) -> Self {
+        Self { count, timeout }
+    }
 }
 
 impl Default for LockConfig {
@@ -49,10 +63,34 @@ impl Default for LockConfig {
 }
 
 impl LockConfig {
+    /// Set [`lease`](Self::lease).
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// Set [`command_timeout`](Self::command_timeout).
+    #[must_use]
+    pub fn with_command_timeout(self, command_timeout: Duration) -> Self {
+        Self { command_timeout, ..self }
+    }
+
+    /// Set [`connect_timeout`](Self::connect_timeout).
+    #[must_use]
+    pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
+        Self { connect_timeout, ..self }
+    }
+
+    /// Set [`replicas`](Self::replicas).
+    #[must_use]
+    pub fn with_replicas(self, replicas: Replicas) -> Self {
+        Self { replicas: Some(replicas), ..self }
+    }
+
     /// The same settings with every value brought into a range that works.
-    pub(super) fn checked(mut self) -> Self {
+    pub(crate) fn clamped(mut self) -> Self {
         let floor = Duration::from_millis(10);
-        // Shorter leases could not be renewed in time, whatever the machine.
+        // Shorter leases could not be renewed in time on any machine.
         self.lease = clamp_lease(self.lease).max(floor * 5);
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
@@ -65,13 +103,18 @@ impl LockConfig {
     }
 
     /// Time between two renewals: a third of the lease leaves two more chances to reach Redis.
-    pub(super) fn renew_every(lease: Duration) -> Duration {
+    pub(crate) fn renewal_interval(lease: Duration) -> Duration {
         lease / 3
     }
 }
 
-/// Redis counts leases in whole milliseconds, and a lease of 0 would delete the key at once.
-pub(super) fn clamp_lease(lease: Duration) -> Duration {
-    let whole = Duration::from_millis(u64::try_from(lease.as_millis()).unwrap_or(u64::MAX));
-    whole.clamp(Duration::from_millis(1), LONGEST)
+/// A lease in whole milliseconds, as Redis counts them, and at least 1 ms: a lease of 0 would delete
+/// the key at once.
+pub(crate) fn clamp_lease(lease: Duration) -> Duration {
+    Duration::from_millis(millis(lease)).clamp(Duration::from_millis(1), LONGEST)
+}
+
+/// Whole milliseconds, as Redis counts them.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

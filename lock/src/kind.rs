@@ -1,12 +1,11 @@
-//! The members of the lock family that have an owner and a hold, as types: `Lock<Fair>` and
-//! `Guard<Fair>` differ from `Lock<Read>` and `Guard<Read>` in the scripts that are run, not in
-//! the code that waits, renews and cleans up. What differs on the wire is in `claim` and
-//! `commands`.
+//! The kinds of [`Lock`](crate::Lock), as types and as values: `Lock<Fair>` and `Lock<Read>` share
+//! the code that waits, renews and cleans up, and differ in the scripts that are run.
 
 use std::fmt;
 
-/// Which of the family, where the code asks at run time.
+/// A lock kind as a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Kind {
     /// See [`Reentrant`].
     Reentrant,
@@ -32,41 +31,41 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A member of the family. Implemented by the types of this module only.
-pub trait Member: Send + Sync + Unpin + 'static {
+/// A lock kind as a type. Implemented by the types of this module only.
+pub trait LockKind: Send + Sync + Unpin + 'static {
     #[doc(hidden)]
     const KIND: Kind;
 }
 
-macro_rules! member {
+macro_rules! lock_kind {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
         pub enum $name {}
 
-        impl Member for $name {
+        impl LockKind for $name {
             const KIND: Kind = Kind::$name;
         }
     };
 }
 
-member! {
+lock_kind! {
     /// One owner at a time, in no particular order: Redisson's `RLock`.
     Reentrant
 }
-member! {
-    /// The same with a number that rises from holder to holder: Redisson's `RFencedLock`.
+lock_kind! {
+    /// Reentrant, with a fencing token that rises from holder to holder: Redisson's `RFencedLock`.
     Fenced
 }
-member! {
-    /// One owner at a time, first come, first served: Redisson's `RLock` by `getFairLock`.
+lock_kind! {
+    /// One owner at a time, first come, first served: Redisson's `getFairLock`.
     Fair
 }
-member! {
-    /// The side of a read-write lock that many may hold: `RReadWriteLock.readLock()`.
+lock_kind! {
+    /// The side of a read-write lock that many owners may hold: `RReadWriteLock.readLock()`.
     Read
 }
-member! {
-    /// The side of a read-write lock that excludes all others: `RReadWriteLock.writeLock()`.
+lock_kind! {
+    /// The side of a read-write lock that excludes all other owners: `RReadWriteLock.writeLock()`.
     Write
 }

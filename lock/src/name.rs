@@ -1,22 +1,26 @@
-//! Lock names and the channel that belongs to each. Text only.
+//! Lock names: validation, and the keys and channels derived from them.
+//!
+//! The names are Redisson's (`RedissonObject.prefixName` and `suffixName`, the same from 3.13 to
+//! 4.7): every further key and channel carries the lock's name as its hash tag, so that all of a
+//! lock is in one slot of a Redis Cluster.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use super::Error;
+use crate::error::Error;
 
-/// What Redisson puts before a lock's name to make its channel.
+/// Redisson's prefix of the channel of a lock.
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 
-/// A checked lock name with its wake-up channel.
+/// A checked lock name with its Pub/Sub channel.
 ///
 /// The key and the channel have to hash to the same slot of a Redis Cluster, or the release script
-/// could never run there. So names whose braces do not form one hash tag are refused, on every
-/// kind of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
+/// could not run there. So names whose braces do not form one hash tag are refused, on every kind
+/// of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
 /// "Hash tags").
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct LockName {
+pub(crate) struct LockName {
     key: Arc<str>,
     channel: Arc<str>,
 }
@@ -26,7 +30,7 @@ impl LockName {
     ///
     /// # Errors
     /// [`Error::InvalidName`] for an empty name and for `a{b`, `a}b` and `a{}b`.
-    pub(super) fn new(name: &str) -> Result<Self, Error> {
+    pub(crate) fn new(name: &str) -> Result<Self, Error> {
         let refuse = |reason| Err(Error::InvalidName { name: name.to_owned(), reason });
         if name.is_empty() {
             return refuse("it is empty");
@@ -40,33 +44,33 @@ impl LockName {
                 Some(_) => {}
             },
         }
-        let channel = format!("{CHANNEL_PREFIX}:{}", tagged(name));
+        let channel = format!("{CHANNEL_PREFIX}:{}", hash_tagged(name));
         Ok(Self { key: name.into(), channel: channel.into() })
     }
 
     /// The Redis key.
-    pub(super) fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
     /// A further key or channel of this lock, in the same slot.
-    pub(super) fn prefixed(&self, prefix: &str) -> String {
-        format!("{prefix}:{}", tagged(&self.key))
+    pub(crate) fn prefixed(&self, prefix: &str) -> String {
+        format!("{prefix}:{}", hash_tagged(&self.key))
     }
 
-    /// What further keys of this lock begin with that have its name in front, in the same slot.
-    pub(super) fn suffixed(&self) -> Cow<'_, str> {
-        tagged(&self.key)
+    /// The name as a hash tag: the beginning of further keys that have it in front, in the same slot.
+    pub(crate) fn hash_tagged(&self) -> Cow<'_, str> {
+        hash_tagged(&self.key)
     }
 
-    /// The channel on which releases are announced.
-    pub(super) fn channel(&self) -> &Arc<str> {
+    /// The channel on which releases are published.
+    pub(crate) fn channel(&self) -> &Arc<str> {
         &self.channel
     }
 }
 
 /// The name as a hash tag, braces put around it only where it has none.
-fn tagged(name: &str) -> Cow<'_, str> {
+fn hash_tagged(name: &str) -> Cow<'_, str> {
     if name.contains('{') { name.into() } else { format!("{{{name}}}").into() }
 }
 

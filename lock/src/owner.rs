@@ -1,15 +1,14 @@
-//! Who holds a lock. An owner is a value that the caller carries, not the identity of a task or a
+//! Owners of locks. An owner is a value that the caller passes, not the identity of a task or a
 //! thread: task ids are reused, shared by the branches of a `join!`, and changed by a `spawn`.
 
 use std::fmt;
 
 use uuid::Uuid;
 
-/// An owner of locks, on the wire `<client uuid>:<decimal id>`.
+/// An owner of locks; on the wire `<client uuid>:<decimal id>`.
 ///
-/// The same owner may take a lock it already holds (re-entry); two different owners exclude each
-/// other even inside one process. Make one per piece of work with
-/// [`Locks::owner`](super::Locks::owner).
+/// An owner may acquire a lock it already holds (re-entry); two owners exclude each other even
+/// within one process. Make one per unit of work with [`Locks::owner`](crate::Locks::owner).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     client: Uuid,
@@ -17,8 +16,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// An owner of the given client. Ids are 63 bits wide: other clients read them as signed.
-    pub(super) fn new(client: Uuid, id: u64) -> Self {
+    /// An owner of this client. Ids are 63 bits wide: other clients read them as signed.
+    pub(crate) fn new(client: Uuid, id: u64) -> Self {
         Self { client, id: id & (u64::MAX >> 1) }
     }
 }

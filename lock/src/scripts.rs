@@ -1,10 +1,11 @@
-//! Every Lua script of this crate by file name, for tools that check or preload them.
+//! The Lua scripts of this crate. Each script's header says what it does, its keys, arguments and
+//! reply.
 
 macro_rules! scripts {
     ($($name:literal)*) => { &[$(($name, include_str!(concat!("../lua/", $name)))),*] };
 }
 
-/// Name and text of every script in `lua/`.
+/// File name and text of every script in `lua/`, for tools that check or preload them.
 pub const SCRIPTS: &[(&str, &str)] = scripts! {
     "acquire.lua"
     "fair_acquire.lua"
@@ -13,6 +14,7 @@ pub const SCRIPTS: &[(&str, &str)] = scripts! {
     "fair_release.lua"
     "fenced_acquire.lua"
     "force_unlock.lua"
+    "notify.lua"
     "permit_acquire.lua"
     "permit_available.lua"
     "permit_extend.lua"
@@ -24,11 +26,23 @@ pub const SCRIPTS: &[(&str, &str)] = scripts! {
     "release.lua"
     "renew.lua"
     "semaphore_acquire.lua"
-    "semaphore_give.lua"
+    "semaphore_release.lua"
     "semaphore_set.lua"
     "setnx_release.lua"
-    "tell.lua"
     "touch.lua"
     "write_acquire.lua"
     "write_release.lua"
 };
+
+/// A `static` [`redis::Script`] of one file of `lua/`, or of several that are joined in this order.
+macro_rules! script {
+    ($name:ident = $($file:literal),+) => {
+        static $name: std::sync::LazyLock<redis::Script> = std::sync::LazyLock::new(|| {
+            redis::Script::new(concat!($(include_str!(
+                concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $file)
+            )),+))
+        });
+    };
+}
+
+pub(crate) use script;

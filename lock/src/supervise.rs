@@ -1,13 +1,13 @@
-//! Background tasks that come back after a panic. A helper of the lock's three tasks, no more.
+//! Runs a background task and restarts it after a panic.
 
 use std::future::Future;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-/// Run what `make` makes until it returns; after a panic, say so and make it anew.
-pub(super) fn supervise<F>(
-    what: &'static str,
+/// Run the future that `make` returns until it ends; after a panic, log it and run a new one.
+pub(crate) fn supervise<F>(
+    task: &'static str,
     mut make: impl FnMut() -> F + Send + 'static,
 ) -> JoinHandle<()>
 where
@@ -18,7 +18,7 @@ where
             match tokio::spawn(make()).await {
                 Ok(()) => return,
                 Err(end) if end.is_panic() => {
-                    tracing::error!(task = what, "background task panicked; starting it again");
+                    tracing::error!(task, "background task panicked; starting it again");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
                 Err(_) => return,

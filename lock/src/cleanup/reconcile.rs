@@ -1,0 +1,122 @@
+//! Reconciles the server with this process, after a loss, an unknown outcome or an abandoned wait.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::commands::lock::ReleaseReply;
+use crate::connection::failure::Failure;
+use crate::error::LostReason;
+use crate::holding::hold::Hold;
+use crate::holding::request::LockRequest;
+use crate::shared::Shared;
+
+/// Pauses between attempts: the first, and the longest; each is twice as long as the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
+
+/// How one attempt to release ended.
+pub(crate) enum Attempt {
+    /// Released, refused, or nothing is left to release.
+    Done,
+    /// The server says that this process holds nothing.
+    NotHeld,
+    /// No answer.
+    Failed,
+}
+
+/// Repeat `release` until it is done, until the server has answered [`Attempt::NotHeld`] as often as
+/// `denials`, or until `until`: only then `false`. At most a fixed number of clean-ups run at once.
+pub(crate) async fn release_until<F>(
+    shared: &Shared,
+    until: Instant,
+    mut denials: u32,
+    mut release: impl FnMut() -> F,
+) -> bool
+where
+    F: Future<Output = Attempt>,
+{
+    let mut pause = PAUSES.0;
+    while Instant::now() < until {
+        {
+            let _permit = shared.cleanup_permit().await;
+            match release().await {
+                Attempt::Done => return true,
+                Attempt::NotHeld => denials = denials.saturating_sub(1),
+                Attempt::Failed => {}
+            }
+            if denials == 0 {
+                return true;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(PAUSES.1);
+    }
+    false
+}
+
+/// End a hold that was lost: tell its guards, and stop renewing it.
+pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: LostReason) {
+    if !hold.mark_lost(reason) {
+        return;
+    }
+    shared.renewals.remove(hold);
+    let counters = shared.counters.of(hold.request.kind);
+    counters.hold_lost(reason);
+    counters.hold_ended(hold.since.elapsed());
+    let (lock, owner) = (&hold.request.name, hold.request.owner);
+    tracing::warn!(?lock, %owner, %reason, "lock lost");
+    if reason == LostReason::Unreachable {
+        // A renewal whose answer never came may have extended the lease once more.
+        let until = Instant::now() + shared.config.lease.max(shared.config.command_timeout);
+        shared.cleanup.spawn(reconcile(shared.clone(), hold.request.clone(), until));
+    }
+}
+
+/// Release the lock on the server unless this process holds it.
+///
+/// For outcomes that never became known. Goes on until the server has answered, or until the lease
+/// must have ended anyway. A first "not held" is checked once more: the command in doubt may have
+/// been delayed on a connection that broke.
+pub(crate) async fn reconcile(shared: Arc<Shared>, request: LockRequest, until: Instant) {
+    release_unless_held(shared, request, until, 2).await;
+}
+
+/// Remove an abandoned waiter from the fair queue, unless another call of its owner waits.
+///
+/// The outcome of no command is unknown here, so one answer is enough; after `until` other waiters
+/// take this one to be dead anyway.
+pub(crate) async fn leave_queue(shared: Arc<Shared>, request: LockRequest, until: Instant) {
+    release_unless_held(shared, request, until, 1).await;
+}
+
+async fn release_unless_held(
+    shared: Arc<Shared>,
+    request: LockRequest,
+    until: Instant,
+    denials: u32,
+) {
+    let (shared, request) = (&shared, &request);
+    let entry = &shared.registry.enter(request);
+    release_until(shared, until, denials, || async move {
+        let _command = entry.command_lock.lock().await;
+        // Waiting for other commands of this owner may have taken so long that nothing is left to do.
+        if entry.live().is_some() || Instant::now() >= until {
+            return Attempt::Done;
+        }
+        let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
+        let lease = shared.config.lease;
+        match shared.connection.release(request, lease, 0, leave_queue).await {
+            Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => Attempt::Done,
+            Ok(ReleaseReply::NotHeld) => Attempt::NotHeld,
+            Err(Failure::Rejected(cause)) => {
+                tracing::warn!(lock = ?request.name, error = cause, "lock clean-up refused");
+                Attempt::Done
+            }
+            Err(_) => Attempt::Failed,
+        }
+    })
+    .await;
+}

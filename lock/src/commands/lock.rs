@@ -1,0 +1,251 @@
+//! Commands of the lock kinds that have an owner and a hold count: acquire, release, renew, force
+//! unlock, and the queries. Which script is run depends on the [`Kind`].
+
+use std::time::Duration;
+
+use redis::{Script, ScriptInvocation};
+
+use crate::config::millis;
+use crate::connection::command_connection::CommandConnection;
+use crate::connection::failure::Failure;
+use crate::holding::request::{LockRequest, channel};
+use crate::kind::Kind;
+use crate::name::LockName;
+use crate::scripts::script;
+
+/// The message that wakes one waiter. Redisson's `UNLOCK_MESSAGE`.
+pub(crate) const UNLOCK_MESSAGE: &str = "0";
+
+/// The message that wakes every waiter of a read-write lock. Redisson's `READ_UNLOCK_MESSAGE`.
+pub(crate) const UNLOCK_ALL_MESSAGE: &str = "1";
+
+/// How long Redisson's clients take a waiter of a fair lock to be alive, in milliseconds, for each
+/// position in the queue (`RedissonFairLock`; `fairLockWaitTimeout` since 3.24).
+const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
+
+script!(ACQUIRE = "acquire.lua");
+script!(RELEASE = "notify.lua", "release.lua");
+script!(RENEW = "renew.lua");
+script!(FORCE_UNLOCK = "notify.lua", "force_unlock.lua");
+script!(FENCED_ACQUIRE = "fenced_acquire.lua");
+script!(READ_ACQUIRE = "read_acquire.lua");
+script!(READ_RELEASE = "notify.lua", "read_release.lua");
+script!(WRITE_ACQUIRE = "write_acquire.lua");
+script!(WRITE_RELEASE = "notify.lua", "write_release.lua");
+script!(READ_WRITE_RENEW = "read_write_renew.lua");
+script!(READ_WRITE_FORCE_UNLOCK = "notify.lua", "read_write_force_unlock.lua");
+script!(FAIR_ACQUIRE = "notify.lua", "fair_queue.lua", "fair_acquire.lua");
+script!(FAIR_RELEASE = "notify.lua", "fair_queue.lua", "fair_release.lua");
+script!(FAIR_FORCE_UNLOCK = "notify.lua", "fair_queue.lua", "fair_force_unlock.lua");
+
+/// Reply to an acquire.
+pub(crate) enum AcquireReply {
+    /// The owner holds the lock; with its fencing token, 0 for kinds without one.
+    Acquired { fence: u64 },
+    /// Another owner holds it: the key's PTTL in ms (-1: no expiry; -2: there is no key).
+    Held(i64),
+}
+
+/// Reply to a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReleaseReply {
+    /// This owner held the lock until now.
+    Released,
+    /// This owner did not hold the lock.
+    NotHeld,
+    /// This owner did not hold the lock when the command was sent again after a lost reply: because
+    /// the first sending was executed, or because the lock had been lost.
+    NotHeldOnResend,
+}
+
+/// Reply to a renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RenewReply {
+    /// The key has its full lease again.
+    Renewed,
+    /// There is no key.
+    Missing,
+    /// The key belongs to another owner.
+    HeldByOther,
+}
+
+impl CommandConnection {
+    /// Acquire the lock up to hold count `depth`. If a fair lock is not free, the owner joins its
+    /// queue for `queue_timeout`; with `None` it does not.
+    pub(crate) async fn acquire(
+        &self,
+        request: &LockRequest,
+        lease: Duration,
+        depth: u32,
+        queue_timeout: Option<Duration>,
+    ) -> Result<AcquireReply, Failure> {
+        let reply = self.send_acquire(request, lease, depth, queue_timeout).await?;
+        if matches!(reply, AcquireReply::Acquired { .. }) {
+            let undo = self.release(request, lease, depth.saturating_sub(1), false);
+            self.ensure_replicated(request.name.key(), undo).await?;
+        }
+        Ok(reply)
+    }
+
+    async fn send_acquire(
+        &self,
+        request: &LockRequest,
+        lease: Duration,
+        depth: u32,
+        queue_timeout: Option<Duration>,
+    ) -> Result<AcquireReply, Failure> {
+        let name = &request.name;
+        let mut call = match request.kind {
+            Kind::Reentrant => ACQUIRE.key(name.key()),
+            Kind::Fenced => FENCED_ACQUIRE.key(name.key()),
+            Kind::Fair => self.fair_script(&FAIR_ACQUIRE, name),
+            Kind::Read => READ_ACQUIRE.key(name.key()),
+            Kind::Write => WRITE_ACQUIRE.key(name.key()),
+        };
+        call.arg(millis(lease)).arg(request.field()).arg(depth);
+        match request.kind {
+            Kind::Fenced => {
+                call.key(name.prefixed("redisson_lock_token"));
+                let (acquired, number): (bool, i64) = self.invoke(&call).await?;
+                let fence = u64::try_from(number).unwrap_or(0);
+                return Ok(if acquired {
+                    AcquireReply::Acquired { fence }
+                } else {
+                    AcquireReply::Held(number)
+                });
+            }
+            Kind::Fair => {
+                call.arg(queue_timeout.map_or(0, millis));
+            }
+            Kind::Read => {
+                call.arg(&*name.hash_tagged());
+            }
+            Kind::Reentrant | Kind::Write => {}
+        }
+        let pttl: Option<i64> = self.invoke(&call).await?;
+        Ok(pttl.map_or(AcquireReply::Acquired { fence: 0 }, AcquireReply::Held))
+    }
+
+    /// Set the hold count to `depth`; 0 releases the lock. With `leave_queue` the owner also leaves
+    /// the queue of a fair lock.
+    pub(crate) async fn release(
+        &self,
+        request: &LockRequest,
+        lease: Duration,
+        depth: u32,
+        leave_queue: bool,
+    ) -> Result<ReleaseReply, Failure> {
+        let name = &request.name;
+        let mut call = match request.kind {
+            Kind::Reentrant | Kind::Fenced => self.notifying_script(&RELEASE, request.kind, name),
+            Kind::Fair => self.fair_script(&FAIR_RELEASE, name),
+            Kind::Read => self.notifying_script(&READ_RELEASE, request.kind, name),
+            Kind::Write => self.notifying_script(&WRITE_RELEASE, request.kind, name),
+        };
+        call.arg(millis(lease)).arg(request.field()).arg(depth);
+        match request.kind {
+            Kind::Fair => {
+                call.arg(u8::from(leave_queue));
+            }
+            Kind::Read => {
+                call.arg(&*name.hash_tagged());
+            }
+            Kind::Reentrant | Kind::Fenced | Kind::Write => {}
+        }
+        self.bounded(async |mut c, resent| {
+            let reply: Option<i64> = call.invoke_async(&mut c).await?;
+            Ok(match reply {
+                Some(_) => ReleaseReply::Released,
+                None if resent && depth == 0 => ReleaseReply::NotHeldOnResend,
+                None => ReleaseReply::NotHeld,
+            })
+        })
+        .await
+    }
+
+    /// Set the key's expiry to the full lease, waiting no longer than `timeout` for the reply.
+    pub(crate) async fn renew(
+        &self,
+        request: &LockRequest,
+        lease: Duration,
+        timeout: Duration,
+    ) -> Result<RenewReply, Failure> {
+        let script = match request.kind {
+            Kind::Reentrant | Kind::Fenced | Kind::Fair => &RENEW,
+            Kind::Read | Kind::Write => &READ_WRITE_RENEW,
+        };
+        let mut call = script.key(request.name.key());
+        call.arg(millis(lease)).arg(request.field());
+        if request.kind == Kind::Read {
+            call.arg(&*request.name.hash_tagged());
+        }
+        let reply: i64 = self.invoke_within(timeout, &call).await?;
+        Ok(match reply {
+            1 => RenewReply::Renewed,
+            0 => RenewReply::Missing,
+            _ => RenewReply::HeldByOther,
+        })
+    }
+
+    /// Release the lock, or one side of it, for every owner. `true`: it was held, or may have been.
+    pub(crate) async fn force_unlock(&self, name: &LockName, kind: Kind) -> Result<bool, Failure> {
+        let call = match kind {
+            Kind::Reentrant | Kind::Fenced => self.notifying_script(&FORCE_UNLOCK, kind, name),
+            Kind::Fair => self.fair_script(&FAIR_FORCE_UNLOCK, name),
+            Kind::Read | Kind::Write => {
+                let mut call = self.notifying_script(&READ_WRITE_FORCE_UNLOCK, kind, name);
+                call.arg(kind.to_string()).arg(&*name.hash_tagged());
+                call
+            }
+        };
+        self.bounded(async |mut c, resent| {
+            let was_held: bool = call.invoke_async(&mut c).await?;
+            Ok(was_held || resent)
+        })
+        .await
+    }
+
+    /// The key's PTTL in ms (-1: no expiry; -2: there is no key).
+    pub(crate) async fn pttl(&self, name: &LockName) -> Result<i64, Failure> {
+        self.query(redis::cmd("PTTL").arg(name.key())).await
+    }
+
+    /// The owner's hold count on the server, `None` when it holds nothing.
+    pub(crate) async fn hold_count(&self, request: &LockRequest) -> Result<Option<u32>, Failure> {
+        self.query(redis::cmd("HGET").arg(request.name.key()).arg(request.field())).await
+    }
+
+    /// Whether any owner holds the lock, or this side of a read-write lock.
+    pub(crate) async fn is_held(&self, name: &LockName, kind: Kind) -> Result<bool, Failure> {
+        if !matches!(kind, Kind::Read | Kind::Write) {
+            return self.query(redis::cmd("EXISTS").arg(name.key())).await;
+        }
+        // A writer may read as well, so the mode alone does not tell.
+        let fields: Vec<String> = self.query(redis::cmd("HKEYS").arg(name.key())).await?;
+        let mut owners = fields.iter().filter(|field| *field != "mode");
+        Ok(owners.any(|field| field.ends_with(":write") == (kind == Kind::Write)))
+    }
+
+    /// A script with the arguments of `notify.lua`.
+    fn notifying_script<'a>(
+        &self,
+        script: &'a Script,
+        kind: Kind,
+        name: &LockName,
+    ) -> ScriptInvocation<'a> {
+        let message = if kind == Kind::Write { UNLOCK_ALL_MESSAGE } else { UNLOCK_MESSAGE };
+        let mut call = script.key(name.key());
+        call.arg(self.publish_commands().join(" ")).arg(message).arg(&*channel(name, kind));
+        call
+    }
+
+    /// A script with the keys and arguments of `notify.lua` and `fair_queue.lua`.
+    fn fair_script<'a>(&self, script: &'a Script, name: &LockName) -> ScriptInvocation<'a> {
+        let mut call = self.notifying_script(script, Kind::Fair, name);
+        call.key(name.prefixed("redisson_lock_queue"));
+        call.key(name.prefixed("redisson_lock_timeout"));
+        call.key(name.prefixed("lock_waiters_alive"));
+        call.arg(FAIR_WAIT_TIMEOUT_MS);
+        call
+    }
+}

@@ -1,0 +1,11 @@
+//! The commands on the wire: one method of [`CommandConnection`] for each script or command.
+//!
+//! Every command is idempotent for the same arguments, because a command whose connection broke is
+//! sent again (see `connection::bounded`).
+//!
+//! [`CommandConnection`]: crate::connection::command_connection::CommandConnection
+
+pub(crate) mod leased_semaphore;
+pub(crate) mod lock;
+pub(crate) mod semaphore;
+pub(crate) mod setnx;

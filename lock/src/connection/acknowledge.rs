@@ -1,0 +1,64 @@
+//! Replica acknowledgement: waits until enough replicas have received an acquire (`WAIT`).
+//!
+//! WAIT covers what its own connection has written, and it blocks that connection. So it has a
+//! connection of its own, on which the lock's key is written once more without being changed: what
+//! the replicas acknowledge then comes after the acquire in the master's replication stream.
+//!
+//! Source: <https://redis.io/docs/latest/commands/wait/>.
+
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::config::{LockConfig, Replicas, millis};
+use crate::connection::backend::Backend;
+use crate::connection::bounded::bounded;
+use crate::connection::link::Link;
+use crate::connection::server::Server;
+
+/// Sets the key's expiry to the value it has.
+const TOUCH: &str = include_str!("../../lua/touch.lua");
+
+/// The connection for WAIT, and how many replicas to wait for.
+pub(crate) struct ReplicaAcknowledgement {
+    link: Link,
+    replicas: Replicas,
+    /// Replica timeout plus command timeout.
+    timeout: Duration,
+}
+
+impl ReplicaAcknowledgement {
+    /// `None` unless the configuration asks for it.
+    ///
+    /// # Errors
+    /// As [`Backend::new`].
+    pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Option<Self>> {
+        let Some(replicas) = config.replicas else { return Ok(None) };
+        let timeout = replicas.timeout + config.command_timeout;
+        let config = LockConfig { command_timeout: timeout, ..config.clone() };
+        let link = Backend::new(server, &config)?.link()?;
+        Ok(Some(Self { link, replicas, timeout }))
+    }
+
+    /// Wait until the configured number of replicas has everything that was done to `key` so far.
+    ///
+    /// # Errors
+    /// The reason in words, when too few acknowledged in time, or the key no longer exists.
+    pub(crate) async fn wait(&self, key: &str) -> Result<(), String> {
+        let replicas = self.replicas;
+        let mut both = redis::pipe();
+        both.cmd("EVAL").arg(TOUCH).arg(1).arg(key);
+        both.cmd("WAIT").arg(replicas.count).arg(millis(replicas.timeout));
+        let reply: Result<(i64, u32), _> =
+            bounded(&self.link, self.timeout, async |mut c, _| both.query_async(&mut c).await)
+                .await;
+        match reply {
+            Ok((1, have)) if have >= replicas.count => Ok(()),
+            Ok((1, have)) => {
+                Err(format!("{have} of {} replicas acknowledged it in time", replicas.count))
+            }
+            Ok(_) => Err("it was gone before replicas acknowledged it".to_owned()),
+            Err(failure) => Err(format!("no answer about the replicas: {}", failure.cause())),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The Redis in use: its connections for commands, and the nodes to subscribe on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, RedisResult};
+
+use crate::config::LockConfig;
+use crate::connection::address::{Address, Channels};
+use crate::connection::cluster::Cluster;
+use crate::connection::link::Link;
+use crate::connection::sentinel::Master;
+use crate::connection::server::{Server, Topology};
+use crate::connection::settings;
+
+/// A [`Server`] with its connections: which node takes a command, and which one to subscribe on.
+#[derive(Clone)]
+pub(crate) struct Backend {
+    nodes: Nodes,
+    settings: ConnectionManagerConfig,
+    timeout: Duration,
+}
+
+#[derive(Clone)]
+enum Nodes {
+    Single(Client),
+    Cluster(Arc<Cluster>),
+    Sentinel(Arc<Master>),
+}
+
+impl Backend {
+    /// Makes no connection yet.
+    ///
+    /// # Errors
+    /// When an address cannot be used.
+    pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Self> {
+        let (tcp, settings) = (settings::tcp(config), settings::manager(config));
+        let nodes = match server.0 {
+            Topology::Single(client) => {
+                let info = client.get_connection_info().clone();
+                Nodes::Single(Client::open(info.set_tcp_settings(tcp))?)
+            }
+            Topology::Cluster(nodes) => {
+                let nodes = nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone()));
+                Nodes::Cluster(Arc::new(Cluster::new(nodes.collect(), settings.clone())))
+            }
+            Topology::Sentinel { sentinels, master, login } => {
+                let timeout = config.connect_timeout;
+                Nodes::Sentinel(Arc::new(Master::new(sentinels, master, login, tcp, timeout)?))
+            }
+        };
+        Ok(Self { nodes, settings, timeout: config.command_timeout })
+    }
+
+    /// The connections for commands, opened by the first command.
+    ///
+    /// # Errors
+    /// When the settings contradict each other.
+    pub(crate) fn link(&self) -> RedisResult<Link> {
+        Ok(match &self.nodes {
+            Nodes::Single(client) => {
+                let settings = self.settings.clone();
+                Link::Single(ConnectionManager::new_lazy_with_config(client.clone(), settings)?)
+            }
+            Nodes::Cluster(cluster) => Link::Cluster(cluster.link()),
+            Nodes::Sentinel(master) => Link::Sentinel(master.link(self.timeout)),
+        })
+    }
+
+    /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.nodes, Nodes::Cluster(_))
+    }
+
+    /// The Redis commands that publish a release. On a cluster both kinds: Redisson subscribes to
+    /// sharded channels from 3.22 on, and to ordinary ones before.
+    pub(crate) fn publish_commands(&self) -> &'static [&'static str] {
+        if self.is_cluster() { &["PUBLISH", "SPUBLISH"] } else { &["PUBLISH"] }
+    }
+
+    /// Assign `channels` to the nodes to subscribe on; a single server has the address "". Channels
+    /// that no node serves at the moment are left out.
+    ///
+    /// # Errors
+    /// When no node of a cluster answers, or no sentinel knows a master.
+    pub(crate) async fn assign_channels(
+        &self,
+        channels: Channels,
+    ) -> RedisResult<HashMap<Address, Channels>> {
+        match &self.nodes {
+            Nodes::Cluster(cluster) => cluster.assign_channels(channels).await,
+            Nodes::Sentinel(master) => Ok(HashMap::from([(master.address().await?, channels)])),
+            Nodes::Single(_) => Ok(HashMap::from([(Address::from(""), channels)])),
+        }
+    }
+
+    /// A client for one of the nodes of [`assign_channels`](Self::assign_channels).
+    pub(crate) fn client(&self, address: &str) -> RedisResult<Client> {
+        match &self.nodes {
+            Nodes::Single(client) => Ok(client.clone()),
+            Nodes::Cluster(cluster) => cluster.client(address),
+            Nodes::Sentinel(master) => master.client(address),
+        }
+    }
+
+    /// A connection broke, as it does when a node is replaced: look nodes up again before next use.
+    pub(crate) fn mark_stale(&self) {
+        match &self.nodes {
+            Nodes::Single(_) => {}
+            Nodes::Cluster(cluster) => cluster.mark_stale(),
+            Nodes::Sentinel(master) => master.mark_stale(),
+        }
+    }
+
+    /// A future that ends when the nodes to subscribe on have changed since this call, as far as
+    /// that is known.
+    pub(crate) fn changed(&self) -> BoxFuture<'static, ()> {
+        match &self.nodes {
+            Nodes::Single(_) => Box::pin(std::future::pending()),
+            Nodes::Cluster(cluster) => Box::pin(cluster.changed()),
+            Nodes::Sentinel(master) => Box::pin(master.changed()),
+        }
+    }
+
+    /// Watch for a failover that causes no error. Never ends.
+    pub(crate) async fn monitor(&self) {
+        match &self.nodes {
+            Nodes::Sentinel(master) => master.monitor().await,
+            Nodes::Single(_) | Nodes::Cluster(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The connection for commands: multiplexed, reconnecting, with a time limit for each command.
+//! What the commands are is in `commands`.
+
+use std::future::Future;
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, RedisResult, ScriptInvocation};
+
+use crate::config::LockConfig;
+use crate::connection::acknowledge::ReplicaAcknowledgement;
+use crate::connection::backend::Backend;
+use crate::connection::bounded::bounded;
+use crate::connection::failure::Failure;
+use crate::connection::link::Link;
+use crate::connection::server::Server;
+
+/// The connection for commands. Reconnects by itself; commands are multiplexed over it, in the
+/// order in which they are sent.
+pub(crate) struct CommandConnection {
+    backend: Backend,
+    link: Link,
+    acknowledgement: Option<ReplicaAcknowledgement>,
+    timeout: Duration,
+}
+
+impl CommandConnection {
+    /// A connection that is opened by its first command.
+    ///
+    /// # Errors
+    /// When an address cannot be used, or settings contradict each other.
+    pub(crate) fn lazy(server: Server, config: &LockConfig) -> RedisResult<Self> {
+        let backend = Backend::new(server.clone(), config)?;
+        Ok(Self {
+            link: backend.link()?,
+            backend,
+            acknowledgement: ReplicaAcknowledgement::new(server, config)?,
+            timeout: config.command_timeout,
+        })
+    }
+
+    /// The backend, for the Pub/Sub subscriber.
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// The Redis commands with which a script publishes a release.
+    pub(crate) fn publish_commands(&self) -> &'static [&'static str] {
+        self.backend.publish_commands()
+    }
+
+    /// How long one command may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Check that Redis answers.
+    pub(crate) async fn ping(&self) -> Result<(), Failure> {
+        self.query(&redis::cmd("PING")).await
+    }
+
+    /// Run a command that may be sent twice without harm, within the command timeout.
+    pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
+        self.bounded(async |mut c, _| command.query_async(&mut c).await).await
+    }
+
+    /// Run a script whose reply does not depend on whether it was sent twice.
+    pub(crate) async fn invoke<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, Failure> {
+        self.bounded(async |mut c, _| script.invoke_async(&mut c).await).await
+    }
+
+    /// Run `command` within the command timeout, once more if its connection broke. Its second
+    /// argument says whether an earlier sending may have been executed.
+    pub(crate) async fn bounded<T, F>(
+        &self,
+        command: impl FnMut(Link, bool) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        bounded(&self.link, self.timeout, command).await
+    }
+
+    /// As [`invoke`](Self::invoke), within `timeout` if that is shorter than the command timeout.
+    pub(crate) async fn invoke_within<T: FromRedisValue>(
+        &self,
+        timeout: Duration,
+        script: &ScriptInvocation<'_>,
+    ) -> Result<T, Failure> {
+        let timeout = timeout.min(self.timeout);
+        bounded(&self.link, timeout, async |mut c, _| script.invoke_async(&mut c).await).await
+    }
+
+    /// Wait until enough replicas have what was acquired under `key`, else `undo` it. Returns at
+    /// once if the configuration asks for no replicas.
+    ///
+    /// # Errors
+    /// [`Failure::NotExecuted`] when it was undone; [`Failure::Unknown`] when undoing failed too,
+    /// so that the caller has to go on trying.
+    pub(crate) async fn ensure_replicated<T>(
+        &self,
+        key: &str,
+        undo: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<(), Failure> {
+        let Some(acknowledgement) = &self.acknowledgement else { return Ok(()) };
+        let Err(reason) = acknowledgement.wait(key).await else { return Ok(()) };
+        match undo.await {
+            Ok(_) => Err(Failure::NotExecuted(reason)),
+            Err(failure) => Err(Failure::Unknown(format!("{reason}; {}", failure.cause()))),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Classification of failed commands by what is known about their effect: not executed, rejected,
+//! or unknown.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::Error;
+
+/// What is known after a command failed; each variant carries the cause in words.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command was never executed: no connection, or the server cannot serve now.
+    NotExecuted(String),
+    /// The server refused the command.
+    Rejected(String),
+    /// The command may have been executed.
+    Unknown(String),
+}
+
+impl Failure {
+    /// The error of an operation that changes nothing, or whose possible effect is undone.
+    pub(crate) fn into_unavailable(self, operation: &'static str) -> Error {
+        match self {
+            Self::NotExecuted(cause) | Self::Unknown(cause) => {
+                Error::Unavailable { operation, cause }
+            }
+            Self::Rejected(cause) => Error::Rejected { operation, cause },
+        }
+    }
+
+    /// The error of an operation whose effect matters to the caller: unknown stays unknown.
+    pub(crate) fn into_error(self, operation: &'static str) -> Error {
+        match self {
+            Self::NotExecuted(cause) => Error::Unavailable { operation, cause },
+            Self::Rejected(cause) => Error::Rejected { operation, cause },
+            Self::Unknown(cause) => Error::Unknown { operation, cause },
+        }
+    }
+
+    /// The cause in words.
+    pub(crate) fn cause(self) -> String {
+        match self {
+            Self::NotExecuted(cause) | Self::Rejected(cause) | Self::Unknown(cause) => cause,
+        }
+    }
+
+    /// Classify an error of redis-rs.
+    pub(crate) fn of(error: &RedisError) -> Self {
+        let cause = error.to_string();
+        // A refused connection is the one I/O error that can only come before anything is sent.
+        if error.is_connection_refusal() {
+            return Self::NotExecuted(cause);
+        }
+        match error.kind() {
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::TryAgain
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ReadOnly
+                | ServerErrorKind::NoScript
+                | ServerErrorKind::Moved
+                | ServerErrorKind::Ask,
+            ) => Self::NotExecuted(cause),
+            ErrorKind::Server(_) => Self::Rejected(cause),
+            ErrorKind::Extension => match error.code() {
+                Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS") => Self::NotExecuted(cause),
+                _ => Self::Rejected(cause),
+            },
+            ErrorKind::AuthenticationFailed
+            | ErrorKind::InvalidClientConfig
+            | ErrorKind::Client
+            | ErrorKind::ClusterConnectionNotFound
+            | ErrorKind::EmptySentinelList
+            | ErrorKind::MasterNameNotFoundBySentinel
+            | ErrorKind::RESP3NotSupported => Self::NotExecuted(cause),
+            _ => Self::Unknown(cause),
+        }
+    }
+}

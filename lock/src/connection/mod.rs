@@ -1,0 +1,22 @@
+//! Connections to Redis: one server, a cluster, or a master monitored by Sentinel.
+//!
+//! - [`server`]: which Redis, as the user names it; [`backend`]: the same in use
+//! - [`command_connection`]: sends one command within a time limit ([`bounded`]) and waits for
+//!   replicas ([`acknowledge`])
+//! - [`link`]: routes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
+//! - [`failure`]: what is known after a command failed
+//!
+//! Nothing here knows who holds which lock.
+
+pub(crate) mod acknowledge;
+pub(crate) mod address;
+pub(crate) mod backend;
+pub(crate) mod bounded;
+pub(crate) mod cluster;
+pub(crate) mod command_connection;
+pub(crate) mod failure;
+pub(crate) mod link;
+pub(crate) mod sentinel;
+pub(crate) mod server;
+pub(crate) mod settings;
+pub(crate) mod slots;

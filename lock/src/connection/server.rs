@@ -1,0 +1,93 @@
+//! Which Redis to use, as the user names it.
+
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
+
+use crate::connection::failure::Failure;
+use crate::error::Error;
+
+/// Which Redis to use: one server, a cluster, or a master monitored by Sentinel.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use redisson_lock::{LockConfig, Locks, Server};
+///
+/// let one = redis::Client::open("redis://127.0.0.1/")?;
+/// let locks = Locks::connect(one, LockConfig::default()).await?;
+///
+/// let cluster = Server::cluster(["redis://10.0.0.1/", "redis://10.0.0.2/"])?;
+/// let locks = Locks::connect(cluster, LockConfig::default()).await?;
+///
+/// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
+/// let login = redis::RedisConnectionInfo::default();
+/// let locks = Locks::connect(Server::sentinel(sentinels, "mymaster", login)?, LockConfig::default());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Server(pub(crate) Topology);
+
+#[derive(Debug, Clone)]
+pub(crate) enum Topology {
+    Single(Client),
+    Cluster(Vec<ConnectionInfo>),
+    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, login: RedisConnectionInfo },
+}
+
+impl Server {
+    /// A Redis Cluster, reached through any of `nodes`; the others are discovered. User, password
+    /// and TLS settings of the first node are used for all.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] when there is no node, or an address cannot be used: a Unix socket, or a
+    /// database other than 0, which clusters do not have.
+    pub fn cluster<N: IntoConnectionInfo>(
+        nodes: impl IntoIterator<Item = N>,
+    ) -> Result<Self, Error> {
+        let nodes = addresses(nodes, "a cluster needs at least one node")?;
+        if nodes.iter().any(|node| node.redis_settings().db() != 0) {
+            return Err(unusable("a cluster has database 0 only"));
+        }
+        Ok(Self(Topology::Cluster(nodes)))
+    }
+
+    /// The master that `sentinels` monitor under the name `master`. `login` is the master's user,
+    /// password and database; the addresses of the sentinels carry their own.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] when there is no sentinel, or an address cannot be used.
+    pub fn sentinel<N: IntoConnectionInfo>(
+        sentinels: impl IntoIterator<Item = N>,
+        master: impl Into<String>,
+        login: RedisConnectionInfo,
+    ) -> Result<Self, Error> {
+        let sentinels = addresses(sentinels, "Sentinel needs at least one sentinel")?;
+        Ok(Self(Topology::Sentinel { sentinels, master: master.into(), login }))
+    }
+}
+
+/// A single server.
+impl From<Client> for Server {
+    fn from(client: Client) -> Self {
+        Self(Topology::Single(client))
+    }
+}
+
+fn addresses<N: IntoConnectionInfo>(
+    nodes: impl IntoIterator<Item = N>,
+    if_none: &'static str,
+) -> Result<Vec<ConnectionInfo>, Error> {
+    let nodes: RedisResult<Vec<_>> =
+        nodes.into_iter().map(IntoConnectionInfo::into_connection_info).collect();
+    let nodes = nodes.map_err(|error| unusable(&error.to_string()))?;
+    if nodes.is_empty() {
+        return Err(unusable(if_none));
+    }
+    if nodes.iter().any(|node| matches!(node.addr(), redis::ConnectionAddr::Unix(_))) {
+        return Err(unusable("nodes need a host and a port, not a Unix socket"));
+    }
+    Ok(nodes)
+}
+
+fn unusable(reason: &str) -> Error {
+    Failure::Rejected(reason.to_owned()).into_error("connect")
+}

@@ -1,0 +1,32 @@
+//! Socket and connection settings, derived from [`LockConfig`].
+
+use redis::aio::ConnectionManagerConfig;
+use redis::io::tcp::TcpSettings;
+
+use crate::config::LockConfig;
+
+/// How many commands may queue for the socket before callers wait. The default of redis-rs, 50, is
+/// below the number of acquires that a busy process has in flight.
+pub(crate) const PIPELINE_BUFFER: usize = 1024;
+
+/// TCP settings: no Nagle delay, and a connection whose peer vanished is closed after five command
+/// timeouts without an acknowledgement (where the system can do that).
+pub(crate) fn tcp(config: &LockConfig) -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(config.command_timeout * 5);
+    #[cfg(not(target_os = "linux"))]
+    let _ = config;
+    settings
+}
+
+/// Settings of the connection that commands go over.
+pub(crate) fn manager(config: &LockConfig) -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
+        .set_response_timeout(Some(config.command_timeout))
+        .set_connection_timeout(Some(config.connect_timeout))
+        // A command tries to connect once and then fails: callers learn at once that Redis is
+        // unreachable, and the next command is the next try.
+        .set_number_of_retries(0)
+        .set_pipeline_buffer_size(PIPELINE_BUFFER)
+}

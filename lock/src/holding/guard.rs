@@ -1,0 +1,198 @@
+//! Guards: what a caller holds, how it is released, and how its loss is noticed.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cleanup::reconcile::{end_lost_hold, reconcile};
+use crate::commands::lock::ReleaseReply;
+use crate::connection::failure::Failure;
+use crate::error::{Error, LostReason};
+use crate::holding::hold::{Hold, Release};
+use crate::holding::registry::EntryRef;
+use crate::kind::{Fenced, LockKind, Reentrant};
+use crate::locks::Locks;
+use crate::owner::Owner;
+
+/// One acquire of a [`Lock`](crate::Lock).
+///
+/// [`release`](Self::release) releases it and reports the outcome. Dropping the guard releases it in
+/// the background, without blocking, and also outside a runtime.
+#[must_use = "dropping the guard releases the lock"]
+pub struct Guard<K: LockKind = Reentrant> {
+    raw: RawGuard,
+    kind: PhantomData<K>,
+}
+
+/// A guard without its kind as a type.
+pub(crate) struct RawGuard {
+    locks: Locks,
+    entry: EntryRef,
+    hold: Arc<Hold>,
+    /// Whether dropping has to release.
+    armed: bool,
+}
+
+impl RawGuard {
+    pub(crate) fn new(locks: Locks, entry: EntryRef, hold: Arc<Hold>) -> Self {
+        Self { locks, entry, hold, armed: true }
+    }
+}
+
+impl Guard<Fenced> {
+    /// The fencing token: higher than that of every earlier holder, and at least 1. Send it to the
+    /// protected resource with each write; the resource refuses tokens lower than the highest it
+    /// has seen.
+    pub fn fence(&self) -> u64 {
+        self.raw.hold.fence
+    }
+}
+
+impl<K: LockKind> Guard<K> {
+    pub(crate) fn new(raw: RawGuard) -> Self {
+        Self { raw, kind: PhantomData }
+    }
+
+    /// Release this acquire. With the last guard of the owner the key is deleted and a waiter is
+    /// notified.
+    ///
+    /// # Cancellation
+    /// Once polled, it is finished in the background even if the future is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when the loss was noticed before; [`Error::NotHeld`] when the server says
+    /// that this owner no longer holds the lock; in both cases nothing was changed there.
+    /// [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not answer:
+    /// the release is repeated in the background until it succeeds or the lease has ended.
+    ///
+    /// `Ok` means that this owner held the lock until now. One exception: when the server's reply
+    /// was lost within the lease, the lease is relied upon, so that neither a forced unlock nor lost
+    /// data at that moment is noticed.
+    pub async fn release(self) -> Result<(), Error> {
+        let mut raw = self.raw;
+        raw.armed = false;
+        let (locks, entry, hold) = (raw.locks.clone(), raw.entry.clone(), raw.hold.clone());
+        drop(raw);
+        let cleanup = locks.shared().cleanup.clone();
+        cleanup.finish(release(locks, entry, hold)).await
+    }
+
+    /// Wait until the lock is lost: its key is gone, another owner holds it, or no renewal was
+    /// confirmed within the lease. Never ends if the lock is released in time. The future is
+    /// independent of the guard.
+    pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<K> {
+        let hold = self.raw.hold.clone();
+        async move { hold.lost().await }
+    }
+
+    /// How long from now the lock is held for certain, by this machine's monotonic clock, counted
+    /// from before the last confirmed command was sent. Zero once it is lost.
+    pub fn valid_for(&self) -> Duration {
+        self.raw.hold.valid_for()
+    }
+
+    /// The owner that holds it.
+    pub fn owner(&self) -> &Owner {
+        &self.raw.hold.request.owner
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.raw.hold.request.name.key()
+    }
+}
+
+impl<K: LockKind> fmt::Debug for Guard<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("kind", &K::KIND)
+            .field("name", &self.name())
+            .field("owner", self.owner())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for RawGuard {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let (locks, entry, hold) = (self.locks.clone(), self.entry.clone(), self.hold.clone());
+        self.locks.shared().cleanup.spawn(async move {
+            if let Err(error) = release(locks, entry, hold.clone()).await {
+                tracing::debug!(lock = ?hold.request.name, %error, "dropped lock not released at once");
+            }
+        });
+    }
+}
+
+/// Release one acquire.
+async fn release(locks: Locks, entry: EntryRef, hold: Arc<Hold>) -> Result<(), Error> {
+    let shared = locks.shared().clone();
+    let timeout = shared.connection.timeout();
+    let Ok(command) = tokio::time::timeout(timeout, entry.command_lock.lock()).await else {
+        let cause = "another operation of this owner is still under way".to_owned();
+        let (locks, entry) = (locks.clone(), entry.clone());
+        shared.cleanup.spawn(async move {
+            let command = entry.command_lock.lock().await;
+            if let Err(error) = send_release(&locks, &entry, &hold).await {
+                tracing::debug!(lock = ?hold.request.name, %error, "late release failed");
+            }
+            drop(command);
+        });
+        return Err(Error::Unknown { operation: "release", cause });
+    };
+    let result = send_release(&locks, &entry, &hold).await;
+    drop(command);
+    result
+}
+
+/// The release itself; the caller holds the entry's `command_lock`.
+async fn send_release(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Result<(), Error> {
+    let shared = locks.shared();
+    let (depth, lease) = match hold.release() {
+        Release::Lost(reason) => return Err(Error::Lost(reason)),
+        Release::Send { depth, lease } => (depth, lease),
+    };
+    let request = &hold.request;
+    if depth == 0 {
+        shared.renewals.remove(hold);
+        shared.counters.of(request.kind).hold_ended(hold.since.elapsed());
+    }
+    let sent = Instant::now();
+    // Where the server's reply is lost, the lease is what this process can rely on.
+    let surely_held = sent < hold.deadline();
+    let leave_queue = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
+    match shared.connection.release(request, lease, depth, leave_queue).await {
+        Ok(ReleaseReply::NotHeldOnResend) if !surely_held => {
+            let cause = "the reply was lost, and so may the lock have been: its lease was over";
+            Err(Error::Unknown { operation: "release", cause: cause.to_owned() })
+        }
+        Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => {
+            if let Some(check_at) = hold.confirmed(sent) {
+                shared.renewals.insert(hold, check_at);
+            }
+            Ok(())
+        }
+        Ok(ReleaseReply::NotHeld) => {
+            // Guards that remain learn of the loss.
+            end_lost_hold(shared, hold, LostReason::Expired);
+            Err(Error::NotHeld)
+        }
+        // The hold count is absolute, so the next command of this owner sends it again: whether the
+        // server has executed this one makes no difference to who holds the lock.
+        Err(_) if depth > 0 && surely_held => Ok(()),
+        Err(failure) => {
+            if depth == 0 && !matches!(failure, Failure::Rejected(_)) {
+                let until = hold.deadline();
+                shared.cleanup.spawn(reconcile(shared.clone(), request.clone(), until));
+            }
+            Err(failure.into_error("release"))
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! One unbroken span of holding a lock, from the first acquire to the last release or the loss.
+//! A state machine over local knowledge: no I/O, no timers.
+//!
+//! An owner that loses a lock and acquires it again has a new hold: guards of the old one never
+//! affect the new one.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::config::{LockConfig, clamp_lease};
+use crate::error::LostReason;
+use crate::holding::request::LockRequest;
+
+/// A hold, shared by its guards and the watchdog.
+pub(crate) struct Hold {
+    /// Identifies the hold, and orders holds that are due at the same instant.
+    pub(crate) id: u64,
+    /// Which owner holds which lock.
+    pub(crate) request: LockRequest,
+    /// The fencing token of the first acquire, 0 for kinds without one.
+    pub(crate) fence: u64,
+    /// When it began.
+    pub(crate) since: Instant,
+    state: Mutex<State>,
+    /// Wakes the futures of `lost()`.
+    changed: Notify,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Held, as far as this process knows.
+    Live,
+    /// Released, or being released.
+    Released,
+    /// Lost.
+    Lost(LostReason),
+}
+
+struct State {
+    phase: Phase,
+    /// Number of guards, which is the hold count on the server.
+    depth: u32,
+    /// The lease the server is given with every write.
+    lease: Duration,
+    /// Whether the watchdog renews it; once it does, until the end.
+    renewed: bool,
+    /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
+    /// *before* the last confirmed write was sent, plus its lease.
+    deadline: Instant,
+    /// The instant under which it is in the renewal schedule.
+    due: Option<Instant>,
+}
+
+/// What a guard that is released has to do.
+pub(crate) enum Release {
+    /// Nothing: the lock was lost before.
+    Lost(LostReason),
+    /// Set the hold count on the server to `depth`; 0 for the last guard.
+    Send { depth: u32, lease: Duration },
+}
+
+/// What the watchdog has to do with a hold that is due.
+pub(crate) enum RenewalAction {
+    /// Nothing: the hold has ended.
+    Forget,
+    /// Check it again at this instant.
+    CheckAt(Instant),
+    /// Renew it, trying no longer than until the deadline.
+    Renew { lease: Duration, deadline: Instant },
+    /// Report it lost: its deadline has passed.
+    ReportLost(LostReason),
+}
+
+impl Hold {
+    /// A hold without a guard yet; see [`acquired`](Self::acquired).
+    pub(crate) fn new(
+        id: u64,
+        request: LockRequest,
+        fence: u64,
+        lease: Duration,
+        renewed: bool,
+    ) -> Self {
+        let since = Instant::now();
+        let state =
+            State { phase: Phase::Live, depth: 0, lease, renewed, deadline: since, due: None };
+        Self { id, request, fence, since, state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        self.state().phase == Phase::Live
+    }
+
+    /// The hold count after one more acquire, and the lease to ask for: re-entry never shortens a
+    /// lease.
+    pub(crate) fn next(&self, lease: Duration, now: Instant) -> (u32, Duration) {
+        let state = self.state();
+        let left = state.deadline.saturating_duration_since(now);
+        let least = if state.renewed { state.lease.max(left) } else { left };
+        (state.depth + 1, clamp_lease(lease.max(least)))
+    }
+
+    /// The server confirmed one more acquire that was sent at `sent`. Returns when the watchdog has
+    /// to check the hold; `None` when it was lost meanwhile.
+    pub(crate) fn acquired(&self, sent: Instant, lease: Duration, renew: bool) -> Option<Instant> {
+        let mut state = self.state();
+        if state.phase != Phase::Live {
+            return None;
+        }
+        state.depth += 1;
+        if renew && !state.renewed {
+            state.renewed = true;
+            state.lease = lease;
+        } else {
+            state.lease = state.lease.max(lease);
+        }
+        state.deadline = state.deadline.max(sent + lease);
+        Some(state.next_check(sent))
+    }
+
+    /// Release one guard. The last one ends the hold at once, before the server is told, so that the
+    /// watchdog does not mistake the missing key for a loss.
+    pub(crate) fn release(&self) -> Release {
+        let mut state = self.state();
+        match state.phase {
+            Phase::Lost(reason) => return Release::Lost(reason),
+            // Not reachable while every guard is released once; the answer is right all the same.
+            Phase::Released => return Release::Lost(LostReason::Expired),
+            Phase::Live => {}
+        }
+        state.depth = state.depth.saturating_sub(1);
+        if state.depth == 0 {
+            state.phase = Phase::Released;
+        }
+        Release::Send { depth: state.depth, lease: state.lease }
+    }
+
+    /// The server confirmed a write that was sent at `sent`. Returns when the watchdog has to check
+    /// the hold; `None` when it has ended.
+    pub(crate) fn confirmed(&self, sent: Instant) -> Option<Instant> {
+        let mut state = self.state();
+        if state.phase != Phase::Live {
+            return None;
+        }
+        state.deadline = state.deadline.max(sent + state.lease);
+        Some(state.next_check(sent))
+    }
+
+    /// End the hold as lost. `false`: it had ended before.
+    pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
+        let mut state = self.state();
+        if state.phase != Phase::Live {
+            return false;
+        }
+        state.phase = Phase::Lost(reason);
+        drop(state);
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// What the watchdog has to do now.
+    pub(crate) fn renewal_action(&self, now: Instant) -> RenewalAction {
+        let state = self.state();
+        if state.phase != Phase::Live {
+            return RenewalAction::Forget;
+        }
+        if now >= state.deadline {
+            return RenewalAction::ReportLost(state.reason_at_deadline());
+        }
+        if state.renewed {
+            return RenewalAction::Renew { lease: state.lease, deadline: state.deadline };
+        }
+        RenewalAction::CheckAt(state.deadline)
+    }
+
+    /// Replace the instant under which it is in the renewal schedule; returns the previous one.
+    pub(crate) fn replace_due(&self, due: Option<Instant>) -> Option<Instant> {
+        std::mem::replace(&mut self.state().due, due)
+    }
+
+    /// Until when the server keeps the key at least.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.state().deadline
+    }
+
+    /// How long the lock is held for certain from now; zero once it is lost or released.
+    pub(crate) fn valid_for(&self) -> Duration {
+        let state = self.state();
+        match state.phase {
+            Phase::Live => state.deadline.saturating_duration_since(Instant::now()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Wait until the hold is lost; forever if it is released in time. Does not depend on the
+    /// watchdog: it checks the deadline itself.
+    pub(crate) async fn lost(&self) -> LostReason {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let deadline = {
+                let state = self.state();
+                match state.phase {
+                    Phase::Lost(reason) => return reason,
+                    Phase::Released => None,
+                    Phase::Live if Instant::now() >= state.deadline => {
+                        return state.reason_at_deadline();
+                    }
+                    Phase::Live => Some(state.deadline),
+                }
+            };
+            match deadline {
+                None => std::future::pending().await,
+                Some(at) => tokio::select! {
+                    () = &mut changed => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+            }
+        }
+    }
+}
+
+impl State {
+    /// A lock without renewal expires; one that should have been renewed could not be reached.
+    fn reason_at_deadline(&self) -> LostReason {
+        if self.renewed { LostReason::Unreachable } else { LostReason::Expired }
+    }
+
+    fn next_check(&self, sent: Instant) -> Instant {
+        if self.renewed {
+            (sent + LockConfig::renewal_interval(self.lease)).min(self.deadline)
+        } else {
+            self.deadline
+        }
+    }
+}

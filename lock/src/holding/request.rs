@@ -1,0 +1,43 @@
+//! A lock request: which owner wants, waits for, or holds which lock as which kind, and the field
+//! and channel that belong to it in Redis.
+
+use std::sync::Arc;
+
+use crate::kind::Kind;
+use crate::name::LockName;
+use crate::owner::Owner;
+
+/// A lock, a kind and an owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LockRequest {
+    pub(crate) name: LockName,
+    pub(crate) kind: Kind,
+    pub(crate) owner: Owner,
+}
+
+/// The channel of a lock; of a fair one, the prefix of the channel of each waiter.
+pub(crate) fn channel(name: &LockName, kind: Kind) -> Arc<str> {
+    match kind {
+        Kind::Reentrant | Kind::Fenced | Kind::Fair => name.channel().clone(),
+        Kind::Read | Kind::Write => name.prefixed("redisson_rwlock").into(),
+    }
+}
+
+impl LockRequest {
+    /// The owner's field in the lock's hash.
+    pub(crate) fn field(&self) -> String {
+        match self.kind {
+            Kind::Write => format!("{}:write", self.owner),
+            _ => self.owner.to_string(),
+        }
+    }
+
+    /// The channel on which this owner is told to try again.
+    pub(crate) fn channel(&self) -> Arc<str> {
+        let channel = channel(&self.name, self.kind);
+        match self.kind {
+            Kind::Fair => format!("{channel}:{}", self.owner).into(),
+            _ => channel,
+        }
+    }
+}

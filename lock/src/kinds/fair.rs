@@ -1,0 +1,43 @@
+//! The fair lock: first come, first served.
+
+use crate::error::Error;
+use crate::kind::Fair;
+use crate::kinds::lock::Lock;
+use crate::locks::Locks;
+use crate::name::LockName;
+
+/// One owner at a time, first come, first served. Redisson's `getFairLock`.
+///
+/// Waiters are in a queue in Redis, and only the first is notified of a release; no other acquire
+/// overtakes it, not even a [`try_acquire`](Lock::try_acquire) while the lock is free. A waiter
+/// keeps its position by trying again every third of the configured lease, and leaves the queue at
+/// once when it gives up. A waiter that died is removed within a lease by all clients of this crate;
+/// Redisson's clients remove it, as they do each other, after their `fairLockWaitTimeout`, 5 min for
+/// each position. A waiter that is cut off from Redis for longer than a lease starts again at the
+/// end.
+///
+/// Redisson goes by its machines' clocks, this lock by the server's: keep them together within a
+/// minute where both are used. Do not share a name between fair locks and other kinds: they exclude
+/// each other, but ignore each other's queue and notifications.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
+/// let lock = locks.fair("lock:printer")?;
+/// if let Some(guard) = lock.acquire_within(&locks.owner(), Duration::from_secs(5)).await? {
+///     guard.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub type FairLock = Lock<Fair>;
+
+impl Locks {
+    /// The fair lock of this name: first come, first served. Sends nothing.
+    ///
+    /// # Errors
+    /// As [`reentrant`](Self::reentrant).
+    pub fn fair(&self, name: &str) -> Result<FairLock, Error> {
+        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    }
+}

@@ -1,0 +1,307 @@
+//! The leased semaphore: its permits have ids and leases, so that those of a crashed holder are freed.
+//! Modelled on Redisson's `RPermitExpirableSemaphore`.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
+use crate::config::clamp_lease;
+use crate::connection::failure::Failure;
+use crate::error::{Error, LostReason};
+use crate::locks::Locks;
+use crate::waiting::deadline::deadline_after;
+use crate::waiting::permit_queue::{Try, wait};
+
+/// A semaphore whose permits expire, shared with Redisson's clients.
+///
+/// On the wire (Redisson 3.17 to 4.7) it is a string with the number of free permits, as for
+/// [`Semaphore`](crate::Semaphore), and `{name}:timeout`, a sorted set of the 16-byte ids of the
+/// acquired permits by the time at which each expires. The next command of any client frees what has
+/// expired. Permits are acquired one at a time.
+///
+/// The id makes every command count once, however often it is sent, and a permit that is not
+/// released is free again after its lease: none can be lost for longer, and none released twice. As
+/// with every lease, a holder that outlives it is one too many: check
+/// [`valid_for`](LeasedPermit::valid_for), and [`extend`](LeasedPermit::extend) it in time; the
+/// watchdog does not.
+///
+/// Leases run on the server's clock (Redis 5 or newer). Redisson's clients go by their own: one whose
+/// clock is fast frees permits early, also ours.
+///
+/// [`LockConfig::replicas`](crate::LockConfig::replicas) has no effect here: a failover may lose a
+/// permit, and then there is one holder too many until its work is done.
+///
+/// ```no_run
+/// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
+/// use std::time::Duration;
+///
+/// let semaphore = locks.leased_semaphore("payments", Duration::from_secs(30))?;
+/// semaphore.try_set_permits(20).await?;
+/// let permit = semaphore.acquire().await?;
+/// // ... no more than twenty at once, even if some of them crashed ...
+/// permit.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct LeasedSemaphore {
+    locks: Locks,
+    name: SemaphoreName,
+    lease: Duration,
+}
+
+/// An acquired permit of a [`LeasedSemaphore`]; dropping it releases it in the background.
+#[must_use = "dropping the permit releases it"]
+pub struct LeasedPermit {
+    held: Held,
+    /// Whether dropping has to release.
+    armed: bool,
+}
+
+#[derive(Clone)]
+struct Held {
+    locks: Locks,
+    name: SemaphoreName,
+    id: Uuid,
+    /// Until when the server keeps it at least.
+    ends: Instant,
+}
+
+impl Locks {
+    /// The semaphore of this name whose permits last for `lease` (at least 1 ms). Sends nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] as for [`reentrant`](Self::reentrant).
+    pub fn leased_semaphore(&self, name: &str, lease: Duration) -> Result<LeasedSemaphore, Error> {
+        let (name, lease) = (SemaphoreName::new(name)?, clamp_lease(lease));
+        Ok(LeasedSemaphore { locks: self.clone(), name, lease })
+    }
+}
+
+impl LeasedSemaphore {
+    /// Create the semaphore with this number of permits; `false`, and nothing changes, if it exists.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis cannot be reached or refuses;
+    /// [`Error::Unknown`] when it may have been done: call it again, or check
+    /// [`available`](Self::available).
+    pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
+        let reply = self.locks.shared().connection.semaphore_set(&self.name, permits).await;
+        reply.map_err(|failure| failure.into_error("set permits"))
+    }
+
+    /// Add permits, or remove some if negative: the number of free ones may then be below zero until
+    /// enough are released. Creates the semaphore if it does not exist.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Self::try_set_permits).
+    pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
+        let shared = self.locks.shared();
+        let (connection, token) = (&shared.connection, shared.token());
+        let reply =
+            connection.semaphore_release(&self.name, &token, permits, ReleaseIf::Always).await;
+        reply.map(drop).map_err(|failure| failure.into_error("add permits"))
+    }
+
+    /// How many permits are free, those included that have expired.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`].
+    pub async fn available(&self) -> Result<i64, Error> {
+        let reply = self.locks.shared().connection.permits_available(&self.name).await;
+        reply.map_err(|failure| failure.into_unavailable("available"))
+    }
+
+    /// Acquire a permit; `None` if none is free or there is no semaphore. One command, limited by the
+    /// command timeout.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
+    /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
+    pub async fn try_acquire(&self) -> Result<Option<LeasedPermit>, Error> {
+        match self.attempt().await? {
+            Try::Acquired(permit) => Ok(Some(permit)),
+            Try::NotFree(_) => Ok(None),
+        }
+    }
+
+    /// Acquire a permit, waiting as long as it takes; also for the semaphore to be created.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire): waiting ends when Redis cannot be reached.
+    pub async fn acquire(&self) -> Result<LeasedPermit, Error> {
+        loop {
+            if let Some(permit) = self.wait(None).await? {
+                return Ok(permit);
+            }
+        }
+    }
+
+    /// Acquire a permit, waiting no longer than `limit`; `None` when none was free. The limit covers
+    /// everything, a Redis that does not answer included. With a limit of zero this is
+    /// [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
+    /// outstanding at the limit.
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Option<LeasedPermit>, Error> {
+        if limit.is_zero() {
+            return self.try_acquire().await;
+        }
+        self.wait(deadline_after(limit)).await
+    }
+
+    async fn wait(&self, deadline: Option<Instant>) -> Result<Option<LeasedPermit>, Error> {
+        wait(self.locks.shared(), self.name.channel(), deadline, || self.attempt()).await
+    }
+
+    /// One try, finished in the background if the caller's future is dropped.
+    async fn attempt(&self) -> Result<Try<LeasedPermit>, Error> {
+        self.locks.shared().cleanup.finish(attempt(self.clone())).await
+    }
+}
+
+impl fmt::Debug for LeasedSemaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeasedSemaphore")
+            .field("name", &self.name)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Send one acquire command and apply its reply.
+async fn attempt(semaphore: LeasedSemaphore) -> Result<Try<LeasedPermit>, Error> {
+    let LeasedSemaphore { locks, name, lease } = semaphore;
+    let shared = locks.shared().clone();
+    shared.check_open()?;
+    let (id, sent) = (Uuid::new_v4(), Instant::now());
+    let reply = shared.connection.permit_acquire(&name, id, lease).await;
+    let held = Held { locks, name, id, ends: sent + lease };
+    let failure = match reply {
+        Ok(None) if Instant::now() < held.ends => {
+            return Ok(Try::Acquired(LeasedPermit { held, armed: true }));
+        }
+        // This future was not polled for so long that the lease is over before it began.
+        Ok(None) => Failure::Unknown("the answer was read after the lease had ended".to_owned()),
+        Ok(Some(free_in)) => {
+            return Ok(Try::NotFree(u64::try_from(free_in).ok().map(Duration::from_millis)));
+        }
+        Err(failure) => failure,
+    };
+    if matches!(failure, Failure::Unknown(_)) {
+        shared.cleanup.spawn(reconcile(Held { ends: Instant::now() + lease, ..held }));
+    }
+    Err(failure.into_unavailable("acquire"))
+}
+
+impl LeasedPermit {
+    /// Release the permit and notify a waiter.
+    ///
+    /// # Cancellation
+    /// Once polled, it is finished in the background even if the future is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when its lease had ended, by the server's clock: another holder may have had it
+    /// since. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
+    /// answer: the release is repeated in the background until the lease has ended.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.armed = false;
+        let held = self.held.clone();
+        drop(self);
+        let cleanup = held.locks.shared().cleanup.clone();
+        cleanup.finish(release(held)).await
+    }
+
+    /// Set its lease (at least 1 ms), counted from now.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] when its lease has ended. [`Error::Unavailable`] or [`Error::Unknown`] when
+    /// Redis was not reached or did not answer: it may or may not be extended, and
+    /// [`valid_for`](Self::valid_for) tells what is certain.
+    pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
+        let lease = clamp_lease(lease);
+        let sent = Instant::now();
+        // Whether or not the command is answered, a shorter lease may have taken effect.
+        self.held.ends = self.held.ends.min(sent + lease);
+        let connection = &self.held.locks.shared().connection;
+        match connection.permit_extend(&self.held.name, self.held.id, lease).await {
+            Ok(true) => {
+                self.held.ends = sent + lease;
+                Ok(())
+            }
+            Ok(false) => {
+                self.held.ends = sent;
+                Err(Error::Lost(LostReason::Expired))
+            }
+            Err(failure) => Err(failure.into_error("extend")),
+        }
+    }
+
+    /// How long from now the permit is held for certain, by this machine's monotonic clock,
+    /// counted from before the last confirmed command was sent.
+    pub fn valid_for(&self) -> Duration {
+        self.held.ends.saturating_duration_since(Instant::now())
+    }
+
+    /// The permit's id as Redisson shows it: 32 hexadecimal digits.
+    pub fn id(&self) -> String {
+        self.held.id.simple().to_string()
+    }
+}
+
+impl fmt::Debug for LeasedPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LeasedPermit")
+            .field("name", &self.held.name)
+            .field("id", &self.held.id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for LeasedPermit {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let held = self.held.clone();
+        self.held.locks.shared().cleanup.spawn(async move {
+            let name = held.name.clone();
+            if let Err(error) = release(held).await {
+                tracing::debug!(semaphore = ?name, %error, "dropped permit not released at once");
+            }
+        });
+    }
+}
+
+async fn release(held: Held) -> Result<(), Error> {
+    let shared = held.locks.shared().clone();
+    match shared.connection.permit_release(&held.name, held.id).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::Lost(LostReason::Expired)),
+        Err(failure) => {
+            if !matches!(failure, Failure::Rejected(_)) {
+                shared.cleanup.spawn(reconcile(held));
+            }
+            Err(failure.into_error("release"))
+        }
+    }
+}
+
+/// Repeat the release until Redis has answered twice that the permit is not acquired, or until the
+/// lease must have ended.
+async fn reconcile(held: Held) {
+    let shared = held.locks.shared();
+    release_until(shared, held.ends, 2, async || {
+        match shared.connection.permit_release(&held.name, held.id).await {
+            Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
+            Ok(false) => Attempt::NotHeld,
+            Err(_) => Attempt::Failed,
+        }
+    })
+    .await;
+}

@@ -1,0 +1,144 @@
+//! The calls of every lock kind with an owner: acquire, wait, force unlock, and the queries.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use crate::config::clamp_lease;
+use crate::error::Error;
+use crate::holding::guard::Guard;
+use crate::kind::LockKind;
+use crate::locks::Locks;
+use crate::name::LockName;
+use crate::owner::Owner;
+use crate::waiting::acquirer::Acquirer;
+use crate::waiting::deadline::deadline_after;
+
+/// A lock in Redis that many processes share and that its owner may acquire several times.
+///
+/// Creating one is cheap and sends nothing; keep it or create it for every use. What each kind
+/// promises is told by [`ReentrantLock`](crate::ReentrantLock), [`FencedLock`](crate::FencedLock),
+/// [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock) and
+/// [`WriteLock`](crate::WriteLock).
+///
+/// # Cancellation
+/// Every future may be dropped at any time. A command that is under way is finished in the
+/// background, and what it acquired is released.
+pub struct Lock<K: LockKind> {
+    acquirer: Acquirer,
+    kind: PhantomData<K>,
+}
+
+impl<K: LockKind> Lock<K> {
+    pub(crate) fn new(locks: Locks, name: LockName) -> Self {
+        let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None };
+        Self { acquirer, kind: PhantomData }
+    }
+
+    /// The same lock with a fixed lease (at least 1 ms) and without renewal: it expires by itself,
+    /// whether or not the work is done. Re-entry never shortens a lease.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.acquirer.lease = Some(clamp_lease(lease));
+        self
+    }
+
+    /// Acquire the lock if it is free or already `owner`'s; `None` if another owner holds it. One
+    /// command, limited by the command timeout.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer; what the server may have granted is
+    /// released in the background. [`Error::Rejected`] when it refuses; [`Error::OtherKind`] when
+    /// `owner` holds it as another kind; [`Error::Closed`].
+    pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<Guard<K>>, Error> {
+        Ok(self.acquirer.try_acquire(owner).await?.map(Guard::new))
+    }
+
+    /// Acquire the lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire): waiting ends when Redis cannot be reached.
+    pub async fn acquire(&self, owner: &Owner) -> Result<Guard<K>, Error> {
+        loop {
+            if let Some(guard) = self.acquirer.acquire(owner, None).await? {
+                return Ok(Guard::new(guard));
+            }
+        }
+    }
+
+    /// Acquire the lock, waiting no longer than `limit`; `None` when others held it all the time.
+    /// The limit covers everything, a Redis that does not answer included. With a limit of zero this
+    /// is [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
+    /// outstanding at the limit.
+    pub async fn acquire_within(
+        &self,
+        owner: &Owner,
+        limit: Duration,
+    ) -> Result<Option<Guard<K>>, Error> {
+        if limit.is_zero() {
+            return self.try_acquire(owner).await;
+        }
+        Ok(self.acquirer.acquire(owner, deadline_after(limit)).await?.map(Guard::new))
+    }
+
+    /// Release the lock whichever owner holds it; `false` if it was free. Its holder learns of it at
+    /// the next renewal. Of a read-write lock only this side is released: all readers, or the writer
+    /// together with its own read holds.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] when the answer did not come, else as [`try_acquire`](Self::try_acquire).
+    pub async fn force_unlock(&self) -> Result<bool, Error> {
+        let reply = self.acquirer.connection().force_unlock(&self.acquirer.name, K::KIND).await;
+        reply.map_err(|failure| failure.into_error("force unlock"))
+    }
+
+    /// How long the holder's lease still lasts; `None` if the lock is free, [`Duration::MAX`] if its
+    /// key never expires. Of a read-write lock: the longest lease of either side.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`].
+    pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
+        let reply = self.acquirer.connection().pttl(&self.acquirer.name).await;
+        Ok(match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
+            -2 => None,
+            left => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
+        })
+    }
+
+    /// How often `owner` holds the lock, according to the server; 0 if it does not.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`].
+    pub async fn hold_count(&self, owner: &Owner) -> Result<u32, Error> {
+        let reply = self.acquirer.connection().hold_count(&self.acquirer.request(owner)).await;
+        Ok(reply.map_err(|failure| failure.into_unavailable("hold count"))?.unwrap_or(0))
+    }
+
+    /// Whether any owner holds the lock; of a read-write lock, this side of it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`].
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        let reply = self.acquirer.connection().is_held(&self.acquirer.name, K::KIND).await;
+        reply.map_err(|failure| failure.into_unavailable("is locked"))
+    }
+}
+
+impl<K: LockKind> Clone for Lock<K> {
+    fn clone(&self) -> Self {
+        Self { acquirer: self.acquirer.clone(), kind: PhantomData }
+    }
+}
+
+impl<K: LockKind> fmt::Debug for Lock<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.acquirer.name)
+            .field("kind", &K::KIND)
+            .field("lease", &self.acquirer.lease)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! The read-write lock: one name with a side for readers and one for writers.
+
+use crate::error::Error;
+use crate::kind::{Read, Write};
+use crate::kinds::lock::Lock;
+use crate::locks::Locks;
+use crate::name::LockName;
+
+/// The side of a [`ReadWriteLock`] that many owners may hold at once.
+pub type ReadLock = Lock<Read>;
+
+/// The side of a [`ReadWriteLock`] that excludes every other owner.
+pub type WriteLock = Lock<Write>;
+
+/// Many readers or one writer. Redisson's `RReadWriteLock`.
+///
+/// The two sides are locks of their own with the calls of all others. An owner that writes may
+/// acquire the read side too, and goes on reading when it releases the write side (a *downgrade*,
+/// with no moment in between for another writer). The other way round is refused with
+/// [`Error::OtherKind`]: two readers that waited to become writers would wait for each other
+/// forever.
+///
+/// There is no order: while readers come and go, a writer may wait for long.
+///
+/// ```no_run
+/// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
+/// let (lock, owner) = (locks.read_write("lock:catalogue")?, locks.owner());
+/// let writing = lock.write().acquire(&owner).await?;
+/// // ... change it ...
+/// let reading = lock.read().acquire(&owner).await?;
+/// writing.release().await?;
+/// // ... others may read now, and nobody has changed it in between ...
+/// reading.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ReadWriteLock {
+    read: ReadLock,
+    write: WriteLock,
+}
+
+impl Locks {
+    /// The read-write lock of this name: many readers or one writer. Sends nothing.
+    ///
+    /// # Errors
+    /// As [`reentrant`](Self::reentrant).
+    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, Error> {
+        let name = LockName::new(name)?;
+        let read = Lock::new(self.clone(), name.clone());
+        Ok(ReadWriteLock { read, write: Lock::new(self.clone(), name) })
+    }
+}
+
+impl ReadWriteLock {
+    /// The side that many owners may hold.
+    pub fn read(&self) -> &ReadLock {
+        &self.read
+    }
+
+    /// The side that excludes every other owner.
+    pub fn write(&self) -> &WriteLock {
+        &self.write
+    }
+}

@@ -1,0 +1,186 @@
+//! The semaphore: a number of permits that many processes share. Modelled on Redisson's `RSemaphore`;
+//! what is acquired are [`Permits`].
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
+use crate::connection::failure::Failure;
+use crate::error::Error;
+use crate::kinds::permits::{Permits, reconcile_acquire};
+use crate::locks::Locks;
+use crate::waiting::deadline::deadline_after;
+use crate::waiting::permit_queue::{Try, wait};
+
+/// A semaphore that many processes share, Redisson's included.
+///
+/// On the wire (Redisson 3.17 to 4.7) the semaphore is a string with the number of free permits; a
+/// release publishes that number on `redisson_sc:{name}`. It has no permits until they are
+/// [set](Self::try_set_permits).
+///
+/// A permit has no owner and no lease. If its holder crashes, it stays taken until one is
+/// [added](Self::add_permits), as with Redisson. A lost *reply*, however, neither acquires a permit
+/// twice nor releases one twice: each acquire has a record, `{name}:permit:<token>`, which expires
+/// and which other clients never read. What remains possible:
+///
+/// - Permits stay taken when the outcome of a command is unknown and Redis cannot be reached until
+///   nine minutes after the acquire (or, for permits held longer, half a minute after the release);
+///   or when Redis executes an acquire more than a minute after the clean-up that undid it.
+/// - A permit is released twice when the reply to a release is lost, the permit had been held for
+///   more than nine minutes, *and* a second sending is executed more than a minute after the first.
+/// - When the semaphore is deleted and set again while permits are out, those held for more than
+///   nine minutes are added to the new ones when they are released.
+///
+/// Waiters are woken by messages. Those of one process are served in order, so that a waiter for many
+/// permits is not overtaken forever by waiters for one; a new caller may overtake them all with its
+/// first try, and between processes there is no order.
+///
+/// ```no_run
+/// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
+/// use std::time::Duration;
+///
+/// let semaphore = locks.semaphore("payments")?;
+/// semaphore.try_set_permits(20).await?;
+/// if let Some(permits) = semaphore.acquire_within(1, Duration::from_secs(2)).await? {
+///     // ... no more than twenty at once, on all nodes together ...
+///     permits.release().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Semaphore {
+    locks: Locks,
+    name: SemaphoreName,
+}
+
+impl Locks {
+    /// The semaphore of this name. Sends nothing.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`] as for [`reentrant`](Self::reentrant).
+    pub fn semaphore(&self, name: &str) -> Result<Semaphore, Error> {
+        Ok(Semaphore { locks: self.clone(), name: SemaphoreName::new(name)? })
+    }
+}
+
+impl Semaphore {
+    /// Create the semaphore with this number of permits; `false`, and nothing changes, if it exists.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis cannot be reached or refuses;
+    /// [`Error::Unknown`] when it may have been done: call it again, or check
+    /// [`available`](Self::available).
+    pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
+        let reply = self.locks.shared().connection.semaphore_set(&self.name, permits).await;
+        reply.map_err(|failure| failure.into_error("set permits"))
+    }
+
+    /// Add permits, or remove some if negative: the number of free ones may then be below zero until
+    /// enough are released. Creates the semaphore if it does not exist. Also how
+    /// [forgotten](Permits::forget) permits are released.
+    ///
+    /// # Errors
+    /// As [`try_set_permits`](Self::try_set_permits); after [`Error::Unknown`] there is no way to see
+    /// whether it was done.
+    pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
+        let shared = self.locks.shared();
+        let (connection, token) = (&shared.connection, shared.token());
+        let reply =
+            connection.semaphore_release(&self.name, &token, permits, ReleaseIf::Always).await;
+        reply.map(drop).map_err(|failure| failure.into_error("add permits"))
+    }
+
+    /// How many permits are free: 0 if there is no semaphore, below zero if permits were removed.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] or [`Error::Rejected`].
+    pub async fn available(&self) -> Result<i64, Error> {
+        let reply = self.locks.shared().connection.semaphore_available(&self.name).await;
+        Ok(reply.map_err(|failure| failure.into_unavailable("available"))?.unwrap_or(0))
+    }
+
+    /// Acquire this number of permits, or none and `None` if fewer are free or there is no
+    /// semaphore. One command, limited by the command timeout; for 0 permits, none.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
+    /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
+    pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits>, Error> {
+        let work = attempt(self.locks.clone(), self.name.clone(), permits);
+        self.locks.shared().cleanup.finish(work).await
+    }
+
+    /// Acquire this number of permits, waiting as long as it takes; also for the semaphore to be
+    /// created.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire): waiting ends when Redis cannot be reached.
+    pub async fn acquire(&self, permits: u32) -> Result<Permits, Error> {
+        loop {
+            if let Some(permits) = self.wait(permits, None).await? {
+                return Ok(permits);
+            }
+        }
+    }
+
+    /// Acquire this number of permits, waiting no longer than `limit`; `None` when too few were free.
+    /// The limit covers everything, a Redis that does not answer included. With a limit of zero this
+    /// is [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
+    /// outstanding at the limit.
+    pub async fn acquire_within(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Option<Permits>, Error> {
+        if limit.is_zero() {
+            return self.try_acquire(permits).await;
+        }
+        self.wait(permits, deadline_after(limit)).await
+    }
+
+    async fn wait(
+        &self,
+        permits: u32,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Permits>, Error> {
+        wait(self.locks.shared(), self.name.channel(), deadline, async || {
+            Ok(match self.try_acquire(permits).await? {
+                Some(permits) => Try::Acquired(permits),
+                None => Try::NotFree(None),
+            })
+        })
+        .await
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Send one acquire command and apply its reply.
+async fn attempt(locks: Locks, name: SemaphoreName, count: u32) -> Result<Option<Permits>, Error> {
+    let shared = locks.shared().clone();
+    shared.check_open()?;
+    let permits = Permits::requested(locks, name, count);
+    if count == 0 {
+        return Ok(Some(permits.acquired()));
+    }
+    match shared.connection.semaphore_acquire(permits.name(), permits.token(), count).await {
+        Ok(true) => Ok(Some(permits.acquired())),
+        Ok(false) => Ok(None),
+        Err(failure) => {
+            if matches!(failure, Failure::Unknown(_)) {
+                shared.cleanup.spawn(reconcile_acquire(permits));
+            }
+            Err(failure.into_unavailable("acquire"))
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The `SET NX` lock: `SET key token NX PX lease`, acquired or not, never renewed. For work that must
+//! be able to outlive the lease, use the reentrant lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::config::clamp_lease;
+use crate::connection::failure::Failure;
+use crate::error::{Error, LostReason};
+use crate::locks::Locks;
+
+/// A lock by `SET NX` with a fixed lease.
+#[derive(Debug, Clone)]
+pub struct SetNxLock {
+    locks: Locks,
+    key: Arc<str>,
+    lease: Duration,
+}
+
+/// A held [`SetNxLock`]; dropping it releases it in the background.
+#[must_use = "dropping the guard releases the lock"]
+pub struct SetNxGuard {
+    held: Held,
+    /// Whether dropping has to release.
+    armed: bool,
+}
+
+/// What is needed to release the key.
+#[derive(Clone)]
+struct Held {
+    locks: Locks,
+    key: Arc<str>,
+    token: Arc<str>,
+    /// When it was requested.
+    since: Instant,
+    /// When the lease has ended for certain.
+    ends: Instant,
+}
+
+impl Locks {
+    /// The `SET NX` lock on this key, with a fixed lease (at least 1 ms). Sends nothing.
+    pub fn setnx(&self, key: &str, lease: Duration) -> SetNxLock {
+        SetNxLock { locks: self.clone(), key: key.into(), lease: clamp_lease(lease) }
+    }
+}
+
+impl SetNxLock {
+    /// Acquire the lock; `None` if it is held. Every acquire is an owner of its own: there is no
+    /// re-entry.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
+    /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
+    pub async fn try_acquire(&self) -> Result<Option<SetNxGuard>, Error> {
+        let started = Instant::now();
+        let shared = self.locks.shared();
+        let result = shared.cleanup.finish(attempt(self.clone())).await;
+        shared.counters.of_setnx().acquired(&result, started.elapsed(), false);
+        result
+    }
+}
+
+async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
+    let shared = lock.locks.shared().clone();
+    shared.check_open()?;
+    let token: Arc<str> = shared.token().into();
+    let since = Instant::now();
+    let held = Held { locks: lock.locks, key: lock.key, token, since, ends: since + lock.lease };
+    match shared.connection.setnx_acquire(&held.key, &held.token, lock.lease).await {
+        Ok(true) => {
+            shared.counters.of_setnx().hold_started();
+            Ok(Some(SetNxGuard { held, armed: true }))
+        }
+        Ok(false) => Ok(None),
+        Err(failure) => {
+            if matches!(failure, Failure::Unknown(_)) {
+                let ends = Instant::now() + lock.lease;
+                shared.cleanup.spawn(reconcile(Held { ends, ..held }));
+            }
+            Err(failure.into_unavailable("acquire"))
+        }
+    }
+}
+
+impl SetNxGuard {
+    /// Release the lock.
+    ///
+    /// # Cancellation
+    /// Once polled, it is finished in the background even if the future is dropped.
+    ///
+    /// # Errors
+    /// [`Error::NotHeld`] when the lease had ended: the key is gone or somebody else's, and was not
+    /// changed. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
+    /// answer: the release is repeated in the background until the lease has ended.
+    pub async fn release(mut self) -> Result<(), Error> {
+        self.armed = false;
+        let held = self.held.clone();
+        drop(self);
+        let cleanup = held.locks.shared().cleanup.clone();
+        cleanup.finish(release(held)).await
+    }
+
+    /// How long from now the lock is held for certain.
+    pub fn valid_for(&self) -> Duration {
+        self.held.ends.saturating_duration_since(Instant::now())
+    }
+}
+
+impl fmt::Debug for SetNxGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SetNxGuard").field("key", &self.held.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for SetNxGuard {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let held = self.held.clone();
+        self.held.locks.shared().cleanup.spawn(async move {
+            let key = held.key.clone();
+            if let Err(error) = release(held).await {
+                tracing::debug!(%key, %error, "dropped lock not released at once");
+            }
+        });
+    }
+}
+
+async fn release(held: Held) -> Result<(), Error> {
+    let shared = held.locks.shared().clone();
+    let counters = shared.counters.of_setnx();
+    counters.hold_ended(held.since.elapsed());
+    match shared.connection.setnx_release(&held.key, &held.token).await {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            counters.hold_lost(LostReason::Expired);
+            Err(Error::NotHeld)
+        }
+        Err(failure) => {
+            if !matches!(failure, Failure::Rejected(_)) {
+                shared.cleanup.spawn(reconcile(held));
+            }
+            Err(failure.into_error("release"))
+        }
+    }
+}
+
+/// Repeat the release until Redis has answered twice that the key is not ours, or until the lease
+/// must have ended.
+async fn reconcile(held: Held) {
+    let shared = held.locks.shared();
+    release_until(shared, held.ends, 2, async || {
+        match shared.connection.setnx_release(&held.key, &held.token).await {
+            Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
+            Ok(false) => Attempt::NotHeld,
+            Err(_) => Attempt::Failed,
+        }
+    })
+    .await;
+}

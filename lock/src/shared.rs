@@ -1,0 +1,87 @@
+//! State shared by the operations, guards and background tasks of one [`Locks`].
+//!
+//! [`Locks`]: crate::Locks
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::cleanup::queue::CleanupQueue;
+use crate::config::LockConfig;
+use crate::connection::command_connection::CommandConnection;
+use crate::error::Error;
+use crate::holding::registry::Registry;
+use crate::owner::Owner;
+use crate::renewal::schedule::RenewalSchedule;
+use crate::stats::Counters;
+use crate::waiting::wakeups::Wakeups;
+
+/// How many clean-ups may talk to Redis at once, so that an outage is not followed by a stampede.
+const CONCURRENT_CLEANUPS: usize = 64;
+
+/// The shared state. It does not refer to the background tasks.
+pub(crate) struct Shared {
+    pub(crate) config: LockConfig,
+    pub(crate) connection: Arc<CommandConnection>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) wakeups: Arc<Wakeups>,
+    pub(crate) renewals: Arc<RenewalSchedule>,
+    pub(crate) cleanup: CleanupQueue,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) client_id: Uuid,
+    pub(crate) stop: CancellationToken,
+    next_id: AtomicU64,
+    cleanups: Semaphore,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: LockConfig,
+        connection: CommandConnection,
+        cleanup: CleanupQueue,
+    ) -> Self {
+        Self {
+            config,
+            connection: Arc::new(connection),
+            registry: Arc::default(),
+            wakeups: Arc::default(),
+            renewals: Arc::default(),
+            cleanup,
+            counters: Arc::default(),
+            client_id: Uuid::new_v4(),
+            stop: CancellationToken::new(),
+            next_id: AtomicU64::new(1),
+            cleanups: Semaphore::new(CONCURRENT_CLEANUPS),
+        }
+    }
+
+    /// An id that this process has not used yet.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A new owner.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner::new(self.client_id, self.next_id())
+    }
+
+    /// A unique token, for locks without an [`Owner`].
+    pub(crate) fn token(&self) -> String {
+        format!("{}-{}", self.client_id.simple(), self.next_id())
+    }
+
+    /// # Errors
+    /// [`Error::Closed`] after shutdown.
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.stop.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Wait until a clean-up may talk to Redis; it may until the permit is dropped.
+    pub(crate) async fn cleanup_permit(&self) -> Option<SemaphorePermit<'_>> {
+        // The semaphore is never closed, so there always is one in the end.
+        self.cleanups.acquire().await.ok()
+    }
+}

@@ -1,0 +1,15 @@
+//! Waiting for a lock or a permit: subscribe, try, sleep until a message or a timeout, try again.
+//!
+//! - [`acquirer`]: the wait loop of the locks; [`permit_queue`]: that of the semaphores
+//! - [`wakeups`]: which waiters of this process are woken by which channel
+//! - [`subscriber`], [`pubsub`]: the Pub/Sub connections that deliver the messages
+//! - [`fair_queue_ticket`]: membership in the queue of a fair lock
+//! - [`deadline`]: time limits and random pauses
+
+pub(crate) mod acquirer;
+pub(crate) mod deadline;
+pub(crate) mod fair_queue_ticket;
+pub(crate) mod permit_queue;
+pub(crate) mod pubsub;
+pub(crate) mod subscriber;
+pub(crate) mod wakeups;

@@ -1,0 +1,137 @@
+//! One Pub/Sub connection: subscribe, unsubscribe, receive. Uses RESP3 (Redis 6 or later), in which
+//! messages and the answers to PINGs share a connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    Value, from_redis_value,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior};
+
+use crate::config::LockConfig;
+use crate::connection::backend::Backend;
+
+/// How often an open connection is checked.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// A connection that receives messages.
+pub(crate) struct PubSubConnection {
+    connection: MultiplexedConnection,
+    pushes: mpsc::UnboundedReceiver<PushInfo>,
+    /// Whether sharded channels are subscribed to as well.
+    sharded: bool,
+    /// Confirmations of SUNSUBSCRIBE that are still expected. One more than that means that the server
+    /// has ended a subscription: the slot has moved.
+    unsubscribing: usize,
+    ping: Interval,
+}
+
+impl PubSubConnection {
+    /// Connect to the node at `address`.
+    ///
+    /// # Errors
+    /// The cause in words.
+    pub(crate) async fn open(
+        backend: &Backend,
+        address: &str,
+        config: &LockConfig,
+    ) -> Result<Self, String> {
+        let to_string = |error: RedisError| error.to_string();
+        let client = backend.client(address).map_err(to_string)?;
+        let info = client.get_connection_info().clone();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let client = Client::open(info.set_redis_settings(settings)).map_err(to_string)?;
+        let (sender, pushes) = mpsc::unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(config.connect_timeout))
+            .set_response_timeout(Some(config.command_timeout))
+            .set_push_sender(sender);
+        let connection = client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+            .map_err(to_string)?;
+        let mut ping = tokio::time::interval(PING_EVERY);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self { connection, pushes, sharded: backend.is_cluster(), unsubscribing: 0, ping })
+    }
+
+    /// Subscribe; returns when the server has confirmed.
+    ///
+    /// # Errors
+    /// The cause in words; the connection is then of no more use.
+    pub(crate) async fn subscribe(&mut self, channels: &[Arc<str>]) -> Result<(), String> {
+        self.for_each("SUBSCRIBE", channels).await.map_err(|error| error.to_string())?;
+        if !self.sharded {
+            return Ok(());
+        }
+        match self.for_each("SSUBSCRIBE", channels).await {
+            Ok(()) => Ok(()),
+            // Before Redis 7 there are no sharded channels.
+            Err(error) if error.to_string().contains("unknown command") => {
+                self.sharded = false;
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Unsubscribe; returns when the server has confirmed.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), String> {
+        let unsubscribed = async {
+            self.for_each("UNSUBSCRIBE", channels).await?;
+            if self.sharded {
+                self.unsubscribing += channels.len();
+                self.for_each("SUNSUBSCRIBE", channels).await?;
+            }
+            Ok(())
+        };
+        unsubscribed.await.map_err(|error: RedisError| error.to_string())
+    }
+
+    /// Channel and text of the next message.
+    ///
+    /// # Errors
+    /// As [`subscribe`](Self::subscribe).
+    pub(crate) async fn next(&mut self) -> Result<(String, Vec<u8>), String> {
+        loop {
+            tokio::select! {
+                push = self.pushes.recv() => match push {
+                    Some(PushInfo { kind: PushKind::Message | PushKind::SMessage, data }) => {
+                        if let Ok(message) = from_redis_value(Value::Array(data)) {
+                            return Ok(message);
+                        }
+                    }
+                    Some(PushInfo { kind: PushKind::SUnsubscribe, .. }) => {
+                        self.unsubscribing = self.unsubscribing.checked_sub(1).ok_or("the slot has moved")?;
+                    }
+                    Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {
+                        return Err("the connection was closed".to_owned());
+                    }
+                    Some(_) => {}
+                },
+                _ = self.ping.tick() => {
+                    let ping: RedisResult<Value> =
+                        redis::cmd("PING").query_async(&mut self.connection).await;
+                    ping.map_err(|error| error.to_string())?;
+                }
+            }
+        }
+    }
+
+    /// One command for each channel: sharded channels of different slots cannot share one, and a
+    /// command with several channels has several replies.
+    async fn for_each(&mut self, command: &str, channels: &[Arc<str>]) -> RedisResult<()> {
+        let mut all = redis::pipe();
+        for channel in channels {
+            all.cmd(command).arg(&**channel).ignore();
+        }
+        all.exec_async(&mut self.connection).await
+    }
+}

@@ -1,0 +1,204 @@
+//! The subscriber task: keeps the subscriptions on the server equal to the channels of the wake-up
+//! registry, on every node that has some of them, and reconnects.
+//!
+//! With a single server or Sentinel there is one node. On a cluster each channel is subscribed to on
+//! the node that serves its slot, for both kinds of messages: PUBLISH, which reaches all nodes, and
+//! SPUBLISH (Redis 7), which stays with the slot. Nodes are independent: one that hangs delays no
+//! other.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::LockConfig;
+use crate::connection::address::{Address, Channels};
+use crate::connection::backend::Backend;
+use crate::waiting::pubsub::PubSubConnection;
+use crate::waiting::wakeups::Wakeups;
+
+/// Pauses between attempts to connect: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// The subscriptions on one node.
+struct Node {
+    address: Address,
+    wakeups: Arc<Wakeups>,
+    backend: Backend,
+    config: LockConfig,
+    /// Notified when the connection breaks.
+    disconnected: Arc<Notify>,
+}
+
+/// Subscribe until `stop`.
+pub(crate) async fn run(
+    wakeups: Arc<Wakeups>,
+    backend: Backend,
+    config: LockConfig,
+    stop: CancellationToken,
+) {
+    tokio::select! {
+        () = assign(wakeups, backend.clone(), config) => {}
+        () = backend.monitor() => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Assign the channels to the nodes, again whenever channels or nodes change.
+async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig) {
+    let disconnected: Arc<Notify> = Arc::default();
+    let mut assigned: HashMap<Address, watch::Sender<Channels>> = HashMap::new();
+    let mut nodes = FuturesUnordered::new();
+    loop {
+        // A process without waiters needs no connection.
+        if nodes.is_empty() && wakeups.len() == 0 {
+            wakeups.changed().await;
+            continue;
+        }
+        let nodes_changed = backend.changed();
+        let channels = wakeups.channels();
+        let number = channels.len();
+        // Finding the nodes may take long; those that are known are served meanwhile.
+        let mut assigning = pin!(backend.assign_channels(channels));
+        let result = loop {
+            tokio::select! {
+                result = &mut assigning => break result,
+                Some(()) = nodes.next() => {}
+            }
+        };
+        // Channels that no node serves now are tried again soon.
+        let complete = match result {
+            Ok(new) => {
+                let complete = new.values().map(Channels::len).sum::<usize>() == number;
+                mark_moved(&wakeups, &assigned, &new);
+                assigned.retain(|address, _| new.contains_key(address));
+                for (address, channels) in new {
+                    // Sent even if it is the same: a channel may have been left and joined again.
+                    if let Some(sender) = assigned.get(&address) {
+                        sender.send_replace(channels);
+                        continue;
+                    }
+                    if channels.is_empty() {
+                        continue;
+                    }
+                    let (sender, receiver) = watch::channel(channels);
+                    let node = Node {
+                        address: address.clone(),
+                        wakeups: wakeups.clone(),
+                        backend: backend.clone(),
+                        config: config.clone(),
+                        disconnected: disconnected.clone(),
+                    };
+                    nodes.push(node.run(receiver));
+                    assigned.insert(address, sender);
+                }
+                complete
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no node to subscribe on; lock waiters poll");
+                false
+            }
+        };
+        tokio::select! {
+            () = wakeups.changed() => {}
+            () = nodes_changed => {}
+            () = disconnected.notified() => {}
+            // A node that is no longer assigned any channels has ended.
+            Some(()) = nodes.next() => {}
+            () = tokio::time::sleep(PAUSES.1), if !complete => {}
+        }
+    }
+}
+
+/// Mark the channels that leave their node as not subscribed.
+fn mark_moved(
+    wakeups: &Wakeups,
+    old: &HashMap<Address, watch::Sender<Channels>>,
+    new: &HashMap<Address, Channels>,
+) {
+    for (address, sender) in old {
+        let channels = sender.borrow();
+        let stays = |channel: &Arc<str>| new.get(address).is_some_and(|new| new.contains(channel));
+        wakeups.unsubscribed(channels.iter().filter(|channel| !stays(channel)));
+    }
+}
+
+impl Node {
+    /// Stay subscribed until the node is no longer assigned any channels.
+    async fn run(self, mut assigned: watch::Receiver<Channels>) {
+        let mut pause = PAUSES.0;
+        loop {
+            let mut subscribed = Channels::new();
+            let closed = closed(assigned.clone());
+            let end = tokio::select! {
+                end = self.session(&mut assigned, &mut subscribed, &mut pause) => end,
+                // The session sees this by itself, but may hang before it does.
+                () = closed => None,
+            };
+            self.wakeups.unsubscribed(subscribed.iter());
+            let Some(error) = end else { return };
+            tracing::warn!(
+                error,
+                node = &*self.address,
+                "lock Pub/Sub connection lost; waiters poll until it is back"
+            );
+            self.backend.mark_stale();
+            self.disconnected.notify_one();
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    /// One connection, from connecting to its end. Returns the error that ended it, or `None` when
+    /// the node is no longer assigned any channels. `subscribed` is what was subscribed to at the
+    /// end; `pause` is reset once the connection works.
+    async fn session(
+        &self,
+        assigned: &mut watch::Receiver<Channels>,
+        subscribed: &mut Channels,
+        pause: &mut Duration,
+    ) -> Option<String> {
+        let opened = PubSubConnection::open(&self.backend, &self.address, &self.config).await;
+        let mut connection = match opened {
+            Ok(connection) => connection,
+            Err(error) => return Some(error),
+        };
+        loop {
+            let wanted = assigned.borrow_and_update().clone();
+            let more: Vec<_> = wanted.difference(subscribed).cloned().collect();
+            let less: Vec<_> = subscribed.difference(&wanted).cloned().collect();
+            // A channel left and joined again in one moment is a new topic on an old subscription.
+            self.wakeups.still_subscribed(subscribed.intersection(&wanted));
+            if !more.is_empty() {
+                if let Err(error) = connection.subscribe(&more).await {
+                    return Some(error);
+                }
+                self.wakeups.subscribed(&more);
+                subscribed.extend(more);
+                *pause = PAUSES.0;
+            }
+            if !less.is_empty() {
+                if let Err(error) = connection.unsubscribe(&less).await {
+                    return Some(error);
+                }
+                subscribed.retain(|channel| wanted.contains(channel));
+            }
+            tokio::select! {
+                message = connection.next() => match message {
+                    Ok((channel, message)) => self.wakeups.deliver(&channel, &message),
+                    Err(error) => return Some(error),
+                },
+                changed = assigned.changed() => if changed.is_err() { return None },
+            }
+        }
+    }
+}
+
+/// Ends when the node is no longer assigned any channels.
+async fn closed(mut assigned: watch::Receiver<Channels>) {
+    while assigned.changed().await.is_ok() {}
+}

@@ -1,0 +1,222 @@
+//! The wake-up registry: which waiters of this process are woken by which channel.
+//!
+//! All waiters of a channel share one subscription, counted: it is made with the first and ended
+//! with the last. One message wakes one waiter, because one release lets one owner in; a woken waiter
+//! that is dropped passes the wake-up on (both are what [`Notify::notify_one`] promises).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+#[cfg(not(test))]
+use std::sync::{Mutex, MutexGuard};
+
+#[cfg(test)]
+use shuttle::sync::{Mutex, MutexGuard};
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::commands::lock::UNLOCK_ALL_MESSAGE;
+use crate::config::LockConfig;
+use crate::error::Error;
+use crate::waiting::deadline::{earlier, until};
+
+/// Topics by channel, each with the number of its waiters.
+type ByChannel = HashMap<Arc<str>, (Arc<Topic>, usize)>;
+
+/// The registry.
+#[derive(Default)]
+pub(crate) struct Wakeups {
+    topics: Mutex<ByChannel>,
+    /// Tells the subscriber that `topics` changed.
+    changed: Notify,
+}
+
+/// One channel.
+struct Topic {
+    channel: Arc<str>,
+    message: Notify,
+    /// Whether the server has confirmed the subscription on the current connection.
+    subscribed: watch::Sender<bool>,
+    /// Held by the head of the permit wait queue; see [`Subscription::queue_head`].
+    permit_queue: tokio::sync::Mutex<()>,
+}
+
+/// One waiter's share in a subscription.
+pub(crate) struct Subscription {
+    wakeups: Arc<Wakeups>,
+    topic: Arc<Topic>,
+}
+
+/// A wake-up that was received: passed on when dropped unless it is [used](Wakeup::mark_used).
+pub(crate) struct Wakeup<'a>(Option<&'a Notify>);
+
+/// Subscribe to `channel` and wait until the server has confirmed it: at most a connect timeout plus a
+/// command timeout, and not past the deadline.
+///
+/// # Errors
+/// [`Error::Unavailable`] when it is not confirmed in time.
+pub(crate) async fn subscribe(
+    wakeups: &Arc<Wakeups>,
+    channel: &Arc<str>,
+    config: &LockConfig,
+    deadline: Option<Instant>,
+) -> Result<Subscription, Error> {
+    let subscription = wakeups.join(channel);
+    let latest = Instant::now() + config.connect_timeout + config.command_timeout;
+    let confirmed = async {
+        subscription.confirmed().await;
+        Ok(())
+    };
+    until(Some(earlier(latest, deadline)), "subscribe", confirmed).await?;
+    Ok(subscription)
+}
+
+impl Wakeups {
+    /// Share in the subscription of `channel`, which the subscriber makes if there is none.
+    pub(crate) fn join(self: &Arc<Self>, channel: &Arc<str>) -> Subscription {
+        let mut topics = self.topics();
+        let (topic, count) = topics.entry(channel.clone()).or_insert_with(|| {
+            let topic = Topic {
+                channel: channel.clone(),
+                message: Notify::new(),
+                subscribed: watch::Sender::new(false),
+                permit_queue: tokio::sync::Mutex::default(),
+            };
+            (Arc::new(topic), 0)
+        });
+        *count += 1;
+        let (topic, first) = (topic.clone(), *count == 1);
+        drop(topics);
+        if first {
+            self.changed.notify_one();
+        }
+        Subscription { wakeups: self.clone(), topic }
+    }
+
+    /// Number of channels with waiters.
+    pub(crate) fn len(&self) -> usize {
+        self.topics().len()
+    }
+
+    /// Wait until the set of channels may have changed.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Every channel with waiters.
+    pub(crate) fn channels(&self) -> HashSet<Arc<str>> {
+        self.topics().keys().cloned().collect()
+    }
+
+    /// The subscriptions to these channels still stand, also for waiters that have joined since.
+    pub(crate) fn still_subscribed<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+        let topics = self.topics();
+        for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
+            topic.confirm();
+        }
+    }
+
+    /// The server has confirmed these subscriptions. Messages before that were missed, so every
+    /// waiter has to try again.
+    pub(crate) fn subscribed(&self, channels: &[Arc<str>]) {
+        let topics = self.topics();
+        for (topic, _) in channels.iter().filter_map(|channel| topics.get(channel)) {
+            topic.confirm();
+            topic.message.notify_waiters();
+        }
+    }
+
+    /// The subscriptions to these channels have ended.
+    pub(crate) fn unsubscribed<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+        let topics = self.topics();
+        for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
+            topic.subscribed.send_replace(false);
+        }
+    }
+
+    /// A message came. Most wake one waiter; that of a writer's release wakes all, since many readers
+    /// may get in.
+    pub(crate) fn deliver(&self, channel: &str, message: &[u8]) {
+        if let Some((topic, _)) = self.topics().get(channel) {
+            if message == UNLOCK_ALL_MESSAGE.as_bytes() {
+                topic.message.notify_waiters();
+            } else {
+                topic.message.notify_one();
+            }
+        }
+    }
+
+    fn topics(&self) -> MutexGuard<'_, ByChannel> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Topic {
+    fn confirm(&self) {
+        self.subscribed.send_if_modified(|subscribed| !std::mem::replace(subscribed, true));
+    }
+}
+
+impl Subscription {
+    /// Wait until the server has confirmed the subscription, however long that takes.
+    pub(crate) async fn confirmed(&self) {
+        // The sender lives as long as `self.topic`, so there is no error.
+        if self.topic.subscribed.subscribe().wait_for(|subscribed| *subscribed).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Wait for the head of the permit wait queue, after the waiters of this process that came
+    /// before. For channels whose messages may concern several waiters: the head receives them, and
+    /// the next waiter tries when it becomes the head.
+    pub(crate) async fn queue_head(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.topic.permit_queue.lock().await
+    }
+
+    /// The next message. Once enabled it misses none, and dropped without being awaited it passes the
+    /// message on.
+    pub(crate) fn message(&self) -> Notified<'_> {
+        self.topic.message.notified()
+    }
+
+    /// The wake-up that [`message`](Self::message) has just delivered.
+    pub(crate) fn wakeup(&self) -> Wakeup<'_> {
+        Wakeup(Some(&self.topic.message))
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut topics = self.wakeups.topics();
+        let Some((_, count)) = topics.get_mut(&self.topic.channel) else { return };
+        *count -= 1;
+        if *count == 0 {
+            topics.remove(&self.topic.channel);
+            drop(topics);
+            self.wakeups.changed.notify_one();
+        }
+    }
+}
+
+impl Wakeup<'_> {
+    /// No wake-up yet.
+    pub(crate) fn none() -> Self {
+        Self(None)
+    }
+
+    /// The waiter has tried after receiving it.
+    pub(crate) fn mark_used(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Wakeup<'_> {
+    fn drop(&mut self) {
+        if let Some(message) = self.0 {
+            message.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod interleavings;
