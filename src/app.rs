@@ -137,12 +137,10 @@ async fn connect(
     let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
     let locks = Locks::connect(
         client.clone(),
-        LockConfig {
-            lease: config.sale.lock_lease,
-            command_timeout: config.redis.redis_timeout,
-            connect_timeout: config.redis.redis_timeout,
-            ..LockConfig::default()
-        },
+        LockConfig::default()
+            .with_lease(config.sale.lock_lease)
+            .with_command_timeout(config.redis.redis_timeout)
+            .with_connect_timeout(config.redis.redis_timeout),
     )
     .await
     .context("cannot set up the locks on Redis")?;

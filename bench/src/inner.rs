@@ -70,7 +70,7 @@ pub async fn lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f6
 pub async fn raw_lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f64> {
     let acquire = load(access, include_str!("../../lock/lua/acquire.lua")).await?;
     let text = concat!(
-        include_str!("../../lock/lua/tell.lua"),
+        include_str!("../../lock/lua/notify.lua"),
         include_str!("../../lock/lua/release.lua")
     );
     let release = load(access, text).await?;

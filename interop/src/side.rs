@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use futures_util::future::{BoxFuture, FutureExt};
-use lock::kind::Member;
+use lock::kind::LockKind;
 use lock::{Guard, Lock, LockConfig, Locks, Owner};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
@@ -35,7 +35,7 @@ pub enum Fault {
 pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
     let client = redis::Client::open(url)?;
-    let config = LockConfig { lease: watchdog, ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(watchdog);
     let locks = Locks::connect(client.clone(), config).await?;
     let redis = client.get_multiplexed_async_connection().await?;
     say("side", begun, "ok");
@@ -151,10 +151,10 @@ impl Actor {
         })
     }
 
-    async fn act_on<M: Member>(
+    async fn act_on<K: LockKind>(
         &mut self,
-        mut lock: Lock<M>,
-        fence: fn(&Guard<M>) -> Option<u64>,
+        mut lock: Lock<K>,
+        fence: fn(&Guard<K>) -> Option<u64>,
         command: &str,
         words: &[&str],
         more: &[&str],
@@ -208,11 +208,11 @@ impl Actor {
     }
 
     /// `None`: the greedy side goes on without it.
-    async fn lock<M: Member>(
+    async fn lock<K: LockKind>(
         &mut self,
         name: &str,
-        lock: Lock<M>,
-    ) -> anyhow::Result<Option<Guard<M>>> {
+        lock: Lock<K>,
+    ) -> anyhow::Result<Option<Guard<K>>> {
         Ok(Some(match self.fault {
             Some(Fault::Greedy) => return Ok(None),
             Some(Fault::Forgetful) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
@@ -243,11 +243,11 @@ impl Actor {
         Ok((last.release)().await?)
     }
 
-    fn keep<M: Member>(
+    fn keep<K: LockKind>(
         &mut self,
         held: String,
-        guard: Option<Guard<M>>,
-        fence: fn(&Guard<M>) -> Option<u64>,
+        guard: Option<Guard<K>>,
+        fence: fn(&Guard<K>) -> Option<u64>,
     ) {
         let Some(guard) = guard else { return };
         let fence = fence(&guard);
@@ -273,7 +273,7 @@ struct Held {
     release: Release,
 }
 
-async fn wait_for_the_lease<M: Member>(lock: &Lock<M>, me: &Owner) -> anyhow::Result<Guard<M>> {
+async fn wait_for_the_lease<K: LockKind>(lock: &Lock<K>, me: &Owner) -> anyhow::Result<Guard<K>> {
     loop {
         if let Some(guard) = lock.try_acquire(me).await? {
             return Ok(guard);

@@ -66,7 +66,7 @@ impl Client {
     async fn connect(library: Library, url: &str) -> anyhow::Result<Self> {
         Ok(match library {
             Library::Ours => {
-                let config = LockConfig { lease: LEASE, ..LockConfig::default() };
+                let config = LockConfig::default().with_lease(LEASE);
                 Self::Ours(Locks::connect(redis::Client::open(url)?, config).await?)
             }
             Library::Rslock => Self::Rslock(LockManager::new(vec![url.to_owned()])),

@@ -1,15 +1,15 @@
--- Prelude of the fair lock's scripts, after notify.lua. It is put before them, not run by itself.
+-- Common part of the fair lock's scripts: joined in front of them, after notify.lua.
 --
 -- KEYS[1]  the lock's name, a hash as in acquire.lua
--- KEYS[2]  a list: the owners that wait, first come first
--- KEYS[3]  a sorted set: until when (in ms) Redisson's clients believe each of them to be alive
--- KEYS[4]  a sorted set of our own: until when (in ms) each of *our* waiters is believed to be
---          alive unless it shows itself again. Redisson's times add up along the queue, 5 min for
---          each place; with this a waiter that died is noticed within one lease
--- ARGV[3]  what the channels begin with: each waiter has its own, "<prefix>:<owner>"
--- ARGV[4]  what Redisson allows a waiter, in ms
+-- KEYS[2]  the queue: a list of the owners that wait, in order
+-- KEYS[3]  a sorted set: until when (Unix, ms) each waiter counts as alive for Redisson's clients
+-- KEYS[4]  a sorted set of this crate: until when (Unix, ms) each of *its* waiters counts as alive.
+--          Redisson's times add up along the queue, 5 min for each position; with this a waiter that
+--          died is noticed within one lease
+-- ARGV[3]  prefix of the channels: each waiter has its own, "<prefix>:<owner>"
+-- ARGV[4]  Redisson's wait timeout for each position, in ms
 --
--- All times are the server's.
+-- All times are by the server's clock.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
@@ -19,7 +19,7 @@ local function leave(owner)
   redis.call('ZREM', KEYS[4], owner)
 end
 
--- Drop the waiters that are dead; true if there were any. `me` is alive, however late it is.
+-- Remove dead waiters; true if there were any. `me` is alive, however late it is.
 local function prune(me)
   local pruned = false
   for _, owner in ipairs(redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', now)) do
@@ -42,7 +42,7 @@ local function prune(me)
   end
 end
 
--- Move everybody in `owners`, from the given place on, one place up in Redisson's times.
+-- Move `owners` from index `from` on one position up in Redisson's times.
 local function move_up(owners, from)
   for i = from, #owners do
     if redis.call('ZSCORE', KEYS[3], owners[i]) then
@@ -51,7 +51,7 @@ local function move_up(owners, from)
   end
 end
 
--- It is the first waiter's turn: tell it.
+-- Notify the first waiter.
 local function notify_first()
   local first = redis.call('LINDEX', KEYS[2], 0)
   if first then

@@ -1,13 +1,14 @@
--- Give one hold of the fair lock back; with the last one the key goes and the first waiter is told.
+-- Release one hold of the fair lock; with the last one the key is deleted and the first waiter
+-- notified.
 --
 -- KEYS, ARGV[1..4]  see notify.lua and fair_queue.lua
 -- ARGV[5]  lease in milliseconds, for the holds that remain
 -- ARGV[6]  owner
--- ARGV[7]  depth that remains, absolute
--- ARGV[8]  1: the owner waits no longer either, and leaves the queue
+-- ARGV[7]  hold count that remains, absolute
+-- ARGV[8]  1: the owner leaves the queue too
 --
 -- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
--- holds the lock no longer.
+-- no longer holds the lock.
 local owner = ARGV[6]
 local pruned = prune(nil)
 local reply = nil

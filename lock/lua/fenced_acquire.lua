@@ -1,19 +1,19 @@
--- Take the fenced lock, or take it once more. As acquire.lua, with a counter beside the lock.
+-- Acquire the fenced lock, or re-enter it: as acquire.lua, with a counter of fencing tokens.
 --
 -- KEYS[1]  the lock's name
--- KEYS[2]  the counter of its tokens
+-- KEYS[2]  the counter
 -- ARGV[1]  lease in milliseconds
 -- ARGV[2]  owner
--- ARGV[3]  depth the owner will have reached
+-- ARGV[3]  hold count after this acquire
 --
--- Returns {1, token} when the owner holds the lock, else {0, the key's PTTL} (-1: no expiry; -2: the
--- key is gone).
+-- Returns {1, token} when the owner holds the lock, else {0, the key's PTTL} (-1: no expiry; -2: no
+-- key).
 --
--- A first acquire takes a new token, a re-entry (token 0 in the reply) goes on under the one it
--- has. A first acquire that is sent twice takes two: tokens have to rise, not to be dense.
+-- A first acquire takes a new token, a re-entry (token 0 in the reply) keeps the one it has. A first
+-- acquire that is sent twice takes two: tokens have to rise, not to be consecutive.
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
     or (ARGV[3] == '1' and redis.call('EXISTS', KEYS[1]) == 0) then
-  -- The counter first: should it be of another type, nothing has been written yet.
+  -- The counter first: if it is of another type, this fails before anything is written.
   local token = 0
   if ARGV[3] == '1' then
     token = redis.call('INCR', KEYS[2])

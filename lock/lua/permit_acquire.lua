@@ -1,13 +1,13 @@
--- Take one leased permit.
+-- Acquire one leased permit.
 --
 -- KEYS[1]   the semaphore: a string, the number of permits that are free
--- KEYS[2]   the permits that are out: a sorted set of ids by the time at which each expires (Unix, ms)
+-- KEYS[2]   the acquired permits: a sorted set of ids by the time at which each expires (Unix, ms)
 -- ARGV[1]   the id of the new permit
 -- ARGV[2]   lease in milliseconds
--- ARGV[3]   the channel waiters listen on
--- ARGV[4..] the commands that tell waiters: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[3]   the channel of its waiters
+-- ARGV[4..] the commands that publish: PUBLISH, and SPUBLISH on a cluster
 --
--- Returns 0 when taken, else the milliseconds until the next permit expires, or -1 if none will.
+-- Returns 0 when acquired, else the milliseconds until the next permit expires, or -1 if none will.
 --
 -- The id makes a command that is sent twice count once. The server's clock decides; Redisson's clients
 -- go by theirs.
@@ -18,25 +18,25 @@ if #expired > 0 then
   redis.call('ZREM', KEYS[2], unpack(expired))
   redis.call('INCRBY', KEYS[1], #expired)
 end
-local taken = redis.call('ZSCORE', KEYS[2], ARGV[1])
+local acquired = redis.call('ZSCORE', KEYS[2], ARGV[1])
 local free = tonumber(redis.call('GET', KEYS[1]) or 0)
-if not taken and free > 0 then
+if not acquired and free > 0 then
   redis.call('DECRBY', KEYS[1], 1)
   redis.call('ZADD', KEYS[2], now + ARGV[2], ARGV[1])
-  -- A semaphore that expires as a whole takes its permits along.
+  -- If the semaphore expires as a whole, so do its permits.
   local left = redis.call('PTTL', KEYS[1])
   if left > 0 then
     redis.call('PEXPIRE', KEYS[2], left)
   end
-  taken, free = true, free - 1
+  acquired, free = true, free - 1
 end
--- What expired and is left over is news to others.
+-- Other waiters may acquire what has expired.
 if #expired > 0 and free > 0 then
   for i = 4, #ARGV do
     redis.pcall(ARGV[i], ARGV[3], tostring(free))
   end
 end
-if taken then
+if acquired then
   return 0
 end
 -- Above this, Redisson means "never".

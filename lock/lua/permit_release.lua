@@ -1,13 +1,13 @@
--- Give a leased permit back and tell a waiter.
+-- Release a leased permit and notify a waiter.
 --
 -- KEYS[1]   the semaphore: a string, the number of permits that are free
--- KEYS[2]   the permits that are out: a sorted set of ids by the time at which each expires (Unix, ms)
+-- KEYS[2]   the acquired permits: a sorted set of ids by the time at which each expires (Unix, ms)
 -- ARGV[1]   the id
--- ARGV[2]   the channel waiters listen on
--- ARGV[3..] the commands that tell waiters: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[2]   the channel of its waiters
+-- ARGV[3..] the commands that publish: PUBLISH, and SPUBLISH on a cluster
 --
--- Returns 1 when it was given back in time, 0 when too late or not out at all (an expired permit that
--- is still out is given back all the same).
+-- Returns 1 when it was released in time, 0 when its lease had ended or it was not acquired (an expired
+-- permit that is still in the set is released all the same).
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local expires = redis.call('ZSCORE', KEYS[2], ARGV[1])

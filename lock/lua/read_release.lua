@@ -1,15 +1,15 @@
--- Give one hold of the reading side back; with the last reader the key goes and a waiter is told.
+-- Release one hold of the read side; with the last reader the key is deleted and a waiter notified.
 --
 -- KEYS[1]     the lock's name, see read_acquire.lua
--- ARGV[1..3]  see notify.lua; the message is "0": one waiter may look, since only a writer can be
+-- ARGV[1..3]  see notify.lua; the message is "0": it wakes one waiter, since only a writer can be
 --             waiting
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     owner
--- ARGV[6]     depth that remains, absolute
--- ARGV[7]     what the keys of holds begin with
+-- ARGV[6]     hold count that remains, absolute
+-- ARGV[7]     prefix of the keys of holds
 --
 -- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
--- 1 when it reads no longer.
+-- 1 when it no longer reads.
 local function key(owner, hold)
   return ARGV[7] .. ':' .. owner .. ':rwlock_timeout:' .. hold
 end
@@ -33,11 +33,11 @@ if left > 0 then
 end
 redis.call('HDEL', KEYS[1], owner)
 if redis.call('HGET', KEYS[1], 'mode') == 'write' then
-  -- Its writer, which can only be this owner, goes on.
+  -- The writer, which can only be this owner, still holds it.
   return 1
 end
--- The key lives as long as the longest hold that is left. Owners that died have none: their fields
--- alone keep nobody out.
+-- The key lives as long as the longest hold that is left. Owners that died have no live hold: their
+-- fields alone exclude no other owner.
 local longest = 0
 for _, other in ipairs(redis.call('HKEYS', KEYS[1])) do
   for hold = 1, tonumber(redis.call('HGET', KEYS[1], other)) or 0 do

@@ -1,11 +1,11 @@
--- Free one side of a read-write lock whoever holds it, and tell its waiters.
+-- Release one side of a read-write lock whichever owners hold it, and notify its waiters.
 --
 -- KEYS[1]     the lock's name, see read_acquire.lua
 -- ARGV[1..3]  see notify.lua; the message is that of the side's own release
 -- ARGV[4]     the side: "read" or "write"; the other side is left alone
--- ARGV[5]     what the keys of holds begin with
+-- ARGV[5]     prefix of the keys of holds
 --
--- Returns 1 when there was a lock to free, else 0.
+-- Returns 1 when it was held, else 0.
 if redis.call('HGET', KEYS[1], 'mode') ~= ARGV[4] then
   return 0
 end

@@ -1,10 +1,10 @@
--- Give one hold of the reentrant lock back; with the last one the key goes and a waiter is told.
+-- Release one hold of the reentrant lock; with the last one the key is deleted and a waiter notified.
 --
 -- KEYS[1]     the lock's name
 -- ARGV[1..3]  see notify.lua; the message is "0"
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     owner
--- ARGV[6]     depth that remains, absolute: sent twice, it still counts once
+-- ARGV[6]     hold count that remains, absolute: sent twice, it still counts once
 --
 -- Returns nil when this owner does not hold the lock (nothing is touched), 0 when holds remain,
 -- 1 when the lock is free now.

@@ -1,15 +1,15 @@
--- Take permits from a semaphore, all that are asked for or none.
+-- Acquire permits of a semaphore: the requested number or none.
 --
 -- KEYS[1]  the semaphore: a string, the number of permits that are free
 -- KEYS[2]  the record of this acquire
 -- ARGV[1]  how many permits
--- ARGV[2]  how long the record lasts, in milliseconds
+-- ARGV[2]  TTL of the record in milliseconds
 --
--- Returns 1 when taken, else 0.
+-- Returns 1 when acquired, else 0.
 --
--- A permit has no owner, so nothing but the record can tell a command that is sent again after a lost
--- reply (it counts once) from a second acquire, or one that arrives after its caller has given up and
--- cleaned up (it takes nothing).
+-- A permit has no owner, so only the record distinguishes a command that is sent again after a lost
+-- reply (it counts once) from a second acquire, or from one that arrives after the clean-up of its
+-- caller (it acquires nothing).
 local record = redis.call('GET', KEYS[2])
 if record then
   return record == 'taken' and 1 or 0

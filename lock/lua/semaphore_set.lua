@@ -1,9 +1,9 @@
--- Put permits into a semaphore that does not exist yet, and tell its waiters.
+-- Create a semaphore with its permits, and notify its waiters.
 --
 -- KEYS[1]   the semaphore: a string, the number of permits that are free
 -- ARGV[1]   how many permits
--- ARGV[2]   the channel its waiters listen on
--- ARGV[3..] the commands that tell them: PUBLISH, and SPUBLISH on a cluster
+-- ARGV[2]   the channel of its waiters
+-- ARGV[3..] the commands that publish: PUBLISH, and SPUBLISH on a cluster
 --
 -- Returns 1 when set, 0 when the semaphore exists.
 if redis.call('EXISTS', KEYS[1]) == 1 then

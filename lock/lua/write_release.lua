@@ -1,14 +1,14 @@
--- Give one hold of the writing side back; with the last one everybody who waits is told.
+-- Release one hold of the write side; with the last one all waiters are notified.
 --
 -- KEYS[1]     the lock's name, see read_acquire.lua
--- ARGV[1..3]  see notify.lua; the message is "1": everybody may look, since many readers may get in
+-- ARGV[1..3]  see notify.lua; the message is "1": it wakes all waiters, since many readers may get in
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     the owner as a writer
--- ARGV[6]     depth that remains, absolute
+-- ARGV[6]     hold count that remains, absolute
 --
 -- Returns nil when this owner does not write (nothing is touched), 0 when holds of its own remain,
--- 1 when it writes no longer. If it still reads, the lock is a readers' lock from now on, and other
--- readers are told as well (Redisson leaves them to their timers).
+-- 1 when it no longer writes. If it still reads, the lock is a read lock from now on, and other
+-- readers are notified as well (Redisson leaves them to their timers).
 if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then
   return nil
 end

@@ -102,7 +102,7 @@ impl Metrics {
         let mut kinds = tools.locks.stats();
         kinds.push(tools.process_locks.stats());
 
-        type Outcomes = fn(&lock::Stats) -> &[(&'static str, u64)];
+        type Outcomes = fn(&lock::LockStats) -> &[(&'static str, u64)];
         let counters: [(_, _, _, Outcomes); 3] = [
             (
                 "lock_acquires_total",
@@ -131,7 +131,7 @@ impl Metrics {
                 }
             }
         }
-        type Times = fn(&lock::Stats) -> &lock::Histogram;
+        type Times = fn(&lock::LockStats) -> &lock::DurationHistogram;
         let histograms: [(_, _, Times); 2] = [
             ("lock_wait_seconds", "Time until a lock was had, round trip included.", |s| &s.waited),
             (
@@ -143,9 +143,9 @@ impl Metrics {
         for (name, help, times) in histograms {
             let mut family = page.histogram(name, help);
             for stats in &kinds {
-                let lock::Histogram { within, count, seconds } = times(stats);
+                let lock::DurationHistogram { buckets, count, seconds, .. } = times(stats);
                 let labels = [("kind", stats.kind)];
-                family.buckets(&labels, within.iter().copied(), *count, seconds);
+                family.buckets(&labels, buckets.iter().copied(), *count, seconds);
             }
         }
         let mut family = page.gauge("locks_held", "Locks that this process holds.");

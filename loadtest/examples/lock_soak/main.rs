@@ -74,12 +74,10 @@ async fn main() -> anyhow::Result<()> {
     let alive = async || Ok(Handle::current().metrics().num_alive_tasks());
     let mut broken = Vec::new();
     expect("tasks of the runtime before all", 0, alive, &mut broken).await?;
-    let config = LockConfig {
-        lease: LEASE,
-        command_timeout: Duration::from_millis(400),
-        connect_timeout: Duration::from_millis(400),
-        ..LockConfig::default()
-    };
+    let config = LockConfig::default()
+        .with_lease(LEASE)
+        .with_command_timeout(Duration::from_millis(400))
+        .with_connect_timeout(Duration::from_millis(400));
     let locks = Locks::connect(server.client(), config).await?;
     let (ledger, tally, stop) =
         (Arc::new(Ledger::default()), Arc::new(Tally::default()), Arc::new(AtomicBool::new(false)));

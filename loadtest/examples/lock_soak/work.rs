@@ -7,7 +7,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock::kind::Member;
+use lock::kind::LockKind;
 use lock::{Error, Guard, Lock, Locks, Owner};
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -125,9 +125,9 @@ impl Worker {
         }
     }
 
-    async fn hold<M: Member>(
+    async fn hold<K: LockKind>(
         &mut self,
-        mut lock: Lock<M>,
+        mut lock: Lock<K>,
         name: &str,
         exclusive: bool,
     ) -> Result<(), Error> {
@@ -170,7 +170,7 @@ impl Worker {
     }
 
     /// One of the ways to take a lock; `None` if it was busy, or if waiting was given up.
-    async fn take<M: Member>(&mut self, lock: &Lock<M>) -> Result<Option<Guard<M>>, Error> {
+    async fn take<K: LockKind>(&mut self, lock: &Lock<K>) -> Result<Option<Guard<K>>, Error> {
         let patience = self.millis(0..800);
         let guard = match self.random.random_range(0..3) {
             0 => lock.try_acquire(&self.me).await?,
@@ -191,7 +191,7 @@ impl Worker {
     }
 
     /// What is done under the lock; now and then it is taken once more meanwhile.
-    async fn work<M: Member>(&mut self, lock: &Lock<M>) -> Result<(), Error> {
+    async fn work<K: LockKind>(&mut self, lock: &Lock<K>) -> Result<(), Error> {
         // Rarely longer than a lease: the watchdog has to renew.
         let long = self.random.random_bool(0.01);
         let time = self.millis(if long { 500..3000 } else { 0..20 });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::kind::{Kind, Member};
+use redisson_lock::kind::{Kind, LockKind};
 use redisson_lock::{Lock, Locks, ProcessLocks};
 
 use super::history::subject::Holding;
@@ -65,16 +65,16 @@ pub(super) async fn cut_after<F: Future>(polls: u32, inner: F) -> Option<F::Outp
 }
 
 /// A server and one lock on it.
-struct Scene<M: Member> {
+struct Scene<K: LockKind> {
     server: RedisServer,
     raw: MultiplexedConnection,
     locks: Locks,
-    lock: Lock<M>,
-    make: fn(&Locks) -> Lock<M>,
+    lock: Lock<K>,
+    make: fn(&Locks) -> Lock<K>,
 }
 
-impl<M: Member> Scene<M> {
-    async fn new(make: fn(&Locks) -> Lock<M>) -> Self {
+impl<K: LockKind> Scene<K> {
+    async fn new(make: fn(&Locks) -> Lock<K>) -> Self {
         let server = RedisServer::start().await;
         let (raw, locks) = (server.conn().await, locks(&server).await);
         let lock = make(&locks);
@@ -108,7 +108,7 @@ impl<M: Member> Scene<M> {
     }
 }
 
-async fn try_acquire<M: Member>(scene: Scene<M>) {
+async fn try_acquire<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             // Unknown scripts take the longest way.
@@ -120,7 +120,7 @@ async fn try_acquire<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn acquire<M: Member>(scene: Scene<M>) {
+async fn acquire<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             let me = scene.locks.owner();
@@ -129,7 +129,7 @@ async fn acquire<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn re_entry<M: Member>(scene: Scene<M>) {
+async fn re_entry<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             let (lock, me) = (scene.lock.clone(), scene.locks.owner());
@@ -145,7 +145,7 @@ async fn re_entry<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn release<M: Member>(scene: Scene<M>) {
+async fn release<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             let guard = scene.lock.acquire(&scene.locks.owner()).await.unwrap();
@@ -154,7 +154,7 @@ async fn release<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn lost<M: Member>(scene: Scene<M>) {
+async fn lost<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             let guard = scene.lock.acquire(&scene.locks.owner()).await.unwrap();
@@ -165,7 +165,7 @@ async fn lost<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn waiting_while_it_stays_held<M: Member>(scene: Scene<M>) {
+async fn waiting_while_it_stays_held<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             scene.taken(60_000).await;
@@ -180,12 +180,12 @@ async fn waiting_while_it_stays_held<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn waiting_until_it_comes_free<M: Member>(scene: Scene<M>) {
+async fn waiting_until_it_comes_free<K: LockKind>(scene: Scene<K>) {
     let there = locks(&scene.server).await;
     scene
         .cut(async |scene, polls| {
             // Readers let readers in, so that it takes a writer to keep them waiting.
-            let holder: Box<dyn Holding> = if M::KIND == Kind::Read {
+            let holder: Box<dyn Holding> = if K::KIND == Kind::Read {
                 let both = there.read_write(NAME).unwrap();
                 Box::new(both.write().acquire(&there.owner()).await.unwrap())
             } else {
@@ -203,7 +203,7 @@ async fn waiting_until_it_comes_free<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn force_unlock<M: Member>(scene: Scene<M>) {
+async fn force_unlock<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             let guard = scene.lock.acquire(&scene.locks.owner()).await.unwrap();
@@ -214,7 +214,7 @@ async fn force_unlock<M: Member>(scene: Scene<M>) {
         .await;
 }
 
-async fn asking<M: Member>(scene: Scene<M>) {
+async fn asking<K: LockKind>(scene: Scene<K>) {
     scene
         .cut(async |scene, polls| {
             let (lock, me) = (scene.lock.clone(), scene.locks.owner());

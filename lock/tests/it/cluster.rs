@@ -270,7 +270,7 @@ async fn a_killed_master_is_replaced() {
 #[tokio::test]
 async fn a_node_that_hangs_delays_no_other() {
     let cluster = RedisCluster::start().await;
-    let config = LockConfig { lease: Duration::from_secs(2), ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(Duration::from_secs(2));
     let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
     // The node that hangs is the first in the order of addresses, the first that might be asked.
     let mut nodes = [0, 1, 2];

@@ -22,7 +22,7 @@ const ALLOWANCE: f64 = 300_000.0;
 
 /// Locks with a lease long enough that a waiter on a busy machine is not taken for dead.
 async fn locks_with(server: &RedisServer, lease: Duration) -> Locks {
-    let config = LockConfig { lease, ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(lease);
     Locks::connect(server.client(), config).await.unwrap()
 }
 
@@ -212,7 +212,7 @@ fn dying_waiter(server: &RedisServer, lease: Duration) -> tokio::runtime::Runtim
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = server.client();
     runtime.spawn(async move {
-        let config = LockConfig { lease, ..LockConfig::default() };
+        let config = LockConfig::default().with_lease(lease);
         let locks = Locks::connect(client, config).await.unwrap();
         let guard = locks.fair(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
         panic!("it got in: {guard:?}");

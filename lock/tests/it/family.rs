@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::kind::Member;
+use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, LockUsage, Locks, LostReason, Owner, Server};
 
 use super::exclusion::{increment, lost_updates};
@@ -17,8 +17,8 @@ use crate::support::redis_server::RedisServer;
 const NAME: &str = "lock:order:1";
 
 /// The field of `owner` in the lock's hash.
-fn field<M: Member>(owner: &Owner) -> String {
-    let suffix = if M::KIND.to_string() == "write" { ":write" } else { "" };
+fn field<K: LockKind>(owner: &Owner) -> String {
+    let suffix = if K::KIND.to_string() == "write" { ":write" } else { "" };
     format!("{owner}{suffix}")
 }
 
@@ -29,7 +29,7 @@ async fn held_by_somebody_else(raw: &mut redis::aio::MultiplexedConnection, leas
     let _: bool = raw.pexpire(NAME, lease).await.unwrap();
 }
 
-async fn guards_count_and_leave_in_any_order<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn guards_count_and_leave_in_any_order<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -40,7 +40,7 @@ async fn guards_count_and_leave_in_any_order<M: Member>(lock: fn(&Locks) -> Lock
         let innermost = lock.acquire_within(&me, LEASE).await.unwrap().unwrap();
         assert_eq!((outer.owner(), outer.name()), (&me, NAME));
         assert_eq!(lock.hold_count(&me).await.unwrap(), 3);
-        let depth: u32 = raw.hget(NAME, field::<M>(&me)).await.unwrap();
+        let depth: u32 = raw.hget(NAME, field::<K>(&me)).await.unwrap();
         assert_eq!(depth, 3);
         assert!(lock.is_locked().await.unwrap());
         assert!(lock.remaining().await.unwrap().unwrap() <= LEASE);
@@ -55,7 +55,7 @@ async fn guards_count_and_leave_in_any_order<M: Member>(lock: fn(&Locks) -> Lock
     nothing_left(&server, &[&locks]).await;
 }
 
-async fn no_update_is_lost<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn no_update_is_lost<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let both = [locks(&server).await, locks(&server).await];
     let lost =
@@ -69,7 +69,7 @@ async fn no_update_is_lost<M: Member>(lock: fn(&Locks) -> Lock<M>) {
     nothing_left(&server, &[&both[0], &both[1]]).await;
 }
 
-async fn the_watchdog_keeps_it_past_its_lease<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn the_watchdog_keeps_it_past_its_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let (lock, me) = (lock(&locks), locks.owner());
@@ -87,7 +87,7 @@ async fn the_watchdog_keeps_it_past_its_lease<M: Member>(lock: fn(&Locks) -> Loc
     nothing_left(&server, &[&locks]).await;
 }
 
-async fn a_fixed_lease_ends_by_itself<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn a_fixed_lease_ends_by_itself<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let lock = lock(&locks).with_lease(Duration::from_millis(300));
@@ -100,7 +100,7 @@ async fn a_fixed_lease_ends_by_itself<M: Member>(lock: fn(&Locks) -> Lock<M>) {
     nothing_left(&server, &[&locks]).await;
 }
 
-async fn a_lost_reply_counts_once<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let lossy = Proxy::start(server.address()).await.unwrap();
     let locks = Locks::connect(lossy.redis(), LockConfig::default()).await.unwrap();
@@ -123,7 +123,7 @@ async fn a_lost_reply_counts_once<M: Member>(lock: fn(&Locks) -> Lock<M>) {
     nothing_left(&server, &[&locks]).await;
 }
 
-async fn a_lost_lock_says_why<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn a_lost_lock_says_why<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -158,7 +158,7 @@ async fn a_lost_lock_says_why<M: Member>(lock: fn(&Locks) -> Lock<M>) {
     nothing_left(&server, &[&locks]).await;
 }
 
-async fn scripts_come_back_after_a_flush<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn scripts_come_back_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -178,7 +178,7 @@ async fn scripts_come_back_after_a_flush<M: Member>(lock: fn(&Locks) -> Lock<M>)
     assert!(!lock.force_unlock().await.unwrap());
 }
 
-async fn a_key_of_another_type_is_refused_and_kept<M: Member>(lock: fn(&Locks) -> Lock<M>) {
+async fn a_key_of_another_type_is_refused_and_kept<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -253,7 +253,7 @@ async fn one_owner_takes_a_name_in_one_way() {
 /// All keys of a lock and the channels of all its waiters are in one slot, whichever it is.
 #[tokio::test]
 async fn on_a_cluster_every_member_is_taken_waited_for_and_freed() {
-    async fn one<M: Member>(cluster: &RedisCluster, lock: impl Fn(&Locks) -> Lock<M>) {
+    async fn one<K: LockKind>(cluster: &RedisCluster, lock: impl Fn(&Locks) -> Lock<K>) {
         let server = || Server::cluster(cluster.urls()).unwrap();
         let here = Locks::connect(server(), LockConfig::default()).await.unwrap();
         let there = Locks::connect(server(), LockConfig::default()).await.unwrap();
@@ -274,8 +274,8 @@ async fn on_a_cluster_every_member_is_taken_waited_for_and_freed() {
         })
         .await;
     }
-    async fn held_elsewhere_and_woken<M: Member>(
-        lock: &Lock<M>,
+    async fn held_elsewhere_and_woken<K: LockKind>(
+        lock: &Lock<K>,
         locks: &Locks,
         release: impl AsyncFnOnce(),
     ) {
@@ -283,7 +283,7 @@ async fn on_a_cluster_every_member_is_taken_waited_for_and_freed() {
             let (lock, me) = (lock.clone(), locks.owner());
             async move { lock.acquire(&me).await.unwrap().release().await.unwrap() }
         });
-        if M::KIND.to_string() != "read" {
+        if K::KIND.to_string() != "read" {
             eventually("it waits", async || locks.usage().channels == 1).await;
             // Long enough to listen; should it not be, the second look finds the lock.
             tokio::time::sleep(Duration::from_millis(100)).await;

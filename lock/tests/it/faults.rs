@@ -17,7 +17,7 @@ const PROMPT: Duration = Duration::from_secs(4);
 async fn a_paused_redis_ends_every_call_at_its_limit() {
     let server = RedisServer::start().await;
     // With so long a lease, only the clean-up can be what removes a key in time.
-    let config = LockConfig { lease: Duration::from_secs(60), ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(Duration::from_secs(60));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let lock = locks.reentrant(NAME).unwrap();
     let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
@@ -65,7 +65,7 @@ async fn a_force_unlock_without_an_answer_is_unknown() {
 #[tokio::test]
 async fn a_release_without_an_answer_is_unknown_and_finished_later() {
     let server = RedisServer::start().await;
-    let config = LockConfig { lease: Duration::from_secs(60), ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(Duration::from_secs(60));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
     let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));

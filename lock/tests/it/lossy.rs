@@ -101,7 +101,7 @@ async fn late_answers_do_not_lengthen_a_claim() {
     let mut raw = server.conn().await;
     let slow = before(&server).await;
     let lease = Duration::from_secs(2);
-    let config = LockConfig { lease, ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(lease);
     let locks = Locks::connect(slow.redis(), config).await.unwrap();
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
     let end = Instant::now() + lease * 2;
@@ -130,7 +130,7 @@ async fn what_renewals_without_an_answer_kept_is_given_back() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let lossy = before(&server).await;
-    let config = LockConfig { lease: Duration::from_secs(4), ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(Duration::from_secs(4));
     let locks = Locks::connect(lossy.redis(), config).await.unwrap();
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
     // Known scripts, so that a renewal is one message, whose answer is not needed.

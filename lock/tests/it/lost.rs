@@ -115,7 +115,7 @@ async fn a_lock_that_was_given_back_is_never_lost() {
 #[tokio::test]
 async fn a_short_outage_loses_nothing() {
     let mut server = RedisServer::start_with(true).await;
-    let config = LockConfig { lease: Duration::from_secs(6), ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(Duration::from_secs(6));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let me = locks.owner();
     let lock = locks.reentrant(NAME).unwrap();

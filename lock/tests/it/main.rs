@@ -44,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Locks on `server` with a short lease.
 async fn locks(server: &RedisServer) -> Locks {
-    let config = LockConfig { lease: LEASE, ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(LEASE);
     Locks::connect(server.client(), config).await.expect("connect")
 }
 

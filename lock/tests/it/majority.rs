@@ -27,7 +27,7 @@ async fn servers<const N: usize>() -> [RedisServer; N] {
 
 /// One process's locks on each of the servers.
 fn process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
-    let config = LockConfig { lease, ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(lease);
     let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
     servers.iter().map(|server| locks(server).expect("a valid address")).collect()
 }
@@ -203,11 +203,8 @@ async fn servers_that_forget_take_their_votes_along() {
 #[tokio::test]
 async fn a_minority_that_stands_still_is_not_waited_for() {
     let servers = servers::<3>().await;
-    let config = LockConfig {
-        lease: LONG,
-        command_timeout: Duration::from_secs(4),
-        ..LockConfig::default()
-    };
+    let config =
+        LockConfig::default().with_lease(LONG).with_command_timeout(Duration::from_secs(4));
     let locks: Vec<Locks> = servers
         .iter()
         .map(|server| Locks::lazy(server.client(), config.clone()).unwrap())

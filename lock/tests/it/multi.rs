@@ -144,7 +144,7 @@ async fn it_is_valid_for_as_long_as_the_first_taken_is() {
 async fn it_is_lost_when_any_of_them_is() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let config = LockConfig { lease: Duration::from_secs(3), ..LockConfig::default() };
+    let config = LockConfig::default().with_lease(Duration::from_secs(3));
     let locks = Locks::connect(server.client(), config.clone()).await.unwrap();
     let guard = locks.multi(["a", "b", "c"]).unwrap().acquire(&locks.owner()).await.unwrap();
     let lost = guard.lost();
@@ -227,7 +227,7 @@ fn a_crash_in_the_middle_gives_everything_back_after_the_lease() {
     let doomed = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     second.pause();
     doomed.block_on(async {
-        let config = LockConfig { lease: LEASE, ..LockConfig::default() };
+        let config = LockConfig::default().with_lease(LEASE);
         let one = Locks::lazy(first.client(), config.clone()).unwrap();
         let two = Locks::lazy(second.client(), config).unwrap();
         let taken = one.clone();

@@ -23,8 +23,8 @@ async fn pair() -> (RedisServer, RedisServer) {
 }
 
 fn config(count: u32, timeout: Duration) -> LockConfig {
-    let replicas = Some(Replicas { count, timeout });
-    LockConfig { replicas, lease: Duration::from_secs(60), ..LockConfig::default() }
+    let replicas = Replicas::new(count, timeout);
+    LockConfig::default().with_replicas(replicas).with_lease(Duration::from_secs(60))
 }
 
 async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {

@@ -303,8 +303,8 @@ async fn a_server_that_stands_still_ends_the_call_and_keeps_nothing() {
 async fn what_too_few_replicas_have_is_given_back() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let replicas = Some(Replicas { count: 1, timeout: Duration::from_millis(100) });
-    let config = LockConfig { replicas, ..LockConfig::default() };
+    let replicas = Replicas::new(1, Duration::from_millis(100));
+    let config = LockConfig::default().with_replicas(replicas);
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let gate = semaphore(&locks, 5).await;
     let error = gate.try_acquire(2).await.map(drop).unwrap_err();
@@ -320,7 +320,7 @@ async fn an_acquire_that_comes_after_its_undoing_takes_nothing() {
     let _: () = raw.set(NAME, 5).await.unwrap();
     let (acquire, give) = (
         include_str!("../../lua/semaphore_acquire.lua"),
-        include_str!("../../lua/semaphore_give.lua"),
+        include_str!("../../lua/semaphore_release.lua"),
     );
     let record = "{gate}:permit:1";
     let undo = [give, "2", NAME, record, "2", "60000", "taken", CHANNEL, "PUBLISH"];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::kind::{Fenced, Member};
+use redisson_lock::kind::{Fenced, LockKind};
 use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,7 @@ pub trait Holding: Send + Sync {
     fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
 
-impl<M: Member> Holding for Guard<M> {
+impl<K: LockKind> Holding for Guard<K> {
     fn valid_for(&self) -> Duration {
         Self::valid_for(self)
     }
@@ -84,12 +84,10 @@ impl Subject {
                 Self::Broken { conn, kind }
             }
             _ => {
-                let config = LockConfig {
-                    lease: LEASE,
-                    command_timeout: COMMAND,
-                    connect_timeout: COMMAND,
-                    ..LockConfig::default()
-                };
+                let config = LockConfig::default()
+                    .with_lease(LEASE)
+                    .with_command_timeout(COMMAND)
+                    .with_connect_timeout(COMMAND);
                 let server = match urls {
                     [_] => Server::from(client()),
                     nodes => Server::cluster(nodes.to_vec()).expect("a cluster"),
@@ -186,11 +184,11 @@ impl Held {
     }
 }
 
-async fn take<M: Member>(
-    lock: Result<Lock<M>, Error>,
+async fn take<K: LockKind>(
+    lock: Result<Lock<K>, Error>,
     owner: Owner,
     limit: Duration,
-    fence: impl FnOnce(&Guard<M>) -> Option<u64>,
+    fence: impl FnOnce(&Guard<K>) -> Option<u64>,
 ) -> Result<Option<Held>, Error> {
     let guard = lock?.acquire_within(&owner, limit).await?;
     Ok(guard.map(|guard| {
