@@ -1,15 +1,15 @@
--- Begins to build a sale's gate anew. Admission stands still while the gate is away.
+-- Begins to rebuild a sale's stock counter. Nothing is admitted while there is no counter.
 --
 -- KEYS[1]  seckill:stock:{voucherId}
 -- KEYS[2]  seckill:rebuild:{voucherId}
 -- KEYS[3]  stream.orders.epoch
--- ARGV[1]  a token of the caller's
+-- ARGV[1]  a token that no other rebuild uses
 -- ARGV[2]  how long the caller may take, ms
 -- ARGV[3]  how old the epoch must be, so that every node has added again what was lost; ms
 --
--- Returns  `open` (nothing to do), `early`, `busy` (somebody else builds it) or `begun`.
+-- Returns  `exists` (nothing to do), `early`, `busy` (another rebuild is running) or `begun`.
 if redis.call('EXISTS', KEYS[1]) == 1 then
-  return 'open'
+  return 'exists'
 end
 local since = string.match(redis.call('GET', KEYS[3]) or '', ':(%d+)$')
 local now = redis.call('TIME')

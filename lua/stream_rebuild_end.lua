@@ -1,13 +1,13 @@
--- Puts a gate in its place, unless something was decided, added or returned while it was being built.
+-- Ends the rebuild of a stock counter, unless an entry was acknowledged, or stock added or returned, in the meantime.
 --
 -- KEYS[1]  seckill:stock:{voucherId}
 -- KEYS[2]  seckill:rebuild:{voucherId}
 -- KEYS[3]  seckill:order:{voucherId}
 -- KEYS[4]  the new set of claims; absent where there are none
--- ARGV[1]  the caller's token
+-- ARGV[1]  the token of the rebuild
 -- ARGV[2]  the stock
 --
--- Returns  1 if it was put in its place.
+-- Returns  1 if the counter and the claims were replaced.
 if redis.call('GET', KEYS[2]) ~= ARGV[1] then
   redis.call('DEL', KEYS[4])
   return 0

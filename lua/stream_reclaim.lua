@@ -1,15 +1,14 @@
--- Takes over what others were given and have not decided: of our own kind, from those who give no sign of
--- life; of others (a Java node's), what has been idle for long. Consumers of our kind that are gone and
--- hold nothing are removed.
+-- Takes over the pending entries of dead consumers: of our kind, from those that do not report any more; of others (a
+-- Java node's), what has been idle for long. Dead consumers of our kind without pending entries are removed.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.consumers
 -- ARGV[1]  the group
 -- ARGV[2]  this node's consumer
 -- ARGV[3]  what our consumers' names begin with
--- ARGV[4]  without a sign of life for so long, one of ours is gone; ms
--- ARGV[5]  idle for so long, an entry is taken from anybody else; ms
--- ARGV[6]  most entries taken at a time from each
+-- ARGV[4]  one of ours that has not reported for this long is dead; ms
+-- ARGV[5]  an entry that was idle for this long is taken over from any other consumer; ms
+-- ARGV[6]  most entries taken over at a time from each
 --
 -- Returns  how many were taken over.
 local now = redis.call('TIME')

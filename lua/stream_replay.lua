@@ -1,7 +1,7 @@
--- Adds again what a node admitted and Redis may have forgotten. What is there still is left alone.
+-- Adds again what a node admitted and Redis may have lost. Entries that still exist are left alone.
 --
 -- KEYS[1]  stream.orders
--- ARGV[1]  how long a place is remembered, s
+-- ARGV[1]  how long the status of an order is kept, s
 -- ARGV[2…] for each: order id, user, voucher
 --
 -- Returns  for each the entry that stands for it now, or '' where it was refused meanwhile.
@@ -9,16 +9,16 @@ local entries = {}
 for at = 2, #ARGV, 3 do
   local order, user, voucher = unpack(ARGV, at, at + 2)
   local key = 'seckill:place:' .. user
-  local place = redis.call('HGET', key, order)
+  local status = redis.call('HGET', key, order)
   local entry = ''
-  if place then
-    entry = string.match(place, '^p %d+ (.+)$') or ''
+  if status then
+    entry = string.match(status, '^p %d+ (.+)$') or ''
   else
     entry = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
     redis.call('HSET', key, order, 'p ' .. voucher .. ' ' .. entry)
     redis.call('EXPIRE', key, ARGV[1])
     redis.call('SADD', 'seckill:order:' .. voucher, user)
-    -- A gate that was built before this entry came back does not count it.
+    -- A stock counter that was rebuilt before this entry came back does not count it.
     redis.call('DEL', 'seckill:stock:' .. voucher, 'seckill:rebuild:' .. voucher)
   end
   entries[#entries + 1] = entry

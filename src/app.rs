@@ -17,12 +17,13 @@ use crate::http::spans::Spans;
 use crate::id::Ids;
 use crate::lab::Lab;
 use crate::metrics::Metrics;
+use crate::order::context::PurchaseContext;
 use crate::order::expiry::Expiry;
-use crate::order::group::{GroupLimits, Groups};
 use crate::order::lifetime::Lifetime;
-use crate::order::purchase::{Purchasing, Tools};
+use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
-use crate::order::stream::{Stream, StreamLimits};
+use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
+use crate::order::strategy::stream::service::{OrderStream, StreamLimits};
 use crate::request::admission::{Admission, AdmissionLimits};
 use crate::router::{AppState, RouterConfig, router};
 use crate::session::{ProcessSessions, Sessions, SharedSessions};
@@ -34,8 +35,8 @@ use crate::user::Users;
 use crate::user::code::{Codes, LogSender};
 use crate::user::store::UserStore;
 use crate::voucher::Vouchers;
-use crate::voucher::news::News;
 use crate::voucher::sales::Sales;
+use crate::voucher::stock_events::StockEvents;
 use crate::voucher::store::VoucherStore;
 use cache::{Cache, CacheConfig, CachePolicy};
 use lock::{LockConfig, Locks, ProcessLocks};
@@ -48,8 +49,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     config.check()?;
     let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
     let state = connect(&config, draining.clone(), connections.clone()).await?;
-    let (purchasing, shops) = (state.purchasing.clone(), state.shops.clone());
-    let (news, sessions) = (state.vouchers.news.clone(), state.users.sessions.clone());
+    let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
+    let (stock_events, sessions) =
+        (state.vouchers.stock_events.clone(), state.users.sessions.clone());
     let expiry = Expiry::start(state.lifetime.clone(), config.sale.unpaid_seconds);
 
     let listener = listen::bind(config.http.bind).with_context(|| {
@@ -98,15 +100,15 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             }
         });
         // A purchase whose client hung up has no connection any more, and still finishes.
-        purchasing.finished().await;
+        purchases.finished().await;
         expiry.stopped().await;
         shops.shutdown().await;
-        news.shutdown().await;
+        stock_events.shutdown().await;
         sessions.shutdown().await;
         all_closed
     })
     .await;
-    purchasing.shutdown_locks().await;
+    purchases.shutdown_locks().await;
     spans.shutdown().await;
     ensure!(
         matches!(drained, Ok(true)),
@@ -153,11 +155,11 @@ async fn connect(
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
     let sales = Arc::new(Sales::new(voucher_store.clone(), timeout));
-    let news = News::listen(client.clone(), redis.clone(), sales.clone());
+    let stock_events = StockEvents::listen(client.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         redis: redis.clone(),
-        news: news.clone(),
+        stock_events: stock_events.clone(),
         shops: shops.clone(),
         zone,
         lab: config.sale.lab,
@@ -170,7 +172,7 @@ async fn connect(
     let store = OrderStore::new(database.clone(), zone);
     let clock = Arc::new(move || zone.now());
     let ids = Arc::new(Ids::new(redis.clone(), clock, "order", config.sale.id_block));
-    let limits = GroupLimits {
+    let limits = GroupCommitLimits {
         batch: config.sale.group_batch,
         queue: config.sale.group_queue,
         in_flight: config.sale.group_in_flight,
@@ -183,14 +185,19 @@ async fn connect(
         timeout,
         redis_timeout: config.redis.redis_timeout,
     };
-    let stream =
-        Stream::start(client.clone(), redis.clone(), store.clone(), ids.clone(), stream_limits)
-            .await
-            .context("cannot join the stream of orders on Redis")?;
-    let lifetime = Lifetime::new(store.clone(), news);
-    let tools = Tools {
+    let stream = OrderStream::start(
+        client.clone(),
+        redis.clone(),
+        store.clone(),
+        ids.clone(),
+        stream_limits,
+    )
+    .await
+    .context("cannot join the stream of orders on Redis")?;
+    let lifetime = Lifetime::new(store.clone(), stock_events);
+    let context = PurchaseContext {
         stream,
-        groups: Groups::new(store.clone(), ids.clone(), limits),
+        group_commit: GroupCommit::new(store.clone(), ids.clone(), limits),
         store,
         ids,
         locks,
@@ -206,11 +213,11 @@ async fn connect(
         per_address_per_second: config.sale.per_address_per_second,
     };
     let admission = Admission::new(limits);
-    let purchasing = Purchasing::new(tools, sales, config.sale.lab);
+    let purchases = PurchaseService::new(context, sales, config.sale.lab);
     let metrics = Metrics {
         shops: shops.clone(),
         cache,
-        purchasing: purchasing.clone(),
+        purchases: purchases.clone(),
         admission: admission.clone(),
         sessions: users.sessions.clone(),
         database: database.clone(),
@@ -218,7 +225,7 @@ async fn connect(
         started: SystemTime::now(),
     };
     let health = Health { database, redis, draining };
-    Ok(AppState { users, shops, vouchers, admission, purchasing, lifetime, health, metrics })
+    Ok(AppState { users, shops, vouchers, admission, purchases, lifetime, health, metrics })
 }
 
 /// Shops, with their cache.

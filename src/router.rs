@@ -27,7 +27,7 @@ use crate::metrics::{self, Metrics};
 use crate::openapi::{self, ApiDocument};
 use crate::order;
 use crate::order::lifetime::Lifetime;
-use crate::order::purchase::Purchasing;
+use crate::order::purchase::PurchaseService;
 use crate::request::admission::Admission;
 use crate::session::Sessions;
 use crate::shop::{self, Shops};
@@ -41,7 +41,7 @@ pub struct AppState {
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub admission: Admission,
-    pub purchasing: Purchasing,
+    pub purchases: PurchaseService,
     pub lifetime: Lifetime,
     pub health: Health,
     pub metrics: Metrics,
@@ -58,7 +58,7 @@ macro_rules! parts {
 }
 
 parts!(
-    users: Users, shops: Shops, vouchers: Vouchers, purchasing: Purchasing, lifetime: Lifetime, health: Health,
+    users: Users, shops: Shops, vouchers: Vouchers, purchases: PurchaseService, lifetime: Lifetime, health: Health,
     metrics: Metrics
 );
 

@@ -32,15 +32,15 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
     "session_renew.lua"
     "stock_added.lua"
     "stock_returned.lua"
+    "stream_acknowledge.lua"
     "stream_admit.lua"
-    "stream_keep.lua"
     "stream_leave.lua"
+    "stream_maintain.lua"
+    "stream_new_epoch.lua"
     "stream_rebuild_begin.lua"
     "stream_rebuild_end.lua"
     "stream_reclaim.lua"
-    "stream_renew.lua"
     "stream_replay.lua"
-    "stream_settle.lua"
 };
 
 #[derive(Default)]

@@ -10,7 +10,7 @@ use axum::response::IntoResponse;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::mysql::Database;
-use crate::order::purchase::Purchasing;
+use crate::order::purchase::PurchaseService;
 use crate::request::admission::Admission;
 use crate::session::Sessions;
 use crate::shop::Shops;
@@ -27,7 +27,7 @@ use page::Page;
 pub struct Metrics {
     pub shops: Shops,
     pub cache: Cache,
-    pub purchasing: Purchasing,
+    pub purchases: PurchaseService,
     pub admission: Admission,
     pub sessions: Sessions,
     pub database: Database,
@@ -71,7 +71,7 @@ impl Metrics {
 
     /// Purchases by strategy and outcome, how long they took, and who was not let in.
     fn purchases(&self, page: &mut Page) {
-        let counts: Vec<_> = self.purchasing.stats().of_strategies().collect();
+        let counts: Vec<_> = self.purchases.stats().by_strategy().collect();
         let help = "Purchases that were answered, by strategy and outcome.";
         let mut family = page.counter("purchases_total", help);
         for (strategy, counts) in &counts {
@@ -98,9 +98,9 @@ impl Metrics {
 
     /// Locks by kind; one that was never used tells zeros.
     fn locks(&self, page: &mut Page) {
-        let tools = self.purchasing.tools();
-        let mut kinds = tools.locks.stats();
-        kinds.push(tools.process_locks.stats());
+        let context = self.purchases.context();
+        let mut kinds = context.locks.stats();
+        kinds.push(context.process_locks.stats());
 
         type Outcomes = fn(&lock::LockStats) -> &[(&'static str, u64)];
         let counters: [(_, _, _, Outcomes); 3] = [
@@ -153,16 +153,16 @@ impl Metrics {
             family.sample(&[("kind", stats.kind)], stats.held_now);
         }
         let help = "Channels of releases that somebody of this process waits on.";
-        page.gauge("lock_channels_awaited", help).sample(&[], tools.locks.usage().channels);
+        page.gauge("lock_channels_awaited", help).sample(&[], context.locks.usage().channels);
     }
 
     /// Group commit: what gathers, and batches as a histogram of their sizes.
     fn groups(&self, page: &mut Page) {
-        let groups = &self.purchasing.tools().groups;
-        let (stats, depth) = (groups.stats(), groups.depth());
+        let group_commit = &self.purchases.context().group_commit;
+        let (stats, depth) = (group_commit.stats(), group_commit.depth());
         for (name, help, value) in [
             ("group_purchases_waiting", "Purchases that no batch has taken up yet.", depth.waiting),
-            ("group_purchases_under_way", "Purchases in batches under way.", depth.under_way),
+            ("group_purchases_under_way", "Purchases in batches under way.", depth.in_flight),
             ("group_batches_under_way", "Batches that are being committed.", depth.batches),
         ] {
             page.gauge(name, help).sample(&[], value);
@@ -172,7 +172,7 @@ impl Metrics {
         let (batches, orders) = (stats.batches(), stats.orders());
         page.histogram("group_batch_orders", "Orders committed by one transaction.").buckets(
             &[],
-            stats.up_to(),
+            stats.cumulative(),
             batches,
             orders,
         );
@@ -180,14 +180,14 @@ impl Metrics {
 
     /// The stream of admitted orders.
     fn stream(&self, page: &mut Page) {
-        let stats = self.purchasing.tools().stream.stats();
+        let stats = self.purchases.context().stream.stats();
         for (name, help, value) in stats.counters() {
             page.counter(&format!("stream_{name}_total"), help).sample(&[], value);
         }
         for (name, help, value) in stats.gauges() {
             page.gauge(&format!("stream_{name}"), help).sample(&[], value);
         }
-        let help = "Age of the oldest entry that nobody has decided; 0 without one.";
+        let help = "Age of the oldest entry that is not acknowledged; 0 without one.";
         page.gauge("stream_lag_seconds", help).sample(&[], stats.lag());
     }
 

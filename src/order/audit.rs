@@ -1,5 +1,5 @@
-//! The audit: the ledger held against its laws, at any time, from the tables alone. The load tool's
-//! checker goes further: it also compares what clients were told.
+//! The audit: checks the invariants of every sale from the tables alone, at any time. The load tool's
+//! checker goes further: it also compares the answers that clients got.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use super::store::OrderStore;
 use super::store::totals::Totals;
 use crate::error::Error;
 
-/// What the ledger says of one sale.
+/// The totals of one sale, and what is wrong with them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
@@ -27,7 +27,7 @@ pub struct Finding {
     pub oversold: i64,
     /// Orders beyond each user's first.
     pub duplicates: i64,
-    /// `issued − stock − orders`: what was taken from the stock and belongs to nobody, such as the stock
+    /// `issued − stock − orders`: what was taken from the stock and belongs to no order, such as the stock
     /// of a cancelled order that was not returned; or, below zero, what was sold without being taken, or
     /// returned twice. 0 where `issued` is unknown.
     pub astray: i64,
@@ -54,12 +54,12 @@ impl Finding {
         }
     }
 
-    /// Whether a law is broken.
+    /// Whether an invariant is broken.
     pub fn is_broken(&self) -> bool {
         self.oversold != 0 || self.duplicates != 0 || self.astray != 0
     }
 
-    /// Whether a law is broken that the sale's strategy promises to keep.
+    /// Whether an invariant is broken that the sale's strategy guarantees.
     pub fn is_violation(&self) -> bool {
         self.is_broken() && !self.expected_to_fail
     }
@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_ledger_holds() {
+    fn a_correct_sale_passes() {
         assert!(!finding(Some(10), 4, 6, 6).is_broken());
         assert!(!finding(None, 4, 6, 6).is_broken());
     }
 
     #[test]
-    fn each_broken_law_is_found_by_itself() {
+    fn each_broken_invariant_is_found() {
         assert_eq!(finding(Some(10), 0, 12, 12).oversold, 2);
         assert_eq!(finding(None, -3, 12, 12).oversold, 3);
         assert_eq!(finding(Some(10), 4, 6, 5).duplicates, 1);

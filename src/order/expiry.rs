@@ -1,9 +1,10 @@
-//! Orders that nobody paid are cancelled when their time is up. One task a process, on every node: which
-//! of them gets to an order first does not matter, because a cancellation changes only what is still
-//! unpaid ([`super::store::lifetime`]). The database's clock says whose time is up, so a node whose own
+//! Expiry: cancels orders that were not paid in time. One task per process, on every node: which
+//! of them reaches an order first does not matter, because a cancellation changes only what is still
+//! unpaid ([`super::store::lifetime`]). The age is judged by the database's clock, so a node whose own
 //! clock is wrong cancels nothing early.
 //!
-//! The same task tells Redis what a process that died, or a Redis that was away, left untold.
+//! The same task delivers to Redis what is pending in the outbox of returned stock, because a process died or Redis was
+//! away.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -16,14 +17,14 @@ use tokio_util::task::TaskTracker;
 use super::lifetime::Lifetime;
 use crate::error::Error;
 
-/// How often the tables are looked at: two short reads of an index. An order is cancelled at most this
-/// much, and the second that its time of making was rounded by, too late.
+/// How often the tables are searched: two short reads of an index. An order is cancelled late by at most this, and the
+/// second by which its creation time was rounded.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Orders cancelled in one transaction at most: it holds their rows, and the sale's, until it commits.
 const BATCH: u32 = 500;
 
-/// The task. To be ended by [`Expiry::stop`] and [`Expiry::stopped`].
+/// The task that cancels unpaid orders. To be ended by [`Expiry::stop`] and [`Expiry::stopped`].
 pub struct Expiry {
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -39,7 +40,7 @@ impl Expiry {
         Expiry { tasks, stop }
     }
 
-    /// Asks it to end.
+    /// Tells it to end; does not wait.
     pub fn stop(&self) {
         self.stop.cancel();
     }
@@ -50,32 +51,32 @@ impl Expiry {
     }
 }
 
-/// Looks again and again; what goes wrong once is tried again at the next tick.
+/// Runs at every tick; what failed is tried again at the next one.
 async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
     loop {
         tick.tick().await;
-        let outcome = AssertUnwindSafe(look(&lifetime, unpaid_seconds)).catch_unwind().await;
+        let outcome = AssertUnwindSafe(run_once(&lifetime, unpaid_seconds)).catch_unwind().await;
         let outcome = outcome
             .unwrap_or_else(|_| Err(Error::Internal("cancelling unpaid orders panicked".into())));
         match outcome {
             Ok(()) => failing = false,
             // A deadlock with a purchase, or another node at the same orders: the next tick will do.
             Err(Error::Conflict) => tracing::debug!("orders to cancel are being changed by others"),
-            Err(fault) if !failing => {
+            Err(error) if !failing => {
                 failing = true;
-                tracing::error!(fault = ?fault, "unpaid orders are not cancelled; trying again");
+                tracing::error!(error = ?error, "unpaid orders are not cancelled; trying again");
             }
             Err(_) => {}
         }
     }
 }
 
-async fn look(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error> {
+async fn run_once(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error> {
     while unpaid_seconds > 0 && cancel_batch(lifetime, unpaid_seconds).await? {}
-    while lifetime.tell_untold(BATCH).await? == BATCH as usize {}
+    while lifetime.deliver_pending(BATCH).await? == BATCH as usize {}
     Ok(())
 }
 
@@ -83,22 +84,22 @@ async fn look(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error> {
 async fn cancel_batch(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<bool, Error> {
     let mut due = lifetime.store().unpaid_since(unpaid_seconds.into(), BATCH).await?;
     let full = due.len() == BATCH as usize;
-    due.sort_unstable_by_key(|place| (place.voucher_id, place.order_id));
+    due.sort_unstable_by_key(|order| (order.voucher_id, order.order_id));
     let mut outcome = Ok(full);
-    for places in due.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
-        let voucher_id = places[0].voucher_id;
-        let ids: Vec<i64> = places.iter().map(|place| place.order_id).collect();
+    for orders in due.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
+        let voucher_id = orders[0].voucher_id;
+        let ids: Vec<i64> = orders.iter().map(|order| order.order_id).collect();
         match lifetime.cancel_all(voucher_id, &ids).await {
             Ok(0) => {}
             Ok(cancelled) => {
                 tracing::info!(
                     voucher_id,
                     cancelled,
-                    "unpaid orders cancelled, their stock is back"
+                    "unpaid orders cancelled, their stock returned"
                 );
             }
             // The other sales do not wait for this one.
-            Err(fault) => outcome = Err(fault),
+            Err(error) => outcome = Err(error),
         }
     }
     outcome

@@ -1,93 +1,102 @@
-//! What the caller does with an order: pay it, or cancel it and give its stock back. No bank is called;
-//! the transitions are real. Whoever comes first wins, on whatever node: the database changes the
-//! status only from *unpaid*. Asked again, each answers as the first time, so a lost reply is no loss.
+//! Payment and cancellation of orders. No bank is called; the status transitions are real. The first request wins, on
+//! whatever node: the database changes the status only from *unpaid*. Both are idempotent, so a lost reply does no harm.
 //!
 //! ```text
 //!            pay                           paid (2)       pay: the order      cancel: ALREADY_PAID
 //! unpaid (1) cancel, or too late to pay ─▶ cancelled (4)  cancel: the order   pay: ORDER_CANCELLED
 //! ```
+//!
+//! A cancellation writes to a transactional outbox what Redis has to learn: that the stock is back and the user may buy
+//! again. It is delivered at once; what could not be delivered is pending until [`super::expiry`] delivers it.
 
 use std::time::Duration;
 
-use super::model::{Order, Status};
+use super::model::{Order, OrderStatus};
 use super::store::OrderStore;
-use super::store::lifetime::Place;
+use super::store::lifetime::OrderKey;
 use crate::error::Error;
-use crate::voucher::news::News;
+use crate::voucher::stock_events::StockEvents;
 
-/// How often a change is tried in all when it meets deadlocks.
+/// Tries of a change in all when it meets deadlocks.
 const ATTEMPTS: u32 = 4;
 
-/// Longest pause before a try, milliseconds; the pause is random, so that rivals part.
+/// Longest pause before a retry, milliseconds; the pause is random, so that rivals part.
 const PAUSE_MS: u64 = 20;
 
 /// Pays and cancels orders. Cheap to clone.
 #[derive(Clone)]
 pub struct Lifetime {
     store: OrderStore,
-    news: News,
+    stock_events: StockEvents,
 }
 
 impl Lifetime {
-    /// Orders of this store; `news` tells all nodes of stock that came back.
-    pub fn new(store: OrderStore, news: News) -> Self {
-        Lifetime { store, news }
+    /// Orders of this store; returned stock is published by `stock_events`.
+    pub fn new(store: OrderStore, stock_events: StockEvents) -> Self {
+        Lifetime { store, stock_events }
     }
 
     /// Pays one of the user's orders; returns it as it is now.
+    ///
+    /// # Errors
+    /// [`Error::OrderNotFound`], [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it
+    /// may be paid.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let paid = settle(|| self.store.pay(order_id, user_id)).await?;
+        let paid = retry_conflicts(|| self.store.pay(order_id, user_id)).await?;
         let order = self.own_after(paid, order_id, user_id).await?;
         match order.status() {
-            Some(Status::Paid | Status::Used) => Ok(order),
-            // Ours, and refunded before we looked again.
+            Some(OrderStatus::Paid | OrderStatus::Used) => Ok(order),
+            // Paid by this call, and refunded before it was read again.
             _ if paid => Ok(order),
-            other => Err(instead_of(other)),
+            other => Err(refusal(other)),
         }
     }
 
     /// Cancels one of the user's orders and returns its stock; returns the order as it is now.
+    ///
+    /// # Errors
+    /// [`Error::OrderNotFound`], [`Error::AlreadyPaid`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it may
+    /// be cancelled.
     pub async fn cancel(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own(order_id, user_id).await?;
-        if order.status() != Some(Status::Unpaid) {
-            return cancelled(order);
+        if order.status() != Some(OrderStatus::Unpaid) {
+            return require_cancelled(order);
         }
         let (sale, ids) = (order.voucher_id, [order_id]);
-        let count = settle(|| self.cancel_all(sale, &ids)).await?;
-        cancelled(self.own_after(count > 0, order_id, user_id).await?)
+        let count = retry_conflicts(|| self.cancel_all(sale, &ids)).await?;
+        require_cancelled(self.own_after(count > 0, order_id, user_id).await?)
     }
 
-    /// Cancels those of `orders` (all of one sale) that are unpaid, returns their stock, and has every
-    /// node and the gate in Redis know; says how many.
+    /// Cancels those of `orders` (all of one sale) that are unpaid, returns their stock, and delivers that to every node
+    /// and to Redis; returns how many were cancelled.
     pub(super) async fn cancel_all(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
-        let places = self.store.cancel(voucher_id, orders).await?;
-        if !places.is_empty()
-            && let Err(fault) = self.tell(&places).await
+        let cancelled = self.store.cancel(voucher_id, orders).await?;
+        if !cancelled.is_empty()
+            && let Err(error) = self.deliver(&cancelled).await
         {
-            // The note of it stands in the database: expiry tells it later.
-            tracing::warn!(voucher_id, %fault, "Redis does not know yet of stock that came back");
+            // The rows of the outbox are in the database: expiry delivers them later.
+            tracing::warn!(voucher_id, %error, "Redis does not know yet of stock that was returned");
         }
-        Ok(places.len())
+        Ok(cancelled.len())
     }
 
-    /// Tells what is noted as untold, at most `limit`; says how many there were.
-    pub(super) async fn tell_untold(&self, limit: u32) -> Result<usize, Error> {
-        let untold = self.store.untold(limit).await?;
-        let mut by_sale = untold.clone();
-        by_sale.sort_by_key(|place| place.voucher_id);
-        for places in by_sale.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
-            self.tell(places).await?;
+    /// Delivers the pending rows of the outbox, at most `limit`; returns how many there were.
+    pub(super) async fn deliver_pending(&self, limit: u32) -> Result<usize, Error> {
+        let mut pending = self.store.pending_returns(limit).await?;
+        pending.sort_by_key(|order| order.voucher_id);
+        for orders in pending.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
+            self.deliver(orders).await?;
         }
-        Ok(untold.len())
+        Ok(pending.len())
     }
 
-    /// Tells of cancelled orders of one sale. Only then is the note removed, so a crash in between has
-    /// it told twice, which is harmless, and never not at all.
-    async fn tell(&self, places: &[Place]) -> Result<(), Error> {
-        let Some(first) = places.first() else { return Ok(()) };
-        let pairs = places.iter().map(|place| (place.order_id, place.user_id));
-        self.news.stock_returned(first.voucher_id, pairs).await?;
-        self.store.told(places).await
+    /// Delivers cancelled orders of one sale. The rows are removed afterwards, so a crash in between
+    /// delivers them twice, which is harmless, and never not at all.
+    async fn deliver(&self, orders: &[OrderKey]) -> Result<(), Error> {
+        let Some(first) = orders.first() else { return Ok(()) };
+        let pairs = orders.iter().map(|order| (order.order_id, order.user_id));
+        self.stock_events.stock_returned(first.voucher_id, pairs).await?;
+        self.store.delete_returns(orders).await
     }
 
     /// The orders.
@@ -100,30 +109,30 @@ impl Lifetime {
         order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
     }
 
-    /// The order after it was, or was not, changed: where it was, no failure may say that nothing was.
+    /// The order after it was, or was not, changed: where it was, no error may say that nothing was done.
     async fn own_after(&self, changed: bool, order_id: i64, user_id: i64) -> Result<Order, Error> {
         let order = self.own(order_id, user_id).await;
         if changed { order.map_err(|_| Error::OutcomeUnknown(Some(order_id))) } else { order }
     }
 }
 
-fn cancelled(order: Order) -> Result<Order, Error> {
+fn require_cancelled(order: Order) -> Result<Order, Error> {
     match order.status() {
-        Some(Status::Cancelled) => Ok(order),
-        other => Err(instead_of(other)),
+        Some(OrderStatus::Cancelled) => Ok(order),
+        other => Err(refusal(other)),
     }
 }
 
-/// Runs `change` until it does not lose to a purchase or to another change. After a conflict nothing was
-/// done; what remains of them is answered as that.
-async fn settle<T, F>(change: impl Fn() -> F) -> Result<T, Error>
+/// Runs `change`, and again while it loses to a purchase or to another change. After a conflict nothing was
+/// done; the last one is the error.
+async fn retry_conflicts<T, F>(change: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
     for _ in 1..ATTEMPTS {
         match change().await {
             Err(Error::Conflict) => {}
-            settled => return settled,
+            outcome => return outcome,
         }
         let pause = rand::random_range(1..=PAUSE_MS);
         tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -132,13 +141,13 @@ where
 }
 
 /// Why an order could not be changed, by the status it has.
-fn instead_of(status: Option<Status>) -> Error {
+fn refusal(status: Option<OrderStatus>) -> Error {
     match status {
-        Some(Status::Paid | Status::Used) => Error::AlreadyPaid,
-        Some(Status::Cancelled) => Error::OrderCancelled,
-        Some(Status::Refunding | Status::Refunded) => Error::OrderRefunded,
-        // Unpaid again, or a status nobody knows: somebody edits the tables by hand.
-        Some(Status::Unpaid) | None => {
+        Some(OrderStatus::Paid | OrderStatus::Used) => Error::AlreadyPaid,
+        Some(OrderStatus::Cancelled) => Error::OrderCancelled,
+        Some(OrderStatus::Refunding | OrderStatus::Refunded) => Error::OrderRefunded,
+        // Unpaid again, or an unknown status: the tables are being edited by hand.
+        Some(OrderStatus::Unpaid) | None => {
             Error::Unavailable("the order, whose status changed meanwhile,")
         }
     }

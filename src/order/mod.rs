@@ -1,22 +1,20 @@
-//! Orders. **How a purchase travels**, in the order of the code:
+//! Orders: purchases, look-ups, payment and cancellation. **The path of a purchase**, in the order of the code:
 //!
-//! 1. `request/admission.rs` sheds load and limits rates, `http/auth.rs` finds the session and refuses a request that has
+//! 1. `request/admission.rs` sheds load and limits rates; `http/auth.rs` finds the session and refuses a request that has
 //!    none.
-//! 2. [`buy`] (below) hands the purchase to [`purchase::Purchasing`], which runs it in a task of its
+//! 2. [`buy`] (below) hands the purchase to [`purchase::PurchaseService`], which runs it in a task of its
 //!    own: a client that hangs up does not stop it half-way.
 //! 3. The sale is looked up and must be open (`voucher/sales.rs`).
-//! 4. The sale's [`strategy`] takes over: one short file each. All of them read and write through
-//!    [`store`], where every conditional statement stands as one function.
-//! 5. The order row and the fallen stock are committed together, and only then is the id told.
+//! 4. The sale's [`strategy`] takes over: one file or folder each. All of them read and write through
+//!    [`store`]; what a transaction can do is a method of [`store::OrderTransaction`].
+//! 5. The order row and the lowered stock are committed together, and only then is the id returned.
 //! 6. Conflicts are retried in [`purchase`]; a commit whose outcome is unknown is resolved in [`store`].
 //!
-//! On the rung `group-commit`, [`group`] takes the place of steps 2, 5 and 6. On `stream`, the id is told
-//! before step 5, as pending: [`stream`] tells how.
+//! On the strategy `group-commit`, a queue replaces steps 2, 5 and 6 ([`strategy::group_commit`]). On `stream`, the id is
+//! returned before step 5, as pending ([`strategy::stream`]).
 //!
-//! What becomes of the order afterwards is in [`lifetime`] (paid, or cancelled by its owner) and [`expiry`]
-//! (cancelled because nobody paid).
-//!
-//! [`audit`] holds the ledger against its laws at any time.
+//! After the purchase, an order is paid or cancelled by its owner ([`lifetime`]), or cancelled because it was not paid in
+//! time ([`expiry`]). [`audit`] checks the invariants of every sale at any time.
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -29,8 +27,9 @@ use crate::http::reply::{self, Reply};
 use crate::session::CurrentUser;
 
 pub mod audit;
+pub mod batch;
+pub mod context;
 pub mod expiry;
-pub mod group;
 pub mod lifetime;
 pub mod model;
 pub mod purchase;
@@ -38,12 +37,11 @@ pub mod stats;
 pub mod steps;
 pub mod store;
 pub mod strategy;
-pub mod stream;
 
 use lifetime::Lifetime;
-use model::{Buyer, Order};
-use purchase::{Bought, Purchasing};
-use stream::Found;
+use model::{Buyer, Order, Purchased};
+use purchase::PurchaseService;
+use strategy::stream::lookup::OrderLookup;
 
 /// Body of `POST /voucher-order/seckill`.
 #[derive(Deserialize, ToSchema)]
@@ -86,13 +84,13 @@ fn first_page() -> u32 {
     ]))),
 )]
 pub async fn buy(
-    State(purchasing): State<Purchasing>,
+    State(purchases): State<PurchaseService>,
     Admitted { user_id, permit }: Admitted,
     Path(voucher_id): Path<i64>,
 ) -> Reply<i64> {
-    Ok(match purchasing.buy(Buyer { user_id, voucher_id }, permit).await? {
-        Bought::Ordered(id) => reply::order_id(id),
-        Bought::Pending(id) => reply::pending_order(id),
+    Ok(match purchases.buy(Buyer { user_id, voucher_id }, permit).await? {
+        Purchased::Committed(id) => reply::order_id(id),
+        Purchased::Pending(id) => reply::pending_order(id),
     })
 }
 
@@ -113,26 +111,26 @@ pub async fn buy(
     ]))),
 )]
 pub async fn buy_by_body(
-    state: State<Purchasing>,
+    state: State<PurchaseService>,
     admitted: Admitted,
     Json(request): Json<PurchaseRequest>,
 ) -> Reply<i64> {
     buy(state, admitted, Path(request.voucher_id)).await
 }
 
-/// An order that is looked up, or the id of one that is pending.
+/// The answer to a look-up: the order, or the id of one that is pending.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub enum Looked {
+pub enum OrderReply {
     /// Committed.
     Order(Box<Order>),
-    /// Admitted, and not decided yet.
+    /// Admitted, and not committed or refused yet.
     Pending(i64),
 }
 
-impl From<i64> for Looked {
+impl From<i64> for OrderReply {
     fn from(id: i64) -> Self {
-        Looked::Pending(id)
+        OrderReply::Pending(id)
     }
 }
 
@@ -153,13 +151,13 @@ impl From<i64> for Looked {
     ]))),
 )]
 pub async fn get(
-    State(purchasing): State<Purchasing>,
+    State(purchases): State<PurchaseService>,
     user: CurrentUser,
     Path(id): Path<i64>,
-) -> Reply<Looked> {
-    Ok(match purchasing.stream().find(user.id, id).await? {
-        Found::Ordered(order) => reply::data(Looked::Order(order)),
-        Found::Pending => reply::pending_order(id),
+) -> Reply<OrderReply> {
+    Ok(match purchases.stream().find(user.id, id).await? {
+        OrderLookup::Committed(order) => reply::data(OrderReply::Order(order)),
+        OrderLookup::Pending => reply::pending_order(id),
     })
 }
 
@@ -170,11 +168,11 @@ pub async fn get(
     responses((status = 200, body = Vec<Order>, description = "Newest first.")),
 )]
 pub async fn mine(
-    State(purchasing): State<Purchasing>,
+    State(purchases): State<PurchaseService>,
     user: CurrentUser,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    Ok(reply::data(purchasing.store().of_user(user.id, page.current).await?))
+    Ok(reply::data(purchases.store().page_of_user(user.id, page.current).await?))
 }
 
 /// Pays one of the caller's orders.

@@ -1,10 +1,12 @@
-//! What an order is. No I/O may come in here.
+//! The types of orders and purchases. No I/O may come in here.
 
 use chrono::NaiveDateTime;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Who wants what.
+use crate::error::Error;
+
+/// A user who buys a voucher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buyer {
     /// `tb_user.id`.
@@ -18,11 +20,52 @@ pub struct Buyer {
 pub struct NewOrder {
     /// Drawn from [`crate::id::Ids`].
     pub id: i64,
-    /// Whose it is, and of what.
+    /// The user, and the voucher.
     pub buyer: Buyer,
     /// Whether the database's unique index is to let it pass: only for strategies that are meant to
     /// fail, on lab sales.
     pub unguarded: bool,
+}
+
+/// A buyer's status in a sale, read at one moment.
+#[derive(Debug)]
+pub struct BuyerStatus {
+    /// Left to sell.
+    pub stock: i64,
+    /// The buyer's order that is not cancelled, if any.
+    pub order_id: Option<i64>,
+}
+
+impl BuyerStatus {
+    /// Refuses a buyer who has an order, then one for whom nothing is left. The order comes first: a retry after
+    /// a lost reply must be told of it even when the sale has sold out meanwhile.
+    pub fn require_chance(&self) -> Result<(), Error> {
+        match self.order_id {
+            Some(id) => Err(Error::AlreadyOrdered(Some(id))),
+            None if self.stock < 1 => Err(Error::SoldOut),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What became of an order within its transaction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Placement {
+    /// It is inserted, and one is taken from the stock.
+    Placed,
+    /// Nothing was done: the buyer has a committed order.
+    AlreadyOrdered,
+    /// It is inserted, but the stock was used up.
+    SoldOut,
+}
+
+/// The answer to a successful purchase.
+#[derive(Clone, Copy, Debug)]
+pub enum Purchased {
+    /// The order with this id is committed.
+    Committed(i64),
+    /// A unit of the stock is reserved; the order will be committed or refused under this id.
+    Pending(i64),
 }
 
 /// An order, as replies show it.
@@ -65,14 +108,14 @@ pub struct Order {
 
 /// `tb_voucher_order.status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// 1: a place is held.
+pub enum OrderStatus {
+    /// 1: made, not paid yet.
     Unpaid,
     /// 2.
     Paid,
     /// 3: paid, and the voucher was used.
     Used,
-    /// 4: the place was given back.
+    /// 4: its stock was returned, and its user may buy again.
     Cancelled,
     /// 5.
     Refunding,
@@ -82,14 +125,14 @@ pub enum Status {
 
 impl Order {
     /// The status by name; `None` for a number that has none.
-    pub fn status(&self) -> Option<Status> {
+    pub fn status(&self) -> Option<OrderStatus> {
         Some(match self.status {
-            1 => Status::Unpaid,
-            2 => Status::Paid,
-            3 => Status::Used,
-            4 => Status::Cancelled,
-            5 => Status::Refunding,
-            6 => Status::Refunded,
+            1 => OrderStatus::Unpaid,
+            2 => OrderStatus::Paid,
+            3 => OrderStatus::Used,
+            4 => OrderStatus::Cancelled,
+            5 => OrderStatus::Refunding,
+            6 => OrderStatus::Refunded,
             _ => return None,
         })
     }

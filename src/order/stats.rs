@@ -1,10 +1,10 @@
-//! What purchases were told, for `/metrics`: how many by strategy and outcome, and how long it took. A
-//! purchase whose client hung up was told nothing and is not counted.
+//! Counters of purchases for `/metrics`: how many by strategy and outcome, and how long they took. A purchase whose
+//! client hung up got no answer and is not counted.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::purchase::Bought;
+use super::model::Purchased;
 use crate::error::Error;
 use ladder::Strategy;
 
@@ -25,43 +25,43 @@ const OUTCOMES: [&str; 13] = [
     "OTHER",
 ];
 
-/// Upper bounds of the histogram, ms.
+/// Upper bounds of the histogram, milliseconds.
 const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000];
 
 /// Counters; all only rise.
 #[derive(Debug, Default)]
-pub struct Stats([OfStrategy; Strategy::ALL.len()]);
+pub struct PurchaseStats([StrategyCounters; Strategy::ALL.len()]);
 
 #[derive(Debug, Default)]
-struct OfStrategy {
+struct StrategyCounters {
     outcomes: [AtomicU64; OUTCOMES.len()],
     /// The last one holds what took longer than every bound.
     took: [AtomicU64; BOUNDS_MS.len() + 1],
     took_us: AtomicU64,
 }
 
-/// What is counted of one strategy.
+/// The counts of one strategy.
 #[derive(Debug, PartialEq)]
 pub struct Counts {
     /// Outcomes that happened, and how often.
     pub outcomes: Vec<(&'static str, u64)>,
-    /// Each bound in seconds, and how many took at most so long.
+    /// Each bound in seconds, and how many took at most that long.
     pub within: Vec<(f64, u64)>,
     /// How many there were, and seconds they took in all.
     pub total: (u64, f64),
 }
 
-impl Stats {
+impl PurchaseStats {
     pub(super) fn count(
         &self,
         strategy: Strategy,
-        outcome: &Result<Bought, Error>,
+        outcome: &Result<Purchased, Error>,
         took: Duration,
     ) {
         let label = match outcome {
-            Ok(Bought::Ordered(_)) => "ORDERED",
-            Ok(Bought::Pending(_)) => "PENDING",
-            Err(fault) => fault.code(),
+            Ok(Purchased::Committed(_)) => "ORDERED",
+            Ok(Purchased::Pending(_)) => "PENDING",
+            Err(error) => error.code(),
         };
         let of = &self.0[strategy as usize];
         let known = OUTCOMES.iter().position(|outcome| *outcome == label);
@@ -71,14 +71,14 @@ impl Stats {
         of.took_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// What is counted, of each strategy that was bought by.
-    pub fn of_strategies(&self) -> impl Iterator<Item = (Strategy, Counts)> {
+    /// The counts of each strategy that had a purchase.
+    pub fn by_strategy(&self) -> impl Iterator<Item = (Strategy, Counts)> {
         let counts = |strategy: Strategy| (strategy, self.0[strategy as usize].counts());
         Strategy::ALL.into_iter().map(counts).filter(|(_, counts)| counts.total.0 > 0)
     }
 }
 
-impl OfStrategy {
+impl StrategyCounters {
     fn counts(&self) -> Counts {
         let named = OUTCOMES.into_iter().zip(&self.outcomes);
         let outcomes = named
@@ -102,13 +102,13 @@ mod tests {
 
     #[test]
     fn outcomes_are_counted_by_strategy_and_times_up_to_bounds() {
-        let stats = Stats::default();
+        let stats = PurchaseStats::default();
         let ms = Duration::from_millis;
-        stats.count(Strategy::GroupCommit, &Ok(Bought::Ordered(1)), ms(1));
-        stats.count(Strategy::GroupCommit, &Ok(Bought::Ordered(2)), ms(30));
+        stats.count(Strategy::GroupCommit, &Ok(Purchased::Committed(1)), ms(1));
+        stats.count(Strategy::GroupCommit, &Ok(Purchased::Committed(2)), ms(30));
         stats.count(Strategy::GroupCommit, &Err(Error::SoldOut), ms(9_000));
         stats.count(Strategy::Stream, &Err(Error::Unauthorized), ms(0));
-        let counts: Vec<_> = stats.of_strategies().collect();
+        let counts: Vec<_> = stats.by_strategy().collect();
         assert_eq!(counts[0].0, Strategy::Stream);
         assert_eq!(counts[0].1.outcomes, [("OTHER", 1)]);
         let (strategy, counts) = &counts[1];
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strategys_number_is_its_place_in_the_ladder() {
+    fn a_strategys_number_is_its_position_in_the_ladder() {
         for (at, strategy) in Strategy::ALL.into_iter().enumerate() {
             assert_eq!(strategy as usize, at);
         }

@@ -1,36 +1,36 @@
-//! The names of a purchase's steps, and what each of them tells: what a traced request's header says (see
-//! [`crate::request::trace`]) and the lab's timeline shows. Names only; nothing is decided here.
+//! The names of a purchase's steps in a traced request's header ([`crate::request::trace`]) and in the lab's timeline,
+//! and the detail that each of them shows. Nothing is decided here. The names are part of the header's format.
 
-use super::store::{Ledger, Placed, Standing};
+use super::model::{BuyerStatus, Placement};
 use crate::error::Error;
 use crate::request::trace::{Step, mark};
 
 /// Stock and the buyer's order were read.
-pub fn looked(standing: &Result<Option<Standing>, Error>) -> Step {
-    Step("looked", standing.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), seen))
+pub fn status_read(status: &Result<Option<BuyerStatus>, Error>) -> Step {
+    Step("looked", status.as_ref().ok().and_then(Option::as_ref).map_or(String::new(), detail))
 }
 
 /// The sale's row was locked, then both were read.
-pub fn row_locked(standing: &Result<Option<Standing>, Error>) -> Step {
-    Step("row-locked", looked(standing).1)
+pub fn row_locked(status: &Result<Option<BuyerStatus>, Error>) -> Step {
+    Step("row-locked", status_read(status).1)
 }
 
 /// The stock alone was read.
 pub fn read_stock<E>(stock: &Result<Option<i64>, E>) -> Step {
-    let seen = stock.as_ref().ok().copied().flatten();
-    Step("looked", seen.map_or(String::new(), |stock| format!("stock={stock}")))
+    let stock = stock.as_ref().ok().copied().flatten();
+    Step("looked", stock.map_or(String::new(), |stock| format!("stock={stock}")))
 }
 
-fn seen(Standing { stock, order_id }: &Standing) -> String {
+fn detail(BuyerStatus { stock, order_id }: &BuyerStatus) -> String {
     format!("stock={stock},order={}", if order_id.is_some() { "yes" } else { "no" })
 }
 
-/// The one text that checks the buyer, inserts and decrements.
-pub fn placed(outcome: &Result<(Ledger, Placed), Error>) -> Step {
+/// One text checked the buyer, inserted and decremented.
+pub fn placed(outcome: &Result<Placement, Error>) -> Step {
     let outcome = match outcome {
-        Ok((_, Placed::Taken)) => "taken",
-        Ok((_, Placed::OrderedBefore)) => "ordered-before",
-        Ok((_, Placed::NothingLeft)) => "nothing-left",
+        Ok(Placement::Placed) => "taken",
+        Ok(Placement::AlreadyOrdered) => "ordered-before",
+        Ok(Placement::SoldOut) => "nothing-left",
         Err(_) => "failed",
     };
     Step("placed", format!("outcome={outcome}"))
@@ -61,7 +61,7 @@ pub fn batch_committed(outcome: &Result<i64, Error>) -> Step {
     ended("batch-committed", outcome)
 }
 
-/// The gate of the stream was asked.
+/// The admission script of the stream was run.
 pub fn admitted(outcome: &Result<i64, Error>) -> Step {
     ended("admitted", outcome)
 }
@@ -70,12 +70,12 @@ fn ended<T, E>(name: &'static str, outcome: &Result<T, E>) -> Step {
     Step(name, if outcome.is_ok() { String::new() } else { "outcome=failed".to_owned() })
 }
 
-/// The buyer's lock in this process was taken.
+/// The buyer's lock in this process was acquired.
 pub fn locked_in_memory<G>(_: &G) -> Step {
     Step("locked", "place=memory".to_owned())
 }
 
-/// That lock was given back.
+/// That lock was released.
 pub fn unlocked_in_memory() {
     mark("unlocked", "place=memory");
 }
@@ -90,7 +90,7 @@ pub fn tried_in_redis<G, E>(outcome: &Result<Option<G>, E>) -> Step {
     Step(name, "place=redis".to_owned())
 }
 
-/// That lock was given back.
+/// That lock was released.
 pub fn unlocked_in_redis() {
     mark("unlocked", "place=redis");
 }

@@ -64,8 +64,8 @@ impl UserStore {
             .bind(format!("user_{}", nick.to_lowercase()));
         match self.db.bounded(insert.execute(&self.db.pool)).await {
             Ok(_) => {}
-            Err(sqlx::Error::Database(fault)) if fault.is_unique_violation() => {}
-            Err(fault) => return Err(fault.into()),
+            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
+            Err(error) => return Err(error.into()),
         }
         self.find_by_phone(phone)
             .await?

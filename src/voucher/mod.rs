@@ -1,6 +1,6 @@
 //! Vouchers: publishing ordinary and flash-sale vouchers and adding to their stock (admin), and listing
 //! a shop's. What a purchase needs to know of a sale is in [`sales`]; how all nodes learn of added
-//! stock, in [`news`].
+//! stock, in [`stock_events`].
 
 use axum::extract::State;
 use ladder::Strategy;
@@ -13,13 +13,13 @@ use crate::http::extract::{Json, Path};
 use crate::http::reply::{self, Reply};
 use crate::shop::Shops;
 
-pub mod news;
 pub mod publish;
 pub mod sales;
+pub mod stock_events;
 pub mod store;
 
-use news::News;
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
+use stock_events::StockEvents;
 use store::{Listed, VoucherStore};
 
 /// The vouchers, as the routes see them.
@@ -27,10 +27,10 @@ use store::{Listed, VoucherStore};
 pub struct Vouchers {
     /// The SQL.
     pub store: VoucherStore,
-    /// For the stock that the gate of the stream, and that of a Java node, admit by.
+    /// For the stock counter, by which the stream and Java nodes admit.
     pub redis: ConnectionManager,
-    /// Tells all nodes, this one included, of added stock.
-    pub news: News,
+    /// Publishes added stock to all nodes, this one included.
+    pub stock_events: StockEvents,
     /// A voucher is published for a shop that exists.
     pub shops: Shops,
     /// In which date-times are read and written.
@@ -97,7 +97,7 @@ pub async fn add_stock(
     let (stock, strategy) = vouchers.store.add_stock(voucher_id, more.add).await?;
     tracing::info!(voucher_id, added = more.add, stock, "stock added");
     let admits = strategy.parse().is_ok_and(Strategy::is_deferred);
-    vouchers.news.stock_added(voucher_id, more.add, admits).await;
+    vouchers.stock_events.stock_added(voucher_id, more.add, admits).await;
     Ok(reply::data(stock))
 }
 

@@ -1,4 +1,4 @@
-//! The SQL of vouchers and of what a sale is. How stock falls is in `order/store.rs`.
+//! The SQL of vouchers and of what a sale is. The statements that lower the stock are in `order/store/`.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
@@ -154,8 +154,8 @@ impl VoucherStore {
                 "add would put more than {MAX_STOCK} on sale in all"
             ))),
             (true, Some(sale)) => {
-                self.db.bounded(transaction.commit()).await.map_err(|fault| {
-                    tracing::warn!(voucher_id, count, %fault, "whether stock was added is unknown");
+                self.db.bounded(transaction.commit()).await.map_err(|error| {
+                    tracing::warn!(voucher_id, count, %error, "whether stock was added is unknown");
                     Error::OutcomeUnknown(None)
                 })?;
                 Ok(sale)

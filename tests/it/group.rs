@@ -9,9 +9,9 @@ use seckill::clock::Zone;
 use seckill::connection;
 use seckill::error::Error;
 use seckill::id::Ids;
-use seckill::order::group::{GroupLimits, Groups};
 use seckill::order::model::Buyer;
 use seckill::order::store::OrderStore;
+use seckill::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
 use seckill::voucher::sales::{Sale, Sales};
 use seckill::voucher::store::VoucherStore;
 
@@ -20,12 +20,12 @@ use testkit::redis_server::RedisServer;
 use testkit::wait::eventually;
 
 const SALE: i64 = 9;
-const LIMITS: GroupLimits =
-    GroupLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
+const LIMITS: GroupCommitLimits =
+    GroupCommitLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
 
 /// The queues of one process, with nothing of HTTP around them.
 struct Node {
-    groups: Groups,
+    group_commit: GroupCommit,
     sales: Sales,
 }
 
@@ -54,7 +54,7 @@ impl Setting {
         Setting { database, redis: RedisServer::start_with(true).await }
     }
 
-    async fn node(&self, limits: GroupLimits) -> Node {
+    async fn node(&self, limits: GroupCommitLimits) -> Node {
         let database =
             connection::mysql::connect(&self.database.url(), 8, limits.timeout).await.unwrap();
         let client = connection::redis::client(&self.redis.url().into()).unwrap();
@@ -62,7 +62,10 @@ impl Setting {
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let ids = Ids::new(redis, Arc::new(move || zone.now()), "order", 1000);
         let sales = Sales::new(VoucherStore::new(database.clone()), limits.timeout);
-        Node { groups: Groups::new(OrderStore::new(database, zone), Arc::new(ids), limits), sales }
+        Node {
+            group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),
+            sales,
+        }
     }
 
     async fn stock(&self) -> i64 {
@@ -94,7 +97,7 @@ impl Node {
     /// These users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
         let sale = self.sale().await;
-        let order = |user_id| self.groups.order(Buyer { user_id, voucher_id: SALE }, &sale);
+        let order = |user_id| self.group_commit.order(Buyer { user_id, voucher_id: SALE }, &sale);
         join_all(users.into_iter().map(order)).await
     }
 }
@@ -112,14 +115,14 @@ async fn those_who_come_together_share_a_commit() {
         outcomes.into_iter().map(|outcome| outcome.unwrap()).collect();
     assert_eq!(ids.len(), 300);
     assert_eq!((setting.orders().await, setting.stock().await), (300, 700));
-    let stats = node.groups.stats();
+    let stats = node.group_commit.stats();
     assert!(stats.batches() <= 2, "{stats:?}");
     assert_eq!(stats.orders(), 300);
     for id in ids.iter().take(3) {
         let own = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
         assert_eq!(setting.database.number(&own).await, 1);
     }
-    node.groups.finished().await;
+    node.group_commit.finished().await;
 }
 
 #[tokio::test]
@@ -208,13 +211,13 @@ async fn an_order_that_cannot_be_inserted_fails_alone() {
         assert_eq!(outcome.is_ok(), user != 13, "user {user}: {outcome:?}");
     }
     assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
-    assert_eq!(node.groups.stats().splits(), 1);
+    assert_eq!(node.group_commit.stats().splits(), 1);
 }
 
 #[tokio::test]
 async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
     let setting = Setting::of(100).await;
-    let node = setting.node(GroupLimits { timeout: Duration::from_secs(4), ..LIMITS }).await;
+    let node = setting.node(GroupCommitLimits { timeout: Duration::from_secs(4), ..LIMITS }).await;
     let mut holder = setting.database.pool.begin().await.unwrap();
     sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 13, ?)")
         .bind(SALE)
@@ -237,7 +240,7 @@ async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
 #[tokio::test]
 async fn beyond_the_bound_of_the_queue_purchases_are_refused_at_once() {
     let setting = Setting::of(100).await;
-    let node = setting.node(GroupLimits { batch: 1, queue: 5, ..LIMITS }).await;
+    let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
     let outcomes = node.buy(1..=20).await;
     assert!(outcomes[..5].iter().all(|outcome| outcome.is_ok()), "{outcomes:?}");
@@ -256,16 +259,16 @@ async fn a_sale_that_closes_while_buyers_wait_sells_nothing_more() {
         .run("UPDATE tb_seckill_voucher SET end_time = UTC_TIMESTAMP() + INTERVAL 2 SECOND")
         .await;
     // One batch at a time: the second buyer has to wait.
-    let node = setting.node(GroupLimits { in_flight: 1, ..LIMITS }).await;
+    let node = setting.node(GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
-    let first = node.groups.order(buyer(1), &sale);
+    let first = node.group_commit.order(buyer(1), &sale);
     let second = async {
         eventually("the first is under way", Duration::from_secs(10), || async {
             setting.uncommitted().await == 1
         })
         .await;
         sale.window.require_open().expect("the sale is on when the second comes");
-        node.groups.order(buyer(2), &sale).await
+        node.group_commit.order(buyer(2), &sale).await
     };
     let both = async { tokio::join!(first, second) };
     tokio::pin!(both);
@@ -300,7 +303,7 @@ async fn without_its_client_a_queued_purchase_is_committed_all_the_same() {
             }
         })
         .await;
-    node.groups.finished().await;
+    node.group_commit.finished().await;
     assert_eq!((setting.orders().await, setting.stock().await), (50, 50));
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use ladder::Strategy;
 use redis::AsyncCommands;
 use seckill::connection;
-use seckill::voucher::news::News;
 use seckill::voucher::sales::{FRESH_FOR, Sales};
+use seckill::voucher::stock_events::StockEvents;
 use seckill::voucher::store::VoucherStore;
 use serde_json::json;
 use workload::burst;
@@ -143,7 +143,7 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
     let client = connection::redis::client(&stack.redis.url().into()).unwrap();
     let redis = connection::redis::connect(&client, limit).await.unwrap();
     let (hearing, deaf) = (sales(), sales());
-    let news = News::listen(client, redis, hearing.clone());
+    let stock_events = StockEvents::listen(client, redis, hearing.clone());
     eventually("somebody listens", PATIENCE, || {
         let redis = stack.redis.conn();
         async {
@@ -179,7 +179,7 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
     }
     assert!(soonest < FRESH_FOR, "{soonest:?}: the message changed nothing");
     assert!(soonest_deaf < Duration::from_secs(1), "{soonest_deaf:?}");
-    news.shutdown().await;
+    stock_events.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,34 +1,35 @@
-//! What becomes of an order after the purchase: paid, or cancelled with its stock returned. Both are
-//! conditional updates of the status they start from, so of a payment and a cancellation that meet,
-//! one wins and the other finds nothing to change.
+//! What happens to an order after the purchase: payment, or cancellation with its stock returned. Both are
+//! conditional updates of the status that they start from, so of a payment and a cancellation at the same moment,
+//! one changes the row and the other finds nothing to change.
 //!
-//! A cancellation is one transaction: orders 1 → 4, the stock raised by **the rows that were really
-//! changed**, and a note of what Redis is to be told ([`OrderStore::untold`]). Two nodes that cancel
-//! the same orders wait for each other at the rows; the second changes none and returns none. All of them
-//! go by the primary key alone: two that reach a row by different indexes can deadlock.
+//! A cancellation is one transaction: status 1 → 4, the stock raised by **the rows that were really changed**, and a
+//! row per order in the transactional outbox `tb_stock_return`, which says what Redis has still to learn
+//! ([`OrderStore::pending_returns`]). Two nodes that cancel the same orders wait for each other at the rows; the
+//! second changes none and returns no stock. All statements use the primary key alone: two that reach a row by
+//! different indexes can deadlock.
 
 use sqlx::FromRow;
 
-use super::batch::list;
-use super::ledger::until;
-use super::{Ledger, OrderStore};
+use super::OrderStore;
+use super::id_list::id_list;
+use super::transaction::{OrderTransaction, until};
 use crate::error::Error;
 
-/// An order, as far as its cancellation goes.
+/// An order's ids: what a cancellation, and the return of its stock, need to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromRow)]
-pub struct Place {
+pub struct OrderKey {
     /// The order.
     pub order_id: i64,
-    /// What it is an order of.
+    /// The voucher that was ordered.
     pub voucher_id: i64,
-    /// Whose place it holds.
+    /// The buyer.
     pub user_id: i64,
 }
 
 impl OrderStore {
     /// Unpaid orders made more than `seconds` ago by the database's clock, the oldest first, at most
     /// `limit`.
-    pub async fn unpaid_since(&self, seconds: u64, limit: u32) -> Result<Vec<Place>, Error> {
+    pub async fn unpaid_since(&self, seconds: u64, limit: u32) -> Result<Vec<OrderKey>, Error> {
         // create_time has whole seconds: `<` makes sure that none is taken early.
         let query = sqlx::query_as(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
@@ -41,48 +42,57 @@ impl OrderStore {
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; says which.
+    /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns the cancelled
+    /// ones.
+    ///
+    /// # Errors
     /// [`Error::OutcomeUnknown`] where the commit's reply was lost; every other error: nothing was done.
-    pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<Vec<Place>, Error> {
+    pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<Vec<OrderKey>, Error> {
         let Some(&first) = orders.first() else { return Ok(Vec::new()) };
-        let mut ledger = self.begin().await?;
-        let places = ledger.lock_unpaid(voucher_id, orders).await?;
-        if places.is_empty() {
-            ledger.rollback().await?;
-            return Ok(places);
+        let mut transaction = self.begin().await?;
+        let unpaid = transaction.lock_unpaid(voucher_id, orders).await?;
+        if unpaid.is_empty() {
+            transaction.rollback().await?;
+            return Ok(unpaid);
         }
-        let cancelled = ledger.cancel(&places).await?;
-        if cancelled != places.len() as u64 {
-            // Dropped, the ledger is rolled back.
-            let locked = places.len();
+        let cancelled = transaction.cancel(&unpaid).await?;
+        if cancelled != unpaid.len() as u64 {
+            // Dropped, the transaction is rolled back.
+            let locked = unpaid.len();
             return Err(Error::Internal(format!("{cancelled} of {locked} locked orders changed")));
         }
-        ledger.note_returns(&places).await?;
+        transaction.insert_returns(&unpaid).await?;
         // The hot row last.
-        if !ledger.increment_by(voucher_id, cancelled).await? {
-            tracing::warn!(voucher_id, cancelled, "orders of a sale that is not there any more");
+        if !transaction.increment_by(voucher_id, cancelled).await? {
+            tracing::warn!(
+                voucher_id,
+                cancelled,
+                "cancelled orders of a sale that does not exist any more"
+            );
         }
-        ledger.commit(first).await?;
-        Ok(places)
+        transaction.commit_once(first).await?;
+        Ok(unpaid)
     }
 
-    /// Marks one of the user's orders as paid if it is unpaid; says whether it was. Errors as
-    /// [`OrderStore::cancel`].
+    /// Marks one of the user's orders as paid if it is unpaid; says whether it was.
+    ///
+    /// # Errors
+    /// As [`OrderStore::cancel`].
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<bool, Error> {
-        let mut ledger = self.begin().await?;
+        let mut transaction = self.begin().await?;
         let query = sqlx::query(
             "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 2, pay_time = CURRENT_TIMESTAMP \
              WHERE id = ? AND user_id = ? AND status = 1",
         )
         .bind(order_id)
         .bind(user_id);
-        let paid = ledger.change(query).await? == 1;
-        ledger.commit(order_id).await?;
+        let paid = transaction.change(query).await? == 1;
+        transaction.commit_once(order_id).await?;
         Ok(paid)
     }
 
-    /// Cancelled orders of which Redis may not know yet, at most `limit`.
-    pub async fn untold(&self, limit: u32) -> Result<Vec<Place>, Error> {
+    /// The pending rows of the outbox: cancelled orders whose stock Redis may not have got back yet, at most `limit`.
+    pub async fn pending_returns(&self, limit: u32) -> Result<Vec<OrderKey>, Error> {
         let query = sqlx::query_as(
             "SELECT order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(user_id AS SIGNED) AS user_id FROM tb_stock_return ORDER BY order_id LIMIT ?",
@@ -91,9 +101,9 @@ impl OrderStore {
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// Redis has been told of these.
-    pub async fn told(&self, places: &[Place]) -> Result<(), Error> {
-        let ids = list(places.iter().map(|place| place.order_id));
+    /// Removes delivered rows from the outbox.
+    pub async fn delete_returns(&self, delivered: &[OrderKey]) -> Result<(), Error> {
+        let ids = id_list(delivered.iter().map(|order| order.order_id));
         let sql = format!("DELETE FROM tb_stock_return WHERE order_id IN ({ids})");
         let query = sqlx::query(&sql).persistent(false);
         self.db.bounded(query.execute(&self.db.pool)).await?;
@@ -101,23 +111,28 @@ impl OrderStore {
     }
 }
 
-impl Ledger {
-    /// Locks those of `orders` that are unpaid until this transaction ends, waiting for whoever is just
-    /// changing one of them.
-    async fn lock_unpaid(&mut self, voucher_id: i64, orders: &[i64]) -> Result<Vec<Place>, Error> {
-        let ids = list(orders.iter().copied());
+impl OrderTransaction {
+    /// Locks those of `orders` that are unpaid until this transaction ends, waiting for any other transaction
+    /// that is changing one of them.
+    async fn lock_unpaid(
+        &mut self,
+        voucher_id: i64,
+        orders: &[i64],
+    ) -> Result<Vec<OrderKey>, Error> {
+        let ids = id_list(orders.iter().copied());
         let sql = format!(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
              WHERE id IN ({ids}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE"
         );
         let query = sqlx::query_as(&sql).persistent(false);
-        Ok(until(self.deadline, query.fetch_all(&mut *self.connection)).await?)
+        let (deadline, connection) = self.open().await?;
+        Ok(until(deadline, query.fetch_all(connection)).await?)
     }
 
     /// Status 1 → 4; returns how many really were 1.
-    async fn cancel(&mut self, places: &[Place]) -> Result<u64, Error> {
-        let ids = list(places.iter().map(|place| place.order_id));
+    async fn cancel(&mut self, orders: &[OrderKey]) -> Result<u64, Error> {
+        let ids = id_list(orders.iter().map(|order| order.order_id));
         let sql = format!(
             "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
              WHERE id IN ({ids}) AND status = 1"
@@ -125,10 +140,11 @@ impl Ledger {
         self.change(sqlx::query(&sql).persistent(false)).await
     }
 
-    async fn note_returns(&mut self, places: &[Place]) -> Result<(), Error> {
-        let rows: Vec<String> = places
+    /// Writes the rows of the outbox.
+    async fn insert_returns(&mut self, cancelled: &[OrderKey]) -> Result<(), Error> {
+        let rows: Vec<String> = cancelled
             .iter()
-            .map(|Place { order_id, voucher_id, user_id }| {
+            .map(|OrderKey { order_id, voucher_id, user_id }| {
                 format!("({order_id},{voucher_id},{user_id})")
             })
             .collect();
@@ -138,7 +154,7 @@ impl Ledger {
         self.change(sqlx::query(&sql).persistent(false)).await.map(drop)
     }
 
-    /// Puts `count` back; says whether there is such a sale.
+    /// Adds `count` to the stock; says whether there is such a sale.
     async fn increment_by(&mut self, voucher_id: i64, count: u64) -> Result<bool, Error> {
         let query =
             sqlx::query("UPDATE tb_seckill_voucher SET stock = stock + ? WHERE voucher_id = ?")

@@ -1,21 +1,22 @@
-//! What the stream asks of the database besides committing batches.
+//! What the stream reads from the database; its orders are committed by [`super::batch`].
 
 use std::collections::HashMap;
 
 use super::OrderStore;
+use super::id_list::id_list;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
 impl OrderStore {
-    /// Whose the orders with these ids are, as far as they exist, in whatever state.
-    pub async fn known(&self, orders: &[NewOrder]) -> Result<HashMap<i64, Buyer>, Error> {
+    /// The buyers of those of `orders` whose ids exist, in any status.
+    pub async fn buyers_of(&self, orders: &[NewOrder]) -> Result<HashMap<i64, Buyer>, Error> {
         if orders.is_empty() {
             return Ok(HashMap::new());
         }
         let sql = format!(
             "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
              WHERE id IN ({})",
-            ids(orders)
+            id_list(orders.iter().map(|order| order.id))
         );
         let query = sqlx::query_as(&sql).persistent(false).fetch_all(&self.db.pool);
         let rows: Vec<(i64, i64, i64)> = self.db.bounded(query).await?;
@@ -23,14 +24,14 @@ impl OrderStore {
         Ok(rows.into_iter().map(buyer).collect())
     }
 
-    /// What a sale has left, and how many of these of its orders are committed: in one statement, and so
-    /// at one moment. `None` where there is no such sale.
-    pub async fn left(
+    /// The sale's stock, and how many of these of its orders are committed: in one statement, and so at one moment.
+    /// `None` where there is no such sale.
+    pub async fn stock_and_committed(
         &self,
         voucher_id: i64,
         orders: &[NewOrder],
     ) -> Result<Option<(i64, i64)>, Error> {
-        let ids = if orders.is_empty() { "NULL".to_owned() } else { ids(orders) };
+        let ids = id_list(orders.iter().map(|order| order.id));
         let sql = format!(
             "SELECT CAST(stock AS SIGNED), (SELECT COUNT(*) FROM tb_voucher_order \
              WHERE id IN ({ids}) AND voucher_id = {voucher_id}) \
@@ -48,8 +49,4 @@ impl OrderStore {
         );
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
-}
-
-fn ids(orders: &[NewOrder]) -> String {
-    orders.iter().map(|order| order.id.to_string()).collect::<Vec<_>>().join(",")
 }

@@ -1,4 +1,4 @@
-//! What the audit adds up, sale by sale.
+//! Sums for the audit: stock, orders and buyers of each sale.
 
 use sqlx::FromRow;
 

@@ -1,34 +1,33 @@
-//! Decrement where there is stock left: the database checks and changes in one statement, so it never
-//! oversells and never refuses without need. It still lets one user order twice, when two requests
-//! both look before either commits. Unsafe on purpose by itself; [`place`] is what the lock rungs
+//! Conditional decrement: take one where there is stock left. The database checks and changes in one statement, so it
+//! never oversells and never refuses without need. It still lets one user order twice, when two requests
+//! both check before either commits. Unsafe on purpose by itself; [`place_order`] is what the lock strategies
 //! run under their lock.
 
 use crate::error::Error;
-use crate::order::model::{Buyer, NewOrder};
-use crate::order::purchase::Tools;
-use crate::order::store::Placed;
+use crate::order::context::PurchaseContext;
+use crate::order::model::{Buyer, NewOrder, Placement};
 use crate::voucher::sales::Sale;
 
-/// Buys; see the module's prose.
-pub async fn buy(tools: &Tools, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    tools.look(buyer).await?;
-    let order = tools.new_order(buyer, sale).await?;
-    place(tools, &order).await
+/// Buys; see the module.
+pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    context.check_buyer(buyer).await?;
+    let order = context.new_order(buyer, sale).await?;
+    place_order(context, &order).await
 }
 
 /// Checks the buyer, inserts, decrements and commits, in one transaction. Safe for one buyer at a
-/// time; callers see to that with a lock.
-pub async fn place(tools: &Tools, order: &NewOrder) -> Result<i64, Error> {
-    let (ledger, placed) = tools.store.begin_placed(order).await?;
-    let refusal = match placed {
-        Placed::Taken => None,
-        Placed::OrderedBefore => Some(Error::AlreadyOrdered(None)),
-        Placed::NothingLeft => Some(Error::SoldOut),
+/// time; callers ensure that with a lock.
+pub async fn place_order(context: &PurchaseContext, order: &NewOrder) -> Result<i64, Error> {
+    let mut transaction = context.store.begin().await?;
+    let refusal = match transaction.place(order).await? {
+        Placement::Placed => None,
+        Placement::AlreadyOrdered => Some(Error::AlreadyOrdered(None)),
+        Placement::SoldOut => Some(Error::SoldOut),
     };
     if let Some(refusal) = refusal {
-        ledger.rollback().await?;
+        transaction.rollback().await?;
         return Err(refusal);
     }
-    tools.store.commit(ledger, order.id).await?;
+    transaction.commit(order.id).await?;
     Ok(order.id)
 }

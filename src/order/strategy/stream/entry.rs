@@ -1,4 +1,4 @@
-//! An entry of the stream, read from Redis's reply. No I/O may come in here.
+//! Stream entries, parsed from Redis's replies. No I/O may come in here.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::order::model::{Buyer, NewOrder};
 
-/// One entry, as some node wrote it.
+/// One entry, as written by a node of either language.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
     /// `<ms>-<sequence>`.
@@ -16,7 +16,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The order it asks for; `None` where a field is missing or no id.
+    /// The order it asks for; `None` where a field is missing or is not an id.
     pub fn order(&self) -> Option<NewOrder> {
         let number = |name| self.field(name).parse::<i64>().ok().filter(|number| *number > 0);
         Some(NewOrder {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_order_is_seen() {
+    fn entries_without_a_valid_order_are_recognized() {
         for fields in [
             &["userId", "7", "voucherId", "8"][..],
             &["userId", "x", "voucherId", "8", "id", "9"],

@@ -1,5 +1,5 @@
-//! What this node admitted and, as far as it knows, nobody has decided: the copy that outlives a Redis that
-//! loses its data. An order leaves it when the stream's bound has passed its entry.
+//! Unconfirmed orders: what this node admitted and does not know to be committed or refused. The copy that outlives a
+//! Redis that loses its data. An order leaves it when every entry up to its own is acknowledged.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use crate::order::model::NewOrder;
 
 /// The orders, by id.
 #[derive(Default)]
-pub(super) struct Outstanding(Mutex<HashMap<i64, Kept>>);
+pub(super) struct UnconfirmedOrders(Mutex<HashMap<i64, Kept>>);
 
 struct Kept {
     order: NewOrder,
@@ -18,7 +18,7 @@ struct Kept {
     entry: (u64, u64),
 }
 
-impl Outstanding {
+impl UnconfirmedOrders {
     /// Keeps an order that is in the stream as `entry`.
     pub fn keep(&self, order: NewOrder, epoch: String, entry: &str) {
         let kept = Kept { order, epoch, entry: position(entry) };
@@ -30,15 +30,15 @@ impl Outstanding {
         self.lock().remove(&id);
     }
 
-    /// Forgets what is decided: everything of this epoch below the bound. Returns how many are left.
-    pub fn decided_below(&self, epoch: &str, bound: &str) -> usize {
+    /// Forgets what is acknowledged: everything of this epoch below the bound. Returns how many are left.
+    pub fn forget_below(&self, epoch: &str, bound: &str) -> usize {
         let bound = position(bound);
         let mut orders = self.lock();
         orders.retain(|_, kept| kept.epoch != epoch || kept.entry >= bound);
         orders.len()
     }
 
-    /// What was admitted in another epoch than this one.
+    /// The orders that were admitted in another epoch than this one.
     pub fn of_other_epochs(&self, epoch: &str) -> Vec<NewOrder> {
         let orders = self.lock();
         orders.values().filter(|kept| kept.epoch != epoch).map(|kept| kept.order).collect()
@@ -55,17 +55,16 @@ mod tests {
     use crate::order::model::Buyer;
 
     #[test]
-    fn only_what_is_decided_in_this_epoch_is_forgotten() {
-        let outstanding = Outstanding::default();
+    fn only_what_is_acknowledged_in_this_epoch_is_forgotten() {
+        let orders = UnconfirmedOrders::default();
         for (id, epoch, entry) in
             [(1, "a", "5-0"), (2, "b", "5-0"), (3, "b", "5-9"), (4, "b", "5-10")]
         {
             let buyer = Buyer { user_id: id, voucher_id: 1 };
-            outstanding.keep(NewOrder { id, buyer, unguarded: false }, epoch.to_owned(), entry);
+            orders.keep(NewOrder { id, buyer, unguarded: false }, epoch.to_owned(), entry);
         }
-        assert_eq!(outstanding.decided_below("b", "5-10"), 2);
-        let lost: Vec<i64> =
-            outstanding.of_other_epochs("b").iter().map(|order| order.id).collect();
+        assert_eq!(orders.forget_below("b", "5-10"), 2);
+        let lost: Vec<i64> = orders.of_other_epochs("b").iter().map(|order| order.id).collect();
         assert_eq!(lost, [1]);
     }
 }

@@ -1,6 +1,6 @@
-//! News of stock that was added or came back: who puts some there tells every node by Redis pub/sub,
-//! and a node that hears of it forgets what it remembers of the sale. A lost message is made good by
-//! [`super::sales::FRESH_FOR`]; nothing here may be needed for a sale to be right.
+//! Stock events: stock that was added or returned is published to every node by Redis pub/sub, and a node that receives
+//! the message forgets what it remembers of the sale. A lost message is made good by
+//! [`super::sales::FRESH_FOR`]; no sale may depend on it to be correct.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -20,9 +20,9 @@ const CHANNEL: &str = "seckill:stock:added";
 /// Pause before another attempt to connect.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// How often telling is tried: Redis may just be restarting, and the gate of a Java node would miss
+/// Tries to publish in all: Redis may just be restarting, and the stock counter of a Java node would lack
 /// what was added.
-const TELL_ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 3;
 
 static STOCK_ADDED: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/stock_added.lua")));
@@ -30,36 +30,36 @@ static STOCK_ADDED: LazyLock<Script> =
 static STOCK_RETURNED: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/stock_returned.lua")));
 
-/// How long it is remembered that an order's place was given back, seconds. It must outlast whatever
-/// may tell it a second time, which tries again every few seconds.
+/// How long Redis remembers that an order's stock was returned, seconds. It must outlast any second delivery, which is
+/// tried every few seconds.
 const RETURNED_TTL_SECONDS: u32 = 24 * 3600;
 
-/// Tells of added stock, and hears of it. Cheap to clone.
+/// Publishes stock events, and receives those of other nodes. Cheap to clone.
 #[derive(Clone)]
-pub struct News {
+pub struct StockEvents {
     redis: ConnectionManager,
     sales: Arc<Sales>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl News {
-    /// Listens until [`News::shutdown`], and has `sales` forget what is told.
+impl StockEvents {
+    /// Subscribes until [`StockEvents::shutdown`], and has `sales` forget the sales of the events.
     pub fn listen(client: Client, redis: ConnectionManager, sales: Arc<Sales>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let listening = listen(client, sales.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(listening));
-        News { redis, sales, tasks, stop }
+        StockEvents { redis, sales, tasks, stop }
     }
 
-    /// Tells all nodes, and has the stock key follow: where it `admits`, it goes, and is built anew from the
-    /// database. Failing, it says so in the log: the stock is added already, and the nodes notice within a
-    /// second.
+    /// Publishes added stock to all nodes, and updates the stock counter: where the strategy `admits` by it, the counter
+    /// is deleted, and rebuilt from the database. A failure is logged only: the stock is added already, and the nodes
+    /// notice within a second.
     pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
         self.sales.forget(voucher_id);
         let mut attempt = 1;
         loop {
-            let told: redis::RedisResult<i64> = STOCK_ADDED
+            let published: redis::RedisResult<i64> = STOCK_ADDED
                 .key(format!("seckill:stock:{voucher_id}"))
                 .key(format!("seckill:rebuild:{voucher_id}"))
                 .arg(count)
@@ -68,13 +68,13 @@ impl News {
                 .arg(i32::from(admits))
                 .invoke_async(&mut self.redis.clone())
                 .await;
-            let Err(fault) = told else { return };
+            let Err(error) = published else { return };
             // After a lost reply the script may have run: then it must not run again.
-            let sure = fault.is_connection_refusal() || fault.is_cluster_error();
-            if attempt >= TELL_ATTEMPTS || !sure {
+            let not_run = error.is_connection_refusal() || error.is_cluster_error();
+            if attempt >= ATTEMPTS || !not_run {
                 tracing::error!(
-                    voucher_id, count, %fault,
-                    "a gate may lack what was added, and nodes learn of it late"
+                    voucher_id, count, %error,
+                    "the stock counter may lack what was added, and nodes notice it late"
                 );
                 return;
             }
@@ -83,9 +83,11 @@ impl News {
         }
     }
 
-    /// Tells all nodes that orders of a sale, given as order and user, were cancelled and their stock is
-    /// back, and has the gate in Redis, which the `stream` rung and Java nodes use, give back the places
-    /// of those users. Harmless when told twice; an error means that it may have to be.
+    /// Publishes to all nodes that orders of a sale, given as order and user, were cancelled and their stock
+    /// returned; and returns stock and claims in Redis, by which the stream and Java nodes admit. Idempotent.
+    ///
+    /// # Errors
+    /// It may not have been done, and has to be tried again.
     pub async fn stock_returned(
         &self,
         voucher_id: i64,
@@ -106,7 +108,7 @@ impl News {
         Ok(script.invoke_async(&mut self.redis.clone()).await?)
     }
 
-    /// Ends the listening.
+    /// Ends the subscription.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -114,15 +116,15 @@ impl News {
     }
 }
 
-/// Keeps a subscription, for ever.
+/// Subscribes again and again, until it is dropped.
 async fn listen(client: Client, sales: Arc<Sales>) {
-    let mut told = false;
+    let mut logged = false;
     loop {
-        match hear(&client, &sales).await {
-            Ok(()) => told = false,
-            Err(fault) if !told => {
-                told = true;
-                tracing::warn!(%fault, "news of added stock is not heard; trying again");
+        match receive(&client, &sales).await {
+            Ok(()) => logged = false,
+            Err(error) if !logged => {
+                logged = true;
+                tracing::warn!(%error, "not subscribed to stock events; trying again");
             }
             Err(_) => {}
         }
@@ -130,17 +132,17 @@ async fn listen(client: Client, sales: Arc<Sales>) {
     }
 }
 
-/// One connection, to its end.
-async fn hear(client: &Client, sales: &Sales) -> redis::RedisResult<()> {
+/// Receives events on one connection until it ends.
+async fn receive(client: &Client, sales: &Sales) -> redis::RedisResult<()> {
     let mut connection = client.get_async_pubsub().await?;
     connection.subscribe(CHANNEL).await?;
-    // What was said while nobody listened is lost.
+    // Messages that were published without a subscription are lost.
     sales.forget_all();
     let mut messages = connection.on_message();
     while let Some(message) = messages.next().await {
         match message.get_payload::<i64>() {
             Ok(voucher_id) => sales.forget(voucher_id),
-            Err(fault) => tracing::debug!(%fault, "a message on {CHANNEL} names no voucher"),
+            Err(error) => tracing::debug!(%error, "a message on {CHANNEL} names no voucher"),
         }
     }
     Ok(())

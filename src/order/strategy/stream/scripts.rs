@@ -1,4 +1,4 @@
-//! The scripts of the stream, under the names of their files.
+//! The Lua scripts of the stream, named after their files.
 
 use std::sync::LazyLock;
 
@@ -7,17 +7,17 @@ use redis::Script;
 macro_rules! script {
     ($name:ident, $file:literal) => {
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
-            Script::new(include_str!(concat!("../../../lua/stream_", $file, ".lua")))
+            Script::new(include_str!(concat!("../../../../lua/stream_", $file, ".lua")))
         });
     };
 }
 
+script!(ACKNOWLEDGE, "acknowledge");
 script!(ADMIT, "admit");
-script!(KEEP, "keep");
 script!(LEAVE, "leave");
+script!(MAINTAIN, "maintain");
+script!(NEW_EPOCH, "new_epoch");
 script!(REBUILD_BEGIN, "rebuild_begin");
 script!(REBUILD_END, "rebuild_end");
 script!(RECLAIM, "reclaim");
-script!(RENEW, "renew");
 script!(REPLAY, "replay");
-script!(SETTLE, "settle");

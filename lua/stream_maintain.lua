@@ -1,16 +1,15 @@
--- The round of a node that consumes: its sign of life, the group made where it is missing, what is decided
--- trimmed away, and what there is to know of the stream.
+-- One round of maintenance of a node: reports that its consumer is alive, creates the group where it is missing, trims
+-- acknowledged entries, and returns the state of the stream.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
--- KEYS[3]  stream.orders.consumers: when each was last seen, ms by Redis's clock
+-- KEYS[3]  stream.orders.consumers: when each last reported, ms by Redis's clock
 -- KEYS[4]  stream.orders.dead
 -- ARGV[1]  the group
 -- ARGV[2]  this node's consumer
 --
--- Returns  {'lost', run} when this is not the Redis, or not the data, that the epoch speaks of; else {'kept',
--- epoch, bound, waiting, delivered and undecided, dead letters, ms by Redis's clock}. Every entry below the
--- bound is decided.
+-- Returns  {'lost', run} when this is not the Redis, or not the data, of the epoch; else {'current', epoch, bound,
+-- waiting, pending, dead letters, ms by Redis's clock}. Every entry below the bound is acknowledged.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local epoch = redis.call('GET', KEYS[2])
 if not epoch or string.sub(epoch, 1, #run) ~= run then
@@ -40,9 +39,9 @@ if bound then
   redis.call('XTRIM', KEYS[1], 'MINID', bound)
 else
   redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)
-  -- Nothing waits: all that was ever added is decided, up to the last, and what comes is above it.
+  -- Nothing waits: everything that was ever added is acknowledged, up to the last, and new entries are above it.
   local milliseconds, sequence = string.match(delivered, '^(%d+)-(%d+)$')
   bound = milliseconds .. '-' .. string.format('%d', sequence + 1)
 end
-return {'kept', epoch, bound, tostring(redis.call('XLEN', KEYS[1])), tostring(pending),
+return {'current', epoch, bound, tostring(redis.call('XLEN', KEYS[1])), tostring(pending),
   tostring(redis.call('XLEN', KEYS[4])), string.format('%d', ms)}

@@ -1,5 +1,5 @@
--- Redis lost its data, or was started anew and may have lost some: a new epoch, in which every gate is built
--- anew from the database and every node adds again what it admitted and nobody has decided.
+-- Begins a new epoch, because Redis lost its data, or was started anew and may have lost some. In it every stock counter
+-- is rebuilt from the database, and every node adds again what it admitted and does not know to be committed.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch

@@ -1,0 +1,49 @@
+//! [`PurchaseContext`]: what every strategy works with, and the two steps that most of them begin with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::model::{Buyer, NewOrder};
+use super::steps;
+use super::store::OrderStore;
+use super::strategy::group_commit::queue::GroupCommit;
+use super::strategy::stream::service::OrderStream;
+use crate::error::Error;
+use crate::id::Ids;
+use crate::request::trace;
+use crate::voucher::sales::Sale;
+use lock::{Locks, ProcessLocks};
+
+/// What a strategy works with.
+pub struct PurchaseContext {
+    /// The SQL.
+    pub store: OrderStore,
+    /// Order ids.
+    pub ids: Arc<Ids>,
+    /// The queues of the group-commit strategy.
+    pub group_commit: GroupCommit,
+    /// The stream strategy: admission, and the consumer that commits.
+    pub stream: OrderStream,
+    /// Locks shared by all nodes.
+    pub locks: Locks,
+    /// Locks within this process, by user.
+    pub process_locks: ProcessLocks,
+    /// Lease of the setnx lock.
+    pub setnx_lease: Duration,
+    /// Longest time one database step may take.
+    pub database_timeout: Duration,
+}
+
+impl PurchaseContext {
+    /// Refuses a buyer who has an order, or for whom nothing is left, by a plain read: a later check may find
+    /// otherwise.
+    pub async fn check_buyer(&self, buyer: Buyer) -> Result<(), Error> {
+        let status = trace::step(self.store.buyer_status(buyer), steps::status_read).await?;
+        status.ok_or(Error::VoucherNotFound)?.require_chance()
+    }
+
+    /// An order for this buyer under a fresh id.
+    pub async fn new_order(&self, buyer: Buyer, sale: &Sale) -> Result<NewOrder, Error> {
+        Ok(NewOrder { id: self.ids.next().await?, buyer, unguarded: sale.strategy.is_unsafe() })
+    }
+}

@@ -1,0 +1,169 @@
+//! One batch of group commit, from the queue to every buyer's answer. All are answered after the commit, by what was
+//! committed ([`crate::order::batch`]).
+//!
+//! An order that cannot be inserted fails alone: each order of its batch then gets a transaction of its own, beside
+//! the queue, so that the sale goes on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use super::stats::GroupCommitStats;
+use crate::error::Error;
+use crate::id::Ids;
+use crate::order::batch::{BatchCommitter, Outcomes};
+use crate::order::model::{Buyer, NewOrder};
+use crate::order::store::batch::BatchError;
+use crate::voucher::sales::Window;
+
+/// Transactions at once where each order gets its own.
+const SINGLES_AT_ONCE: usize = 8;
+
+/// What a batch works with.
+#[derive(Clone)]
+pub struct BatchContext {
+    pub(super) committer: BatchCommitter,
+    pub(super) ids: Arc<Ids>,
+    /// Longest wait in the queue.
+    pub(super) timeout: Duration,
+    pub(super) tasks: TaskTracker,
+    pub(super) stats: Arc<GroupCommitStats>,
+}
+
+type Answer = oneshot::Sender<Result<i64, Error>>;
+
+/// A purchase that waits for its commit.
+pub struct QueuedPurchase {
+    pub(super) user_id: i64,
+    /// The sale may close while it waits.
+    pub(super) window: Window,
+    pub(super) since: Instant,
+    pub(super) answer: Answer,
+}
+
+/// One buyer of the batch, with all requests that wait for the answer.
+struct BatchedBuyer {
+    user_id: i64,
+    since: Instant,
+    answer: Answer,
+    /// The same buyer's further requests.
+    repeated: Vec<Answer>,
+}
+
+impl BatchedBuyer {
+    /// Answers; a failed send means that the client hung up, which is no error.
+    fn answer(self, outcome: Result<i64, Error>) {
+        for repeated in self.repeated {
+            // The first request made the order; the others are second orders.
+            repeated.send(outcome.clone().and_then(|id| Err(Error::AlreadyOrdered(Some(id))))).ok();
+        }
+        self.answer.send(outcome).ok();
+    }
+}
+
+/// Commits a batch of one sale's purchases, in the order of their arrival, and answers them all.
+pub(super) async fn run(context: BatchContext, voucher_id: i64, queued: Vec<QueuedPurchase>) {
+    let buyers = batch(queued, context.timeout);
+    if buyers.is_empty() {
+        return;
+    }
+    let orders = match context.orders(voucher_id, &buyers).await {
+        Ok(orders) => orders,
+        Err(error) => return answer_all(buyers, &error),
+    };
+    match context.commit(voucher_id, &orders).await {
+        Ok(outcomes) => {
+            buyers.into_iter().zip(outcomes).for_each(|(buyer, outcome)| buyer.answer(outcome));
+        }
+        Err(BatchError::All(error)) => answer_all(buyers, &error),
+        Err(BatchError::Insert(error)) if buyers.len() == 1 => answer_all(buyers, &error),
+        Err(BatchError::Insert(error)) => {
+            tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
+            context.stats.count_split();
+            let tasks = context.tasks.clone();
+            tasks.spawn(commit_singly(context, voucher_id, buyers, orders));
+        }
+    }
+}
+
+fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
+    buyers.into_iter().for_each(|buyer| buyer.answer(Err(error.clone())));
+}
+
+/// Refuses purchases that waited too long or past the end of the sale, and joins requests of the same buyer.
+fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
+    let mut buyers: Vec<BatchedBuyer> = Vec::with_capacity(queued.len());
+    let mut positions: HashMap<i64, usize> = HashMap::with_capacity(queued.len());
+    for QueuedPurchase { user_id, window, since, answer } in queued {
+        let admitted = if since.elapsed() > limit {
+            Err(Error::Unavailable("the database"))
+        } else {
+            window.require_open()
+        };
+        if let Err(refusal) = admitted {
+            answer.send(Err(refusal)).ok();
+        } else if let Some(&position) = positions.get(&user_id) {
+            buyers[position].repeated.push(answer);
+        } else {
+            positions.insert(user_id, buyers.len());
+            buyers.push(BatchedBuyer { user_id, since, answer, repeated: Vec::new() });
+        }
+    }
+    buyers
+}
+
+/// Gives each order a transaction of its own, a few at a time.
+async fn commit_singly(
+    context: BatchContext,
+    voucher_id: i64,
+    buyers: Vec<BatchedBuyer>,
+    orders: Vec<NewOrder>,
+) {
+    let mut queue = buyers.into_iter().zip(orders);
+    let one = |(buyer, order): (BatchedBuyer, NewOrder)| {
+        let context = &context;
+        async move {
+            // By then the caller must have an answer.
+            let outcome = if buyer.since.elapsed() > 3 * context.timeout {
+                Err(Error::Unavailable("the database"))
+            } else {
+                match context.commit(voucher_id, &[order]).await {
+                    Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
+                    Err(BatchError::Insert(error) | BatchError::All(error)) => Err(error),
+                }
+            };
+            buyer.answer(outcome);
+        }
+    };
+    let mut running: FuturesUnordered<_> = queue.by_ref().take(SINGLES_AT_ONCE).map(one).collect();
+    while running.next().await.is_some() {
+        running.extend(queue.next().map(one));
+    }
+}
+
+impl BatchContext {
+    /// An order with a fresh id for each buyer.
+    async fn orders(
+        &self,
+        voucher_id: i64,
+        buyers: &[BatchedBuyer],
+    ) -> Result<Vec<NewOrder>, Error> {
+        let mut orders = Vec::with_capacity(buyers.len());
+        for BatchedBuyer { user_id, .. } in buyers {
+            let buyer = Buyer { user_id: *user_id, voucher_id };
+            orders.push(NewOrder { id: self.ids.next().await?, buyer, unguarded: false });
+        }
+        Ok(orders)
+    }
+
+    async fn commit(&self, voucher_id: i64, orders: &[NewOrder]) -> Result<Outcomes, BatchError> {
+        let outcomes = self.committer.commit(voucher_id, orders).await?;
+        self.stats.count_batch(outcomes.iter().filter(|outcome| outcome.is_ok()).count());
+        Ok(outcomes)
+    }
+}

@@ -1,0 +1,27 @@
+//! Group commit: purchases that arrive while a commit runs share the next one, so that many orders cost one
+//! transaction and one wait for the disk. Safe on any number of nodes without any lock: the database's unique index
+//! drops second orders, and the stock falls once, by the number really inserted, where it suffices. Each buyer is
+//! answered after the commit all the same.
+//!
+//! The idea is as old as the log manager of a database (Gawlick and Kinkade, "Varieties of Concurrency Control in
+//! IMS/VS Fast Path", 1985).
+//!
+//! - [`queue`]: a queue per sale, and the workers that empty it.
+//! - [`batch`]: one batch, from the queue to every buyer's answer.
+//! - [`stats`]: counters for the metrics.
+
+use crate::error::Error;
+use crate::order::context::PurchaseContext;
+use crate::order::model::Buyer;
+use crate::order::steps;
+use crate::request::trace;
+use crate::voucher::sales::Sale;
+
+pub mod batch;
+pub mod queue;
+pub mod stats;
+
+/// Queues the purchase, and waits for the commit of its batch.
+pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    trace::step(context.group_commit.order(buyer, sale), steps::batch_committed).await
+}

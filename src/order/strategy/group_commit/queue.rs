@@ -1,0 +1,182 @@
+//! [`GroupCommit`]: a queue of purchases per sale, and the workers that empty it.
+//!
+//! A sale has workers in a process for as long as its queue is not empty. A worker takes what is waiting, up to a
+//! bound, commits it in one transaction ([`super::batch`]), answers the buyers, and takes what has queued
+//! meanwhile. There is no timer: the first purchase of a quiet sale is committed at once, alone, and the busier the
+//! sale the larger the batches.
+//!
+//! A busy sale has a second worker, so that one batch is gathered and inserted while the other waits for the disk.
+//! It starts only when as many are waiting as the first has in flight. Batches thus become equally large, whatever
+//! the load, instead of a large and a tiny one in turn.
+//!
+//! A queued purchase does not depend on its client: if nobody waits for the answer, the order is committed all the
+//! same.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tokio_util::task::TaskTracker;
+
+use super::batch::{BatchContext, QueuedPurchase};
+use super::stats::GroupCommitStats;
+use crate::error::Error;
+use crate::id::Ids;
+use crate::order::batch::BatchCommitter;
+use crate::order::model::Buyer;
+use crate::order::store::OrderStore;
+use crate::voucher::sales::Sale;
+
+/// Bounds of the queues.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupCommitLimits {
+    /// Orders in one transaction.
+    pub batch: usize,
+    /// Purchases waiting for a sale; one more is refused with [`Error::Overloaded`].
+    pub queue: usize,
+    /// Batches of one sale in flight at once.
+    pub in_flight: u32,
+    /// Longest wait in the queue, and the limit of one database step.
+    pub timeout: Duration,
+}
+
+/// The queues of all sales of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct GroupCommit(Arc<Inner>);
+
+struct Inner {
+    batches: BatchContext,
+    limits: GroupCommitLimits,
+    queues: Mutex<HashMap<i64, Queue>>,
+}
+
+/// One sale's queue; exists while a worker does.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<QueuedPurchase>,
+    workers: u32,
+    /// Purchases in batches that are being committed.
+    in_flight: usize,
+}
+
+impl Queue {
+    /// Whether one more batch is worth while beside those in flight, if any.
+    fn is_ready(&self) -> bool {
+        self.waiting.len() >= self.in_flight.max(1)
+    }
+}
+
+/// The lengths of the queues at one moment, over all sales.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Purchases that are in no batch yet.
+    pub waiting: usize,
+    /// Purchases in batches that are being committed.
+    pub in_flight: usize,
+    /// Batches that are being committed.
+    pub batches: usize,
+}
+
+impl GroupCommit {
+    /// Commits to this store, under ids of `ids`.
+    pub fn new(store: OrderStore, ids: Arc<Ids>, limits: GroupCommitLimits) -> Self {
+        let batches = BatchContext {
+            committer: BatchCommitter::new(store, limits.timeout),
+            ids,
+            timeout: limits.timeout,
+            tasks: TaskTracker::new(),
+            stats: Arc::default(),
+        };
+        GroupCommit(Arc::new(Inner { batches, limits, queues: Mutex::default() }))
+    }
+
+    /// Queues a purchase; returns the id of the committed order. Once queued it is committed, also when this future
+    /// is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Overloaded`] where the queue is full, [`Error::OutcomeUnknown`] where the batch panicked, and the
+    /// refusals of a purchase.
+    pub async fn order(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+        let (answer, answered) = oneshot::channel();
+        let (user_id, window) = (buyer.user_id, sale.window);
+        let purchase = QueuedPurchase { user_id, window, since: Instant::now(), answer };
+        self.enqueue(buyer.voucher_id, purchase)?;
+        // Without an answer the batch has panicked, and it is unknown how far it came.
+        answered.await.unwrap_or(Err(Error::OutcomeUnknown(None)))
+    }
+
+    fn enqueue(&self, voucher_id: i64, purchase: QueuedPurchase) -> Result<(), Error> {
+        let mut queues = self.0.queues();
+        let queue = queues.entry(voucher_id).or_default();
+        if queue.waiting.len() >= self.0.limits.queue {
+            return Err(Error::Overloaded);
+        }
+        queue.waiting.push_back(purchase);
+        if queue.workers < self.0.limits.in_flight && queue.is_ready() {
+            queue.workers += 1;
+            self.0.batches.tasks.spawn(self.clone().work(voucher_id));
+        }
+        Ok(())
+    }
+
+    /// Commits batch after batch until the queue is empty.
+    async fn work(self, voucher_id: i64) {
+        let mut done = 0;
+        while let Some(batch) = self.0.next_batch(voucher_id, done) {
+            done = batch.len();
+            let batches = &self.0.batches;
+            // A task of its own, so that a panic ends one batch and not the sale.
+            let run = batches.tasks.spawn(super::batch::run(batches.clone(), voucher_id, batch));
+            if let Err(error) = run.await {
+                tracing::error!(voucher_id, %error, "a batch ended without answering");
+            }
+        }
+    }
+
+    /// The lengths of the queues at this moment.
+    pub fn depth(&self) -> QueueDepth {
+        let mut depth = QueueDepth::default();
+        for queue in self.0.queues().values() {
+            depth.waiting += queue.waiting.len();
+            depth.in_flight += queue.in_flight;
+            depth.batches += queue.workers as usize;
+        }
+        depth
+    }
+
+    /// Counters of what was committed.
+    pub fn stats(&self) -> &GroupCommitStats {
+        &self.0.batches.stats
+    }
+
+    /// Waits until nothing is queued or being committed. To be called when no purchase can come in
+    /// any more.
+    pub async fn finished(&self) {
+        self.0.batches.tasks.close();
+        self.0.batches.tasks.wait().await;
+    }
+}
+
+impl Inner {
+    /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
+    fn next_batch(&self, voucher_id: i64, done: usize) -> Option<Vec<QueuedPurchase>> {
+        let mut queues = self.queues();
+        let queue = queues.get_mut(&voucher_id)?;
+        queue.in_flight -= done;
+        if queue.is_ready() {
+            let count = queue.waiting.len().min(self.limits.batch);
+            queue.in_flight += count;
+            return Some(queue.waiting.drain(..count).collect());
+        }
+        queue.workers -= 1;
+        if queue.workers == 0 {
+            queues.remove(&voucher_id);
+        }
+        None
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<i64, Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,33 @@
+//! What the two strategies with a lock in Redis share: the order is placed while the lock is held, and the lock is
+//! released after the commit.
+
+use super::conditional;
+use crate::error::Error;
+use crate::order::context::PurchaseContext;
+use crate::order::model::NewOrder;
+use crate::order::steps;
+
+/// Places the order under the lock `name`, then releases it. Without a guard the lock is busy.
+///
+/// # Errors
+/// [`Error::LockBusy`], and those of [`conditional::place_order`].
+pub async fn place_locked<G, F>(
+    context: &PurchaseContext,
+    order: &NewOrder,
+    name: &str,
+    guard: Option<G>,
+    release: impl FnOnce(G) -> F,
+) -> Result<i64, Error>
+where
+    F: Future<Output = Result<(), lock::Error>>,
+{
+    let guard = guard.ok_or(Error::LockBusy)?;
+    let outcome = conditional::place_order(context, order).await;
+    // After the commit, never before. The outcome stands even if the release fails: then the lease
+    // ends the lock.
+    if let Err(error) = release(guard).await {
+        tracing::warn!(%error, lock = name, "the purchase lock could not be released");
+    }
+    steps::unlocked_in_redis();
+    outcome
+}

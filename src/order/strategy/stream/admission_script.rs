@@ -1,0 +1,123 @@
+//! The call of the admission script (`lua/stream_admit.lua`), for all purchases that arrive while the call before it is
+//! in flight. Sent again under the same order id after a lost reply, it counts once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::ConnectionManager;
+use redis::{ErrorKind, RedisError};
+
+use super::names::{EPOCH, STATUS_TTL_S, STREAM};
+use super::order_status::refusal;
+use super::scripts;
+use crate::connection::coalescer::Coalescer;
+use crate::error::Error;
+use crate::order::model::{Buyer, NewOrder};
+
+/// Calls of the script in all when replies are lost.
+const ATTEMPTS: u32 = 3;
+
+/// Pause before it is sent again.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Buyers that one call admits at most, so that it never keeps Redis from others for long.
+const BATCH: usize = 64;
+
+/// Strings that the script returns for each.
+const STRINGS: usize = 3;
+
+/// An order, and the epoch in which its id was leased.
+type Request = (NewOrder, Arc<str>);
+type Answer = Result<Admission, Error>;
+
+/// Batches the requests; see [`batcher`].
+pub(super) type AdmissionBatcher = Coalescer<Request, Answer>;
+
+/// What the script decided.
+pub(super) enum Admission {
+    Admitted {
+        entry: String,
+        epoch: String,
+    },
+    Refused(Error),
+    /// Redis lost its data, or was started anew, since the order's id was leased.
+    OtherEpoch,
+    /// The sale has no stock counter.
+    NoCounter,
+    /// The user has a claim already.
+    Claimed,
+    /// Nothing is left; so many entries wait.
+    SoldOut {
+        waiting: u64,
+    },
+    /// Too many entries wait.
+    Full,
+}
+
+/// Starts the batcher; `backlog` is how many entries may wait.
+pub(super) fn batcher(redis: ConnectionManager, backlog: usize) -> AdmissionBatcher {
+    Coalescer::start(BATCH, move |requests| admit(redis.clone(), backlog, requests))
+}
+
+async fn admit(
+    mut redis: ConnectionManager,
+    backlog: usize,
+    requests: Vec<Request>,
+) -> Vec<Answer> {
+    let (mut attempt, mut in_doubt) = (1, false);
+    loop {
+        let mut script = scripts::ADMIT.key(STREAM);
+        script.key(EPOCH).arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
+        for (order, epoch) in &requests {
+            let Buyer { user_id, voucher_id } = order.buyer;
+            script.arg(user_id).arg(voucher_id).arg(order.id).arg(&**epoch);
+        }
+        match script.invoke_async::<Vec<String>>(&mut redis).await {
+            Ok(reply) => {
+                let mut reply = reply.chunks(STRINGS);
+                return requests.iter().map(|_| parse(reply.next().unwrap_or_default())).collect();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the admission script did not answer");
+                in_doubt |= !was_not_run(&error);
+            }
+        }
+        if !in_doubt {
+            return requests.iter().map(|_| Err(Error::Unavailable("Redis"))).collect();
+        }
+        if attempt >= ATTEMPTS {
+            let unknown = |(order, _): &Request| Err(Error::OutcomeUnknown(Some(order.id)));
+            return requests.iter().map(unknown).collect();
+        }
+        attempt += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Whether a script whose call failed like this certainly did nothing: it was never sent, or the server
+/// refused it before its first write.
+fn was_not_run(error: &RedisError) -> bool {
+    error.is_connection_refusal()
+        || matches!(
+            error.kind(),
+            ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed
+        )
+}
+
+fn parse(reply: &[String]) -> Answer {
+    let words: Vec<&str> = reply.iter().map(String::as_str).collect();
+    Ok(match words[..] {
+        ["admitted", entry, epoch] => {
+            Admission::Admitted { entry: entry.to_owned(), epoch: epoch.to_owned() }
+        }
+        ["refused", code, _] => Admission::Refused(refusal(code)),
+        ["other epoch", ..] => Admission::OtherEpoch,
+        ["no counter", ..] => Admission::NoCounter,
+        ["claimed", ..] => Admission::Claimed,
+        ["sold out", waiting, _] => {
+            Admission::SoldOut { waiting: waiting.parse().unwrap_or(u64::MAX) }
+        }
+        ["full", ..] => Admission::Full,
+        _ => return Err(Error::Internal(format!("stream_admit.lua returned {reply:?}"))),
+    })
+}

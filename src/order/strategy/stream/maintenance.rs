@@ -1,0 +1,153 @@
+//! Maintenance of the stream: a round that every node makes four times a second. It reports that the consumer is alive,
+//! trims acknowledged entries, and notices when Redis has lost its data or was started anew. Then a new *epoch* begins:
+//! stock counters are rebuilt, and each node adds again what it had admitted and the database does not have.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::entry::position;
+use super::names::{
+    CONSUMER_PREFIX, CONSUMERS, DEAD, EPOCH, GROUP, STATUS_TTL_S, STREAM, stock_key,
+};
+use super::node::StreamNode;
+use super::scripts;
+use crate::error::Error;
+
+/// Pause between two rounds.
+const ROUND: Duration = Duration::from_millis(250);
+
+/// How often entries of dead consumers are reclaimed.
+const RECLAIM_EVERY: Duration = Duration::from_secs(1);
+
+/// A consumer of our kind that has not reported for this long is dead. If it was only stopped for a while, its entries
+/// are committed twice, which the database notices.
+const DEAD_AFTER: Duration = Duration::from_secs(5);
+
+/// Orders that are added again by one script.
+const REPLAYED_AT_ONCE: usize = 500;
+
+impl StreamNode {
+    /// Makes round after round until the process stops.
+    pub(super) async fn maintain(self: Arc<Self>) {
+        let mut logged = false;
+        let mut reclaimed = Instant::now();
+        while !self.is_stopped() {
+            let mut round = self.maintain_once().await;
+            if round.is_ok() && reclaimed.elapsed() >= RECLAIM_EVERY {
+                reclaimed = Instant::now();
+                round = self.reclaim().await;
+            }
+            match round {
+                Ok(()) => logged = false,
+                Err(error) if !logged => {
+                    logged = true;
+                    tracing::warn!(%error, "the stream cannot be maintained; trying again");
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = self.sleep(ROUND) => {}
+                () = self.maintenance_due.notified() => {}
+            }
+        }
+    }
+
+    /// One round.
+    pub(super) async fn maintain_once(&self) -> Result<(), Error> {
+        let reply: Vec<String> = scripts::MAINTAIN
+            .key(STREAM)
+            .key(EPOCH)
+            .key(CONSUMERS)
+            .key(DEAD)
+            .arg(GROUP)
+            .arg(&self.consumer)
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        let words: Vec<&str> = reply.iter().map(String::as_str).collect();
+        let ["current", epoch, bound, waiting, pending, dead, now] = words[..] else {
+            return self.begin_epoch().await;
+        };
+        self.replay(epoch).await?;
+        let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+        let unconfirmed = self.unconfirmed.forget_below(epoch, bound);
+        let stats = &self.stats;
+        stats.unconfirmed.set(unconfirmed as u64);
+        stats.waiting.set(number(waiting));
+        stats.pending.set(number(pending));
+        stats.dead_letters.set(number(dead));
+        let oldest = if number(waiting) > 0 { position(bound).0 } else { number(now) };
+        stats.lag_ms.set(number(now).saturating_sub(oldest));
+        Ok(())
+    }
+
+    /// Begins a new epoch.
+    async fn begin_epoch(&self) -> Result<(), Error> {
+        let sales = self.store.stream_sales().await?;
+        let mut script = scripts::NEW_EPOCH.key(STREAM);
+        script.key(EPOCH).arg(GROUP);
+        for sale in &sales {
+            script.key(stock_key(*sale));
+        }
+        let epoch: String = script.invoke_async(&mut self.redis.clone()).await?;
+        tracing::warn!(
+            epoch,
+            sales = sales.len(),
+            "a new epoch: Redis was restarted or lost its data"
+        );
+        self.replay(&epoch).await
+    }
+
+    /// Adds again what this node admitted in another epoch, unless it is in the database.
+    async fn replay(&self, epoch: &str) -> Result<(), Error> {
+        self.enter_epoch(epoch);
+        let orders = self.unconfirmed.of_other_epochs(epoch);
+        for orders in orders.chunks(REPLAYED_AT_ONCE) {
+            let buyers = self.store.buyers_of(orders).await?;
+            let (committed, lost): (Vec<_>, Vec<_>) =
+                orders.iter().copied().partition(|order| buyers.contains_key(&order.id));
+            committed.iter().for_each(|order| self.unconfirmed.forget(order.id));
+            if lost.is_empty() {
+                continue;
+            }
+            let mut script = scripts::REPLAY.key(STREAM);
+            script.arg(STATUS_TTL_S);
+            for order in &lost {
+                script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
+            }
+            let entries: Vec<String> = script.invoke_async(&mut self.redis.clone()).await?;
+            for (order, entry) in lost.iter().zip(&entries) {
+                if entry.is_empty() {
+                    self.unconfirmed.forget(order.id);
+                } else {
+                    self.unconfirmed.keep(*order, epoch.to_owned(), entry);
+                }
+            }
+            self.stats.replayed.add(lost.len() as u64);
+            tracing::warn!(orders = lost.len(), "orders that Redis may have lost were added again");
+        }
+        Ok(())
+    }
+
+    /// Takes over the pending entries of dead consumers.
+    async fn reclaim(&self) -> Result<(), Error> {
+        let reclaimed: u64 = scripts::RECLAIM
+            .key(STREAM)
+            .key(CONSUMERS)
+            .arg(GROUP)
+            .arg(&self.consumer)
+            .arg(CONSUMER_PREFIX)
+            .arg(DEAD_AFTER.as_millis() as u64)
+            .arg(self.limits.min_idle.as_millis() as u64)
+            .arg(self.limits.batch)
+            .invoke_async(&mut self.redis.clone())
+            .await
+            // It may have run: then they are pending under our name, and no other node will take them over.
+            .inspect_err(|_| self.read_own_pending_soon())?;
+        if reclaimed > 0 {
+            tracing::warn!(entries = reclaimed, "entries of another consumer are taken over");
+            self.stats.taken_over.add(reclaimed);
+            self.read_own_pending_soon();
+        }
+        Ok(())
+    }
+}

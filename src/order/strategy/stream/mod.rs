@@ -1,0 +1,57 @@
+//! Stream: a script in Redis admits the buyer and adds an entry to a Redis stream; a consumer group commits the
+//! orders. The buyer gets an id at once and looks the order up by it. The fastest answer, and the only one that comes
+//! before the commit, so it says *pending*. The database's conditional decrement and unique index decide all the
+//! same: a stock counter that admits too many causes refusals, never an oversell.
+//!
+//! **Redis Streams in brief.** `stream.orders` is a log of admitted orders. A *group* hands each entry to one of
+//! its *consumers* (a node of either language) and lists it as *pending* until it is acknowledged. A consumer that
+//! dies leaves pending entries behind, which another takes over. So an entry is delivered at least once, and perhaps
+//! again after its order was committed.
+//!
+//! - [`service`]: [`service::OrderStream`], the handle; `node` is what it shares with its tasks.
+//! - `admit`, `admission_script`: one script takes stock, claim and entry together; the buyer's answer is *pending*.
+//! - `consumer`: reads entries; `commit`: commits them in batches ([`crate::order::batch`]) and acknowledges after the
+//!   commit, never before.
+//! - [`lookup`], `order_status`: the status of an admitted order, for its buyer.
+//! - `maintenance`: notices a Redis that lost its data, adds again what this node admitted and is not committed
+//!   (`unconfirmed`), takes over from dead consumers, trims.
+//! - `stock_counter`: rebuilds a sale's stock counter and claims from the database, counting what is in flight.
+//!
+//! **Guarantees.** The database decides: its constraints refuse what a wrong stock counter admits. An entry is
+//! acknowledged by one script, so its stock and claim are returned once at most. Every step can be repeated:
+//! admission by the order's id, the commit likewise. The buyer gets that id before the database could refuse it, so
+//! it must be unique: it is admitted only in the *epoch* in which its number was leased, and in a new epoch nothing
+//! is admitted for a second, so that no second of an older id comes again.
+//!
+//! **Limits.** An order that a Redis lost together with the node that had admitted it is lost; its buyer was told
+//! "pending", never "ordered". A refusal is remembered in Redis alone: once that is lost, the order is unknown.
+//! Scripts here build keys from ids: no Redis Cluster.
+
+use crate::error::Error;
+use crate::order::context::PurchaseContext;
+use crate::order::model::Buyer;
+use crate::order::steps;
+use crate::request::trace;
+use crate::voucher::sales::Sale;
+
+mod admission_script;
+mod admit;
+mod commit;
+mod consumer;
+mod entry;
+pub mod lookup;
+mod maintenance;
+mod names;
+mod node;
+mod order_status;
+mod rebuilds;
+mod scripts;
+pub mod service;
+pub mod stats;
+mod stock_counter;
+mod unconfirmed;
+
+/// Admits the buyer; returns the id under which the order will be committed.
+pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    trace::step(context.stream.order(buyer, sale), steps::admitted).await
+}

@@ -1,0 +1,123 @@
+//! [`StreamNode`]: this process as a member of the stream, shared by its requests, its consumer and its maintenance.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use redis::Client;
+use redis::aio::ConnectionManager;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::admission_script::{self, AdmissionBatcher};
+use super::names::CONSUMER_PREFIX;
+use super::rebuilds::Rebuilds;
+use super::stats::StreamStats;
+use super::unconfirmed::UnconfirmedOrders;
+use crate::id::Ids;
+use crate::order::batch::BatchCommitter;
+use crate::order::store::OrderStore;
+
+/// Bounds and time limits of the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    /// Entries read, and orders committed, at a time.
+    pub batch: usize,
+    /// Entries that may wait in the stream; one more purchase is refused as [`crate::error::Error::Overloaded`].
+    pub backlog: usize,
+    /// How long an entry must be idle before it is taken over from a consumer of another kind.
+    pub min_idle: Duration,
+    /// Longest time one database step may take.
+    pub timeout: Duration,
+    /// Longest time one Redis command may take.
+    pub redis_timeout: Duration,
+}
+
+/// This process as a member of the stream.
+pub struct StreamNode {
+    pub(super) client: Client,
+    pub(super) redis: ConnectionManager,
+    pub(super) store: OrderStore,
+    pub(super) ids: Arc<Ids>,
+    pub(super) limits: StreamLimits,
+    pub(super) committer: BatchCommitter,
+    /// This process's consumer name in the group.
+    pub(super) consumer: String,
+    pub(super) unconfirmed: UnconfirmedOrders,
+    pub(super) rebuilds: Rebuilds,
+    pub(super) admissions: AdmissionBatcher,
+    pub(super) stats: StreamStats,
+    /// The epoch that this node knows.
+    epoch: Mutex<Arc<str>>,
+    /// Entries may be pending under our name: the consumer is to read those too.
+    own_pending: AtomicBool,
+    /// Maintenance is to run now.
+    pub(super) maintenance_due: Notify,
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+}
+
+impl StreamNode {
+    pub(super) fn new(
+        client: Client,
+        redis: ConnectionManager,
+        store: OrderStore,
+        ids: Arc<Ids>,
+        limits: StreamLimits,
+    ) -> Self {
+        StreamNode {
+            admissions: admission_script::batcher(redis.clone(), limits.backlog),
+            committer: BatchCommitter::new(store.clone(), limits.timeout),
+            client,
+            redis,
+            store,
+            ids,
+            limits,
+            consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
+            unconfirmed: UnconfirmedOrders::default(),
+            rebuilds: Rebuilds::default(),
+            stats: StreamStats::default(),
+            epoch: Mutex::new("".into()),
+            own_pending: AtomicBool::new(false),
+            maintenance_due: Notify::new(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Sleeps, or less if the process is to stop.
+    pub(super) async fn sleep(&self, time: Duration) {
+        // `None` when stopped, which callers check themselves.
+        self.stop.run_until_cancelled(tokio::time::sleep(time)).await.unwrap_or_default();
+    }
+
+    /// Takes note of the epoch. In a new one the id counter may have started over: then all nodes lease
+    /// from the new counter, for an entry's id cannot be replaced when another node has used it.
+    pub(super) fn enter_epoch(&self, epoch: &str) {
+        let mut known = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        if **known != *epoch {
+            *known = epoch.into();
+            self.ids.abandon_lease();
+        }
+    }
+
+    /// The epoch that this node knows. An id that is drawn afterwards was leased in it, or in a later one.
+    pub(super) fn epoch(&self) -> Arc<str> {
+        self.epoch.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has the consumer read the entries that are pending under our name.
+    pub(super) fn read_own_pending_soon(&self) {
+        self.own_pending.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether that was asked for since the last call.
+    pub(super) fn take_own_pending(&self) -> bool {
+        self.own_pending.swap(false, Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,83 @@
+//! Counters and gauges of the stream for `/metrics`: what this process did, and the state of the stream as its maintenance
+//! last read it.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A number that tasks share.
+#[derive(Debug, Default)]
+pub(super) struct Number(AtomicU64);
+
+impl Number {
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
+    }
+
+    pub(super) fn set(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// Counters and gauges.
+#[derive(Debug, Default)]
+pub struct StreamStats {
+    pub(super) admitted: Number,
+    pub(super) ordered: Number,
+    pub(super) refused: Number,
+    pub(super) dead_lettered: Number,
+    pub(super) taken_over: Number,
+    pub(super) replayed: Number,
+    pub(super) rebuilt: Number,
+    pub(super) waiting: Number,
+    pub(super) pending: Number,
+    pub(super) dead_letters: Number,
+    pub(super) lag_ms: Number,
+    pub(super) unconfirmed: Number,
+}
+
+impl StreamStats {
+    /// Counters of this process: name, help text, value.
+    pub fn counters(&self) -> [(&'static str, &'static str, u64); 7] {
+        [
+            ("admitted", "Orders this process admitted.", &self.admitted),
+            ("ordered", "Entries this process found committed, or committed.", &self.ordered),
+            ("refused", "Entries this process had refused, their stock returned.", &self.refused),
+            (
+                "dead_lettered",
+                "Entries this process moved to the dead-letter stream.",
+                &self.dead_lettered,
+            ),
+            ("taken_over", "Entries taken over from dead consumers.", &self.taken_over),
+            ("replayed", "Orders added again because Redis may have lost them.", &self.replayed),
+            ("stock_counters_rebuilt", "Stock counters rebuilt from the database.", &self.rebuilt),
+        ]
+        .map(|(name, help, number)| (name, help, number.get()))
+    }
+
+    /// Gauges: name, help text, value. The stream is shared by all nodes; the last one is of this process.
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            (
+                "entries_waiting",
+                "Entries of the stream that are not acknowledged yet.",
+                &self.waiting,
+            ),
+            ("entries_pending", "Those of them that were delivered to a consumer.", &self.pending),
+            ("dead_letters", "Entries that could not be turned into orders.", &self.dead_letters),
+            (
+                "unconfirmed_orders",
+                "Orders this process admitted and does not know to be committed.",
+                &self.unconfirmed,
+            ),
+        ]
+        .map(|(name, help, number)| (name, help, number.get()))
+    }
+
+    /// The stream's lag: the age of the oldest unacknowledged entry, in seconds; 0 without one.
+    pub fn lag(&self) -> f64 {
+        self.lag_ms.get() as f64 / 1e3
+    }
+}
