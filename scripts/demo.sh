@@ -30,8 +30,8 @@ demo() {
 check_demo_markers() {
   local file
   for file in "${READMES[@]}"; do
-    [[ $(grep -xE '<!-- /?demo -->' "$file" | tr -d '\n') == '<!-- demo --><!-- /demo -->' ]] ||
-      die 2 "$file needs the two lines '<!-- demo -->' and '<!-- /demo -->', once and in this order."
+    [[ $(grep -xE '<!-- demo:(begin|end) -->' "$file" | tr -d '\n') == '<!-- demo:begin --><!-- demo:end -->' ]] ||
+      die 2 "$file needs the two lines '<!-- demo:begin -->' and '<!-- demo:end -->', once and in this order."
   done
 }
 
@@ -40,9 +40,9 @@ write_demo_blocks() {
   local file
   for file in "${READMES[@]}"; do
     awk -v output="$1" '
-      $0 == "<!-- /demo -->" { inside = 0 }
+      $0 == "<!-- demo:end -->" { inside = 0 }
       !inside { print }
-      $0 == "<!-- demo -->" {
+      $0 == "<!-- demo:begin -->" {
         inside = 1
         print "```text"
         while ((getline line < output) > 0) print line
