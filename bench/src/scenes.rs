@@ -2,17 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use ladder::Strategy;
 use serde::Serialize;
-use workload::http::{Call, Connection};
+use workload::comparison::batches::Batches;
 use workload::live::Progress;
 
 use crate::client::End;
 use crate::ratios::figure;
 use crate::rounds::Servers;
 use crate::runs::{self, Plan, Run, Runner, Stock};
-use crate::stack::Server;
 
 /// What the pictures show.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -45,7 +44,7 @@ pub async fn play(
     lasting: Duration,
 ) -> anyhow::Result<Scenes> {
     Progress::Stderr.say("scenes for the pictures");
-    let batches = batches(&servers.one).await?;
+    let batches = Batches::read(&[servers.one.target()]).await.sizes();
     let base = Plan {
         name: "",
         strategy: "",
@@ -139,22 +138,4 @@ fn sale(stock: u32, run: &Run, left: &[(f64, i64)]) -> Sale {
     let seen = left.iter().map(|(time, count)| (time - zero, *count as f64));
     sale.left = seen.filter(|(time, _)| (0.0..=end).contains(time)).collect();
     sale
-}
-
-/// Batch sizes from the instance's metrics, as (upper bound, batches of that size).
-async fn batches(server: &Server) -> anyhow::Result<Vec<(u64, u64)>> {
-    let mut connection = Connection::new(server.target(), Duration::from_secs(5));
-    let call = Call::new(axum::http::Method::GET, "/metrics");
-    let answer = connection.send(&call).await.context("/metrics")?;
-    let text = String::from_utf8_lossy(&answer.body);
-    let mut below = 0;
-    let bounds = text.lines().filter_map(|line| {
-        let rest = line.strip_prefix("group_batch_orders_bucket{le=\"")?;
-        let (bound, count) = rest.split_once("\"} ")?;
-        let (bound, count) = (bound.parse::<u64>().ok()?, count.parse::<u64>().ok()?);
-        let here = count - below;
-        below = count;
-        Some((bound, here))
-    });
-    Ok(bounds.collect())
 }

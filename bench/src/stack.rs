@@ -9,7 +9,6 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use axum::http::Method;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 use workload::Target;
@@ -153,7 +152,7 @@ async fn start(
     let mut connection = Connection::new(server.target(), Duration::from_secs(2));
     let deadline = Instant::now() + START;
     loop {
-        let call = Call::new(Method::GET, "/health/ready");
+        let call = Call::get("/health/ready");
         if connection.send(&call).await.is_ok_and(|answer| answer.status == 200) {
             return Ok(server);
         }

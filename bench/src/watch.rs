@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use axum::http::Method;
 use tokio::time::{MissedTickBehavior, interval};
 use workload::Target;
 use workload::http::{Call, Connection};
@@ -35,6 +34,6 @@ async fn look(target: &Target, path: &str, every: Duration) {
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
-        connection.send(&Call::new(Method::GET, path)).await.ok();
+        connection.send(&Call::get(path)).await.ok();
     }
 }

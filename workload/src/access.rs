@@ -5,6 +5,9 @@
 use std::fmt;
 
 use chrono_tz::Tz;
+use hyper::header::HeaderValue;
+
+use crate::Error;
 
 /// Addresses and secrets of the deployment under test.
 #[derive(Clone)]
@@ -17,6 +20,24 @@ pub struct Access {
     pub admin_token: String,
     /// The zone in which the service reads and writes date-times.
     pub time_zone: Tz,
+}
+
+impl Access {
+    /// The administrator's token as a header, for `what`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there is none, or none that a header can hold.
+    pub fn admin_header(&self, what: &str) -> Result<HeaderValue, Error> {
+        let usage = |text: String| Error::Usage(text);
+        if self.admin_token.is_empty() {
+            return Err(usage(format!(
+                "{what} needs the administrator's token: set ADMIN_TOKEN to the service's own \
+                 (`eval \"$(./dev env)\"`) or give --admin-token"
+            )));
+        }
+        HeaderValue::from_str(&self.admin_token)
+            .map_err(|_| usage("the administrator's token cannot be sent in a header".to_owned()))
+    }
 }
 
 impl fmt::Debug for Access {

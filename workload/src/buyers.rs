@@ -14,16 +14,17 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Method, body::Bytes, header::HeaderValue};
+use hyper::header::HeaderValue;
 use redis::{AsyncCommands, aio::MultiplexedConnection};
 use serde::Deserialize;
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::{
     Access, Error, Target,
     http::{Call, Connection, Response},
     live::{Live, Progress},
-    phones,
+    phones, redis_connection,
 };
 
 /// Sign-ins under way at once.
@@ -102,10 +103,7 @@ async fn redis(access: &Access) -> Result<MultiplexedConnection, Error> {
                 .to_owned(),
         ));
     }
-    let what = "while connecting";
-    let client = redis::Client::open(access.redis_url.as_str())
-        .map_err(|source| Error::Redis { what, source })?;
-    client.get_multiplexed_async_connection().await.map_err(|source| Error::Redis { what, source })
+    redis_connection::connect(&access.redis_url).await
 }
 
 /// Registers and signs in `count` new users with random phones, spread over `targets`.
@@ -154,7 +152,7 @@ async fn sign_in_one(
     redis: &mut MultiplexedConnection,
     phone: &str,
 ) -> Result<Buyer, Error> {
-    let call = Call::new(Method::POST, format!("/user/code?phone={phone}"));
+    let call = Call::post(format!("/user/code?phone={phone}"));
     insist::<()>(connection, target, &call, "a sign-in code", "Is the service healthy?").await?;
     let key = format!("login:code:{phone}");
     let code: Option<String> = redis
@@ -167,8 +165,7 @@ async fn sign_in_one(
              or database than the service uses (`./dev env` prints the right one)"
         ))
     })?;
-    let mut call = Call::new(Method::POST, "/user/login");
-    call.json = Some(Bytes::from(serde_json::json!({"phone": phone, "code": code}).to_string()));
+    let call = Call::post("/user/login").json(&json!({"phone": phone, "code": code}));
     let way_out = "Does another service share this Redis?";
     let token: Option<String> = insist(connection, target, &call, "the sign-in", way_out).await?;
     let token = token.unwrap_or_default();
@@ -182,8 +179,7 @@ async fn who_is(
     target: &Target,
     token: HeaderValue,
 ) -> Result<Buyer, Error> {
-    let mut call = Call::new(Method::GET, "/user/me");
-    call.token = Some(token.clone());
+    let call = Call::get("/user/me").token(&token);
     let way_out = "The token has expired: sign in again, or `seckill seed` a new token file.";
     match insist::<Me>(connection, target, &call, "the user of a token", way_out).await? {
         Some(me) => Ok(Buyer { user_id: me.id, token }),

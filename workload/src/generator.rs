@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::Method;
+use hyper::header::HeaderValue;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::{
     sync::{mpsc, watch},
@@ -25,9 +25,9 @@ use crate::{
     buyers::Buyer,
     checker::Asked,
     descriptors,
-    http::{Call, Connection, Failure},
+    http::{Call, Connection, TRACE},
     live::Live,
-    reply::{CONNECTION_LOST, Reply, TIME_OUT},
+    reply::Reply,
 };
 
 /// What to fire.
@@ -130,6 +130,10 @@ pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Erro
     let (ready, mut waiting) = mpsc::channel(connections);
     let (open, barrier) = watch::channel(None::<Instant>);
     let mut workers = JoinSet::new();
+    let mut call = Call::post(format!("/voucher-order/seckill/{}", plan.voucher_id));
+    if plan.traced {
+        call = call.header(TRACE, HeaderValue::from_static("1"));
+    }
     for worker in 0..connections {
         let target = worker % targets;
         let worker = Worker {
@@ -138,10 +142,7 @@ pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Erro
             target,
             queue: queues[target].clone(),
             buyers: plan.buyers.clone(),
-            call: Call {
-                traced: plan.traced,
-                ..Call::new(Method::POST, format!("/voucher-order/seckill/{}", plan.voucher_id))
-            },
+            call: call.clone(),
             live: live.clone(),
         };
         workers.spawn(worker.run(ready.clone(), barrier.clone()));
@@ -199,19 +200,12 @@ impl Worker {
                 break;
             }
             let buyer = &self.buyers[buyer];
-            self.call.token = Some(buyer.token.clone());
+            self.call.set_token(&buyer.token);
             let sent = Instant::now();
-            let mut trace = None;
-            let reply = match self.connection.send(&self.call).await {
-                Ok(response) => {
-                    trace = response.trace.map(String::into_boxed_str);
-                    Reply::read(response.status, &response.body)
-                }
-                Err(Failure::NotSent(_)) => Reply::not_sent(),
-                Err(Failure::Lost(_)) => Reply::lost(CONNECTION_LOST),
-                Err(Failure::TimedOut) => Reply::lost(TIME_OUT),
-            };
+            let answer = self.connection.send(&self.call).await;
+            let reply = Reply::of(&answer);
             let latency = sent.elapsed();
+            let trace = answer.ok().and_then(|answer| answer.trace().map(Box::from));
             self.live.attempt(reply.is_success(), latency);
             records.push(Record {
                 asked: Asked { user_id: buyer.user_id, attempt, reply },

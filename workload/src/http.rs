@@ -1,4 +1,4 @@
-//! A small keep-alive HTTP/1.1 client, cheap enough to share two cores with the servers it drives.
+//! The keep-alive HTTP/1.1 client of the tools and tests.
 //!
 //! One [`Connection`] belongs to one worker and carries one request at a time. What matters here is
 //! what a failure *means*: [`Failure::NotSent`] is definite, everything else leaves the outcome open.
@@ -10,7 +10,7 @@ use hyper::{
     Method, Request,
     body::Bytes,
     client::conn::http1::{SendRequest, handshake},
-    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
@@ -21,56 +21,95 @@ use tokio::{
 
 use crate::Target;
 
-/// Answers longer than this, in bytes, are not read.
-const BODY_LIMIT: usize = 1 << 20;
-/// The header that asks for a request's steps, and that brings them.
-const TRACE: &str = "x-lab-trace";
+/// Answers longer than this, in bytes, are not read: the longest is the script of the API's pages.
+const BODY_LIMIT: usize = 8 << 20;
+/// The request and response header for a request's recorded steps; a server without `--lab` sends none.
+pub const TRACE: HeaderName = HeaderName::from_static("x-lab-trace");
+/// The header of the administrator's token.
+const ADMIN: HeaderName = HeaderName::from_static("x-admin-token");
 
-/// A request to the service, before it is tied to a connection.
+/// A request, before it is tied to a connection.
 #[derive(Debug, Clone)]
 pub struct Call {
     /// The method.
     pub method: Method,
     /// The path below the target's own, with query.
     pub path: String,
-    /// The buyer's session token.
-    pub token: Option<HeaderValue>,
-    /// The administrator's token.
-    pub admin_token: Option<HeaderValue>,
-    /// The cache policy asked for (`x-lab-cache`); a server without `--lab` ignores it.
-    pub lab_cache: Option<HeaderValue>,
-    /// Whether the steps of the request are asked for (`x-lab-trace`); a server without `--lab` tells none.
-    pub traced: bool,
-    /// A JSON body.
-    pub json: Option<Bytes>,
+    /// Headers besides `host`.
+    pub headers: HeaderMap,
+    /// The body; empty for none.
+    pub body: Bytes,
 }
 
 impl Call {
-    /// A request without body or tokens.
+    /// A request without headers or body.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
-        Self {
-            method,
-            path: path.into(),
-            token: None,
-            admin_token: None,
-            lab_cache: None,
-            traced: false,
-            json: None,
-        }
+        Self { method, path: path.into(), headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    /// GET.
+    pub fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// POST.
+    pub fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    /// With this header, in place of an earlier one of the same name.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
+    /// With a user's session token.
+    pub fn token(self, token: &HeaderValue) -> Self {
+        self.header(AUTHORIZATION, token.clone())
+    }
+
+    /// With the administrator's token.
+    pub fn admin(self, token: &HeaderValue) -> Self {
+        self.header(ADMIN, token.clone())
+    }
+
+    /// With a JSON body.
+    pub fn json(mut self, body: &serde_json::Value) -> Self {
+        self.body = body.to_string().into();
+        self.header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+    }
+
+    /// Sends the next request with this session token.
+    pub fn set_token(&mut self, token: &HeaderValue) {
+        self.headers.insert(AUTHORIZATION, token.clone());
     }
 }
 
 /// A complete answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Response {
     /// HTTP status.
     pub status: u16,
-    /// Whether it says when to come back (`Retry-After`, in whole seconds).
-    pub retry_after: bool,
-    /// The steps of the request, where they were asked for and told.
-    pub trace: Option<String>,
+    /// Its headers.
+    pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
+}
+
+impl Response {
+    /// Whether it says when to come back (`Retry-After`, in whole seconds).
+    pub fn has_retry_after(&self) -> bool {
+        self.text(&RETRY_AFTER).is_some_and(|text| text.parse::<u32>().is_ok())
+    }
+
+    /// The steps of the request, where they were asked for and told.
+    pub fn trace(&self) -> Option<&str> {
+        self.text(&TRACE)
+    }
+
+    fn text(&self, name: &HeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
 }
 
 /// Why there is no answer.
@@ -166,17 +205,10 @@ impl Connection {
                     let unsent = e.take_message();
                     (unsent, e.into_error().to_string())
                 })?;
-                let status = response.status().as_u16();
-                let retry_after = response.headers().get(RETRY_AFTER);
-                let retry_after = retry_after.and_then(|value| value.to_str().ok());
-                let retry_after = retry_after.is_some_and(|text| text.parse::<u32>().is_ok());
-                let trace = response.headers().get(TRACE).and_then(|value| value.to_str().ok());
-                let trace = trace.map(str::to_owned);
-                let body = Limited::new(response.into_body(), BODY_LIMIT)
-                    .collect()
-                    .await
-                    .map_err(|e| (None, e.to_string()))?;
-                Ok(Response { status, retry_after, trace, body: body.to_bytes() })
+                let (head, body) = response.into_parts();
+                let body = Limited::new(body, BODY_LIMIT).collect().await;
+                let body = body.map_err(|e| (None, e.to_string()))?.to_bytes();
+                Ok(Response { status: head.status.as_u16(), headers: head.headers, body })
             };
             let failure = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Ok(response),
@@ -195,27 +227,14 @@ impl Connection {
     }
 
     fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-        let mut request =
-            Request::builder().method(call.method.clone()).uri(self.target.path(&call.path));
+        let mut request = Request::new(Full::new(call.body.clone()));
+        *request.method_mut() = call.method.clone();
+        *request.uri_mut() = self.target.path(&call.path).parse()?;
+        *request.headers_mut() = call.headers.clone();
         if let Some(host) = &self.host {
-            request = request.header(HOST, host);
+            request.headers_mut().insert(HOST, host.clone());
         }
-        if let Some(token) = &call.token {
-            request = request.header(AUTHORIZATION, token);
-        }
-        if let Some(token) = &call.admin_token {
-            request = request.header("x-admin-token", token);
-        }
-        if let Some(policy) = &call.lab_cache {
-            request = request.header("x-lab-cache", policy);
-        }
-        if call.traced {
-            request = request.header(TRACE, "1");
-        }
-        if call.json.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
-        }
-        request.body(Full::new(call.json.clone().unwrap_or_default()))
+        Ok(request)
     }
 }
 

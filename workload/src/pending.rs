@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Method, header::HeaderValue};
+use hyper::header::HeaderValue;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -116,8 +116,10 @@ async fn look_up(
     id: i64,
     has_another: bool,
 ) -> Option<String> {
-    let mut call = Call::new(Method::GET, format!("/voucher-order/{id}"));
-    call.token = token.cloned();
+    let mut call = Call::get(format!("/voucher-order/{id}"));
+    if let Some(token) = token {
+        call.set_token(token);
+    }
     for connection in connections {
         let Ok(response) = connection.send(&call).await else { continue };
         match Reply::read(response.status, &response.body) {

@@ -1,7 +1,7 @@
 //! Publishing a flash sale through the administrator's API.
 
 use chrono::{TimeDelta, Utc};
-use hyper::{Method, body::Bytes, header::HeaderValue};
+use hyper::header::HeaderValue;
 use serde::Deserialize;
 
 use crate::{
@@ -29,7 +29,7 @@ async fn shop(
     target: &Target,
     admin_token: &HeaderValue,
 ) -> Result<u64, Error> {
-    let call = Call::new(Method::GET, "/shop/of/name?name=load%20tests");
+    let call = Call::get("/shop/of/name?name=load%20tests");
     let found: Option<Vec<Shop>> =
         insist(connection, target, &call, "looking for a shop", WAY_OUT).await?;
     if let Some(shop) = found.into_iter().flatten().find(|shop| shop.name == SHOP) {
@@ -39,9 +39,7 @@ async fn shop(
         "name": SHOP, "typeId": 10, "images": "", "address": "127.0.0.1", "x": 120.15, "y": 30.32,
         "avgPrice": 80, "openHours": "00:00-24:00",
     });
-    let mut call = Call::new(Method::POST, "/shop");
-    call.json = Some(Bytes::from(shop.to_string()));
-    call.admin_token = Some(admin_token.clone());
+    let call = Call::post("/shop").admin(admin_token).json(&shop);
     let made = insist(connection, target, &call, "making a shop", WAY_OUT).await?;
     made.ok_or_else(|| Error::Usage("the service made a shop without an id".to_owned()))
 }
@@ -56,16 +54,7 @@ pub async fn flash_sale(
     strategy: &str,
     stock: u32,
 ) -> Result<u64, Error> {
-    if access.admin_token.is_empty() {
-        return Err(Error::Usage(
-            "publishing a sale needs the administrator's token: set ADMIN_TOKEN to the service's \
-             own (`eval \"$(./dev env)\"`) or give --admin-token"
-                .to_owned(),
-        ));
-    }
-    let admin_token = HeaderValue::from_str(&access.admin_token).map_err(|_| {
-        Error::Usage("the administrator's token cannot be sent in a header".to_owned())
-    })?;
+    let admin_token = access.admin_header("publishing a sale")?;
     let mut connection = Connection::new(target.clone(), LIMIT);
     let shop = shop(&mut connection, target, &admin_token).await?;
     let now = Utc::now().with_timezone(&access.time_zone);
@@ -82,9 +71,7 @@ pub async fn flash_sale(
         "endTime": local(now + TimeDelta::hours(2)),
         "strategy": strategy,
     });
-    let mut call = Call::new(Method::POST, "/voucher/seckill");
-    call.json = Some(Bytes::from(voucher.to_string()));
-    call.admin_token = Some(admin_token);
+    let call = Call::post("/voucher/seckill").admin(&admin_token).json(&voucher);
     insist(&mut connection, target, &call, "publishing a sale", WAY_OUT)
         .await?
         .ok_or_else(|| Error::Usage("the service published a sale without an id".to_owned()))

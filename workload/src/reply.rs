@@ -9,6 +9,8 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::http::{Failure, Response};
+
 /// What one attempt to buy was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
@@ -96,6 +98,16 @@ impl Envelope {
 }
 
 impl Reply {
+    /// Reads what became of a request to buy.
+    pub fn of(answer: &Result<Response, Failure>) -> Self {
+        match answer {
+            Ok(answer) => Self::read(answer.status, &answer.body),
+            Err(Failure::NotSent(_)) => Self::not_sent(),
+            Err(Failure::Lost(_)) => Self::lost(CONNECTION_LOST),
+            Err(Failure::TimedOut) => Self::lost(TIME_OUT),
+        }
+    }
+
     /// Reads an answer: HTTP status and body.
     pub fn read(status: u16, body: &[u8]) -> Self {
         let envelope = serde_json::from_slice::<Envelope>(body).ok();

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Method, header::HeaderValue};
+use hyper::header::HeaderValue;
 use rand::Rng;
 use tokio::{
     task::JoinSet,
@@ -24,7 +24,7 @@ use workload::{
     checker::Asked,
     generator::Record,
     http::{Call, Connection, Failure},
-    reply::{CONNECTION_LOST, Reply, TIME_OUT},
+    reply::Reply,
 };
 
 /// One attempt to buy.
@@ -146,12 +146,12 @@ async fn work(
     next: Arc<AtomicUsize>,
 ) -> Outcome {
     let mut connection = Connection::new(crowd.targets[target].clone(), crowd.timeout);
-    let mut call = Call::new(Method::POST, format!("/voucher-order/seckill/{}", crowd.voucher_id));
+    let mut call = Call::post(format!("/voucher-order/seckill/{}", crowd.voucher_id));
     let mut outcome = Outcome::default();
     while let Some(attempt) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
         let Some(buyer) = crowd.buyers.get(attempt.buyer) else { continue };
         sleep_until(begin + attempt.due).await;
-        call.token = Some(buyer.token.clone());
+        call.set_token(&buyer.token);
         let sent = Instant::now();
         let reply = send(&mut connection, &call).await;
         let latency = sent.elapsed();
@@ -176,12 +176,7 @@ async fn work(
 
 /// Sends one attempt to buy, and reads the answer.
 pub async fn send(connection: &mut Connection, call: &Call) -> Reply {
-    match connection.send(call).await {
-        Ok(response) => Reply::read(response.status, &response.body),
-        Err(Failure::NotSent(_)) => Reply::not_sent(),
-        Err(Failure::Lost(_)) => Reply::lost(CONNECTION_LOST),
-        Err(Failure::TimedOut) => Reply::lost(TIME_OUT),
-    }
+    Reply::of(&connection.send(call).await)
 }
 
 /// Asks every target at once to cancel an order: it must happen once.
@@ -189,8 +184,7 @@ async fn cancel(crowd: &Crowd, token: &HeaderValue, order_id: i64) -> Vec<Told> 
     let mut asking = JoinSet::new();
     for target in &crowd.targets {
         let mut connection = Connection::new(target.clone(), crowd.timeout);
-        let mut call = Call::new(Method::POST, format!("/voucher-order/{order_id}/cancel"));
-        call.token = Some(token.clone());
+        let call = Call::post(format!("/voucher-order/{order_id}/cancel")).token(token);
         asking.spawn(async move {
             match connection.send(&call).await {
                 Ok(answer) => match Reply::read(answer.status, &answer.body) {

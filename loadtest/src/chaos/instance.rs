@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::Method;
 use tokio::time::sleep;
 
 use super::{database::end_of, process::Process};
@@ -99,6 +98,6 @@ impl Instance {
 
 async fn answers(target: &Target, path: &str) -> bool {
     let mut connection = Connection::new(target.clone(), Duration::from_secs(3));
-    let answer = connection.send(&Call::new(Method::GET, path)).await;
+    let answer = connection.send(&Call::get(path)).await;
     answer.is_ok_and(|response| response.status == 200)
 }

@@ -160,7 +160,7 @@ mod tests {
 
     fn answer(status: u16, body: &'static str) -> Answer {
         let body = hyper::body::Bytes::from_static(body.as_bytes());
-        Answer::of(Ok(Response { status, retry_after: false, trace: None, body }))
+        Answer::of(Ok(Response { status, body, ..Response::default() }))
     }
 
     #[test]

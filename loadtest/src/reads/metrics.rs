@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use hyper::Method;
 use serde::Serialize;
 
 use workload::{
@@ -165,7 +164,7 @@ impl Nodes {
                 what: "GET /metrics",
                 reason,
             };
-            let call = Call::new(Method::GET, "/metrics");
+            let call = Call::get("/metrics");
             let response = connection.send(&call).await.map_err(|e| fault(e.to_string()))?;
             if response.status != 200 {
                 return Err(fault(format!("HTTP {}", response.status)));

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::{Method, body::Bytes, header::HeaderValue};
+use hyper::{Method, header::HeaderValue};
 use serde::Serialize;
 use tokio::time::sleep;
 
@@ -135,13 +135,7 @@ pub struct Report {
 /// # Errors
 /// A [`Error`] of the set-up.
 pub async fn run(options: &UpdatesOptions) -> Result<Report, Error> {
-    if options.access.admin_token.is_empty() {
-        return Err(Error::Usage(
-            "changing a shop needs the administrator's token: set ADMIN_TOKEN to the service's own \
-             (`eval \"$(./dev env)\"`) or give --admin-token"
-                .to_owned(),
-        ));
-    }
+    let admin_token = options.access.admin_header("changing a shop")?;
     let table = ShopTable::open(&options.access.database_url).await?;
     let keys = RedisKeys::open(&options.access).await?;
     let name = table.name(options.shop_id).await?;
@@ -156,7 +150,7 @@ pub async fn run(options: &UpdatesOptions) -> Result<Report, Error> {
         over: AtomicBool::new(false),
         live: Live::default(),
     });
-    let mut writer = Writer::new(options)?;
+    let mut writer = Writer::new(options, admin_token);
     let writing = async {
         let written = writer.write(options, &watch, &keys).await;
         // The readers must see for themselves that the last version is there everywhere.
@@ -184,20 +178,17 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(options: &UpdatesOptions) -> Result<Self, Error> {
-        let token = HeaderValue::from_str(&options.access.admin_token).map_err(|_| {
-            Error::Usage("the administrator's token cannot be sent in a header".to_owned())
-        })?;
+    fn new(options: &UpdatesOptions, token: HeaderValue) -> Self {
         let connection =
             |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
-        Ok(Self {
+        Self {
             connections: options.targets.iter().map(connection).collect(),
             token,
             put: Recorder::new(3),
             unconfirmed: 0,
             cuts: 0,
             connections_cut: 0,
-        })
+        }
     }
 
     async fn write(
@@ -236,9 +227,8 @@ impl Writer {
     async fn put(&mut self, turn: usize, id: u64, name: &str) -> Result<bool, Error> {
         let at = turn % self.connections.len();
         let (url, connection) = &mut self.connections[at];
-        let mut call = Call::new(Method::PUT, "/shop");
-        call.admin_token = Some(self.token.clone());
-        call.json = Some(Bytes::from(serde_json::json!({"id": id, "name": name}).to_string()));
+        let call = Call::new(Method::PUT, "/shop").admin(&self.token);
+        let call = call.json(&serde_json::json!({"id": id, "name": name}));
         let Ok(response) = connection.send(&call).await else { return Ok(false) };
         let envelope = serde_json::from_slice::<Envelope<serde_json::Value>>(&response.body);
         match (response.status, envelope) {

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
+use hyper::Method;
 use hyper::body::Bytes;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap};
-use hyper::{Method, Request};
-use hyper_util::rt::TokioIo;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName};
 use serde_json::Value;
-use tokio::net::TcpStream;
+use workload::{Target, http};
 
 /// The secret for admin writes in tests.
 pub const ADMIN_TOKEN: &str = "the-tests-admin-token";
@@ -53,18 +51,16 @@ impl Answer {
     }
 }
 
-/// A request to be sent.
+/// A request to be sent, on a connection of its own.
 pub struct Call {
-    url: String,
-    builder: hyper::http::request::Builder,
-    body: Bytes,
+    target: Target,
+    call: http::Call,
 }
 
 /// `method` on `path` of the instance at `base`.
 pub fn call(method: Method, base: &str, path: &str) -> Call {
-    let host = base.trim_start_matches("http://").to_owned();
-    let builder = Request::builder().method(method).uri(path).header(HOST, &host);
-    Call { url: host, builder, body: Bytes::new() }
+    let base = if base.contains("://") { base.to_owned() } else { format!("http://{base}") };
+    Call { target: base.parse().expect("a URL"), call: http::Call::new(method, path) }
 }
 
 /// GET.
@@ -88,9 +84,10 @@ impl Call {
         self.header("x-admin-token", ADMIN_TOKEN)
     }
 
-    /// With a header.
+    /// With a header, after earlier ones of the same name.
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.builder = self.builder.header(name, value);
+        let name = HeaderName::from_bytes(name.as_bytes()).expect("a header's name");
+        self.call.headers.append(name, value.parse().expect("a header's value"));
         self
     }
 
@@ -102,56 +99,38 @@ impl Call {
     /// With a body of any kind.
     pub fn body(self, kind: &str, body: impl Into<Bytes>) -> Self {
         let mut call = self.header(CONTENT_TYPE.as_str(), kind);
-        call.body = body.into();
+        call.call.body = body.into();
         call
     }
 
     /// Sends it and expects a complete answer that is no JSON.
     pub async fn text(self) -> String {
-        let (status, _, bytes) = self.exchange().await.expect("an answer");
-        assert_eq!(status, 200);
-        String::from_utf8(bytes.to_vec()).expect("UTF-8")
+        let answer = self.exchange().await.expect("an answer");
+        assert_eq!(answer.status, 200);
+        String::from_utf8(answer.body.to_vec()).expect("UTF-8")
     }
 
     /// Sends it and expects a complete answer, whatever it is.
     pub async fn raw(self) -> (u16, HeaderMap, String) {
-        let (status, headers, bytes) = self.exchange().await.expect("an answer");
-        // A picture is no text, and its bytes are nobody's concern here.
-        (status, headers, String::from_utf8_lossy(&bytes).into_owned())
+        let http::Response { status, headers, body } = self.exchange().await.expect("an answer");
+        // A picture is no text; no test looks at its bytes.
+        (status, headers, String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Sends it; the failure's text says that there was no complete answer.
+    /// Sends it; the error's text says why there was no complete answer.
     pub async fn try_send(self) -> Result<Answer, String> {
-        let (status, headers, bytes) = self.exchange().await?;
-        let body = if bytes.is_empty() {
+        let http::Response { status, headers, body } = self.exchange().await?;
+        let body = if body.is_empty() {
             Value::Null
         } else {
-            serde_json::from_slice(&bytes).map_err(|f| format!("{f}: {bytes:?}"))?
+            serde_json::from_slice(&body).map_err(|error| format!("{error}: {body:?}"))?
         };
         Ok(Answer { status, headers, body })
     }
 
-    async fn exchange(self) -> Result<(u16, HeaderMap, Bytes), String> {
-        let exchange = async {
-            let stream =
-                TcpStream::connect(&self.url).await.map_err(|f| format!("connect: {f}"))?;
-            let (mut sender, connection) =
-                hyper::client::conn::http1::handshake(TokioIo::new(stream))
-                    .await
-                    .map_err(|fault| fault.to_string())?;
-            let driver = tokio::spawn(async move { connection.await.ok() });
-            let request = self.builder.body(Full::new(self.body)).expect("a request");
-            let answer = async {
-                let response = sender.send_request(request).await?;
-                let (parts, body) = response.into_parts();
-                Ok::<_, hyper::Error>((parts, body.collect().await?.to_bytes()))
-            }
-            .await;
-            driver.abort();
-            let (parts, bytes) = answer.map_err(|fault| fault.to_string())?;
-            Ok((parts.status.as_u16(), parts.headers, bytes))
-        };
-        tokio::time::timeout(LIMIT, exchange).await.map_err(|_| "no answer in time".to_owned())?
+    async fn exchange(self) -> Result<http::Response, String> {
+        let mut connection = http::Connection::new(self.target, LIMIT);
+        connection.send(&self.call).await.map_err(|failure| failure.to_string())
     }
 
     /// Sends it and expects a complete answer.

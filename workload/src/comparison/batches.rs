@@ -3,8 +3,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hyper::Method;
-
 use crate::{
     Target,
     http::{Call, Connection},
@@ -16,7 +14,7 @@ const NAME: &str = "group_batch_orders";
 
 /// Commits of all instances so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Batches {
+pub struct Batches {
     /// Commits with at most so many orders.
     up_to: BTreeMap<u64, u64>,
     commits: u64,
@@ -29,7 +27,7 @@ impl Batches {
         let mut all = Self::default();
         for node in nodes {
             let mut connection = Connection::new(node.clone(), LIMIT);
-            let asked = connection.send(&Call::new(Method::GET, "/metrics")).await;
+            let asked = connection.send(&Call::get("/metrics")).await;
             if let Ok(response) = asked {
                 all.add(&String::from_utf8_lossy(&response.body));
             }

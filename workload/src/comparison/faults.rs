@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use hyper::{Method, header::HeaderValue};
 use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
@@ -140,8 +139,8 @@ async fn kill(
         return Err(Error::Usage("there is only one instance, and it conducts".to_owned()));
     };
     let mut connection = Connection::new(node.clone(), LIMIT);
-    let mut call = Call::new(Method::POST, "/lab/instance/kill");
-    call.admin_token = HeaderValue::from_str(&environment.access.admin_token).ok();
+    let admin = environment.access.admin_header("killing an instance")?;
+    let call = Call::post("/lab/instance/kill").admin(&admin);
     match connection.send(&call).await {
         // The dead do not answer.
         Err(_) => {}
@@ -154,7 +153,7 @@ async fn kill(
     }
     board.tell(|at| Event { node: Some(node.authority()), ..event(at) });
     let until = Instant::now() + BACK;
-    let ready = Call::new(Method::GET, "/health/ready");
+    let ready = Call::get("/health/ready");
     while Instant::now() < until {
         // Whether it comes back after the run is nobody's concern.
         if !board.state().is_under_way() {

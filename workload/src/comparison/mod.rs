@@ -23,7 +23,7 @@ use crate::{
     live::Progress,
 };
 
-mod batches;
+pub mod batches;
 pub mod document;
 pub mod faults;
 pub mod raw;

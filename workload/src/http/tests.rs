@@ -65,9 +65,9 @@ async fn one_connection_carries_many_requests_with_their_headers() {
     .await;
     let mut connection = connection(&target);
     for i in 0..50 {
-        let mut call = Call::new(Method::POST, format!("/x?i={i}"));
-        call.token = Some(HeaderValue::from_static("t0"));
-        call.json = Some(Bytes::from_static(b"{}"));
+        let call = Call::post(format!("/x?i={i}"))
+            .token(&HeaderValue::from_static("t0"))
+            .json(&serde_json::json!({}));
         let response = connection.send(&call).await.unwrap();
         assert_eq!(response.status, 200);
         assert_eq!(response.body, format!(r#"POST /api/x?i={i} Some("t0") None {{}}"#));

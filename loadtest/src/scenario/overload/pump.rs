@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hyper::Method;
 use tokio::{
     task::JoinSet,
     time::{Instant as TokioInstant, sleep, sleep_until},
@@ -19,9 +18,9 @@ use crate::reads::pace::due;
 use workload::{
     Error,
     checker::Asked,
-    http::{Call, Connection, Failure},
+    http::{Call, Connection},
     publish,
-    reply::{CONNECTION_LOST, Reply, TIME_OUT},
+    reply::Reply,
 };
 
 /// Sales that are ready before they are needed.
@@ -207,7 +206,7 @@ impl Plan {
 
 async fn work(mut link: Connection, shared: Arc<Shared>, plan: Plan) -> (Connection, Vec<Shot>) {
     let mut shots = Vec::new();
-    let mut call = Call::new(Method::POST, "");
+    let mut call = Call::post("");
     while let Some(due) = plan.next() {
         if due > Instant::now() {
             sleep_until(TokioInstant::from_std(due)).await;
@@ -215,13 +214,10 @@ async fn work(mut link: Connection, shared: Arc<Shared>, plan: Plan) -> (Connect
         let (sale, voucher, buyer) = shared.next().await;
         let buyer = &shared.buyers[buyer];
         call.path = format!("/voucher-order/seckill/{voucher}");
-        call.token = Some(buyer.token.clone());
-        let (reply, retry_after) = match link.send(&call).await {
-            Ok(response) => (Reply::read(response.status, &response.body), response.retry_after),
-            Err(Failure::NotSent(_)) => (Reply::not_sent(), false),
-            Err(Failure::Lost(_)) => (Reply::lost(CONNECTION_LOST), false),
-            Err(Failure::TimedOut) => (Reply::lost(TIME_OUT), false),
-        };
+        call.set_token(&buyer.token);
+        let answer = link.send(&call).await;
+        let reply = Reply::of(&answer);
+        let retry_after = answer.is_ok_and(|answer| answer.has_retry_after());
         let ended = Instant::now();
         shots.push(Shot {
             reply,
