@@ -1,9 +1,9 @@
-//! A resource that refuses late holders of a lock.
+//! A resource that uses fencing tokens to refuse late holders of a lock.
 //!
-//! Ana takes the lock, is paused for longer than her lease, and writes when she comes back; Ben has
-//! taken the lock and written in the meantime. No lock can prevent Ana's write: it is on its way
-//! when she finds out. The resource can: it remembers the highest fence it has seen and refuses
-//! lower ones. Here it is a hash in Redis; in SQL it is one more condition,
+//! The first holder is paused for longer than its lease, and writes afterwards; meanwhile the second
+//! holder has acquired the lock and written. No lock can prevent the late write: it is on its way when
+//! its sender learns of the loss. The resource can: it remembers the highest token it has seen and
+//! refuses lower ones. Here it is a hash in Redis; in SQL it is one more condition,
 //! `UPDATE account SET balance = ?, fence = ? WHERE id = ? AND fence <= ?`.
 //!
 //! Run: `REDIS_URL=redis://127.0.0.1:6379 cargo run --example fenced_resource`
@@ -14,7 +14,7 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockConfig, Locks};
 
-/// The guarded resource: a balance, and the highest fence that has written it.
+/// The protected resource: a balance, and the highest token that has written it.
 struct Account {
     redis: MultiplexedConnection,
     write: Script,
@@ -33,7 +33,7 @@ impl Account {
         Self { redis, write }
     }
 
-    /// Set the balance; `false` if somebody with a higher fence was here before.
+    /// Set the balance; `false` if a write with a higher token came before.
     async fn set(&mut self, balance: u32, fence: u64) -> redis::RedisResult<bool> {
         let mut call = self.write.key("example:account");
         call.arg(fence).arg(balance).invoke_async(&mut self.redis).await
@@ -50,30 +50,30 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let client = redis::Client::open(url)?;
     let mut account = Account::new(client.get_multiplexed_async_connection().await?);
     let locks = Locks::connect(client, LockConfig::default()).await?;
-    // A short lease without renewal, as if Ana's whole process stood still.
+    // A short lease without renewal, as if the whole process of the first holder were paused.
     let lock = locks.fenced("example:lock:account")?.with_lease(Duration::from_millis(300));
 
-    let ana = lock.acquire(&locks.owner()).await?;
-    println!("Ana has the lock with fence {}, and is paused", ana.fence());
+    let first = lock.acquire(&locks.owner()).await?;
+    println!("first holder: token {}, paused past its lease", first.fence());
 
-    let ben = lock.acquire(&locks.owner()).await?;
-    println!("Ben has the lock with fence {}", ben.fence());
-    println!("Ben writes 80: {}", verdict(account.set(80, ben.fence()).await?));
+    let second = lock.acquire(&locks.owner()).await?;
+    println!("second holder: token {}", second.fence());
+    println!("second holder writes 80: {}", outcome(account.set(80, second.fence()).await?));
 
-    let late = account.set(100, ana.fence()).await?;
-    println!("Ana comes back and writes 100: {}", verdict(late));
-    println!("Ana gives the lock back: {:?}", ana.release().await);
+    let late = account.set(100, first.fence()).await?;
+    println!("first holder writes 100: {}", outcome(late));
+    println!("first holder releases: {:?}", first.release().await);
 
     let balance = account.balance().await?;
     println!("the balance is {balance}");
     if late || balance != 80 {
-        return Err("a stale write landed".into());
+        return Err("a late write was accepted".into());
     }
-    ben.release().await?;
+    second.release().await?;
     locks.shutdown().await;
     Ok(())
 }
 
-fn verdict(done: bool) -> &'static str {
+fn outcome(done: bool) -> &'static str {
     if done { "done" } else { "refused" }
 }

@@ -43,7 +43,9 @@ pub enum Error {
     /// The owner holds the lock of this name as another kind, and cannot hold it as both: as a
     /// reentrant and as a fair lock, say, or as a reader that wants to write as well, which would
     /// wait for itself forever. Nothing was sent.
-    #[error("this owner holds the lock as a {held} lock; it cannot take it as a {wanted} lock too")]
+    #[error(
+        "this owner holds the lock as a {held} lock; it cannot acquire it as a {wanted} lock too"
+    )]
     OtherKind {
         /// The kind as which it is held.
         held: Kind,

@@ -1,3 +1,4 @@
+//! Distributed locks and semaphores on Redis, compatible with Redisson.
 #![doc = include_str!("../README.md")]
 //!
 //! # Map of the source

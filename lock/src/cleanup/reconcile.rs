@@ -57,7 +57,7 @@ where
     false
 }
 
-/// End a hold that was lost: tell its guards, and stop renewing it.
+/// End a hold that was lost: notify its guards, and stop renewing it.
 pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: LostReason) {
     if !hold.mark_lost(reason) {
         return;
@@ -87,7 +87,7 @@ pub(crate) async fn reconcile(shared: Arc<Shared>, request: LockRequest, until: 
 /// Remove an abandoned waiter from the fair queue, unless another call of its owner waits.
 ///
 /// The outcome of no command is unknown here, so one answer is enough; after `until` other waiters
-/// take this one to be dead anyway.
+/// remove this one as dead anyway.
 pub(crate) async fn leave_queue(shared: Arc<Shared>, request: LockRequest, until: Instant) {
     release_unless_held(shared, request, until, 1).await;
 }

@@ -19,7 +19,7 @@ pub(crate) const UNLOCK_MESSAGE: &str = "0";
 /// The message that wakes every waiter of a read-write lock. Redisson's `READ_UNLOCK_MESSAGE`.
 pub(crate) const UNLOCK_ALL_MESSAGE: &str = "1";
 
-/// How long Redisson's clients take a waiter of a fair lock to be alive, in milliseconds, for each
+/// How long a waiter of a fair lock counts as alive for Redisson's clients, in milliseconds, for each
 /// position in the queue (`RedissonFairLock`; `fairLockWaitTimeout` since 3.24).
 const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 

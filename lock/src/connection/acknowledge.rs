@@ -57,7 +57,7 @@ impl ReplicaAcknowledgement {
             Ok((1, have)) => {
                 Err(format!("{have} of {} replicas acknowledged it in time", replicas.count))
             }
-            Ok(_) => Err("it was gone before replicas acknowledged it".to_owned()),
+            Ok(_) => Err("its key was gone before replicas acknowledged it".to_owned()),
             Err(failure) => Err(format!("no answer about the replicas: {}", failure.cause())),
         }
     }

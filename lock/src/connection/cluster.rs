@@ -2,9 +2,9 @@
 //!
 //! A command goes to the node that serves its slot, and is sent again only when it is known not to
 //! have been executed (MOVED, ASK, TRYAGAIN, a refused connection). The cluster client of redis-rs
-//! resends by itself (16 times by default, also after a broken connection), without telling that
-//! an earlier sending may have been executed; and while it recovers one node, commands for all
-//! nodes wait.
+//! (1.8) resends by itself, also after a broken connection (16 times by default; with 0 it does not
+//! follow redirects either), without telling that an earlier sending may have been executed; and
+//! while it reads the slot table, commands for all nodes wait.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,10 @@
 //!
 //! The sentinels are asked whenever the master may have been replaced, and every second anyway: a
 //! replaced master goes on answering for a while, and what it grants then is lost. All sentinels
-//! are asked at once. The sentinel client of redis-rs asks them one after another, so that one
-//! which hangs costs every command its time limit, and believes the first answer, however outdated.
+//! are asked at once, and an answer of an older epoch counts only without a newer one. The sentinel
+//! client of redis-rs (1.8) takes the answers in the configured order, so that a first sentinel which
+//! hangs delays every look-up until a time limit that is not ours; it believes the first answer,
+//! however outdated; and it does not poll.
 //!
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
 

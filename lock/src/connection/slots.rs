@@ -35,8 +35,9 @@ impl SlotTable {
                 let [name, port, ..] = node.as_slice() else { continue };
                 let name: Option<String> = from_redis_value(name.clone())?;
                 let port: u16 = from_redis_value(port.clone())?;
-                let given = name.filter(|name| !name.is_empty() && name != "?");
-                let address = Address::from(format!("{}:{port}", given.as_deref().unwrap_or(host)));
+                let host_name = name.filter(|name| !name.is_empty() && name != "?");
+                let address =
+                    Address::from(format!("{}:{port}", host_name.as_deref().unwrap_or(host)));
                 if rank == 0 {
                     table.ranges.push((first, last, address.clone()));
                 }

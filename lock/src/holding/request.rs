@@ -32,7 +32,7 @@ impl LockRequest {
         }
     }
 
-    /// The channel on which this owner is told to try again.
+    /// The channel of the messages that wake this owner.
     pub(crate) fn channel(&self) -> Arc<str> {
         let channel = channel(&self.name, self.kind);
         match self.kind {

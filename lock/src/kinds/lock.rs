@@ -17,7 +17,7 @@ use crate::waiting::deadline::deadline_after;
 /// A lock in Redis that many processes share and that its owner may acquire several times.
 ///
 /// Creating one is cheap and sends nothing; keep it or create it for every use. What each kind
-/// promises is told by [`ReentrantLock`](crate::ReentrantLock), [`FencedLock`](crate::FencedLock),
+/// promises is documented at [`ReentrantLock`](crate::ReentrantLock), [`FencedLock`](crate::FencedLock),
 /// [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock) and
 /// [`WriteLock`](crate::WriteLock).
 ///

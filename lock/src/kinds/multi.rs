@@ -207,7 +207,7 @@ impl MultiLock {
         let guard = MultiGuard::new(guards, self.quorum_rule());
         // Acquiring them may have taken longer than the lease of the first.
         if guard.valid_for().is_zero() {
-            let cause = "a lease had ended before all of the locks were taken".to_owned();
+            let cause = "a lease had ended before all of the locks were acquired".to_owned();
             return Err(Error::Unavailable { operation: "acquire", cause });
         }
         Ok(Round::Acquired(guard))

@@ -93,7 +93,7 @@ impl SetNxGuard {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] when the lease had ended: the key is gone or somebody else's, and was not
+    /// [`Error::NotHeld`] when the lease had ended: the key is gone or another owner's, and was not
     /// changed. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
     /// answer: the release is repeated in the background until the lease has ended.
     pub async fn release(mut self) -> Result<(), Error> {

@@ -27,7 +27,7 @@ type ByChannel = HashMap<Arc<str>, (Arc<Topic>, usize)>;
 #[derive(Default)]
 pub(crate) struct Wakeups {
     topics: Mutex<ByChannel>,
-    /// Tells the subscriber that `topics` changed.
+    /// Notifies the subscriber that `topics` changed.
     changed: Notify,
 }
 

@@ -66,8 +66,8 @@ impl World {
     /// One acquire command: other tasks may run before it, and before its reply.
     async fn attempt(self: &Arc<Self>) -> Option<Held> {
         yield_now().await;
-        let taken = !std::mem::replace(&mut self.server.lock().unwrap().held, true);
-        let held = taken.then(|| Held(self.clone()));
+        let acquired = !std::mem::replace(&mut self.server.lock().unwrap().held, true);
+        let held = acquired.then(|| Held(self.clone()));
         some_time().await;
         held
     }
