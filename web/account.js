@@ -1,20 +1,20 @@
 'use strict';
-// Who is at the counter: signing in by phone and code, and asking the service in that person's name.
+// The session: the sign-in form (phone number and code), and requests with the session's token.
 
 const Account = (() => {
   Words.add({
     'account.title': ['You', '我'],
     'account.why': ['Sign in with your phone number to buy.', '用手机号登录后即可抢购。'],
     'account.phone': ['Mobile number', '手机号'],
-    'account.invent': ['Invent one', '随便来一个'],
+    'account.random': ['Use a random one', '随机生成一个'],
     'account.send': ['Send me a code', '获取验证码'],
     'account.sending': ['Sending…', '发送中…'],
     'account.code': ['Code', '验证码'],
     'account.enter': ['Sign in', '登录'],
     'account.entering': ['Signing in…', '登录中…'],
-    'account.lab': ['This is the lab: the code is {code}. Elsewhere it comes as a text message.', '实验室模式：验证码是 {code}。正式环境会以短信发送。'],
+    'account.lab': ['Lab server: the code is {code}. Elsewhere it is sent as a text message.', '实验环境：验证码是 {code}。正式环境会以短信发送。'],
     'account.sent': ['The code is on its way. It is valid for two minutes.', '验证码已发送，两分钟内有效。'],
-    'account.again': ['Another number', '换个号码'],
+    'account.again': ['Use another number', '换个号码'],
     'account.hello': ['Signed in as {name}', '已登录：{name}'],
     'account.out': ['Sign out', '退出登录'],
     'account.expired': ['You were signed out. Please sign in again.', '登录已失效，请重新登录。'],
@@ -23,108 +23,108 @@ const Account = (() => {
   });
 
   const listeners = [];
-  let token = stored();
-  let person = null;
-  // What the form shows: which step, what was typed, and what to say.
-  let step = 'phone', phone = '', code = '', busy = false, said = null, failed = false;
+  let token = storedToken();
+  let user = null;
+  // The form: its step, what was typed, and the message under it (a function, as the language may change).
+  let step = 'phone', phone = '', code = '', busy = false, message = null, failed = false;
 
-  function stored() {
+  function storedToken() {
     try { return localStorage.getItem('token'); } catch { return null; }
   }
-  function keep(value) {
+  function storeToken(value) {
     token = value;
     try {
       if (value) localStorage.setItem('token', value); else localStorage.removeItem('token');
-    } catch { /* kept for this page only */ }
+    } catch { /* no storage: for this page only */ }
   }
   const box = () => document.getElementById('account');
   const changed = () => { show(); listeners.forEach((listener) => listener()); };
-  const say = (text, bad = false) => { said = text; failed = bad; };
+  const setMessage = (text, bad = false) => { message = text; failed = bad; };
 
-  // As Page.ask, in the name of who is signed in. A session that has ended is told once, politely.
+  // As Page.ask, with the session's token. When the session has ended, the form says so.
   async function ask(method, path, options = {}) {
     const used = token;
     const headers = used ? { authorization: used } : {};
     const reply = await Page.ask(method, path, { ...options, headers: { ...options.headers, ...headers } });
     if (reply.status === 401 && used && used === token) {
-      leave(() => Words.t('account.expired'), true);
+      endSession(() => Words.t('account.expired'), true);
     }
     return reply;
   }
 
-  function leave(words, bad = false) {
-    keep(null);
-    person = null;
+  function endSession(text, bad = false) {
+    storeToken(null);
+    user = null;
     step = 'phone';
     code = '';
-    say(words, bad);
+    setMessage(text, bad);
     changed();
   }
 
   async function sendCode() {
-    busy = true; say(null); show();
+    busy = true; setMessage(null); show();
     const reply = await Page.ask('POST', `/user/code?phone=${encodeURIComponent(phone)}`);
     if (reply.ok) {
       step = 'code';
       code = '';
-      say(() => Words.t('account.sent'));
+      setMessage(() => Words.t('account.sent'));
       if (Page.lab) {
-        const told = await Page.ask('GET', `/lab/code/${encodeURIComponent(phone)}`);
-        if (told.ok) {
-          code = String(told.data);
-          say(() => Words.t('account.lab', { code: told.data }));
+        const reply = await Page.ask('GET', `/lab/code/${encodeURIComponent(phone)}`);
+        if (reply.ok) {
+          code = String(reply.data);
+          setMessage(() => Words.t('account.lab', { code: reply.data }));
         }
       }
     } else {
-      say(trouble(reply), true);
+      setMessage(errorText(reply), true);
     }
     busy = false; show();
     box().querySelector(reply.ok ? 'input[name=code]' : 'input[name=phone]').focus();
   }
 
-  async function enter() {
-    busy = true; say(null); show();
+  async function signIn() {
+    busy = true; setMessage(null); show();
     const reply = await Page.ask('POST', '/user/login', { body: { phone, code } });
     busy = false;
     if (!reply.ok) {
-      say(trouble(reply), true); show();
+      setMessage(errorText(reply), true); show();
       box().querySelector('input[name=code]').focus();
       return;
     }
-    keep(reply.data);
-    step = 'phone'; code = ''; say(null);
-    await recognise();
+    storeToken(reply.data);
+    step = 'phone'; code = ''; setMessage(null);
+    await loadUser();
   }
 
-  const trouble = (reply) => () => {
+  const errorText = (reply) => () => {
     const text = Words.has(`code.${reply.code}`) ? Words.t(`code.${reply.code}`, { request: '–' }) : reply.message;
     return reply.waitMs ? `${text} ${Words.t('account.wait', { seconds: Math.ceil(reply.waitMs / 1000) })}` : text;
   };
 
-  // Asks whose session the kept token is.
-  async function recognise() {
+  // Loads the user of the stored token.
+  async function loadUser() {
     if (!token) { changed(); return; }
     const reply = await ask('GET', '/user/me');
-    if (reply.ok) { person = reply.data; changed(); }
-    else if (token) { say(trouble(reply), true); changed(); }
+    if (reply.ok) { user = reply.data; changed(); }
+    else if (token) { setMessage(errorText(reply), true); changed(); }
   }
 
-  // A mainland number nobody is likely to have typed here before.
-  const invented = () => `199${String(crypto.getRandomValues(new Uint32Array(1))[0] % 1e8).padStart(8, '0')}`;
+  // A mainland number that is unlikely to be in use here.
+  const randomPhone = () => `199${String(crypto.getRandomValues(new Uint32Array(1))[0] % 1e8).padStart(8, '0')}`;
 
   function show() {
-    const message = make('p', { class: failed ? 'said bad' : 'said', role: failed ? 'alert' : 'status' }, said ? said() : '');
+    const line = make('p', { class: failed ? 'said bad' : 'said', role: failed ? 'alert' : 'status' }, message ? message() : '');
     const input = (name, value, attributes, change) => make('input', {
       name, value, required: true, disabled: busy, ...attributes,
       oninput: (event) => change(event.target.value.trim()),
     });
     const form = (send, ...fields) =>
       make('form', { class: 'sign-in', onsubmit: (event) => { event.preventDefault(); if (!busy) send(); } }, fields);
-    if (token && person) {
+    if (token && user) {
       box().replaceChildren(make('div', { class: 'person' },
-        make('span', { class: 'avatar', 'aria-hidden': 'true' }, [...(person.nickName || '?')].pop().toUpperCase()),
-        make('p', null, Words.t('account.hello', { name: person.nickName })),
-        make('button', { type: 'button', class: 'quiet', id: 'sign-out', onclick: signOut }, Words.t('account.out'))), message);
+        make('span', { class: 'avatar', 'aria-hidden': 'true' }, [...(user.nickName || '?')].pop().toUpperCase()),
+        make('p', null, Words.t('account.hello', { name: user.nickName })),
+        make('button', { type: 'button', class: 'quiet', id: 'sign-out', onclick: signOut }, Words.t('account.out'))), line);
     } else if (step === 'phone') {
       box().replaceChildren(make('p', { class: 'soft' }, Words.t('account.why')), form(sendCode,
         make('label', { class: 'field' }, make('span', null, Words.t('account.phone')),
@@ -132,32 +132,32 @@ const Account = (() => {
             (value) => { phone = value; })),
         make('div', { class: 'row' },
           make('button', { class: 'main', type: 'submit', disabled: busy }, Words.t(busy ? 'account.sending' : 'account.send')),
-          Page.lab && make('button', { type: 'button', class: 'quiet', onclick: () => { phone = invented(); show(); } }, Words.t('account.invent')))), message);
+          Page.lab && make('button', { type: 'button', class: 'quiet', onclick: () => { phone = randomPhone(); show(); } }, Words.t('account.random')))), line);
     } else {
-      box().replaceChildren(make('p', { class: 'soft' }, phone), form(enter,
+      box().replaceChildren(make('p', { class: 'soft' }, phone), form(signIn,
         make('label', { class: 'field' }, make('span', null, Words.t('account.code')),
           input('code', code, { inputmode: 'numeric', autocomplete: 'one-time-code', maxlength: 6, pattern: '[0-9]{6}' },
             (value) => { code = value; })),
         make('div', { class: 'row' },
           make('button', { class: 'main', type: 'submit', disabled: busy }, Words.t(busy ? 'account.entering' : 'account.enter')),
-          make('button', { type: 'button', class: 'quiet', onclick: () => { step = 'phone'; say(null); show(); } }, Words.t('account.again')))), message);
+          make('button', { type: 'button', class: 'quiet', onclick: () => { step = 'phone'; setMessage(null); show(); } }, Words.t('account.again')))), line);
     }
   }
 
   async function signOut() {
     const reply = await ask('POST', '/user/logout');
-    // An ended session is what was wanted, whoever ended it.
-    if (reply.ok || reply.status === 401) leave(() => Words.t('account.bye'));
-    else { say(trouble(reply), true); show(); }
+    // 401: the session had ended already.
+    if (reply.ok || reply.status === 401) endSession(() => Words.t('account.bye'));
+    else { setMessage(errorText(reply), true); show(); }
   }
 
-  // Brings whoever has to sign in first to the place for it.
-  function invite() {
+  // Scrolls to the form and focuses it.
+  function focusForm() {
     box().scrollIntoView({ block: 'center' });
     const input = box().querySelector('input');
     if (input) input.focus({ preventScroll: true });
   }
 
   Words.onChange(show);
-  return { ask, invite, recognise, show, person: () => person, onChange: (listener) => listeners.push(listener) };
+  return { ask, focusForm, loadUser, show, user: () => user, onChange: (listener) => listeners.push(listener) };
 })();

@@ -1,46 +1,46 @@
 'use strict';
-// The lab: set up a run, start it, watch it, break something meanwhile, and share it. What a run looks like
-// is run.js; this file only asks the service and fills in the form.
+// The lab page: configure a run, start it, watch it, inject faults meanwhile, and share it. The view of a run is run.js;
+// this file sends the requests and fills in the form.
 
 (() => {
   Words.add({
     'lab.title': ['Flash sale: the lab', '秒杀实验室'],
-    'lab.heading': ['Watch a lock sell to one buyer twice', '看一把锁怎样让一位买家买到两次'],
-    'lab.intro.1': ['A flash sale has two rules: never sell more vouchers than there are, and never give one buyer two. Thousands press at the same moment, and two copies of the service (two “nodes”) share the work, so both rules are easily broken.', '秒杀有两条规则：卖出的不能比拥有的多，一位买家不能得到两份。成千上万人在同一刻点击，又有两份服务（两个“节点”）分担工作，这两条规则都很容易被打破。'],
-    'lab.intro.2': ['Here two strategies sell the same sale side by side, under a real load. One of them usually fails. Below is why, before you start; after a run you see it happen in its own records. While it runs you can break things: pause Redis, kill a node.', '在这里，两种策略在真实压力下并排卖同一场秒杀，其中一种通常会失败。下面先说明原因；运行之后，你会在它自己的记录里看到这一切发生。运行期间还可以搞破坏：暂停 Redis、杀死一个节点。'],
-    'lab.foot': ['Everything shown is measured on this machine, in this run, and judged by the same checker as the load tool.', '所示一切都在本机、本次运行中测得，并由与压测工具相同的检查器判定。'],
+    'lab.heading': ['Watch one buyer get two orders', '看一位买家怎样下了两单'],
+    'lab.intro.1': ['A flash sale has two rules: never sell more vouchers than there are, and never give one buyer two. Thousands of requests arrive at the same moment, at two instances of the service (“nodes”), so both rules are easily broken.', '秒杀有两条规则：不能超卖，一位买家不能买到两份。成千上万的请求同时到达服务的两个实例（“节点”），这两条规则都很容易被打破。'],
+    'lab.intro.2': ['Here two strategies run the same sale side by side, under real load. One of them usually fails. The diagrams below show why; after a run its own records show it step by step. During a run you can inject faults: pause Redis, kill a node.', '在这里，两种策略在真实压力下并排运行同一场秒杀，其中一种通常会失败。下面的示意图说明原因；运行之后，可以在它自己的记录里逐步看到。运行期间还可以注入故障：暂停 Redis、终止一个节点。'],
+    'lab.foot': ['All figures are measured on this machine, in this run, and checked by the load tool’s checker.', '所有数据都在本机、本次运行中测得，并由压测工具的检查器核对。'],
     'form.title': ['Try it: a real load on the real instances', '动手试试：对真实实例施加真实压力'],
     'form.left': ['Left', '左侧'], 'form.right': ['Right', '右侧'],
     'form.buyers': ['Buyers', '买家'], 'form.tries': ['Tries each, at once', '每人同时尝试'], 'form.stock': ['Vouchers on sale', '优惠券数量'],
     'form.instances': ['Instances', '实例数'], 'form.spreadSeconds': ['Spread over, seconds', '分布时长（秒）'], 'form.seed': ['Seed (optional)', '种子（可选）'],
-    'form.idea': ['The idea', '思路'], 'form.risk': ['What can go wrong', '会出什么问题'], 'form.safe': ['Why it holds', '为什么守得住'],
+    'form.idea': ['The idea', '思路'], 'form.risk': ['What can go wrong', '会出什么问题'], 'form.safe': ['Why it is safe', '为什么安全'],
     'form.token': ['Admin token', '管理令牌'],
-    'form.token.where': ['A run puts load on this machine, so it needs the admin token: ./dev lab prints the link that has it, and so does the line ADMIN_TOKEN of ./dev env. It stays in this tab.', '运行会给本机带来压力，因此需要管理令牌：./dev lab 会打印带令牌的链接，./dev env 的 ADMIN_TOKEN 一行也有。它只保存在本标签页。'],
+    'form.token.where': ['A run puts load on this machine, so it needs the admin token: ./dev lab prints a link with it, ./dev env prints it as ADMIN_TOKEN. It is stored in this tab only.', '运行会给本机带来压力，因此需要管理令牌：./dev lab 会打印带令牌的链接，./dev env 的 ADMIN_TOKEN 也是它。它只保存在本标签页。'],
     'form.start': ['Start', '开始'], 'form.stop': ['Stop', '停止'],
     'form.starting': ['Starting…', '正在开始…'],
     'form.gone': ['This run is no longer kept here. Its setting and seed are filled in: press Start to run it again.', '这次运行已不再保存。参数和种子已填好，点“开始”即可重跑。'],
-    'form.alone': ['Only one instance runs, so there is nothing to fall out between two.', '目前只有一个实例，看不到两个节点之间的问题。'],
+    'form.alone': ['Only one instance runs, so problems between two instances cannot occur.', '目前只有一个实例，看不到两个节点之间的问题。'],
     'doing.preparing': ['the buyers sign in', '买家正在登录'],
     'doing.running': ['the buyers are buying', '买家正在抢购'],
-    'doing.judging': ['every reply is held against every row', '逐条核对答复与数据库'],
+    'doing.judging': ['every reply is compared with the database', '逐条核对答复与数据库'],
     'run.title': ['The run', '本次运行'],
-    'run.link': ['Copy the link', '复制链接'], 'run.copied': ['Copied', '已复制'], 'run.copy-bar': ['It is in the address bar', '链接在地址栏里'], 'run.raw': ['Raw data (JSON)', '原始数据（JSON）'], 'run.report': ['Report (HTML)', '报告（HTML）'],
-    'faults.title': ['Break something while it runs', '运行时弄坏点什么'],
+    'run.link': ['Copy the link', '复制链接'], 'run.copied': ['Copied', '已复制'], 'run.copy-bar': ['Copy it from the address bar', '请从地址栏复制'], 'run.raw': ['Raw data (JSON)', '原始数据（JSON）'], 'run.report': ['Report (HTML)', '报告（HTML）'],
+    'faults.title': ['Inject a fault while it runs', '运行时注入故障'],
     'fault.pause-redis': ['Pause Redis', '暂停 Redis'],
-    'fault.pause-redis.does': ['Redis answers nobody for a moment. Buyers wait or are told to try again; nobody may get a second order.', 'Redis 短时间不答复任何人。买家会等待或被告知重试；任何人都不应得到第二单。'],
+    'fault.pause-redis.does': ['Redis does not reply for a moment. Buyers wait or are told to try again; no buyer may get a second order.', 'Redis 短时间不答复。买家会等待或被告知重试；任何人都不应得到第二单。'],
     'fault.empty-redis': ['Empty Redis', '清空 Redis'],
-    'fault.empty-redis.does': ['Locks, sessions and counters vanish. Lanes on a lock in Redis must hold all the same: the database has the last word.', '锁、会话和计数器全部消失。用 Redis 锁的一侧仍须守住：最后裁决的是数据库。'],
-    'fault.kill-instance': ['Kill an instance', '杀死一个实例'],
-    'fault.kill-instance.does': ['One node dies with requests in hand, and comes back. Throughput halves; no confirmed order may be lost.', '一个节点带着手中的请求死去，稍后恢复。吞吐减半；已确认的订单一个都不能丢。'],
-    'fault.cut-lease': ['Cut the leases', '剪短租期'],
-    'fault.cut-lease.does': ['Locks in Redis run out while their holders still work. Two may then hold “the” lock; the unique index refuses the second order.', '持有者还在工作，Redis 里的锁就到期了。此时可能有两个持有者；唯一索引会拒绝第二单。'],
-    'fault.done': ['Done: watch the lanes and the strip.', '已执行：请看两侧曲线和不变量。'],
+    'fault.empty-redis.does': ['Locks, sessions and counters are lost. Strategies with a lock in Redis must stay correct: the database’s unique index refuses second orders.', '锁、会话和计数器全部丢失。使用 Redis 锁的策略仍须正确：数据库的唯一索引会拒绝第二单。'],
+    'fault.kill-instance': ['Kill an instance', '强制终止一个实例'],
+    'fault.kill-instance.does': ['One instance is killed with requests in flight, and restarted. Throughput halves; no confirmed order may be lost.', '一个实例在处理请求时被强制终止，随后重启。吞吐减半；已确认的订单一个都不能丢。'],
+    'fault.cut-lease': ['Shorten the leases', '缩短租期'],
+    'fault.cut-lease.does': ['Locks in Redis expire while their holders still work. Two requests may then hold the same lock; the unique index refuses the second order.', '持有者还在工作，Redis 里的锁就到期了。此时同一把锁可能有两个持有者；唯一索引会拒绝第二单。'],
+    'fault.done': ['Done: watch the plots and the invariants.', '已执行：请看两侧曲线和不变量。'],
     'code.RUN_UNDER_WAY': ['Another run is under way. It is shown below.', '另一次运行正在进行，见下方。'],
-    'code.NO_RUN': ['No run is under way to break anything in.', '没有正在进行的运行。'],
+    'code.NO_RUN': ['No run is under way.', '没有正在进行的运行。'],
     'code.RUN_NOT_FOUND': ['There is no such run.', '没有这次运行。'],
     'history.title': ['Earlier runs', '先前的运行'],
-    'standing.holds': ['held', '守住'], 'standing.broken': ['broken', '打破'], 'standing.not-seen': ['not seen', '未出现'],
-    'standing.did-not-show': ['did not show', '未出现'], 'standing.violation': ['violation', '违约'],
+    'standing.holds': ['holds', '成立'], 'standing.broken': ['broken', '出错'], 'standing.not-seen': ['not seen', '未出现'],
+    'standing.did-not-show': ['not seen', '未出现'], 'standing.violation': ['violation', '保证被打破'],
     'unit.instances.1': ['one', '一个'], 'unit.instances.2': ['two, behind nginx', '两个，经由 nginx'],
   });
 
@@ -75,11 +75,11 @@
     id('said').textContent = text ? text() : '';
     id('said').className = bad ? 'said bad' : 'said';
   }
-  const words = (reply) => () => (Words.has(`code.${reply.code}`) ? t(`code.${reply.code}`, { request: '–' }) : reply.message);
+  const errorText = (reply) => () => (Words.has(`code.${reply.code}`) ? t(`code.${reply.code}`, { request: '–' }) : reply.message);
 
   async function loadAbout() {
     const reply = await Page.ask('GET', '/lab/about');
-    if (!reply.ok) { say(words(reply), true); setTimeout(loadAbout, 2000); return; }
+    if (!reply.ok) { say(errorText(reply), true); setTimeout(loadAbout, 2000); return; }
     about = reply.data;
     for (const { name, idea, why } of about.strategies) Words.add({ [`${name}.idea`]: idea, [`${name}.why`]: why });
     const whole = (name) => (address.has(name) && Number.isInteger(Number(address.get(name))) ? Number(address.get(name)) : null);
@@ -122,7 +122,7 @@
 
   // ── A run ──────────────────────────────────────────────────────────────────────────────────────
 
-  let run = null, following = null, faultSaid = {};
+  let run = null, following = null, faultMessages = {};
 
   id('form').addEventListener('submit', async (event) => {
     event.preventDefault();
@@ -135,7 +135,7 @@
       say(null);
       follow(reply.data.id, true);
     } else {
-      say(words(reply), true);
+      say(errorText(reply), true);
       if (reply.code === 'FORBIDDEN') id('token').focus();
       if (reply.code === 'RUN_UNDER_WAY') {
         const now = await Page.ask('GET', '/lab/about');
@@ -145,21 +145,21 @@
   });
   id('stop').addEventListener('click', async () => {
     const reply = await Page.ask('POST', `/lab/runs/${encodeURIComponent(run.id)}/stop`, { headers: admin() });
-    if (!reply.ok) say(words(reply), true);
+    if (!reply.ok) say(errorText(reply), true);
   });
 
   // Shows a run that is over, or follows one that is not.
   async function open(wanted) {
     const reply = await Page.ask('GET', `/lab/runs/${encodeURIComponent(wanted)}?from=0`);
     if (reply.ok) follow(wanted);
-    else say(reply.code === 'RUN_NOT_FOUND' ? () => t('form.gone') : words(reply), reply.code !== 'RUN_NOT_FOUND');
+    else say(reply.code === 'RUN_NOT_FOUND' ? () => t('form.gone') : errorText(reply), reply.code !== 'RUN_NOT_FOUND');
   }
 
   async function follow(wanted, scroll = false) {
     if (following === wanted) return;
     following = wanted;
     run = null;
-    faultSaid = {};
+    faultMessages = {};
     view.clear();
     while (following === wanted) {
       const known = run ? run.lanes[0].samples.length : 0;
@@ -181,7 +181,7 @@
         id('run-section').hidden = true;
         return;
       }
-      // Also an instance that was killed on purpose may be the one that answers: it comes back.
+      // The instance that replies may be the one that was killed on purpose: it will be back.
       await Page.sleep(document.hidden ? POLL * 4 : Math.max(POLL, reply.waitMs));
     }
   }
@@ -236,20 +236,20 @@
     if (id('faults').dataset.shows !== Words.language()) {
       id('faults').dataset.shows = Words.language();
       id('faults').replaceChildren(...offered.map((name) => make('li', null,
-        make('button', { type: 'button', class: 'quiet', 'data-fault': name, onclick: () => cause(name) }, t(`fault.${name}`)),
+        make('button', { type: 'button', class: 'quiet', 'data-fault': name, onclick: () => injectFault(name) }, t(`fault.${name}`)),
         make('p', { class: 'soft' }, t(`fault.${name}.does`)),
         make('p', { class: 'said', role: 'status', 'data-said': name }))));
     }
     for (const button of id('faults').querySelectorAll('button')) button.disabled = !ready;
     for (const line of id('faults').querySelectorAll('[data-said]')) {
-      const text = faultSaid[line.dataset.said] ? faultSaid[line.dataset.said]() : '';
+      const text = faultMessages[line.dataset.said] ? faultMessages[line.dataset.said]() : '';
       if (line.textContent !== text) line.textContent = text;
     }
   }
 
-  async function cause(fault) {
+  async function injectFault(fault) {
     const reply = await Page.ask('POST', '/lab/faults', { headers: admin(), body: { fault } });
-    faultSaid[fault] = reply.ok ? () => t('fault.done') : words(reply);
+    faultMessages[fault] = reply.ok ? () => t('fault.done') : errorText(reply);
     showFaults();
   }
 

@@ -1,5 +1,5 @@
 'use strict';
-// What the live pages share: asking the service, and knowing its time.
+// What the live pages share: requests to the service, and its clock.
 
 const Page = (() => {
   const lab = document.documentElement.dataset.lab === 'true';
@@ -7,47 +7,47 @@ const Page = (() => {
 
   Words.add({
     'code.NETWORK': ['The service cannot be reached. Check the connection and try again.', '连不上服务。请检查网络后重试。'],
-    'code.UNAVAILABLE': ['The service is not available right now; nothing was done. Try again in a moment.', '服务暂时不可用，什么也没有发生。请稍后再试。'],
-    'code.OVERLOADED': ['Too many people are buying right now; nothing was done. Try again in a moment.', '现在抢购的人太多，什么也没有发生。请稍后再试。'],
-    'code.TOO_MANY_REQUESTS': ['That was too often. Wait a moment and try again.', '操作太频繁，请稍后再试。'],
-    'code.UNAUTHORIZED': ['You are not signed in any more. Please sign in again.', '登录已失效，请重新登录。'],
+    'code.UNAVAILABLE': ['The service is not available right now; nothing was ordered. Try again in a moment.', '服务暂时不可用，没有下单。请稍后再试。'],
+    'code.OVERLOADED': ['Too many people are buying right now; nothing was ordered. Try again in a moment.', '当前抢购人数过多，没有下单。请稍后再试。'],
+    'code.TOO_MANY_REQUESTS': ['Too many requests. Wait a moment and try again.', '操作太频繁，请稍后再试。'],
+    'code.UNAUTHORIZED': ['Your session has ended. Please sign in again.', '登录已失效，请重新登录。'],
     'code.INTERNAL': ['Something went wrong on our side (request {request}).', '服务器内部出错（请求 {request}）。'],
     'code.PHONE_INVALID': ['That is not a mainland China mobile number (11 digits).', '手机号格式不对（11 位大陆手机号）。'],
-    'code.CODE_INVALID': ['That code is wrong or too old. Ask for a new one.', '验证码错误或已过期，请重新获取。'],
+    'code.CODE_INVALID': ['The code is wrong or has expired. Request a new one.', '验证码错误或已过期，请重新获取。'],
     'code.SOLD_OUT': ['Sold out.', '已售罄。'],
-    'code.STOCK_CHANGED': ['The stock changed under your hands; there may be some left. Try again.', '库存刚刚变动，可能还有剩余，请再试一次。'],
+    'code.STOCK_CHANGED': ['The stock changed meanwhile; there may be some left. Try again.', '库存刚刚发生变化，可能还有剩余，请再试一次。'],
     'code.ALREADY_ORDERED': ['You have one already. One per person.', '您已经抢到过了，每人限购一份。'],
-    'code.LOCK_BUSY': ['Another purchase of yours is still on its way.', '您的另一次抢购还在处理中。'],
+    'code.LOCK_BUSY': ['Another purchase of yours is still being processed.', '您的另一次抢购还在处理中。'],
     'code.SALE_NOT_BEGUN': ['The sale has not begun yet.', '秒杀尚未开始。'],
     'code.SALE_ENDED': ['The sale is over.', '秒杀已经结束。'],
     'code.VOUCHER_NOT_FOUND': ['This voucher is not on sale any more.', '该优惠券已下架。'],
     'code.SHOP_NOT_FOUND': ['There is no such shop.', '店铺不存在。'],
     'code.ORDER_NOT_FOUND': ['There is no such order.', '订单不存在。'],
-    'code.ORDER_FAILED': ['The order could not be made, by no fault of yours. Try again.', '下单失败，不是您的问题，请重试。'],
+    'code.ORDER_FAILED': ['The order could not be placed because of an error on our side. Try again.', '系统原因导致下单失败，请重试。'],
     'code.ORDER_CANCELLED': ['This order is cancelled.', '订单已取消。'],
     'code.ALREADY_PAID': ['This order is paid.', '订单已支付。'],
     'code.ORDER_REFUNDED': ['This order is refunded.', '订单已退款。'],
-    'code.OUTCOME_UNKNOWN': ['It is not known yet whether the order was made.', '暂时还不知道订单是否成功。'],
+    'code.OUTCOME_UNKNOWN': ['It is not known yet whether the order was placed.', '暂时无法确认订单是否成功。'],
     'code.FORBIDDEN': ['The admin token is missing or wrong.', '管理令牌缺失或不正确。'],
   });
 
-  // The page's own clock, in milliseconds: it does not jump when somebody sets the machine's.
-  const tick = () => performance.timeOrigin + performance.now();
-  // How far the server's clock is ahead of ours lies in here. A reply's Date is a whole second, so each
-  // reply narrows it down; one that contradicts the earlier ones (a machine that slept) starts afresh.
-  let ahead = null;
-  function heard(date, sent, received) {
+  // A monotonic clock, milliseconds since 1970: it does not jump when the machine's clock is set.
+  const monotonic = () => performance.timeOrigin + performance.now();
+  // Bounds of the server's clock minus ours. A reply's Date is a whole second, so each reply narrows them; one that
+  // contradicts the earlier ones (the machine was suspended) replaces them.
+  let offset = null;
+  function adjustClock(date, sent, received) {
     const second = Date.parse(date);
     if (Number.isNaN(second)) return;
     const [low, high] = [second - received, second + 1000 - sent];
-    ahead = ahead && Math.max(low, ahead[0]) <= Math.min(high, ahead[1])
-      ? [Math.max(low, ahead[0]), Math.min(high, ahead[1])] : [low, high];
+    offset = offset && Math.max(low, offset[0]) <= Math.min(high, offset[1])
+      ? [Math.max(low, offset[0]), Math.min(high, offset[1])] : [low, high];
   }
   // The server's time, milliseconds since 1970.
-  const now = () => tick() + (ahead ? (ahead[0] + ahead[1]) / 2 : Date.now() - tick());
+  const now = () => monotonic() + (offset ? (offset[0] + offset[1]) / 2 : Date.now() - monotonic());
 
-  // The instant of a local date-time of the server's zone: what the zone shows at a guess tells how
-  // far the guess is off.
+  // The instant of a local date-time in the server's zone: formatting a guess in that zone shows how far the guess is
+  // off.
   const shown = new Intl.DateTimeFormat('en-US', {
     timeZone: zone, hourCycle: 'h23', year: 'numeric', month: 'numeric', day: 'numeric',
     hour: 'numeric', minute: 'numeric', second: 'numeric',
@@ -62,9 +62,9 @@ const Page = (() => {
     return guess;
   }
 
-  // Asks the service. Never throws: {ok, status, code, data, orderId, message, waitMs}.
+  // Sends a request. Never throws: {ok, status, code, data, orderId, message, waitMs}.
   async function ask(method, path, { body, headers = {} } = {}) {
-    const sent = tick();
+    const sent = monotonic();
     let response, envelope;
     try {
       response = await fetch(path, {
@@ -72,7 +72,7 @@ const Page = (() => {
         headers: body === undefined ? headers : { ...headers, 'content-type': 'application/json' },
         body: body === undefined ? undefined : JSON.stringify(body),
       });
-      heard(response.headers.get('date'), sent, tick());
+      adjustClock(response.headers.get('date'), sent, monotonic());
       envelope = await response.json();
     } catch {
       return { ok: false, status: response ? response.status : 0, code: 'NETWORK', message: Words.t('code.NETWORK'), waitMs: 1000 };

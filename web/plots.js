@@ -1,7 +1,7 @@
 'use strict';
-// Plots as SVG, drawn from numbers: lines, bars, latency by percentile, small lines, and the timeline of a
-// few requests. Colours come from look.css by class. Nothing here knows what a run is.
-// A plot is drawn for the width it will have, so that its text is never scaled.
+// Charts as SVG: lines, bars, latency by percentile, sparklines, and a timeline of requests. Colours come from look.css
+// by class. Nothing here depends on what is plotted.
+// A chart is drawn for the width it will have, so that its text is never scaled.
 
 const Plots = (() => {
   const round = (value) => Math.round(value * 10) / 10;
@@ -10,7 +10,7 @@ const Plots = (() => {
   const frame = (width, height, name, ...children) =>
     draw('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': name, class: 'plot' }, children);
 
-  // Round marks from 0 to at least `largest`: steps of 1, 2 or 5 times a power of ten.
+  // Axis marks from 0 to at least `largest`: steps of 1, 2 or 5 times a power of ten.
   function axis(largest, marks = 4) {
     const rough = Math.max(largest, 1e-9) / marks;
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -20,22 +20,22 @@ const Plots = (() => {
     return { top, marks: Array.from({ length: count + 1 }, (_, at) => at * step) };
   }
 
-  function short(value) {
+  function compact(value) {
     const trim = (v) => String(Number(v.toPrecision(3)));
     if (value >= 1e6) return `${trim(value / 1e6)}M`;
     if (value >= 1e4) return `${trim(value / 1e3)}k`;
     return trim(value);
   }
 
-  // How wide a text will be, near enough: Chinese characters are twice as wide.
-  const wide = (text) => [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.7), 0);
+  // The approximate width of a text: Chinese characters are twice as wide.
+  const textWidth = (text) => [...text].reduce((sum, c) => sum + (c > '\u2e80' ? 12.5 : 6.7), 0);
 
-  // Names beside their colours, in as many lines as they need below `y`. entries: [[class, text]]
+  // The legend: names beside their colours, in as many lines as they need below `y`. entries: [[class, text]]
   function legend(entries, left, right, y, high = 4) {
     const out = [];
     let x = left;
     for (const [kind, text] of entries) {
-      const space = 34 + wide(text);
+      const space = 34 + textWidth(text);
       if (x > left && x + space > right) { x = left; y += 20; }
       out.push(draw('rect', { x, y: y - 4 - high / 2, width: 12, height: high, rx: high / 2.5, class: kind }), label(x + 17, y, 'start', text));
       x += space;
@@ -45,9 +45,9 @@ const Plots = (() => {
 
   const path = (points) => points.map(([x, y], at) => `${at ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
 
-  // Lines over time. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, a line is drawn
-  // as broken. level: {value, text}, a line all across. marks: [{at, text, kind}], moments.
-  // right and top: as far as the axes reach at least, so that plots beside each other can be compared.
+  // A line chart. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, the line is drawn as broken.
+  // level: {value, text}, a horizontal line. marks: [{at, text, kind}], vertical lines.
+  // right and top: how far the axes reach at least, so that charts beside each other can be compared.
   function lines({ width, height = 260, name, unit, series, level, marks = [], right, top = 1 }) {
     const box = { left: 44, right: width - 14, top: 22, bottom: height - 44 };
     const all = series.flatMap((line) => line.points);
@@ -58,9 +58,9 @@ const Plots = (() => {
     const y = (value) => box.bottom - (value / up.top) * (box.bottom - box.top);
     const out = [];
     for (const mark of up.marks) {
-      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(mark), y2: y(mark), class: 'grid' }), label(box.left - 8, y(mark) + 4, 'end', short(mark)));
+      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(mark), y2: y(mark), class: 'grid' }), label(box.left - 8, y(mark) + 4, 'end', compact(mark)));
     }
-    for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), box.bottom + 18, 'middle', short(mark)));
+    for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), box.bottom + 18, 'middle', compact(mark)));
     out.push(label(box.right, box.bottom + 36, 'end', unit, 'unit'));
     if (level) {
       out.push(draw('line', { x1: box.left, x2: box.right, y1: y(level.value), y2: y(level.value), class: 'level' }),
@@ -78,8 +78,8 @@ const Plots = (() => {
         out.push(draw('path', { d: path(at.slice(broken)), class: 'line broken' }),
           draw('circle', { cx: at[broken][0], cy: at[broken][1], r: 5, class: 'broken-at' }));
       }
-      // Each name with its latest value.
-      names.push([`swatch ${broken >= 0 ? 'broken-fill' : line.kind}`, `${line.name} ${short(line.points[line.points.length - 1][1])}`]);
+      // The legend shows each series' latest value.
+      names.push([`swatch ${broken >= 0 ? 'broken-fill' : line.kind}`, `${line.name} ${compact(line.points[line.points.length - 1][1])}`]);
     }
     const below = legend(names, box.left, box.right - 60, height - 6);
     out.push(below.out);
@@ -91,7 +91,7 @@ const Plots = (() => {
     return frame(width, below.bottom, name, out);
   }
 
-  // A line without axes, for beside a number.
+  // A sparkline: a line without axes, shown beside a number.
   function spark({ width = 120, height = 34, name, points, kind = 'one' }) {
     const top = Math.max(1e-9, ...points.map((point) => point[1]));
     const right = Math.max(1e-9, ...points.map((point) => point[0]));
@@ -102,9 +102,9 @@ const Plots = (() => {
       draw('path', { d: path(at), class: `line thin ${kind}` }));
   }
 
-  // Named bars, lying. bars: [[name, value]].
+  // A horizontal bar chart. bars: [[name, value]].
   function bars({ width, name, unit, bars: all, kind = 'one' }) {
-    const rest = Math.min(width * 0.5, Math.max(30, ...all.map(([text]) => wide(text))) + 14);
+    const rest = Math.min(width * 0.5, Math.max(30, ...all.map(([text]) => textWidth(text))) + 14);
     const height = all.length * 26 + 26;
     const top = Math.max(1e-9, ...all.map(([, value]) => value));
     const space = width - rest - 60;
@@ -115,7 +115,7 @@ const Plots = (() => {
     ]), label(rest, height - 8, 'start', unit, 'unit'));
   }
 
-  // Latency by percentile: the further right, the rarer (1 in 10, 1 in 100, …); both axes logarithmic.
+  // Latency by percentile; both axes are logarithmic (50, 90, 99, … at equal distances).
   // series: [{name, kind, points: [[quantile, ms]]}]
   function percentiles({ width, height = 280, name, unit, series }) {
     const box = { left: 64, right: width - 14, top: 14, bottom: height - 52 };
@@ -129,7 +129,7 @@ const Plots = (() => {
     const out = [];
     for (let power = low; power <= high; power++) {
       const ms = 10 ** power;
-      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(ms), y2: y(ms), class: 'grid' }), label(box.left - 8, y(ms) + 4, 'end', `${short(ms)} ms`));
+      out.push(draw('line', { x1: box.left, x2: box.right, y1: y(ms), y2: y(ms), class: 'grid' }), label(box.left - 8, y(ms) + 4, 'end', `${compact(ms)} ms`));
     }
     for (const [quantile, text] of [[0, '0'], [0.5, '50'], [0.9, '90'], [0.99, '99'], [0.999, '99.9'], [0.9999, '99.99']]) {
       if (rarity(quantile) <= rarest + 0.01) out.push(label(x(quantile), box.bottom + 18, 'middle', text));
@@ -142,7 +142,7 @@ const Plots = (() => {
     return frame(width, below.bottom, name, out, below.out);
   }
 
-  // Requests as rows, grouped, against one clock.
+  // A timeline: requests as rows, grouped, on one time axis.
   // groups: [{name, rows: [{name, from, to, spans: [{from, to, text}], bars: [{from, to, kind, number, strong}]}]}]; entries: [[kind, text]], for the legend.
   function timeline({ width, name, unit, groups, entries }) {
     const left = 34, right = width - 16, spacing = 21;
@@ -158,13 +158,13 @@ const Plots = (() => {
         const y = top + 30 + at * 62;
         out.push(label(14, y + 40, 'start', row.name, 'strong'), draw('line', { x1: x(row.from), x2: x(row.to), y1: y + 36, y2: y + 36, class: 'life' }));
         for (const span of row.spans) {
-          const wide = Math.max(4, x(span.to) - x(span.from));
-          out.push(draw('rect', { x: x(span.from), y: y + 20, width: wide, height: 32, rx: 6, class: 'span' }));
+          const spanWidth = Math.max(4, x(span.to) - x(span.from));
+          out.push(draw('rect', { x: x(span.from), y: y + 20, width: spanWidth, height: 32, rx: 6, class: 'span' }));
         }
         for (const bar of row.bars) {
           out.push(draw('rect', { x: x(bar.from), y: y + 27, width: Math.max(4, x(bar.to) - x(bar.from)), height: 18, rx: 4, class: `bar ${bar.kind}` }));
         }
-        // The numbers above, in order, pushed apart where they would overlap and tied to their bars.
+        // The numbers above the bars, moved apart where they would overlap and connected to their bars by a line.
         const numbered = row.bars.filter((bar) => bar.number);
         const places = numbered.map((bar) => x(bar.from) + Math.min(9, Math.max(2, (x(bar.to) - x(bar.from)) / 2)));
         for (let i = 1; i < places.length; i++) places[i] = Math.max(places[i], places[i - 1] + spacing);
@@ -176,7 +176,7 @@ const Plots = (() => {
       });
       top += height + 4;
     }
-    for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), top + 14, 'middle', short(mark)));
+    for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), top + 14, 'middle', compact(mark)));
     out.push(label(right, top + 30, 'end', unit, 'unit'));
     const below = legend(entries.map(([kind, text]) => [kind === 'span' ? 'span' : `bar ${kind}`, text]), left - 20, right - 70, top + 32, 10);
     return frame(width, below.bottom + 4, name, out, below.out);

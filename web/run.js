@@ -1,8 +1,8 @@
 'use strict';
-// A run as people see it: its lanes while it goes, the verdict, and the story of a few real requests.
-// Used by the lab's page on a run that is under way, and by the report on one that is over.
+// The view of a run: its lanes while it is under way, the verdict, and the explanation of a few recorded requests.
+// Used by the lab's page, and by the report of a finished run.
 
-// Draws run documents into `root`. draw(document) may be called as often as there is news.
+// Draws run documents into `root`. draw(document) may be called again whenever the run has changed.
 function RunView(root) {
   const t = Words.t;
   let run = null;
@@ -20,22 +20,22 @@ function RunView(root) {
 
   // ── One lane ───────────────────────────────────────────────────────────────────────────────────
 
-  // The four laws a reader should know: their counts so far, null where only the end can tell.
-  function laws(lane) {
+  // The four invariants shown: their violations so far, null where only the end of the run shows them.
+  function invariants(lane) {
     const sample = last(lane.samples);
     const verdict = lane.result && lane.result.report.verdict;
-    return ['oversold', 'duplicates', 'lost', 'phantom'].map((law) => {
-      const live = law === 'oversold' || law === 'duplicates';
-      return [law, verdict ? verdict[law] : live && sample ? sample[law] : null];
+    return ['oversold', 'duplicates', 'lost', 'phantom'].map((invariant) => {
+      const live = invariant === 'oversold' || invariant === 'duplicates';
+      return [invariant, verdict ? verdict[invariant] : live && sample ? sample[invariant] : null];
     });
   }
 
-  const strip = (lane) => make('ul', { class: 'laws', 'aria-label': t('law.title', { strategy: lane.strategy }) }, laws(lane).map(([law, count]) => {
+  const invariantList = (lane) => make('ul', { class: 'invariants', 'aria-label': t('invariant.title', { strategy: lane.strategy }) }, invariants(lane).map(([invariant, count]) => {
     const kind = count === null ? 'later' : count > 0 ? 'broken' : 'holds';
-    return make('li', { class: `law ${kind}`, 'data-law': law, title: t(`law.${law}.means`) },
+    return make('li', { class: `invariant ${kind}`, 'data-invariant': invariant, title: t(`invariant.${invariant}.means`) },
       make('span', { class: 'sign', 'aria-hidden': 'true' }, { later: '…', broken: '✕', holds: '✓' }[kind]),
-      make('span', { class: 'law-count' }, count === null ? '–' : number(count)),
-      make('span', { class: 'law-name' }, t(`law.${law}`)), make('span', { class: 'unseen' }, t(`law.${kind}`)));
+      make('span', { class: 'invariant-count' }, count === null ? '–' : number(count)),
+      make('span', { class: 'invariant-name' }, t(`invariant.${invariant}`)), make('span', { class: 'unseen' }, t(`invariant.${kind}`)));
   }));
 
   function plot(lane, width) {
@@ -44,10 +44,10 @@ function RunView(root) {
     const broken = samples.find((sample) => sample.duplicates > 0 || sample.oversold > 0);
     const marks = run.events.map((event, at) => ({ at: event.at, text: t(`event.short.${event.what}`), row: at % 2 }));
     if (broken) marks.push({ at: broken.at, text: t(broken.oversold > 0 ? 'lane.first.oversold' : 'lane.first.duplicates'), kind: 'bad', row: 2 });
-    const everyone = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
+    const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
     return Plots.lines({
       width, height: 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks,
-      right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...everyone),
+      right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...timed),
       top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
       level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
       series: [
@@ -83,9 +83,9 @@ function RunView(root) {
     if (!lane.result) return null;
     const { kind, detail } = lane.result.standing;
     const found = lane.result.report.verdict;
-    const broken = ['oversold', 'duplicates'].filter((law) => found[law] > 0)
-      .map((law) => t(`verdict.${law}`, { count: number(found[law]) }));
-    const names = String(detail || '').split(', ').map((law) => (Words.has(`law.${law}`) ? t(`law.${law}`) : law));
+    const broken = ['oversold', 'duplicates'].filter((invariant) => found[invariant] > 0)
+      .map((invariant) => t(`verdict.${invariant}`, { count: number(found[invariant]) }));
+    const names = String(detail || '').split(', ').map((invariant) => (Words.has(`invariant.${invariant}`) ? t(`invariant.${invariant}`) : invariant));
     const what = kind === 'broken' ? broken : names;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' }[kind] || 'warn';
     return make('p', { class: `verdict ${tone}`, 'data-standing': kind }, t(`verdict.${kind}`, {
@@ -94,16 +94,16 @@ function RunView(root) {
     }));
   }
 
-  function showLane(lane, place) {
+  function showLane(lane, element) {
     Words.add({ [`${lane.strategy}.idea`]: lane.idea });
-    // Twice: the plot's width is known only once it has a place.
+    // The plot is added last: its width is known only after the layout.
     const figure = make('figure', { class: 'lane-plot' });
-    place.replaceChildren(
+    element.replaceChildren(
       make('header', null, make('h3', { class: 'mono' }, lane.strategy),
         make('span', { class: lane.safe ? 'badge good' : 'badge warn' }, t(lane.safe ? 'run.safe' : 'run.unsafe'))),
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)),
-      strip(lane), figure, tiles(lane),
-      ...[verdict(lane), batches(lane, widthOf(place) - 40)].filter(Boolean));
+      invariantList(lane), figure, tiles(lane),
+      ...[verdict(lane), batches(lane, widthOf(element) - 40)].filter(Boolean));
     figure.append(plot(lane, widthOf(figure)));
   }
 
@@ -113,16 +113,16 @@ function RunView(root) {
       Plots.bars({ width, name: t('lane.batches'), unit: t('lane.commits'), bars: sizes.map(([bound, count]) => [ordersOf(bound), count]), kind: 'four' })) : null;
   }
 
-  // ── The whole ──────────────────────────────────────────────────────────────────────────────────
+  // ── The run ───────────────────────────────────────────────────────────────────────────────────
 
   const facts = make('p', { class: 'soft run-facts' });
   const lanes = make('div', { class: 'lanes' });
   const events = make('section', { class: 'events', 'aria-live': 'polite' });
-  const compare = make('section', { class: 'card compare', hidden: true });
+  const comparison = make('section', { class: 'card compare', hidden: true });
   const stories = make('div', { class: 'stories' });
-  // Read aloud when there is a verdict; the lanes themselves change too often for that.
-  const aloud = make('p', { class: 'unseen', role: 'status' });
-  root.append(facts, lanes, aloud, events, compare, stories);
+  // Announced by screen readers when there is a verdict; the lanes themselves change too often.
+  const announcement = make('p', { class: 'unseen', role: 'status' });
+  root.append(facts, lanes, announcement, events, comparison, stories);
 
   function show() {
     if (!run) return;
@@ -133,8 +133,8 @@ function RunView(root) {
       lanes.children[at].dataset.strategy = lane.strategy;
       showLane(lane, lanes.children[at]);
     });
-    const told = [...lanes.querySelectorAll('.verdict')].map((one) => `${one.closest('.lane').dataset.strategy}: ${one.textContent}`).join(' ');
-    if (aloud.textContent !== told) aloud.textContent = told;
+    const verdicts = [...lanes.querySelectorAll('.verdict')].map((one) => `${one.closest('.lane').dataset.strategy}: ${one.textContent}`).join(' ');
+    if (announcement.textContent !== verdicts) announcement.textContent = verdicts;
     showEvents();
     showCompare();
     showStories();
@@ -143,17 +143,17 @@ function RunView(root) {
   function showEvents() {
     const text = (event) => `${t('event.at', { at: event.at.toFixed(1) })}: ${t(`event.${event.what}`, event)}`;
     const lines = run.events.map(text);
-    if (events.dataset.shows === lines.join('\n')) return; // or it would be read aloud again and again
+    if (events.dataset.shows === lines.join('\n')) return; // otherwise screen readers would announce it again and again
     events.dataset.shows = lines.join('\n');
     events.replaceChildren(...(lines.length ? [make('h3', null, t('event.title')), make('ol', { class: 'event-list' }, lines.map((line) => make('li', null, line)))] : []));
   }
 
   function showCompare() {
     const curves = run.lanes.filter((lane) => lane.result && lane.result.curve && lane.result.curve.length);
-    compare.hidden = !curves.length;
+    comparison.hidden = !curves.length;
     if (!curves.length) return;
     const figure = make('figure');
-    compare.replaceChildren(make('h3', null, t('compare.title')), make('p', { class: 'soft' }, t('compare.note')), figure);
+    comparison.replaceChildren(make('h3', null, t('compare.title')), make('p', { class: 'soft' }, t('compare.note')), figure);
     figure.append(Plots.percentiles({
       width: widthOf(figure), name: t('compare.title'), unit: t('compare.percentile'),
       series: curves.map((lane) => ({ name: lane.strategy, kind: ['one', 'two', 'three'][run.lanes.indexOf(lane) % 3], points: lane.result.curve.filter(([share]) => share < 1) })),
@@ -161,23 +161,23 @@ function RunView(root) {
   }
 
   function showStories() {
-    const told = run.lanes.flatMap((lane) => (lane.stories || []).map((story) => ({ lane, story })));
-    const key = JSON.stringify([run.id, Words.language(), told.length, widthOf(stories)]);
+    const all = run.lanes.flatMap((lane) => (lane.stories || []).map((story) => ({ lane, story })));
+    const key = JSON.stringify([run.id, Words.language(), all.length, widthOf(stories)]);
     if (stories.dataset.shows === key) return;
     stories.dataset.shows = key;
     stories.replaceChildren();
-    for (const { lane, story } of told) {
+    for (const { lane, story } of all) {
       const figure = make('figure');
-      const parts = Story.tell(lane.strategy, story);
+      const parts = Story.explain(lane.strategy, story);
       const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
         make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length })),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) })),
         make('div', { class: 'story-body' },
-          make('div', { class: 'story-picture' }, figure, make('p', { class: story.kind === 'held' ? 'moral good' : 'moral bad' }, parts.moral)), make('div', null,
+          make('div', { class: 'story-picture' }, figure, make('p', { class: story.kind === 'held' ? 'conclusion good' : 'conclusion bad' }, parts.conclusion)), make('div', null,
           make('p', { class: 'story-sent' }, parts.sent),
           make('ol', { class: 'steps' }, parts.steps.map((step) => make('li', { class: step.strong ? 'step strong' : 'step' },
             make('span', { class: step.strong ? 'dot strong' : 'dot', 'aria-hidden': 'true' }, step.number),
-            make('span', { class: 'who' }, step.name), make('span', { class: 'when' }, `${step.moment.toFixed(1)} ms`),
+            make('span', { class: 'request-name' }, step.name), make('span', { class: 'when' }, `${step.moment.toFixed(1)} ms`),
             make('span', { class: 'what' }, step.text)))))));
       stories.append(card);
       figure.append(Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
@@ -193,7 +193,7 @@ function RunView(root) {
 
   return {
     draw: (document) => { run = document; show(); },
-    clear: () => { run = null; facts.textContent = ''; compare.hidden = true; [lanes, events, stories].forEach((part) => { delete part.dataset.shows; part.replaceChildren(); }); },
+    clear: () => { run = null; facts.textContent = ''; comparison.hidden = true; [lanes, events, stories].forEach((part) => { delete part.dataset.shows; part.replaceChildren(); }); },
     over: () => !run || over(),
     setting: () => (run ? settingText(run) : ''),
   };

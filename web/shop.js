@@ -1,27 +1,27 @@
 'use strict';
-// The shop front: a shop and its vouchers, the sale at the counter with its clock, its stock and its
-// button, and the buyer's orders. Signing in is account.js; the purchase itself purchase.js.
+// The shop page: a shop and its vouchers, the selected flash sale with countdown, stock and buy button, and the buyer's
+// orders. Signing in is account.js, the purchase purchase.js.
 
 (() => {
   Words.add({
     'shop.title': ['Flash sale', '秒杀商店'],
-    'shop.foot': ['“It is yours” is said only once the order is in the database.', '只有订单写入数据库之后，才会告诉您“抢购成功”。'],
+    'shop.foot': ['“It is yours” is shown only after the order is committed to the database.', '只有订单写入数据库之后，才会显示“抢购成功”。'],
     'shops.title': ['Shops', '店铺'],
-    'shops.type': ['Kind', '类别'],
-    'shops.none': ['No shop of this kind yet.', '该类别下还没有店铺。'],
+    'shops.type': ['Category', '类别'],
+    'shops.none': ['No shop in this category yet.', '该类别下还没有店铺。'],
     'shops.more': ['More shops', '更多店铺'],
     'sale.none': ['This shop has no flash sale right now.', '这家店目前没有秒杀。'],
     'sale.flash': ['Flash sale', '限时秒杀'],
     'sale.worth': ['worth {price}', '价值 {price}'],
     'sale.begins': ['Begins in', '距开始'],
     'sale.ends': ['Ends in', '距结束'],
-    'sale.over': ['Over since {date}', '已于 {date} 结束'],
+    'sale.over': ['Ended on {date}', '已于 {date} 结束'],
     'sale.left': ['Left', '剩余'],
     'sale.some': ['{count} left', '剩余 {count}'],
     'sale.days': ['{days} d {clock}', '{days} 天 {clock}'],
     'sale.price': ['Buy for {price}', '{price} 立即抢购'],
     'sale.more': ['More from this shop', '本店更多优惠'],
-    'sale.ordinary': ['Sold at the counter', '到店购买'],
+    'sale.ordinary': ['Sold in the shop', '到店购买'],
     'sale.soon': ['soon', '即将开始'],
     'sale.rules': ['Rules', '使用规则'],
     'sale.old': ['{count} more that are sold out or over', '另有 {count} 个已售罄或已结束'],
@@ -38,13 +38,13 @@
   const t = Words.t;
   const id = (name) => document.getElementById(name);
   const ORDERS_PAGE = 10, SHOPS_PAGE = 5;
-  const wanted = new URLSearchParams(location.hash.slice(1)); // #type=1&shop=1&voucher=2, to share
+  const linked = new URLSearchParams(location.hash.slice(1)); // #type=1&shop=1&voucher=2, to share
   const titles = new Map(); // voucher id → title, for the orders
 
-  let types = [], type = Number(wanted.get('type')) || null;
+  let types = [], type = Number(linked.get('type')) || null;
   let shops = [], moreShops = false, shop = null;
-  let vouchers = null, chosen = Number(wanted.get('voucher')) || null, trouble = null;
-  let orders = [], page = 1, moreOrders = false, orderTrouble = null;
+  let vouchers = null, chosen = Number(linked.get('voucher')) || null, error = null;
+  let orders = [], page = 1, moreOrders = false, orderError = null;
 
   const yuan = (cents) => `¥${(cents / 100).toLocaleString('en-US', { minimumFractionDigits: cents % 100 ? 2 : 0 })}`;
   const isSale = (voucher) => voucher.type === 1 && voucher.beginTime && voucher.endTime;
@@ -66,19 +66,19 @@
 
   async function loadTypes() {
     const reply = await Page.ask('GET', '/shop-type/list');
-    if (!reply.ok) { trouble = reply.message; showSale(); setTimeout(loadTypes, 2000); return; }
+    if (!reply.ok) { error = reply.message; showSale(); setTimeout(loadTypes, 2000); return; }
     types = reply.data;
     if (!types.some((one) => one.id === type)) type = types.length ? types[0].id : null;
     showTypes();
     await loadShops(1);
-    const linked = Number(wanted.get('shop'));
-    let first = shops.find((one) => one.id === linked);
-    if (!first && linked) {
-      const named = await Page.ask('GET', `/shop/${linked}`);
+    const linkedShop = Number(linked.get('shop'));
+    let first = shops.find((one) => one.id === linkedShop);
+    if (!first && linkedShop) {
+      const named = await Page.ask('GET', `/shop/${linkedShop}`);
       if (named.ok) first = named.data;
     }
     first = first || shops[0];
-    if (first) enter(first); else { vouchers = []; showSale(); }
+    if (first) selectShop(first); else { vouchers = []; showSale(); }
   }
 
   async function loadShops(current) {
@@ -90,7 +90,7 @@
     showShops();
   }
 
-  function enter(other) {
+  function selectShop(other) {
     if (!shop || shop.id !== other.id) { vouchers = null; if (shop) chosen = null; }
     shop = other;
     showShops(); showPlace(); showSale();
@@ -103,7 +103,7 @@
 
   function showShops() {
     const card = (one) => make('li', null, make('button', {
-      type: 'button', class: 'choice', 'aria-pressed': String(Boolean(shop) && shop.id === one.id), onclick: () => enter(one),
+      type: 'button', class: 'choice', 'aria-pressed': String(Boolean(shop) && shop.id === one.id), onclick: () => selectShop(one),
     }, make('strong', null, one.name), make('span', { class: 'soft' }, [one.area, one.score ? `★ ${(one.score / 10).toFixed(1)}` : null].filter(Boolean).join(' · '))));
     id('shops').replaceChildren(
       shops.length ? make('ul', { class: 'choices' }, shops.map(card)) : make('p', { class: 'soft' }, t('shops.none')),
@@ -116,14 +116,14 @@
     id('shop-facts').textContent = [shop.area, shop.address, shop.openHours].filter(Boolean).join(' · ');
   }
 
-  // ── The sale at the counter ────────────────────────────────────────────────────────────────────
+  // ── The selected sale ────────────────────────────────────────────────────────────────────
 
   async function loadVouchers() {
     if (!shop) return 0;
     const asked = shop.id;
     const reply = await Page.ask('GET', `/voucher/list/${asked}`);
     if (asked !== shop.id) return 0;
-    trouble = reply.ok ? null : reply.message;
+    error = reply.ok ? null : reply.message;
     if (reply.ok) {
       vouchers = reply.data;
       for (const voucher of vouchers) titles.set(voucher.id, voucher.title);
@@ -138,12 +138,12 @@
     return reply.waitMs;
   }
 
-  // The button: what it says, whether it can be pressed, and what is said beneath it.
-  function offer(sale) {
-    const state = Purchase.of(sale.id);
+  // The buy button: its label, whether it can be pressed, and the message below it.
+  function buttonOf(sale) {
+    const state = Purchase.stateOf(sale.id);
     const mine = owned(sale.id);
     const order = state.orderId || (mine && mine.orderId);
-    if (!Account.person()) return { kind: 'go', label: t('buy.signIn'), press: Account.invite };
+    if (!Account.user()) return { kind: 'go', label: t('buy.signIn'), press: Account.focusForm };
     switch (state.name) {
       case 'buying': case 'pending': case 'unknown': return { kind: 'busy', label: t(`buy.${state.name}`), order };
       case 'bought': return { kind: 'yours', label: t('buy.bought'), order, say: t('buy.boughtSay') };
@@ -174,20 +174,20 @@
     return days ? t('sale.days', { days, clock: text }) : text;
   }
 
-  // Built once for a sale and a language; `tick` fills in what changes.
+  // Built once per sale and language; `refresh` fills in what changes.
   let built = null;
   function showSale() {
     const sale = (vouchers || []).find((voucher) => voucher.id === chosen);
     const key = sale ? `${sale.id} ${Words.language()} ${sale.title}` : null;
     if (!sale) {
       built = null;
-      id('sale').replaceChildren(make('p', { class: trouble ? 'notice bad' : 'notice', role: 'status' },
-        trouble || (vouchers ? t('sale.none') : '…')));
+      id('sale').replaceChildren(make('p', { class: error ? 'notice bad' : 'notice', role: 'status' },
+        error || (vouchers ? t('sale.none') : '…')));
     } else if (!built || built.key !== key) {
       built = build(sale, key);
       id('sale').replaceChildren(built.ticket);
     }
-    if (sale) { built.sale = sale; tick(); }
+    if (sale) { built.sale = sale; refresh(); }
     showVouchers();
   }
 
@@ -199,7 +199,7 @@
     const button = part('button', { type: 'button', class: 'buy', id: 'buy', onclick: () => built.press && built.press() });
     const order = part('p', { class: 'order-id' });
     const say = part('p', { class: 'said' });
-    const trouble = part('p', { class: 'said bad' });
+    const error = part('p', { class: 'said bad' });
     const ticket = part('article', { class: 'ticket' },
       part('div', { class: 'ticket-price' },
         part('span', { class: 'tag' }, t('sale.flash')),
@@ -212,30 +212,30 @@
           part('div', null, part('dt', null, label), part('dd', null, countdown)),
           part('div', null, part('dt', { class: 'soft' }, t('sale.left')), part('dd', null, stock))),
         button,
-        part('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), trouble,
+        part('div', { 'aria-live': 'polite', id: 'outcome' }, order, say), error,
         sale.rules ? part('details', null, part('summary', null, t('sale.rules')), part('p', { class: 'soft' }, sale.rules)) : null));
-    return { key, ticket, label, countdown, stock, button, order, say, trouble, press: null };
+    return { key, ticket, label, countdown, stock, button, order, say, error, press: null };
   }
 
-  const put = (element, text) => { if (element.textContent !== text) element.textContent = text; };
-  function tick() {
+  const setText = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+  function refresh() {
     if (!built) return;
     const { sale } = built;
     const [now, from, to] = [Page.now(), begin(sale), end(sale)];
     const over = now >= to;
-    put(built.label, over ? t('sale.over', { date: sale.endTime.replace('T', ' ') }) : t(now < from ? 'sale.begins' : 'sale.ends'));
-    put(built.countdown, over ? '' : clock((now < from ? from : to) - now));
-    put(built.stock, Words.number(Math.max(0, sale.stock)));
-    const { kind, label, press, order, say, bad } = offer(sale);
+    setText(built.label, over ? t('sale.over', { date: sale.endTime.replace('T', ' ') }) : t(now < from ? 'sale.begins' : 'sale.ends'));
+    setText(built.countdown, over ? '' : clock((now < from ? from : to) - now));
+    setText(built.stock, Words.number(Math.max(0, sale.stock)));
+    const { kind, label, press, order, say, bad } = buttonOf(sale);
     built.press = press;
-    put(built.button, label);
+    setText(built.button, label);
     built.button.dataset.kind = kind;
     // Not `disabled`: a button that has the focus keeps it while it is busy.
     built.button.setAttribute('aria-disabled', String(kind !== 'go'));
-    put(built.order, order ? t('buy.order', { id: order }) : '');
-    put(built.say, say || '');
+    setText(built.order, order ? t('buy.order', { id: order }) : '');
+    setText(built.say, say || '');
     built.say.className = bad ? 'said bad' : 'said';
-    put(built.trouble, trouble || '');
+    setText(built.error, error || '');
   }
 
   function showVouchers() {
@@ -250,46 +250,46 @@
         ? make('button', { type: 'button', class: 'choice', onclick: () => { chosen = voucher.id; remember(); showSale(); id('sale').scrollIntoView({ block: 'nearest' }); } }, inside)
         : make('div', { class: 'choice' }, inside));
     };
-    const fresh = others.filter((voucher) => !isSale(voucher) || isLive(voucher));
-    const old = others.filter((voucher) => isSale(voucher) && !isLive(voucher)).reverse();
-    const key = JSON.stringify([Words.language(), others, fresh.length, chosen]);
+    const current = others.filter((voucher) => !isSale(voucher) || isLive(voucher));
+    const past = others.filter((voucher) => isSale(voucher) && !isLive(voucher)).reverse();
+    const key = JSON.stringify([Words.language(), others, current.length, chosen]);
     if (id('vouchers').dataset.shows === key) return;
     id('vouchers').dataset.shows = key;
     const opened = Boolean(id('vouchers').querySelector('details[open]'));
     id('vouchers').replaceChildren(
-      fresh.length + old.length ? make('h2', { class: 'quiet-title' }, t('sale.more')) : '',
-      make('ul', { class: 'choices' }, fresh.map(row)),
-      old.length ? make('details', { open: opened }, make('summary', null, t('sale.old', { count: old.length })), make('ul', { class: 'choices' }, old.map(row))) : '');
+      current.length + past.length ? make('h2', { class: 'quiet-title' }, t('sale.more')) : '',
+      make('ul', { class: 'choices' }, current.map(row)),
+      past.length ? make('details', { open: opened }, make('summary', null, t('sale.old', { count: past.length })), make('ul', { class: 'choices' }, past.map(row))) : '');
   }
 
   // ── The orders ─────────────────────────────────────────────────────────────────────────────────
 
   async function loadOrders(current = 1) {
-    const person = Account.person();
-    if (!person) { orders = []; page = 1; showOrders(); tick(); return; }
+    const user = Account.user();
+    if (!user) { orders = []; page = 1; showOrders(); refresh(); return; }
     const reply = await Account.ask('GET', `/voucher-order/of/me?current=${current}`);
-    if (Account.person() !== person) return;
-    orderTrouble = reply.ok ? null : reply.message;
+    if (Account.user() !== user) return;
+    orderError = reply.ok ? null : reply.message;
     if (reply.ok) {
       page = current;
       orders = current === 1 ? reply.data : [...orders, ...reply.data];
       moreOrders = reply.data.length === ORDERS_PAGE;
     }
-    showOrders(); tick();
+    showOrders(); refresh();
   }
 
   async function change(order, what) {
     const reply = await Account.ask('POST', `/voucher-order/${order.orderId}/${what}`);
     if (reply.ok && what === 'cancel') Purchase.forget(order.voucherId);
     await loadOrders();
-    if (!reply.ok && reply.status !== 401) { orderTrouble = reply.message; showOrders(); }
+    if (!reply.ok && reply.status !== 401) { orderError = reply.message; showOrders(); }
     pollNow();
   }
 
   function showOrders() {
-    const signedIn = Boolean(Account.person());
+    const signedIn = Boolean(Account.user());
     id('orders-card').hidden = !signedIn;
-    const key = JSON.stringify([Words.language(), orders, orderTrouble, moreOrders, orders.map((order) => titles.get(order.voucherId))]);
+    const key = JSON.stringify([Words.language(), orders, orderError, moreOrders, orders.map((order) => titles.get(order.voucherId))]);
     if (id('orders').dataset.shows === key) return;
     id('orders').dataset.shows = key;
     const row = (order) => make('li', { class: 'order' },
@@ -303,24 +303,24 @@
           make('button', { type: 'button', class: 'small main', onclick: () => change(order, 'pay') }, t('orders.pay')),
           make('button', { type: 'button', class: 'small quiet', onclick: () => change(order, 'cancel') }, t('orders.cancel'))) : null));
     id('orders').replaceChildren(
-      orderTrouble ? make('p', { class: 'said bad' }, orderTrouble) : '',
+      orderError ? make('p', { class: 'said bad' }, orderError) : '',
       orders.length ? make('ul', { class: 'orders' }, orders.map(row)) : make('p', { class: 'soft' }, t('orders.none')),
       moreOrders ? make('button', { type: 'button', class: 'quiet', onclick: () => loadOrders(page + 1) }, t('orders.more')) : '');
   }
 
-  // ── Together ───────────────────────────────────────────────────────────────────────────────────
+  // ── Start ──────────────────────────────────────────────────────────────────────────────────────
 
   let last = null;
   Account.onChange(() => {
-    tick(); // the button means something else from now on
-    const person = Account.person();
-    if ((person && person.id) === last) return;
-    last = person && person.id;
+    refresh(); // the button changes with the session
+    const user = Account.user();
+    if ((user && user.id) === last) return;
+    last = user && user.id;
     Purchase.forget();
     loadOrders();
   });
   Purchase.onChange((state) => {
-    tick();
+    refresh();
     if (state === 'bought' || state === 'owned') loadOrders();
     if (state !== 'buying') pollNow();
   });
@@ -328,12 +328,12 @@
   id('types').addEventListener('change', async () => {
     type = Number(id('types').value);
     await loadShops(1);
-    if (shops.length) enter(shops[0]);
+    if (shops.length) selectShop(shops[0]);
   });
 
   const pollNow = Page.whileVisible(1000, loadVouchers);
-  setInterval(() => { if (!document.hidden) tick(); }, 250);
+  setInterval(() => { if (!document.hidden) refresh(); }, 250);
   Account.show();
-  Account.recognise();
+  Account.loadUser();
   loadTypes();
 })();

@@ -1,22 +1,22 @@
 'use strict';
-// A few real requests, told: their steps in one order, numbered, with words for each, and the same numbers on
-// a timeline. Pure: a story document in, texts and a plot's numbers out.
+// The explanation of a few recorded requests: their steps in order, numbered, with a sentence for each, and the same
+// numbers on a timeline. A pure function: a story (JSON) in, texts and the chart's input out.
 
 const Story = (() => {
   const t = Words.t;
   const end = (step) => step.at + (step.took || 0);
 
-  // At what moment a step takes its place in the story. What a step saw is told before what it could not
-  // see yet: a look that found nothing counts from its beginning, one that found something from its end.
+  // The moment by which steps are ordered. A read must come before the writes that it did not see: one that found nothing
+  // is placed at its begin, one that found something at its end.
   function moment(step) {
-    const blind = step.order === false || (step.order === undefined && step.step === 'looked')
+    const sawNothing = step.order === false || (step.order === undefined && step.step === 'looked')
       || step.outcome === 'taken' || step.step === 'inserted' || step.step === 'queued';
-    return blind ? step.at : end(step);
+    return sawNothing ? step.at : end(step);
   }
 
-  // A commit takes effect before its node hears of it. Whoever saw its order saw it after that, so it is told
-  // before the first step of another request that did.
-  function commitsBeforeWhoSawThem(moments) {
+  // A commit takes effect before its node receives the reply. A request that read the order did so after the commit, so
+  // the commit is placed before the first such read.
+  function placeCommitsBeforeReads(moments) {
     const commits = moments.filter((one) => one.step.endsWith('committed') && one.outcome !== 'failed');
     const first = commits.sort((a, b) => a.at - b.at)[0];
     if (!first) return;
@@ -26,12 +26,12 @@ const Story = (() => {
     }
   }
 
-  const kinds = {
+  const colours = {
     locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
     placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', answered: 'six',
   };
 
-  function tell(strategy, story) {
+  function explain(strategy, story) {
     const names = story.requests.map((_, at) => String.fromCharCode(65 + at));
     const port = (node) => node.split(':').pop();
     const user = (request) => (request.userId.length > 7 ? `…${request.userId.slice(-5)}` : request.userId);
@@ -41,17 +41,17 @@ const Story = (() => {
         .map((step) => ({ ...step, request, which, moment: moment(step), at: step.at, till: end(step) }));
       return [...own, { step: 'answered', request, which, moment: request.answered, at: request.answered, till: request.answered }];
     });
-    commitsBeforeWhoSawThem(moments);
+    placeCommitsBeforeReads(moments);
     moments.sort((a, b) => a.moment - b.moment || a.which - b.which);
 
-    // What holds at the moment that is told: who has which lock, who has written, who has committed.
-    const holds = new Map(), looked = new Map(), written = new Set(), committed = new Set();
+    // The state before each step: locks held, stock read, orders written and committed, by request.
+    const held = new Map(), looked = new Map(), written = new Set(), committed = new Set();
     const steps = moments.map((one, at) => {
-      const { key: wanted, strong } = words(one, { strategy, holds, looked, written, committed, oneBuyer, all: moments });
+      const { key: wanted, strong } = sentence(one, { strategy, held, looked, written, committed, oneBuyer, all: moments });
       const failed = one.outcome === 'failed' && !wanted.endsWith('.failed');
       const key = failed ? 'step.failed' : Words.has(wanted) ? wanted : 'step.other';
-      if (one.step === 'locked') holds.set(one.which, one);
-      if (one.step === 'unlocked') holds.delete(one.which);
+      if (one.step === 'locked') held.set(one.which, one);
+      if (one.step === 'unlocked') held.delete(one.which);
       if (one.step === 'looked') looked.set(one.which, one.stock);
       if (one.step === 'inserted' || one.outcome === 'taken') written.add(one.which);
       if (['committed', 'batch-committed'].includes(one.step) && one.outcome !== 'failed') committed.add(one.which);
@@ -68,20 +68,20 @@ const Story = (() => {
     const where = story.requests.map((request, at) => t('story.where', { name: names[at], node: port(request.node) })).join(Words.language() === 'zh' ? '，' : ', ');
     const alone = new Set(story.requests.map((request) => request.node)).size === 1;
     const sent = t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: story.requests.length, where });
-    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), moral: t(moral(story, moments)), plot: plot(story, steps, names, port) };
+    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: t(conclusion(story, moments)), plot: plot(story, steps, names, port) };
   }
 
-  // The text for a step, and whether it is where things go wrong (or are saved).
-  function words(one, { strategy, holds, looked, written, committed, oneBuyer, all }) {
+  // The key of a step's sentence, and whether the step is decisive: where it goes wrong, or where that is prevented.
+  function sentence(one, { strategy, held, looked, written, committed, oneBuyer, all }) {
     const others = (set) => [...set.keys()].filter((which) => which !== one.which);
     const locks = all.some((other) => other.step === 'locked');
-    // Somebody else is between looking, or writing, and the commit that would show it.
-    const open = (set) => others(set).some((which) => !committed.has(which));
+    // Another request has read, or written, and not committed yet.
+    const uncommitted = (set) => others(set).some((which) => !committed.has(which));
     const key = `step.${one.step}`;
     const outcome = one.outcome === undefined ? '' : one.outcome;
     switch (one.step) {
       case 'locked': {
-        const beside = others(holds).length > 0;
+        const beside = others(held).length > 0;
         const before = all.some((other) => other.step === 'locked' && other.which !== one.which && other.moment < one.moment);
         if (one.place === 'memory' && beside && oneBuyer) return { key: 'step.locked.memory.again', strong: true };
         return { key: before && !beside && oneBuyer ? `${key}.${one.place}.after` : `${key}.${one.place}`, strong: false };
@@ -90,21 +90,21 @@ const Story = (() => {
       case 'looked': {
         if (one.order === true) return { key: 'step.looked.some', strong: true };
         if (one.order === false && oneBuyer) {
-          if (open(written)) return { key: 'step.looked.blind', strong: true };
-          return { key: open(looked) ? 'step.looked.too' : 'step.looked.none', strong: open(looked) && !locks };
+          if (uncommitted(written)) return { key: 'step.looked.blind', strong: true };
+          return { key: uncommitted(looked) ? 'step.looked.too' : 'step.looked.none', strong: uncommitted(looked) && !locks };
         }
         const same = !oneBuyer && others(looked).some((which) => !committed.has(which) && looked.get(which) === one.stock);
         return { key: same ? 'step.looked.same' : 'step.looked.stock', strong: same };
       }
       case 'placed': {
-        const blind = outcome === 'taken' && oneBuyer && open(written);
-        return { key: blind ? 'step.placed.blind' : `step.placed.${outcome}`, strong: blind || outcome === 'ordered-before' };
+        const unseen = outcome === 'taken' && oneBuyer && uncommitted(written);
+        return { key: unseen ? 'step.placed.blind' : `step.placed.${outcome}`, strong: unseen || outcome === 'ordered-before' };
       }
       case 'row-locked': {
         const before = all.some((other) => other.step === 'row-locked' && other.which !== one.which && other.moment < one.moment);
         return { key: before ? 'step.row-locked.after' : key, strong: one.order === true };
       }
-      case 'inserted': return { key, strong: oneBuyer && open(written) };
+      case 'inserted': return { key, strong: oneBuyer && uncommitted(written) };
       case 'decremented':
         return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
       case 'batch-committed': case 'admitted':
@@ -113,12 +113,12 @@ const Story = (() => {
     }
   }
 
-  function moral(story, moments) {
-    if (story.kind === 'oversold') return 'moral.oversold';
+  function conclusion(story, moments) {
+    if (story.kind === 'oversold') return 'conclusion.oversold';
     const places = new Set(moments.filter((one) => one.step === 'locked' || one.step === 'lock-busy').map((one) => one.place));
-    if (story.kind === 'held') return places.has('redis') ? 'moral.shared-lock' : 'moral.held';
+    if (story.kind === 'held') return places.has('redis') ? 'conclusion.shared-lock' : 'conclusion.held';
     const nodes = new Set(story.requests.map((request) => request.node));
-    return places.has('memory') && nodes.size > 1 ? 'moral.two-locks' : 'moral.no-lock';
+    return places.has('memory') && nodes.size > 1 ? 'conclusion.two-locks' : 'conclusion.no-lock';
   }
 
   function plot(story, steps, names, port) {
@@ -129,10 +129,10 @@ const Story = (() => {
         const free = own.find((step) => step.step === 'unlocked' && step.at >= lock.at);
         return { from: lock.till, to: free ? free.at : request.answered };
       });
-      const bars = own.map((step) => ({ from: step.at, to: step.till, kind: kinds[step.step] || 'six', number: step.number, strong: step.strong }));
+      const bars = own.map((step) => ({ from: step.at, to: step.till, kind: colours[step.step] || 'six', number: step.number, strong: step.strong }));
       return { name: names[which], from: request.sent, to: request.answered, spans, bars };
     };
-    const seen = new Set(steps.map((step) => kinds[step.step] || 'six'));
+    const seen = new Set(steps.map((step) => colours[step.step] || 'six'));
     const entries = [['four', 'legend.lock'], ['one', 'legend.look'], ['two', 'legend.write'], ['three', 'legend.commit'], ['refused', 'legend.refused'], ['six', 'legend.answer']]
       .filter(([kind]) => seen.has(kind)).map(([kind, key]) => [kind, t(key)]);
     if (steps.some((step) => step.step === 'locked')) entries.splice(1, 0, ['span', t('story.held-by')]);
@@ -146,5 +146,5 @@ const Story = (() => {
     };
   }
 
-  return { tell };
+  return { explain };
 })();

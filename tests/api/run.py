@@ -1,6 +1,6 @@
-"""`./dev test api`: a service of its own is asked what its own document allows, and what it does not, by
-schemathesis; then what no generator sends (crooked.py). It fails on any 5xx, undocumented status, content type or
-header, and on any reply that its schema does not allow.
+"""`./dev test api`: fuzzes a service of its own by its own API document. Schemathesis generates valid and invalid
+requests; malformed.py adds what no generator sends. Fails on any 5xx, undocumented status, content type or header, and
+on any response that violates its schema.
 """
 
 import argparse
@@ -12,8 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-import crooked
-from stand import NEVER_DONE, Stand
+import malformed
+from service import NEED_NOT_SUCCEED, Service
 
 HERE = Path(__file__).parent
 CHECKS = (
@@ -24,30 +24,30 @@ CHECKS = (
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seckill", required=True, help="the binary")
-    parser.add_argument("--log", type=Path, required=True, help="where the service's log goes")
-    parser.add_argument("--examples", type=int, default=150, help="generated requests for each operation, about")
+    parser.add_argument("--seckill", required=True, help="the service's binary")
+    parser.add_argument("--log", type=Path, required=True, help="file for the service's log")
+    parser.add_argument("--examples", type=int, default=150, help="generated requests per operation, about")
     parser.add_argument("--seed", type=int, default=7, help="another seed generates other requests")
-    parser.add_argument("--at-least", type=int, default=5000, help="fewer requests than this fail")
+    parser.add_argument("--at-least", type=int, default=5000, help="fail if fewer requests were sent")
     options = parser.parse_args()
 
     began = time.monotonic()
-    with Stand(options.seckill, os.environ["TEST_DATABASE_URL"], options.log) as stand:
-        state, counts = stand.folder / "state.json", stand.folder / "counts.json"
-        state.write_text(json.dumps(stand.state))
+    with Service(options.seckill, os.environ["TEST_DATABASE_URL"], options.log) as service:
+        state, counts = service.folder / "state.json", service.folder / "counts.json"
+        state.write_text(json.dumps(service.state))
         command = [
-            sys.executable, "-m", "schemathesis.cli", "run", stand.url + "/docs/openapi.json", "--url", stand.url,
+            sys.executable, "-m", "schemathesis.cli", "run", service.url + "/docs/openapi.json", "--url", service.url,
             "--checks", CHECKS, "--phases", "examples,coverage,fuzzing", "--workers", "2",
             "--max-examples", str(options.examples), "--seed", str(options.seed),
             "--exclude-operation-id", "lab_start", "--exclude-operation-id", "lab_kill", "--continue-on-failure", "--generation-database", "none", "--warnings", "off",
             "--generation-with-security-parameters", "false", "--suppress-health-check", "all",
             "--request-timeout", "20", "--no-color",
         ]  # fmt: skip
-        env = {**os.environ, "SCHEMATHESIS_HOOKS": "hooks", "PYTHONPATH": str(HERE), "API_STATE": str(state), "API_COUNTS": str(counts)}
-        status = subprocess.run(command, env=env, cwd=stand.folder, check=False).returncode
+        env = {**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE), "API_STATE": str(state), "API_COUNTS": str(counts)}
+        status = subprocess.run(command, env=env, cwd=service.folder, check=False).returncode
         sent = collections.Counter(json.loads(counts.read_text()) if counts.exists() else {})
-        faults = crooked.run(stand, sent)
-        survived = stand.alive()
+        failures = malformed.run(service, sent)
+        survived = service.alive()
 
     total, by_status, done = sum(sent.values()), collections.Counter(), set()
     for what, count in sent.items():
@@ -57,15 +57,15 @@ def main() -> int:
             done.add((method, path))
     print(f"{total} requests in {time.monotonic() - began:.0f} s; by status: {dict(sorted(by_status.items()))}")
     if total < options.at_least:
-        faults.append(f"fewer than {options.at_least} requests were sent")
-    # Else a fuzzer that is refused everywhere would find nothing and say that all is well.
-    faults += [f"{method} {path} never succeeded" for method, path in sorted(stand.operations - NEVER_DONE - done)]
+        failures.append(f"fewer than {options.at_least} requests were sent")
+    # Otherwise a fuzzer whose every request is refused would pass.
+    failures += [f"{method} {path} never succeeded" for method, path in sorted(service.operations - NEED_NOT_SUCCEED - done)]
     if not survived:
-        faults.append("the service or its Redis ended")
-    for fault in faults:
-        print(f"FAULT: {fault}")
-    print("FAILED" if status or faults else "no fault found")
-    return 1 if status or faults else 0
+        failures.append("the service or its Redis ended during the test")
+    for failure in failures:
+        print(f"FAILURE: {failure}")
+    print("FAILED" if status or failures else "passed")
+    return 1 if status or failures else 0
 
 
 if __name__ == "__main__":

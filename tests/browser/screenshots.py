@@ -1,5 +1,5 @@
-"""The pictures of the README: the shop front, the lab after a run, and a run's report. Made on request only, so
-that a run of the tests leaves the checkout as it is. usage: screenshots.py FOLDER"""
+"""Screenshots for the README: the shop page, the lab after a run, and the run's report. Made only on request, so that
+a run of the tests leaves the checkout as it is. usage: screenshots.py FOLDER"""
 
 import os
 import re
@@ -19,7 +19,7 @@ def shop(browser, folder):
     page = page_of(browser, 1200, 600)
     # In the seed's first shop.
     page.goto(Sale(stock=100, title="100 元秒杀代金券", at=(1, 1)).path)
-    page.get_by_role("button", name="Invent one").click()
+    page.get_by_role("button", name="Use a random one").click()
     page.locator(".sign-in button[type=submit]").click()
     expect(page.locator("input[name=code]")).to_have_value(re.compile(r"^\d{6}$"))
     page.locator(".sign-in button[type=submit]").click()
@@ -35,7 +35,7 @@ def lab(browser, folder):
     page.goto(f"/lab#token={ADMIN_TOKEN}")
     page.locator("#start").click()
     page.locator("#run-section[data-state=done]").wait_for(timeout=90_000)
-    # What the reader of a README should see: the verdicts, and the story of how it came to that.
+    # The picture shows the verdicts and the explanation of the broken one.
     page.evaluate("document.querySelector('.compare').hidden = true")
     page.locator("#run-section").evaluate("(section) => scrollTo(0, section.offsetTop - 12)")
     bottom = page.locator(".story").first.evaluate("(story) => story.getBoundingClientRect().bottom")

@@ -1,5 +1,5 @@
-"""What every browser test stands on: the running stack, one browser, and pages whose every request, console
-message and broken rule is recorded. A test fails if its pages reached for another host or said an error."""
+"""Base of the browser tests: the running stack, one browser, and pages whose requests, console errors and policy
+violations are recorded. A test fails if its pages contacted another host or logged an error."""
 
 import json
 import os
@@ -16,22 +16,22 @@ from playwright.sync_api import expect, sync_playwright
 BASE = os.environ["TARGETS"].split(",")[0]
 ADMIN_TOKEN = os.environ["ADMIN_TOKEN"]
 ZONE = ZoneInfo(os.environ.get("TIME_ZONE", "Asia/Shanghai"))
-# Nothing of the browser's own may leave the machine either.
+# The browser itself must not contact another host either.
 FLAGS = [
     "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ] + (["--no-sandbox"] if os.geteuid() == 0 else [])
-# The kind of the tests' shops, of which the seed has none.
-KIND = 10
-# A page's patience with the service, ms.
-PATIENCE = 15_000
-expect.set_options(timeout=PATIENCE)
+# The category of the tests' shops; the seed has no shop in it.
+CATEGORY = 10
+# How long a page may take to show something, ms.
+TIMEOUT_MS = 15_000
+expect.set_options(timeout=TIMEOUT_MS)
 PHONE_SCREEN = {"width": 390, "height": 844}
 
 
 def api(method, path, body=None, token=None, admin=False):
-    """One request, as a program sends it; returns the reply's envelope."""
+    """Sends one request without a browser; returns the reply's envelope."""
     headers = {"content-type": "application/json"}
     if token:
         headers["authorization"] = token
@@ -44,7 +44,7 @@ def api(method, path, body=None, token=None, admin=False):
 
 
 def phone():
-    """A number that nobody has used yet, very likely."""
+    """A phone number that is very likely unused."""
     return f"198{random.randrange(10**8):08}"
 
 
@@ -56,7 +56,7 @@ def sign_in(number):
 
 
 def local(seconds_from_now):
-    """A local date-time of the service's zone."""
+    """A local date-time in the service's zone."""
     at = datetime.now(ZONE) + timedelta(seconds=seconds_from_now)
     return at.strftime("%Y-%m-%dT%H:%M:%S")
 
@@ -65,27 +65,27 @@ class Sale:
     """A flash sale, in a shop of its own unless one is named."""
 
     def __init__(self, stock=10, strategy="reentrant-lock", begins_in=-60, title="100 for 80", shop="Test shop", at=None):
-        kind, self.shop = at or (KIND, self.new_shop(shop))
+        category, self.shop = at or (CATEGORY, self.new_shop(shop))
         sale = {
             "shopId": self.shop, "title": title, "subTitle": "All week", "payValue": 8000, "actualValue": 10000,
             "stock": stock, "beginTime": local(begins_in), "endTime": local(86400), "strategy": strategy,
         }
         self.voucher = api("POST", "/voucher/seckill", sale, admin=True)["data"]
-        self.path = f"/#type={kind}&shop={self.shop}&voucher={self.voucher}"
+        self.path = f"/#type={category}&shop={self.shop}&voucher={self.voucher}"
 
     @staticmethod
     def new_shop(name):
-        place = {"name": name, "typeId": KIND, "address": "1 Test Road", "x": 120.1, "y": 30.3}
-        return api("POST", "/shop", place, admin=True)["data"]
+        shop = {"name": name, "typeId": CATEGORY, "address": "1 Test Road", "x": 120.1, "y": 30.3}
+        return api("POST", "/shop", shop, admin=True)["data"]
 
     def buy(self, token):
-        """Buys as a program; returns the envelope."""
+        """Buys without a browser; returns the envelope."""
         return api("POST", f"/voucher-order/seckill/{self.voucher}", token=token)
 
 
 class BrowserTest(unittest.TestCase):
-    """A test with pages. `allowed_statuses` are failures that the test provokes; the browser reports each in
-    the console."""
+    """A test with pages. `allowed_statuses` are error statuses that the test provokes: the browser logs each as a
+    console error."""
 
     allowed_statuses = frozenset()
 
@@ -97,43 +97,43 @@ class BrowserTest(unittest.TestCase):
         cls.addClassCleanup(cls.browser.close)
 
     def setUp(self):
-        self.faults = []
+        self.errors = []
 
     def tearDown(self):
-        self.assertEqual(self.faults, [])
+        self.assertEqual(self.errors, [])
 
     def open(self, path, language="en-US", **options):
-        """A page of a new visitor, watched."""
+        """A recorded page in a new browser context."""
         options = {"viewport": {"width": 1280, "height": 900}, "base_url": BASE, **options}
         context = self.browser.new_context(locale=language, **options)
         self.addCleanup(context.close)
-        context.set_default_timeout(PATIENCE)
+        context.set_default_timeout(TIMEOUT_MS)
         context.add_init_script(
             "addEventListener('securitypolicyviolation', (e) => console.error('policy: ' + e.violatedDirective + ' ' + e.blockedURI))")
         page = context.new_page()
-        self.watch(page)
+        self.record_errors(page)
         page.goto(path)
         return page
 
-    def watch(self, page):
+    def record_errors(self, page):
         def console(message):
             if message.type != "error":
                 return
             provoked = any(f"status of {status}" in message.text for status in self.allowed_statuses)
             if not provoked:
-                self.faults.append(f"console: {message.text}")
+                self.errors.append(f"console: {message.text}")
 
         def request(request):
             parts = urlsplit(request.url)
             if parts.scheme not in ("data", "blob", "file") and f"{parts.scheme}://{parts.netloc}" != BASE:
-                self.faults.append(f"another host: {request.url}")
+                self.errors.append(f"another host: {request.url}")
 
         page.on("console", console)
-        page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        page.on("pageerror", lambda error: self.errors.append(f"error: {error}"))
         page.on("request", request)
 
     def sign_in(self, page, number=None):
-        """Signs in as a visitor does; returns the session's token."""
+        """Signs in by the form; returns the session's token."""
         page.locator("input[name=phone]").fill(number or phone())
         page.locator(".sign-in button[type=submit]").click()
         # The lab shows the code and fills it in.
@@ -143,6 +143,6 @@ class BrowserTest(unittest.TestCase):
         return page.evaluate("localStorage.getItem('token')")
 
     def assert_fits(self, page):
-        """No sideways scrolling."""
-        wide, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-        self.assertLessEqual(wide, screen)
+        """The page does not scroll horizontally."""
+        width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        self.assertLessEqual(width, screen)

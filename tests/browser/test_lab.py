@@ -1,4 +1,4 @@
-"""The lab in a real browser, with real runs on the running stack."""
+"""The lab page in a real browser, with real runs on the running stack."""
 
 import json
 import os
@@ -12,16 +12,16 @@ from playwright.sync_api import expect
 
 from support import ADMIN_TOKEN, BASE, PHONE_SCREEN, BrowserTest
 
-# How long a run may take in all, ms: signing in, selling, judging.
-RUN = 60_000
+# How long a whole run may take, ms: sign-in, sale, check.
+RUN_TIMEOUT_MS = 60_000
 
 
 def lane(page, strategy):
     return page.locator(f".lane[data-strategy={strategy}]")
 
 
-def count(page, strategy, law):
-    return int(lane(page, strategy).locator(f"[data-law={law}] .law-count").inner_text())
+def count(page, strategy, invariant):
+    return int(lane(page, strategy).locator(f"[data-invariant={invariant}] .invariant-count").inner_text())
 
 
 class Lab(BrowserTest):
@@ -30,35 +30,35 @@ class Lab(BrowserTest):
         expect(page.locator("select[name=lane-0]")).to_have_value("process-lock")
         return page
 
-    def run_it(self, page, spread=3, fault=None):
+    def run_lanes(self, page, spread=3, fault=None):
         page.locator("input[name=spreadSeconds]").fill(str(spread))
         page.locator("#start").click()
         if fault:
-            page.locator("#run-section[data-state=running]").wait_for(timeout=RUN)
+            page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
             page.locator(f"[data-fault={fault}]").click()
-        page.locator("#run-section[data-state=done]").wait_for(timeout=RUN)
+        page.locator("#run-section[data-state=done]").wait_for(timeout=RUN_TIMEOUT_MS)
 
     def test_process_lock_fails_on_two_nodes_where_reentrant_lock_holds(self):
         page = self.open_lab()
         self.assertNotIn(ADMIN_TOKEN, page.url)
-        # Its own words say why, before anything is run.
-        expect(page.locator("#diagram")).to_contain_text("That is another lock: it cannot see into node 1.")
+        # The diagrams explain it before anything is run.
+        expect(page.locator("#diagram")).to_contain_text("That is another lock: node 2 cannot see the memory of node 1.")
         expect(page.locator("select[name=lane-1]")).to_have_value("reentrant-lock")
         expect(page.locator("input[name=instances]:checked")).to_have_value("2")
-        self.run_it(page, fault="pause-redis")
+        self.run_lanes(page, fault="pause-redis")
         expect(page.locator(".events")).to_contain_text("Redis was paused")
 
         self.assertGreater(count(page, "process-lock", "duplicates"), 0)
         self.assertEqual(count(page, "reentrant-lock", "duplicates"), 0)
-        expect(lane(page, "process-lock").locator("[data-law=duplicates]")).to_have_class(re.compile("broken"))
-        for law in ("oversold", "duplicates", "lost", "phantom"):
-            expect(lane(page, "reentrant-lock").locator(f"[data-law={law}]")).to_have_class(re.compile("holds"))
+        expect(lane(page, "process-lock").locator("[data-invariant=duplicates]")).to_have_class(re.compile("broken"))
+        for invariant in ("oversold", "duplicates", "lost", "phantom"):
+            expect(lane(page, "reentrant-lock").locator(f"[data-invariant={invariant}]")).to_have_class(re.compile("holds"))
         expect(lane(page, "process-lock").locator(".verdict")).to_have_attribute("data-standing", "broken")
         expect(lane(page, "reentrant-lock").locator(".verdict")).to_have_attribute("data-standing", "holds")
 
         story = page.locator(".story.two-orders")
         expect(story).to_contain_text("in its own memory")
-        expect(story).to_contain_text("knows nothing of the first")
+        expect(story).to_contain_text("independent of the first")
         expect(story).to_contain_text("one buyer, two orders")
         expect(story.locator("svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))
         expect(page.locator(".story.held")).to_contain_text("One buyer, one order.")
@@ -84,9 +84,9 @@ class Lab(BrowserTest):
             page.locator("#report").click()
         file = os.path.join(os.environ["BROWSER_OUT"], "report.html")
         report.value.save_as(file)
-        # Alone, from a file: whatever it asked for would be recorded as a fault.
+        # Opened from a file: any request would be recorded as an error.
         alone = self.open(f"file://{file}")
-        expect(alone.locator(".story.two-orders")).to_contain_text("knows nothing of the first")
+        expect(alone.locator(".story.two-orders")).to_contain_text("independent of the first")
         expect(alone.locator(".lane .verdict")).to_have_count(2)
 
     def test_a_run_fits_a_phone_and_can_be_stopped(self):
@@ -94,16 +94,16 @@ class Lab(BrowserTest):
         page.locator("select[name=lane-1]").select_option("group-commit")
         page.locator("input[name=spreadSeconds]").fill("20")
         page.locator("#start").click()
-        page.locator("#run-section[data-state=running]").wait_for(timeout=RUN)
+        page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
         expect(lane(page, "group-commit").locator("svg").first).to_be_visible()
         self.assert_fits(page)
         page.locator("#stop").click()
-        page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN)
+        page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN_TIMEOUT_MS)
         self.assert_fits(page)
 
 
-class Plots(BrowserTest):
-    def test_a_plot_of_few_numbers_or_none_is_whole(self):
+class Charts(BrowserTest):
+    def test_a_chart_of_few_points_or_none_is_valid(self):
         page = self.open("/lab")
         drawn = page.evaluate('''[[], [[0, 0]], [[0, 0], [0.5, 1e7]]].flatMap((points) => {
           const series = [{ name: '<b>', kind: 'one', points, from: 0.4 }], all = { width: 300, name: 'x', unit: 's' };
@@ -116,52 +116,52 @@ class Plots(BrowserTest):
 
 
 def request(node, steps, reply="ORDERED", user="17"):
-    """A request of a story: steps as (name, begin, duration, what it saw)."""
-    steps = [{"step": name, "at": at, "took": took, **saw} for name, at, took, saw in steps]
+    """A recorded request: steps as (name, begin, duration, fields)."""
+    steps = [{"step": name, "at": at, "took": took, **fields} for name, at, took, fields in steps]
     return {"attempt": 0, "userId": user, "node": f"127.0.0.1:{node}", "sent": 0, "answered": 9, "reply": reply, "steps": steps}
 
 
-class Stories(BrowserTest):
-    """What is said of a step follows from what its node could see at that moment."""
+class Explanations(BrowserTest):
+    """The sentence of a step depends on what its node could see at that moment."""
 
-    def told(self, strategy, kind, *requests):
+    def explain(self, strategy, kind, *requests):
         page = self.open("/lab")
         story = {"kind": kind, "requests": requests}
-        parts = page.evaluate("([strategy, story]) => Story.tell(strategy, story)", [strategy, story])
-        return [(step["name"], step["step"], step["strong"], step["text"]) for step in parts["steps"]], parts["moral"]
+        parts = page.evaluate("([strategy, story]) => Story.explain(strategy, story)", [strategy, story])
+        return [(step["name"], step["step"], step["strong"], step["text"]) for step in parts["steps"]], parts["conclusion"]
 
-    def test_two_locks_in_two_memories(self):
+    def test_locks_in_two_processes_are_two_locks(self):
         steps = lambda at: [("locked", at, 0, {"place": "memory"}), ("placed", at + 0.1, 2, {"outcome": "taken"}),
                             ("committed", at + 3, 2, {}), ("unlocked", at + 6, 0, {"place": "memory"})]
-        steps, moral = self.told("process-lock", "two-orders", request(8081, steps(0)), request(8082, steps(1)))
-        wrong = [(name, step) for name, step, strong, _ in steps if strong]
-        self.assertEqual(wrong, [("B", "locked"), ("B", "placed")])
-        self.assertIn("Two locks", moral)
+        steps, conclusion = self.explain("process-lock", "two-orders", request(8081, steps(0)), request(8082, steps(1)))
+        decisive = [(name, step) for name, step, strong, _ in steps if strong]
+        self.assertEqual(decisive, [("B", "locked"), ("B", "placed")])
+        self.assertIn("Two locks", conclusion)
 
-    def test_one_lock_that_was_free_again_is_no_second_lock(self):
+    def test_a_released_lock_acquired_again_is_not_a_second_lock(self):
         first = [("locked", 0, 0, {"place": "memory"}), ("committed", 1, 1, {}), ("unlocked", 2.5, 0, {"place": "memory"})]
         second = [("locked", 1, 2, {"place": "memory"}), ("placed", 3.1, 1, {"outcome": "ordered-before"}), ("unlocked", 5, 0, {"place": "memory"})]
-        steps, moral = self.told("process-lock", "held", request(8081, first), request(8081, second, "ALREADY_ORDERED"))
+        steps, conclusion = self.explain("process-lock", "held", request(8081, first), request(8081, second, "ALREADY_ORDERED"))
         self.assertIn("which is free again", next(text for name, step, _, text in steps if (name, step) == ("B", "locked")))
-        self.assertNotIn("Two locks", moral)
+        self.assertNotIn("Two locks", conclusion)
 
-    def test_a_commit_is_told_before_whoever_saw_it(self):
+    def test_a_commit_comes_before_the_reads_that_saw_it(self):
         first = [("row-locked", 0, 1, {"stock": 1, "order": False}), ("committed", 2, 3, {})]
-        second = [("row-locked", 1, 3, {"stock": 0, "order": True})] # answered while the first still hears of its commit
-        steps, _ = self.told("row-lock", "held", request(8081, first), request(8082, second, "ALREADY_ORDERED"))
+        second = [("row-locked", 1, 3, {"stock": 0, "order": True})] # replied before the first node received its commit's reply
+        steps, _ = self.explain("row-lock", "held", request(8081, first), request(8082, second, "ALREADY_ORDERED"))
         self.assertEqual([(name, step) for name, step, *_ in steps][:3], [("A", "row-locked"), ("A", "committed"), ("B", "row-locked")])
 
-    def test_only_the_same_stock_read_is_called_the_same(self):
+    def test_only_an_equal_stock_is_called_the_same(self):
         look = lambda at, stock: [("looked", at, 0.1, {"stock": stock, "order": False}), ("decremented", at + 2, 1, {"outcome": "done"}), ("committed", at + 4, 1, {})]
         for second, same in ((1, True), (2, False)):
-            steps, _ = self.told("naive", "oversold", request(8081, look(0, 1)), request(8081, look(0.5, second), user="18"))
+            steps, _ = self.explain("naive", "oversold", request(8081, look(0, 1)), request(8081, look(0.5, second), user="18"))
             self.assertEqual("as well" in steps[1][3], same, steps)
 
 
 class Refused(BrowserTest):
     allowed_statuses = frozenset({403})
 
-    def test_a_wrong_token_is_told(self):
+    def test_a_wrong_token_is_reported(self):
         page = self.open("/lab#token=wrong")
         page.locator("#start").click()
         expect(page.locator("#said")).to_contain_text("The admin token is missing or wrong.")
@@ -169,11 +169,11 @@ class Refused(BrowserTest):
 
 
 class WithoutLab(BrowserTest):
-    """An instance of its own on the same servers, started as a sale's operator would."""
+    """An instance without `--lab`, on the same servers."""
 
     allowed_statuses = frozenset({404})
 
-    def test_there_is_no_lab(self):
+    def test_the_lab_does_not_exist(self):
         env = {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", "ADMIN_TOKEN")}
         command = [os.environ["SECKILL"], "serve", "--bind", "127.0.0.1:0"]
         instance = subprocess.Popen(command, env={**env, "RUST_LOG": "info"}, stderr=subprocess.PIPE, text=True)

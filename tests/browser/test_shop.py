@@ -1,4 +1,4 @@
-"""The shop front in a real browser."""
+"""The shop page in a real browser."""
 
 import unittest
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ class Shop(BrowserTest):
         page.locator("#buy").click()
         expect(page.locator("#buy")).to_have_text("It is yours")
         order = api("GET", "/voucher-order/of/me", token=token)["data"][0]
-        # Past 2^53, where a number in a browser would not be exact any more.
+        # Above 2^53, where a JavaScript number is not exact.
         self.assertGreater(int(order["orderId"]), 2**53)
         expect(page.locator("#outcome .order-id")).to_have_text(f"Order {order['orderId']}")
         expect(page.locator("#orders .order-id")).to_have_text(order["orderId"])
@@ -38,12 +38,12 @@ class Shop(BrowserTest):
         page.locator("#buy").click()
         expect(page.locator("#buy")).to_have_text("It is yours")
 
-    def test_sold_out_is_shown_and_told(self):
+    def test_sold_out_is_shown(self):
         sale = Sale(stock=1)
         page = self.open(sale.path)
         self.sign_in(page)
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
-        # From here on the page hears nothing new of the stock, so its visitor still presses.
+        # From here on the page gets no new stock, so the button stays enabled.
         old = page.request.get(f"/voucher/list/{sale.shop}").body()
         page.route("**/voucher/list/*", lambda route: route.fulfill(body=old, content_type="application/json"))
         self.assertTrue(sale.buy(sign_in(phone()))["success"])
@@ -70,11 +70,11 @@ class Shop(BrowserTest):
         expect(page.locator("#buy")).to_have_text("It is yours")
         expect(page.locator("#orders .badge")).to_have_text("unpaid")
 
-    def test_a_sale_opens_by_the_services_clock_though_the_visitors_is_wrong(self):
+    def test_a_sale_begins_by_the_services_clock_when_the_browsers_is_wrong(self):
         page = self.open("/")
         self.sign_in(page)
         page.clock.install(time=datetime.now() - timedelta(hours=3))
-        page.goto("about:blank") # the clock is the next page's
+        page.goto("about:blank") # the fake clock applies to the next page
         page.goto(Sale(begins_in=6).path)
         expect(page.locator("#buy")).to_have_text("Not begun yet")
         expect(page.locator(".countdown")).to_contain_text("00:00:0")
@@ -111,10 +111,10 @@ class Shop(BrowserTest):
         self.assertEqual((page.locator("main img").count(), page.title()), (0, "Flash sale"))
 
 
-class Ended(BrowserTest):
+class EndedSession(BrowserTest):
     allowed_statuses = frozenset({401})
 
-    def test_an_ended_session_is_told_politely(self):
+    def test_an_ended_session_asks_to_sign_in_again(self):
         page = self.open(Sale().path)
         token = self.sign_in(page)
         api("POST", "/user/logout", token=token)
@@ -125,15 +125,15 @@ class Ended(BrowserTest):
         expect(page.locator("#buy")).to_have_text("Sign in to buy")
 
 
-class Watched(BrowserTest):
-    """The recording itself can fail a test."""
+class Recording(BrowserTest):
+    """The recorded errors can fail a test."""
 
     def test_a_request_to_another_host_is_recorded_and_refused(self):
         page = self.open("/")
         page.evaluate("fetch('https://example.org/').catch(() => 0)")
         page.evaluate("new Promise((done) => setTimeout(done))")
-        self.assertTrue(any("policy" in fault for fault in self.faults), self.faults)
-        self.faults.clear()
+        self.assertTrue(any("policy" in error for error in self.errors), self.errors)
+        self.errors.clear()
 
 
 if __name__ == "__main__":

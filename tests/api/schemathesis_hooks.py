@@ -1,7 +1,8 @@
-"""What schemathesis cannot know of this service: tokens, ids that exist, and that a reply's schema is closed.
+"""Schemathesis hooks: add tokens and existing ids to generated requests, and forbid undocumented properties in
+responses.
 
-Loaded by schemathesis itself (SCHEMATHESIS_HOOKS). All choices follow from the generated case, so that a case
-found bad is bad again when it is tried again.
+Loaded by schemathesis itself (SCHEMATHESIS_HOOKS). All choices are derived from the generated case, so that a failing
+case fails again when it is repeated.
 """
 
 import collections
@@ -22,7 +23,7 @@ IDS = {"shopId": [1, 2, 3], "id": STATE["vouchers"]}
 
 @schemathesis.hook
 def before_load_schema(context, raw_schema):
-    """Closes the schemas of replies: what is not documented must not be there."""
+    """Closes the response schemas: an undocumented property is a failure."""
 
     def close(schema):
         if isinstance(schema, dict):
@@ -45,43 +46,43 @@ def before_load_schema(context, raw_schema):
             close(operation["responses"])
 
 
-def dice(case) -> int:
-    """A number that follows from the case."""
+def case_hash(case) -> int:
+    """A pseudo-random number derived from the case."""
     parts = (case.method, case.path, case.path_parameters, case.query, repr(case.body))
     return zlib.crc32(repr(parts).encode("utf-8", "surrogatepass"))
 
 
 @schemathesis.hook
 def before_call(context, case, kwargs):
-    """Signs in most requests, and lets most ids exist."""
-    roll = dice(case)
-    schemes = {name for need in case.operation.definition.raw.get("security", []) for name in need}
+    """Authenticates most requests, and replaces most ids by existing ones."""
+    random = case_hash(case)
+    schemes = {name for requirement in case.operation.definition.raw.get("security", []) for name in requirement}
     headers = case.headers if case.headers is not None else {}
     if "authorization" in schemes and "authorization" not in headers:
         if (case.method, case.path) == ("POST", "/user/logout"):
             with LOCK:
                 token = STATE["sessions"].pop() if STATE["sessions"] else "0" * 32
         else:
-            token = STATE["tokens"][roll % len(STATE["tokens"])]
-        kind = roll // 64 % 16
+            token = STATE["tokens"][random % len(STATE["tokens"])]
+        kind = random // 64 % 16
         if kind != 0:
             headers["authorization"] = "0123" if kind == 1 else ("Bearer " + token if kind == 2 else token)
     if "x-admin-token" in schemes and "x-admin-token" not in headers:
-        kind = roll // 64 % 16
+        kind = random // 64 % 16
         if kind != 0:
             headers["x-admin-token"] = "wrong" if kind == 1 else STATE["admin"]
     case.headers = headers
-    if roll // 1024 % 4 == 0:
+    if random // 1024 % 4 == 0:
         return
     for name, value in (case.path_parameters or {}).items():
         if isinstance(value, int) and not isinstance(value, bool):
             if name == "orderId":
-                # What is cancelled cannot be paid, nor the other way round: each has every second order.
-                half = STATE["orders"][case.path.endswith("/cancel") :: 2]
-                token, order = half[value % len(half)]
+                # A cancelled order cannot be paid, nor a paid one cancelled: each operation gets every second order.
+                orders = STATE["orders"][case.path.endswith("/cancel") :: 2]
+                token, order = orders[value % len(orders)]
                 case.path_parameters[name] = int(order)
-                # Mostly the owner asks.
-                if "authorization" in headers and roll // 4096 % 8:
+                # Mostly as the order's owner.
+                if "authorization" in headers and random // 4096 % 8:
                     headers["authorization"] = token
                 continue
             known = IDS["shopId"] if case.path in ("/shop/{id}", "/user/{id}") else IDS[name]
@@ -89,11 +90,11 @@ def before_call(context, case, kwargs):
         elif case.path.startswith("/lab/runs/"):
             case.path_parameters[name] = STATE["runs"][0]
         elif case.path == "/lab/code/{phone}":
-            case.path_parameters[name] = STATE["codes"][roll % 9]
+            case.path_parameters[name] = STATE["codes"][random % 9]
     if isinstance(case.body, dict):
         if case.path == "/user/login" and isinstance(case.body.get("phone"), str):
             with LOCK:
-                # The first of them stay, for the lab to show.
+                # The first nine stay, for GET /lab/code/{phone}.
                 if len(STATE["codes"]) > 9:
                     case.body.update(phone=STATE["codes"].pop(), code="123456")
         for name, known in (("shopId", IDS["shopId"]), ("voucherId", IDS["id"])):
@@ -105,7 +106,7 @@ def before_call(context, case, kwargs):
 
 @schemathesis.hook
 def after_call(context, case, response):
-    """Counts."""
+    """Counts the responses by operation, status and success."""
     with LOCK:
         done = response.status_code < 300 and not response.content.startswith(b'{"success":false')
         SENT[f"{case.method} {case.path} {response.status_code}{' done' * done}"] += 1

@@ -1,5 +1,5 @@
-"""A service to be asked anything: the real binary, a database and a Redis of its own, seeded, with users
-signed in and sales on every strategy. Everything is ended, by its own process, when the stand is left.
+"""The service under test: the real binary on a Redis and a database of its own, seeded, with signed-in users and a
+sale on every strategy. Leaving the `with` block ends every process that was started.
 """
 
 import json
@@ -14,20 +14,20 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-ADMIN = "the-fuzzers-admin-token"
+ADMIN_TOKEN = "the-fuzzers-admin-token"
 DATABASE = "seckill_test_api"
-# What ends the service, or puts a load on it: asked by tests of their own.
-LEFT_OUT = {("POST", "/lab/instance/kill"), ("POST", "/lab/runs")}
-# Succeeds only while a run of the lab is selling, and then at the cost of the others.
-NEVER_DONE = {("POST", "/lab/faults")}
-# Users whose sessions stay, and sessions that may be ended by a logout.
+# These end the service or put a load on it, and have tests of their own.
+EXCLUDED = {("POST", "/lab/instance/kill"), ("POST", "/lab/runs")}
+# Succeeds only while a run of the lab is under way, and then disturbs the other requests.
+NEED_NOT_SUCCEED = {("POST", "/lab/faults")}
+# Users whose sessions stay, and sessions for logouts to end.
 USERS, SESSIONS = 40, 1500
-# Phones with a code in Redis, for sign-ins that succeed.
+# Phone numbers with a sign-in code in Redis, for sign-ins that succeed.
 CODES = 800
 
 
-class Stand:
-    """`with Stand(binary, server, log) as stand`: `stand.url` answers."""
+class Service:
+    """`with Service(binary, database_server, log) as service`: `service.url` answers."""
 
     def __init__(self, binary: str, server: str, log: Path):
         self.binary, self.server, self.log = binary, urlsplit(server), log
@@ -58,14 +58,14 @@ class Stand:
         self._sql(f"DROP DATABASE IF EXISTS {DATABASE}; CREATE DATABASE {DATABASE} DEFAULT CHARACTER SET utf8mb4")
         self.redis = free_port()
         self._spawn("redis-server", "--bind", "127.0.0.1", "--port", str(self.redis), "--save", "", "--dir", str(self.folder))
-        wait("Redis", lambda: self.redis_cli("PING").strip() == "PONG")
+        wait_for("Redis", lambda: self.redis_cli("PING").strip() == "PONG")
         database = self.server._replace(path=f"/{DATABASE}", query="").geturl()
         self.env = {
             "PATH": os.environ["PATH"],
             "DATABASE_URL": database,
             "REDIS_URL": f"redis://127.0.0.1:{self.redis}/",
-            "ADMIN_TOKEN": ADMIN,
-            # Cheap enough to be on: what a failure's request id leads to is in the log.
+            "ADMIN_TOKEN": ADMIN_TOKEN,
+            # So that the request id of a failure leads to a line of the log.
             "RUST_LOG": "info",
         }
         subprocess.run([self.binary, "migrate"], env=self.env, check=True, stderr=subprocess.DEVNULL)
@@ -73,37 +73,37 @@ class Stand:
         seed = [self.binary, "seed", "--tokens", str(USERS + SESSIONS), "--tokens-file", str(tokens)]
         subprocess.run(seed, env=self.env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with self.log.open("w") as log:
-            # The lab is on, so that all that is documented exists.
+            # With the lab, so that every documented route exists.
             self._spawn(self.binary, "serve", "--lab", "--bind", "127.0.0.1:0", stderr=log, env=self.env)
-        self.url = wait("the service", self._address)
+        self.url = wait_for("the service", self._address)
         self.document = self._get("/docs/openapi.json")
         paths = self.document["paths"].items()
-        self.operations = {(method.upper(), path) for path, operations in paths for method in operations} - LEFT_OUT
+        self.operations = {(method.upper(), path) for path, operations in paths for method in operations} - EXCLUDED
         all_tokens = tokens.read_text().split()
         strategies = [strategy["name"] for strategy in self._get("/lab/about")["data"]["strategies"]]
         self.state = {
-            "admin": ADMIN,
+            "admin": ADMIN_TOKEN,
             "tokens": all_tokens[:USERS],
             "sessions": all_tokens[USERS:],
             "vouchers": [2] + [self._publish(strategy, stock) for strategy in strategies for stock in (1, 100_000)],
             "codes": [f"1371234{n:04}" for n in range(CODES)],
         }
-        # As if they had been sent.
+        # As if the service had sent these codes.
         commands = "".join(f"SET login:code:{phone} 123456 EX 3600\n" for phone in self.state["codes"])
         self.redis_cli(stdin=commands)
 
         self.state["orders"] = [
             [token, order] for token in self.state["tokens"] for voucher in self.state["vouchers"][-8::2] if (order := self._buy(token, voucher))
         ]
-        self.state["runs"] = [self._run()]
+        self.state["runs"] = [self._lab_run()]
 
     def _buy(self, token: str, voucher: int) -> str | None:
         return self._post(f"/voucher-order/seckill/{voucher}", {"authorization": token}).get("orderId")
 
-    def _run(self) -> str:
+    def _lab_run(self) -> str:
         setting = {"lanes": ["process-lock", "reentrant-lock"], "buyers": 20, "tries": 2, "stock": 5, "instances": 1, "spreadSeconds": 1}
-        run = self._post("/lab/runs", {"x-admin-token": ADMIN}, setting)["data"]["id"]
-        wait("the end of a run", lambda: self._get(f"/lab/runs/{run}")["data"]["state"] in ("done", "stopped", "failed"))
+        run = self._post("/lab/runs", {"x-admin-token": ADMIN_TOKEN}, setting)["data"]["id"]
+        wait_for("the end of a run", lambda: self._get(f"/lab/runs/{run}")["data"]["state"] in ("done", "stopped", "failed"))
         return run
 
     def _publish(self, strategy: str, stock: int) -> int:
@@ -111,7 +111,7 @@ class Stand:
             "shopId": 1, "title": strategy, "payValue": 100, "actualValue": 1000, "stock": stock,
             "beginTime": "2022-01-01T00:00:00", "endTime": "2037-01-01T00:00:00", "strategy": strategy,
         }  # fmt: skip
-        return self._post("/voucher/seckill", {"x-admin-token": ADMIN}, sale)["data"]
+        return self._post("/voucher/seckill", {"x-admin-token": ADMIN_TOKEN}, sale)["data"]
 
     def _post(self, path: str, headers: dict[str, str], body=None):
         headers = {"content-type": "application/json", **headers}
@@ -132,7 +132,7 @@ class Stand:
         return all(process.poll() is None for process in self.processes)
 
     def redis_cli(self, *command: str, stdin: str | None = None) -> str:
-        """What Redis answers; an empty text where it does not."""
+        """What redis-cli prints; nothing where Redis does not answer."""
         run = ["redis-cli", "-p", str(self.redis), *command]
         return subprocess.run(run, input=stdin, capture_output=True, text=True, check=False).stdout
 
@@ -147,17 +147,17 @@ class Stand:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
-def wait(what: str, condition, limit: float = 40.0):
-    """The first true value of `condition`."""
+def wait_for(what: str, condition, limit: float = 40.0):
+    """The first true value of `condition`; ends the program after `limit` seconds."""
     deadline = time.monotonic() + limit
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise SystemExit(f"not within {limit:.0f} s: {what}")
+            raise SystemExit(f"time-out after {limit:.0f} s, waiting for {what}")
         time.sleep(0.02)
     return value
