@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# What a lock costs, measured side by side in one run (see docs/BENCHMARKS.md), for ours and for the
-# rslock crate:
+# Benchmark of the Redis lock beside the rslock crate, in interleaved rounds (see docs/BENCHMARKS.md):
 #   pairs     lock + unlock without contention ÷ the same two scripts sent by redis-benchmark
 #   hand-over from the release in one process to the end of the acquire in another ÷ a PING
-#   tries     acquire commands sent for each hand-over among 100 waiters of one process
-#   commands  commands sent for each uncontended lock + unlock
-# Starts a redis-server of its own on a free port. Rounds are interleaved.
+#   tries     acquire commands per hand-over among 100 waiters of one process
+#   commands  commands per uncontended lock + unlock
+# Starts a redis-server of its own on a free port.
 # usage: loadtest/locks.sh [ROUNDS=5]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -31,7 +30,7 @@ done
 url=redis://127.0.0.1:$port/
 redis() { redis-cli -p "$port" "$@"; }
 
-# The two commands as the lock itself sends them, seen by MONITOR, with a random name for the lock's.
+# The two commands as the lock sends them, recorded by MONITOR, with redis-benchmark's placeholder as the lock's name.
 : >"$work/monitor"
 redis-cli -p "$port" MONITOR >"$work/monitor" &
 monitor=$!
@@ -39,7 +38,7 @@ until grep -q OK "$work/monitor"; do sleep 0.1; done
 "$bench" "$url" ours commands 1 >/dev/null
 until (($(grep -ci '] "evalsha"' "$work/monitor") >= 4)); do sleep 0.1; done
 kill "$monitor"
-# sent LINE-FROM-THE-END: that command, an argument a line.
+# sent N: the Nth last command, an argument per line.
 sent() {
   grep -i '] "evalsha"' "$work/monitor" | tail -n "$1" | head -n 1 |
     sed 's/^[^]]*] //; s/lock:order:1/lock:__rand_int__/g' | xargs printf '%s\n'
@@ -48,41 +47,41 @@ mapfile -t acquire < <(sent 2)
 mapfile -t release < <(sent 1)
 owner=$(printf '%s\n' "${acquire[@]}" | grep -E '^[0-9a-f-]{36}:[0-9]+$')
 
-# raw CLIENTS REQUESTS [OPTION...]: pairs a second of the bare scripts. Each acquires a free lock, and
-# each releases a held one: keys are drawn from ten times as many as there are requests, so that
-# only one request in twenty finds a key that was drawn before.
+# raw CLIENTS REQUESTS [OPTION...]: pairs a second of the bare scripts. Every acquire finds a free lock, and every
+# release a held one: keys are drawn from ten times as many as there are requests, so that only one request in twenty
+# draws a key again.
 raw() {
   local clients=$1 requests=$2 keys=$(($2 * 10)) a r
   shift 2
   redis FLUSHALL >/dev/null
-  a=$(hammer "$@" "${acquire[@]}")
+  a=$(benchmark "$@" "${acquire[@]}")
   redis FLUSHALL >/dev/null
   redis EVAL "for i = 0, ARGV[1] - 1 do
     redis.call('HSET', string.format('lock:%012d', i), ARGV[2], 1)
   end" 0 "$keys" "$owner" >/dev/null
-  r=$(hammer "$@" "${release[@]}")
+  r=$(benchmark "$@" "${release[@]}")
   redis FLUSHALL >/dev/null
   awk -v a="$a" -v r="$r" 'BEGIN { print 1 / (1 / a + 1 / r) }'
 }
-hammer() {
+benchmark() {
   redis-benchmark -p "$port" -c "$clients" -n "$requests" -r "$keys" --csv "$@" |
     awk -F'"' 'END { print $4 }'
 }
 
-# note NAME VALUE: one more sample of a figure.
-note() { echo "$2" >>"$work/sample.$1"; }
-# measure LIBRARY MEASUREMENT NUMBER: notes each figure under LIBRARY.figure.
+# record NAME VALUE: adds a sample of a figure.
+record() { echo "$2" >>"$work/sample.$1"; }
+# measure LIBRARY MEASUREMENT NUMBER: records each figure as LIBRARY.figure.
 measure() {
   "$bench" "$url" "$1" "$2" "$3" >"$work/out"
-  while read -r name value; do note "$1.$name${4:-}" "$value"; done <"$work/out"
+  while read -r name value; do record "$1.$name${4:-}" "$value"; done <"$work/out"
 }
 last() { tail -n 1 "$work/sample.$1"; }
-ratio() { note "$1" "$(awk -v a="$2" -v b="$3" 'BEGIN { print a / b }')"; }
+ratio() { record "$1" "$(awk -v a="$2" -v b="$3" 'BEGIN { print a / b }')"; }
 
 for ((round = 1; round <= rounds; round++)); do
-  note raw.pipelined "$(raw 1 100000 -P 64)"
+  record raw.pipelined "$(raw 1 100000 -P 64)"
   for clients in 1 64; do
-    note "raw.$clients" "$(raw "$clients" $((clients == 1 ? 15000 : 60000)))"
+    record "raw.$clients" "$(raw "$clients" $((clients == 1 ? 15000 : 60000)))"
     for library in ours rslock; do
       measure "$library" pairs "$clients" ".$clients"
       ratio "$library.ratio.$clients" "$(last "$library.pairs.$clients")" "$(last "raw.$clients")"

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Ratios of reading a shop, measured side by side in one run (see docs/BENCHMARKS.md):
+# Benchmark of shop reads, as ratios measured in interleaved rounds (see docs/BENCHMARKS.md):
 #   memory  a hit in the process's memory ÷ a bare axum route that sends the same bytes
 #   redis   a hit in Redis ÷ raw GETs of the same key by redis-benchmark, same number of clients
-# Needs the running stack (./dev up), wrk and redis-benchmark. Rounds are interleaved.
-# An instance of its own serves the reads, beside the stack's two: without the limit on a single shop's
-# reads, as one shop is all that is read here.
+# Needs the running stack (./dev up), wrk and redis-benchmark. A third instance serves the reads, without the limit on
+# reads of a single shop, as only one shop is read here.
 # usage: loadtest/ratios.sh [ROUNDS=5] [SECONDS_EACH=4] [CLIENTS=64]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,8 +20,8 @@ env -u DATABASE_URL cargo build -q --release -p seckill-loadtest --example bare_
 release=${CARGO_TARGET_DIR:-target}/release work=$(mktemp -d) pids=()
 trap 'kill "${pids[@]}" 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 
-# await URL PID LOG: until it answers, or its process has ended.
-await() {
+# wait_until_ready URL PID LOG: until it replies; ends the script if its process has ended.
+wait_until_ready() {
   until curl -sf "$1" >"$work/body"; do
     kill -0 "$2" || { cat "$3" >&2; exit 2; }
     sleep 0.1
@@ -31,14 +30,14 @@ await() {
 "$release/seckill" serve --lab --bind "${service#http://}" --per-shop-per-second 0 \
   >"$work/service.log" 2>&1 &
 pids+=($!)
-await "$service/health/ready" $! "$work/service.log"
-await "$service/shop/1" $! "$work/service.log"
+wait_until_ready "$service/health/ready" $! "$work/service.log"
+wait_until_ready "$service/shop/1" $! "$work/service.log"
 cp "$work/body" "$work/shop"
 "$release/examples/bare_route" "$bare" "$work/shop" >"$work/bare.log" 2>&1 &
 pids+=($!)
-await "http://$bare/" $! "$work/bare.log"
+wait_until_ready "http://$bare/" $! "$work/bare.log"
 
-# per_second URL [HEADER]: replies a second, counting only those with status 200.
+# per_second URL [HEADER]: replies a second; fails on any other than 2xx.
 per_second() {
   wrk -t1 -c"$clients" -d"${seconds}s" ${2:+-H "$2"} "$1" >"$work/wrk"
   if grep -q 'Non-2xx\|Socket errors' "$work/wrk"; then cat "$work/wrk" >&2; exit 1; fi

@@ -1,4 +1,4 @@
--- A flash sale under wrk: every request is one attempt to buy, by the next buyer of a token file.
+-- A flash sale under wrk: every request is a purchase by the next buyer of a token file.
 --
 --   TOKENS_FILE  session tokens, one per line (`seckill seed --tokens N --tokens-file F`)
 --   VOUCHER_ID   the sale's voucher (`loadtest publish` prints one)
@@ -6,9 +6,8 @@
 --
 -- Usage: TOKENS_FILE=… VOUCHER_ID=… wrk -t2 -c256 -d10s -s loadtest/wrk/seckill.lua http://127.0.0.1:8080
 --
--- wrk gives each thread a Lua state of its own. Every thread walks through the whole file, but each
--- starts elsewhere, so that buyers meet themselves only when the file has been gone through.
--- wrk judges nothing: `seckill audit --voucher-id $VOUCHER_ID` does.
+-- wrk gives each thread its own Lua state. Every thread cycles through the whole file from another start, so that a
+-- buyer repeats only after many requests. wrk does not check the orders: `seckill audit --voucher-id $VOUCHER_ID` does.
 
 local threads = {}
 
@@ -40,7 +39,7 @@ function init(args)
   if #tokens == 0 then fail(file .. " holds no token") end
 
   path = (os.getenv("API_PREFIX") or "") .. "/voucher-order/seckill/" .. voucher
-  -- Multiples of the golden ratio lie evenly in the file, however many threads there are.
+  -- Multiples of the golden ratio are evenly spread over the file for any number of threads.
   next_token = math.floor((offset * 0.6180339887 % 1) * #tokens)
   outcomes = {}
 end
@@ -71,7 +70,7 @@ function done(summary, latency, requests)
   end
   table.sort(names)
   local seconds = summary.duration / 1e6
-  io.write("\nOutcomes (a refusal is never an order per second):\n")
+  io.write("\nOutcomes (orders a second are the line ORDERED):\n")
   for _, outcome in ipairs(names) do
     io.write(string.format("  %-20s %10d  %10.1f/s\n", outcome, total[outcome], total[outcome] / seconds))
   end
