@@ -1,31 +1,30 @@
-//! Wall-clock time in the configured zone. The wire speaks zone-less local date-times, the database
-//! stores UTC instants; this is the one place that converts. No I/O may come in here.
+//! Time zones: converts between local date-times without a zone, as clients send and read them, and the UTC instants of
+//! the database. Only here.
 //!
-//! Which clock decides what: a sale's window is judged by the **database's** clock (see
-//! [`crate::voucher::sales`]), so a node whose own clock is wrong cannot open a sale early. The
-//! seconds in an order id come from the **node's** clock; ids stay unique whatever it says (see
-//! [`crate::id`]).
+//! Which clock decides what: a sale's window is checked by the **database's** clock (see `voucher/sales.rs`), so that a
+//! node whose own clock is wrong cannot open a sale early. The seconds in an order id come from the **node's** clock;
+//! ids are unique whatever it says (see `id/`).
 
 use chrono::{DateTime, NaiveDateTime, TimeZone, Utc};
 use chrono_tz::Tz;
 
-/// The zone in which date-times are read and written on the wire, and in which the id day changes.
+/// The time zone of date-times in requests and replies, and of the day that an order id's counter belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Zone(pub Tz);
 
 impl Zone {
-    /// The wall clock of this zone, now, by this node's own clock.
+    /// The local date-time now, by this node's clock.
     pub fn now(self) -> NaiveDateTime {
         self.to_local(Utc::now())
     }
 
-    /// The wall clock of this zone at `instant`.
+    /// The local date-time at `instant`.
     pub fn to_local(self, instant: DateTime<Utc>) -> NaiveDateTime {
         instant.with_timezone(&self.0).naive_local()
     }
 
-    /// The instant a local date-time means. Where clocks are turned back and it names two instants,
-    /// the earlier; where they are turned forward and it names none, `None`.
+    /// The instant of a local date-time. Where clocks are turned back and it names two, the earlier; where they are
+    /// turned forward and it names none, `None`.
     pub fn to_utc(self, local: NaiveDateTime) -> Option<DateTime<Utc>> {
         self.0.from_local_datetime(&local).earliest().map(|at| at.with_timezone(&Utc))
     }

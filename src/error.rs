@@ -167,7 +167,7 @@ impl Error {
             E::RunUnderWay,
             E::RunNotFound,
             E::NoRun,
-            E::LabFault("there is only one instance, and it conducts".to_owned()),
+            E::LabFault("there is only one instance".to_owned()),
             E::MalformedJson("expected `,` or `}` at line 1 column 20".to_owned()),
             E::InvalidParameter("payValue must be 0 to 10^9 cents".to_owned()),
             E::Unauthorized,

@@ -1,5 +1,5 @@
-//! Liveness and readiness. Live: the process answers. Ready: it can sell, because Redis and the
-//! database answer and it is not draining.
+//! Liveness and readiness probes. Live: the process answers. Ready: Redis and the database answer, and the process is
+//! not draining.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::connection::mysql::{self, Database};
 
-/// A server that takes longer to answer a probe counts as away.
+/// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What readiness depends on.
@@ -25,13 +25,13 @@ pub struct Health {
     pub draining: CancellationToken,
 }
 
-/// That the process answers.
+/// The reply to a liveness probe.
 #[derive(Serialize, ToSchema)]
 pub struct Liveness {
     success: bool,
 }
 
-/// What an instance needs to sell, and whether it is there.
+/// The reply to a readiness probe: what an instance needs to sell, and whether it is available.
 #[derive(Serialize, ToSchema)]
 pub struct Readiness {
     /// Whether this instance can sell.

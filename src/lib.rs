@@ -1,21 +1,20 @@
-//! A flash-sale (seckill, 秒杀) backend that cannot be made to lie: it never oversells, never sells
-//! one user a second voucher, and never loses an order it has confirmed.
+//! A flash-sale (seckill, 秒杀) backend: it never oversells, never sells one user a second voucher, and never loses an
+//! order that it has confirmed.
 //!
-//! # The map
-//! - [`config`], [`telemetry`], [`app`], [`router`]: the command line, the logs, the wiring, and the
-//!   whole route table. A reader who wants to know what the service answers opens [`router`].
-//! - [`user`], [`shop`], [`voucher`], [`order`]: the features. In each, `mod.rs` holds the handlers,
-//!   `store.rs` holds the SQL, and the rest is logic. **How a purchase travels** is told by [`order`].
-//! - [`lab`]: real loads against the real instances, side by side, for those who learn. It alone knows the load
-//!   tool.
-//! - [`id`]: small libraries that know nothing of vouchers.
-//! - [`http`]: what every handler shares: reply envelope, extractors, sign-in layers, serving.
-//! - [`connection`]: connections to MySQL/MariaDB and Redis, and the migrations. Nothing else.
-//! - [`command`]: what the binary does besides serving (`seed`, `doctor`).
+//! # The modules, from the top
+//! - [`app`], [`command`]: starting, serving and stopping; the other subcommands. [`config`]: the command line.
+//! - [`router`]: the route table. [`openapi`]: the API's document.
+//! - [`user`], [`shop`], [`voucher`], [`order`]: the features. In each, `mod.rs` has the handlers, `store.rs` or `store/`
+//!   the SQL, and the rest is logic. **The path of a purchase** is described in [`order`].
+//! - [`lab`]: two strategies side by side under real load, for learning. [`health`], [`metrics`]: for operators.
+//! - [`http`]: what handlers and router share. Nothing below imports it.
+//! - [`request`], [`session`]: request context, rate limits and load shedding; sessions.
+//! - [`id`], [`error`], [`clock`], [`telemetry`]: order ids, the error type, time zones, logging.
+//! - [`connection`]: MySQL/MariaDB, Redis and the migrations.
 //!
-//! # Who may import whom
-//! `main → app → router → openapi → features → {lock, id, http, error} → conn`. A feature never touches another
-//! feature's `store`; axum and sqlx appear only where `tests/it/architecture.rs` lets them.
+//! # The rules of import
+//! Imports go down this list. No two files import each other, a feature never touches another feature's store, and axum
+//! and sqlx appear only in some places; `tests/it/architecture/` checks all of it.
 
 pub mod app;
 pub mod clock;

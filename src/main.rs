@@ -1,11 +1,11 @@
-//! Parses the command line and runs one subcommand. A failure prints one chain of causes and exits
-//! with 1; a wrong command line exits with 2.
+//! The binary: parses the command line and runs one subcommand. An error prints its chain of causes and exits with 1, a
+//! wrong command line exits with 2.
 
 use clap::Parser;
 use seckill::config::{Cli, Command};
 use seckill::{app, command, telemetry};
 
-// glibc's allocator keeps per-thread arenas that a burst blows up and never gives back.
+// glibc's allocator keeps per-thread arenas that grow in a burst and are never returned.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! Logs. Lines go to standard error; each that is written while a request is worked on names it.
+//! Logging, to standard error. Each line that is written for a request names it.
 
 use std::fmt;
 
@@ -13,6 +13,9 @@ use crate::config::{LogConfig, LogFormat};
 use crate::request::context::RequestContext;
 
 /// Sets up logging for the process. To be called once.
+///
+/// # Errors
+/// Where the directives are invalid.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
     let filter = EnvFilter::builder()
         .parse(&config.log)
@@ -22,25 +25,28 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
         LogFormat::Text => {
             let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
             builder
-                .map_event_format(|format| Named { format: format.with_ansi(ansi), json: false })
+                .map_event_format(|format| WithRequest {
+                    format: format.with_ansi(ansi),
+                    json: false,
+                })
                 .try_init()
         }
         LogFormat::Json => builder
             .json()
             .flatten_event(true)
-            .map_event_format(|format| Named { format, json: true })
+            .map_event_format(|format| WithRequest { format, json: true })
             .try_init(),
     }
-    .map_err(|fault| anyhow::anyhow!("cannot set up logging: {fault}"))
+    .map_err(|error| anyhow::anyhow!("cannot set up logging: {error}"))
 }
 
-/// A format whose lines name the request at their end.
-struct Named<F> {
+/// A log format that appends the current request to each line.
+struct WithRequest<F> {
     format: F,
     json: bool,
 }
 
-impl<S, N, F> FormatEvent<S, N> for Named<F>
+impl<S, N, F> FormatEvent<S, N> for WithRequest<F>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,

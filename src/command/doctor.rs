@@ -1,5 +1,5 @@
-//! `seckill doctor`: looks at everything a healthy start needs, tells each finding in one line with
-//! the way out, and fails where something must be mended.
+//! `seckill doctor`: checks everything that a start needs, prints each finding with what to do about it, and fails where
+//! something must be repaired.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ const SCRIPTS: &[(&str, &str)] = scripts! {
 
 #[derive(Default)]
 struct Findings {
-    faults: usize,
+    failures: usize,
 }
 
 impl Findings {
@@ -53,13 +53,13 @@ impl Findings {
         println!("  ok    {what}");
     }
 
-    fn warn(&self, what: &str, way_out: &str) {
-        println!("  warn  {what}\n        → {way_out}");
+    fn warn(&self, what: &str, advice: &str) {
+        println!("  warn  {what}\n        → {advice}");
     }
 
-    fn fault(&mut self, what: &str, way_out: &str) {
-        self.faults += 1;
-        println!("  FAULT {what}\n        → {way_out}");
+    fn fail(&mut self, what: &str, advice: &str) {
+        self.failures += 1;
+        println!("  FAIL  {what}\n        → {advice}");
     }
 }
 
@@ -73,32 +73,32 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     let database = &config.database;
     match mysql::connect(&database.database_url, 1, database.database_timeout).await {
         Ok(pool) => {
-            if let Err(fault) = check_database(&mut findings, &pool, &config).await {
-                findings.fault(&format!("{fault:#}"), "see the message");
+            if let Err(error) = check_database(&mut findings, &pool, &config).await {
+                findings.fail(&format!("{error:#}"), "see the message");
             }
         }
-        Err(fault) => findings.fault(&format!("{fault:#}"), "start it, or mend DATABASE_URL"),
+        Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct DATABASE_URL"),
     }
 
     println!("redis");
     let timeout = config.redis.redis_timeout;
     let connected = match connection::redis::client(&config.redis.redis_url) {
         Ok(client) => connection::redis::connect(&client, timeout).await,
-        Err(fault) => Err(fault),
+        Err(error) => Err(error),
     };
     match connected {
         Ok(mut redis) => {
-            if let Err(fault) = check_redis(&mut findings, &mut redis).await {
-                findings.fault(&format!("{fault:#}"), "see the message");
+            if let Err(error) = check_redis(&mut findings, &mut redis).await {
+                findings.fail(&format!("{error:#}"), "see the message");
             }
         }
-        Err(fault) => findings.fault(&format!("{fault:#}"), "start it, or mend REDIS_URL"),
+        Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct REDIS_URL"),
     }
 
-    if findings.faults > 0 {
-        bail!("{} faults to mend before serving", findings.faults);
+    if findings.failures > 0 {
+        bail!("{} problems to solve before serving", findings.failures);
     }
-    println!("nothing stands in the way of serving");
+    println!("ready to serve");
     Ok(())
 }
 
@@ -128,7 +128,7 @@ async fn check_database(
     match migrate::missing(&database.pool).await? {
         0 => findings.good("the schema is up to date"),
         steps => {
-            findings.fault(&format!("{steps} migration steps are missing"), "run `seckill migrate`")
+            findings.fail(&format!("{steps} migration steps are missing"), "run `seckill migrate`")
         }
     }
     Ok(())
@@ -142,7 +142,7 @@ async fn check_redis(findings: &mut Findings, redis: &mut ConnectionManager) -> 
     if parsed >= MIN_REDIS {
         findings.good(&format!("version {version}"));
     } else {
-        findings.fault(&format!("version {version}"), "install Redis 6.2 or newer");
+        findings.fail(&format!("version {version}"), "install Redis 6.2 or newer");
     }
     let memory: String = redis::cmd("INFO").arg("memory").query_async(redis).await?;
     match field(&memory, "maxmemory_policy") {
@@ -168,7 +168,7 @@ async fn check_redis(findings: &mut Findings, redis: &mut ConnectionManager) -> 
     for (name, source) in SCRIPTS.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
         match Script::new(source).load_async(redis).await {
             Ok(_) => loaded += 1,
-            Err(fault) => findings.fault(&format!("{name}: {fault}"), "this is a bug; report it"),
+            Err(error) => findings.fail(&format!("{name}: {error}"), "this is a bug; report it"),
         }
     }
     findings.good(&format!("{loaded} scripts load"));

@@ -1,5 +1,4 @@
-//! What the binary does besides serving. Each command prints its result to standard output and fails
-//! with a message that says what to do.
+//! Subcommands besides `serve`. Each prints its result to standard output and fails with a message that says what to do.
 
 use anyhow::bail;
 
@@ -21,11 +20,11 @@ pub async fn migrate(config: DatabaseConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `seckill audit`: fails where a law is broken that a sale's strategy promises to keep.
+/// `seckill audit`: fails where a sale violates what its strategy guarantees.
 pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
     let database =
         mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
-    // The audit shows no times; any zone will do.
+    // The audit shows no times, so the zone does not matter.
     let store = OrderStore::new(database, Zone(chrono_tz::UTC));
     let findings = audit::audit(&store, config.voucher_id).await?;
     if let (Some(id), true) = (config.voucher_id, findings.is_empty()) {
@@ -38,6 +37,6 @@ pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
     }
     match findings.iter().filter(|finding| finding.is_violation()).count() {
         0 => Ok(()),
-        count => bail!("{count} sales break a law that their strategy promises to keep"),
+        count => bail!("{count} sales violate what their strategy guarantees"),
     }
 }

@@ -1,5 +1,5 @@
-//! `seckill seed`: sample shops and vouchers for a fresh database, and, for load tools, users who are
-//! signed in already. Harmless when run again.
+//! `seckill seed`: inserts sample shops and vouchers into an empty database, and signs users in for load tools.
+//! Idempotent.
 
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
@@ -64,7 +64,7 @@ const SHOPS: [SampleShop; 3] = [
     },
 ];
 
-/// Tokens are made this many at a time.
+/// Users signed in at a time.
 const CONCURRENCY: u32 = 64;
 
 /// Runs the command.
@@ -135,7 +135,7 @@ async fn tokens(
     count: u32,
     file: &Path,
 ) -> anyhow::Result<()> {
-    // A token is as good as a password: nobody else on the machine may read the file.
+    // A token is as good as a password, so only the file's owner may read it.
     let out = OpenOptions::new()
         .write(true)
         .create(true)

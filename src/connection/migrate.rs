@@ -1,6 +1,5 @@
-//! Migrations: create what is absent, add what is missing, also over a database that a Java node has
-//! been using. Before anything is changed, rows that would break a new constraint are looked for, so
-//! that the message names them instead of an error number.
+//! Schema migrations, also for a database that a Java node has been using. Before anything is changed, rows that would
+//! violate a new constraint are searched for, so that the message names them instead of an error number.
 
 use anyhow::{Context, bail};
 use secrecy::SecretString;
@@ -9,19 +8,22 @@ use sqlx::{Connection, MySqlConnection};
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!();
 
 /// Longest wait for another node that is migrating, seconds.
-const TURN_SECONDS: i64 = 60;
+const LOCK_WAIT_SECONDS: i64 = 60;
 
 /// Rows shown of each kind of conflict.
 const SHOWN: i64 = 5;
 
-/// Brings the schema up to date; returns how many steps were applied. Harmless when run again, or by
-/// two nodes at once: the second waits for the first.
+/// Brings the schema up to date; returns how many steps were applied. Idempotent, also when two nodes run it at once: the
+/// second waits for the first.
+///
+/// # Errors
+/// Where the database does not answer, or existing rows violate a new constraint; the message names them.
 pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     // A connection of its own: the steps set session variables that must not reach the pool.
     let mut connection = MySqlConnection::connect_with(&super::mysql::options(url)?)
         .await
         .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
-    take_turn(&mut connection).await?;
+    lock(&mut connection).await?;
     let before = applied(&mut connection).await?;
     if before == 0 {
         refuse_conflicting_rows(&mut connection).await?;
@@ -32,25 +34,24 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     Ok(after - before)
 }
 
-/// Waits until no other node migrates this database; the lock goes with the connection. The
-/// migrator's own lock waits for ever in MySQL but, its time limit being negative, not at all in
-/// MariaDB.
-async fn take_turn(connection: &mut MySqlConnection) -> anyhow::Result<()> {
-    let won: Option<i64> = sqlx::query_scalar(
+/// Acquires the database's migration lock, which ends with the connection. The migrator's own lock waits forever in MySQL
+/// but, its time limit being negative, not at all in MariaDB.
+async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
+    let acquired: Option<i64> = sqlx::query_scalar(
         "SELECT CAST(GET_LOCK(CONCAT('seckill-migrate-', DATABASE()), ?) AS SIGNED)",
     )
-    .bind(TURN_SECONDS)
+    .bind(LOCK_WAIT_SECONDS)
     .fetch_one(connection)
     .await?;
-    if won != Some(1) {
+    if acquired != Some(1) {
         bail!(
-            "another node has been migrating this database for {TURN_SECONDS} s; try again later"
+            "another node has been migrating this database for {LOCK_WAIT_SECONDS} s; try again later"
         );
     }
     Ok(())
 }
 
-/// How many steps this binary has that the database does not; for `doctor` and for `serve`.
+/// How many steps the database lacks, for `doctor` and `serve`.
 pub async fn missing(pool: &sqlx::MySqlPool) -> anyhow::Result<usize> {
     let mut connection = pool.acquire().await?;
     Ok(MIGRATOR.iter().count().saturating_sub(applied(&mut connection).await?))

@@ -1,7 +1,6 @@
-//! Sign-in, as two separate layers. [`renew_session`] runs on every request and renews whatever valid
-//! token it carries; [`require_user`] guards the routes that need a user. A third, [`require_admin`],
-//! guards admin writes. Public routes therefore renew a session but never refuse one. Purchases do both
-//! in one step, after they were admitted: see [`super::admission`].
+//! Authentication layers. [`renew_session`] runs on every request and renews the session whose token it carries;
+//! [`require_user`] guards the routes that need a user, so that public routes renew a session but never require one.
+//! [`require_admin`] guards admin writes. Purchases find their session after load shedding: see [`super::admission`].
 
 use std::sync::Arc;
 
@@ -17,11 +16,11 @@ use subtle::ConstantTimeEq;
 use crate::error::Error;
 use crate::session::{CurrentUser, Sessions, Token};
 
-/// What the first layer learnt of the caller, left in the request for the second.
+/// What [`renew_session`] found out about the client, in the request's extensions.
 #[derive(Clone)]
 enum Caller {
     SignedIn(Arc<CurrentUser>, Token),
-    /// A token came, but Redis could not say whose: guarded routes answer 503, never a false 401.
+    /// There is a token, and Redis did not answer: guarded routes reply 503, never a false 401.
     Unknown,
 }
 
@@ -35,7 +34,7 @@ impl Caller {
         }
     }
 
-    /// The user, where one is needed.
+    /// The signed-in user.
     fn require(caller: Option<&Caller>) -> Result<&Arc<CurrentUser>, Error> {
         match caller {
             Some(Caller::SignedIn(user, _)) => Ok(user),
@@ -45,7 +44,10 @@ impl Caller {
     }
 }
 
-/// Both layers in one step: finds and renews the caller's session, and refuses who has none.
+/// Both layers in one step: finds and renews the session of the request with these headers.
+///
+/// # Errors
+/// [`Error::Unauthorized`] without a session; [`Error::Unavailable`] where Redis did not answer.
 pub async fn signed_in(
     headers: &HeaderMap,
     sessions: &Sessions,
@@ -54,7 +56,7 @@ pub async fn signed_in(
     Caller::require(caller.as_ref()).cloned()
 }
 
-/// First layer: finds and renews the session of a request that carries a token.
+/// Layer: finds and renews the session of a request that carries a token.
 pub async fn renew_session(
     State(sessions): State<Sessions>,
     mut request: Request,
@@ -75,7 +77,7 @@ fn token(headers: &HeaderMap, in_cookie: bool) -> Option<Token> {
     }
 }
 
-/// Second layer: refuses requests without a signed-in user with 401.
+/// Layer: refuses requests without a signed-in user with 401.
 pub async fn require_user(request: Request, next: Next) -> Result<Response, Error> {
     Caller::require(request.extensions().get())?;
     Ok(next.run(request).await)
@@ -100,11 +102,11 @@ impl<S: Sync> FromRequestParts<S> for Token {
     }
 }
 
-/// The secret that admin writes must present; unset means every admin write is refused.
+/// The secret of admin writes; unset means that every admin write is refused.
 #[derive(Clone)]
 pub struct AdminToken(pub Option<SecretString>);
 
-/// Refuses requests whose `x-admin-token` is not the configured one; compared in constant time.
+/// Layer: refuses requests whose `x-admin-token` is not the configured one, with 403. Compared in constant time.
 pub async fn require_admin(
     State(AdminToken(expected)): State<AdminToken>,
     request: Request,

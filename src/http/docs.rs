@@ -1,7 +1,7 @@
-//! What all operations of the API's document have in common: the reply envelope, the failures that follow
-//! from what a route takes, and the headers. A handler's `#[utoipa::path]` says only what is its own: what
-//! it takes, the `data` of its success, and under `x-codes` the failures that do not follow from that.
-//! [`complete`] makes the whole of it, once. Nothing here runs for a request, and no feature may come in.
+//! OpenAPI document: adds what all operations have in common, the reply envelope, the failures that follow from an
+//! operation's input, and the headers. A handler's `#[utoipa::path]` says only what is particular: its input, the `data`
+//! of its success, and under `x-codes` the failures that do not follow from the input. [`complete`] runs once, not for
+//! each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,18 +26,18 @@ pub const ADMIN: &str = "x-admin-token";
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
 
-/// Codes that come with the id of an order, where it is known.
+/// Codes whose reply has the id of an order, where it is known.
 const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
 
-/// The id of an order, as `data`. Ids pass 2^53, so the reply has it as a string too, in `orderId`.
+/// The id of an order, as `data`. Ids pass 2^53, so the reply also has it as a string, in `orderId`.
 #[derive(ToSchema)]
 #[schema(example = 664_983_478_263_808_001_i64)]
 pub struct OrderId(#[allow(dead_code)] i64);
 
-/// Status, text for people, by code: every failure there is.
+/// Status and text of every failure, by code.
 type Failures = BTreeMap<&'static str, (u16, String)>;
 
-/// The document with everything that the handlers left out.
+/// The document, completed.
 pub fn complete(mut document: Value) -> Value {
     let failures: Failures = Error::each()
         .iter()
@@ -82,7 +82,7 @@ fn complete_operation(
 ) {
     let mut by_status: BTreeMap<u16, BTreeSet<String>> = BTreeMap::new();
     for code in codes(operation) {
-        // A code that does not exist shows as a fault of ours; a test sees to it that there is none.
+        // An unknown code is documented as 500; a test fails on any 500.
         let status = failures.get(code.as_str()).map_or(500, |(status, _)| *status);
         by_status.entry(status).or_default().insert(code);
     }
@@ -163,7 +163,7 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
     codes.into_iter().map(str::to_owned).collect()
 }
 
-/// How the description of a success begins that is sent as it is.
+/// The beginning of the description of a success that is sent without the envelope.
 const DOWNLOAD: &str = "Download";
 
 /// Puts the envelope around a success, and the business refusals beside it.
@@ -231,7 +231,7 @@ fn order_id() -> Value {
     json!({ "type": "string", "pattern": "^[0-9]+$", "description": "The order's id, exactly." })
 }
 
-/// The envelope of these failures.
+/// The envelope schema of these failures.
 fn failure(codes: &BTreeSet<String>) -> Value {
     let mut properties = json!({
         "success": { "type": "boolean", "enum": [false] },
@@ -267,12 +267,12 @@ fn add_headers(response: &mut Value, retry: bool) {
 fn description(status: u16) -> &'static str {
     match status {
         400 => "The request is malformed; `errorMsg` says where.",
-        401 => "Nobody is signed in: `authorization` is missing, or its session has ended.",
+        401 => "Not signed in: `authorization` is missing, or its session has ended.",
         403 => "Not allowed.",
         404 => "The server runs without `--lab`.",
         413 => "The body is larger than 64 KiB.",
         415 => "The body must be sent as application/json.",
-        429 => "Too often; nothing was done.",
+        429 => "Too many requests; nothing was done.",
         503 => {
             "Overloaded, or a server behind this one does not answer. Nothing was done, unless the code \
              is OUTCOME_UNKNOWN."
@@ -287,7 +287,7 @@ fn pascal(code: &str) -> String {
     code.split('_').map(word).collect()
 }
 
-/// The names of all schemas that a request may be made of.
+/// The names of all schemas that requests are made of.
 fn schemas_of_requests(document: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let paths = document["paths"].as_object().into_iter().flat_map(Map::values);
@@ -308,7 +308,7 @@ fn schemas_of_requests(document: &Value) -> BTreeSet<String> {
     names
 }
 
-/// Replies omit what is absent: takes `null` out of a schema. Says whether the schema itself allowed it.
+/// Removes `null` from a schema, because replies omit absent values. Returns whether the schema itself allowed it.
 fn never_null(schema: &mut Value) -> bool {
     let is_null = |value: &Value| value["type"] == "null";
     if let Some(choices) = schema["oneOf"].as_array()

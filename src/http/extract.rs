@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-/// Bodies larger than this many bytes are refused with 413. The largest honest body, a voucher with
-/// its rules, is under 4 KiB.
+/// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
+/// under 4 KiB.
 pub const BODY_LIMIT_BYTES: usize = 64 * 1024;
 
 /// A JSON body.
@@ -22,17 +22,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
         match axum::Json::<T>::from_request(request, state).await {
             Ok(axum::Json(value)) => Ok(Json(value)),
-            Err(JsonRejection::JsonDataError(fault)) => {
-                Err(Error::InvalidParameter(fault.body_text()))
+            Err(JsonRejection::JsonDataError(error)) => {
+                Err(Error::InvalidParameter(error.body_text()))
             }
-            Err(JsonRejection::JsonSyntaxError(fault)) => {
-                Err(Error::MalformedJson(fault.body_text()))
+            Err(JsonRejection::JsonSyntaxError(error)) => {
+                Err(Error::MalformedJson(error.body_text()))
             }
             Err(JsonRejection::MissingJsonContentType(_)) => Err(Error::UnsupportedMediaType),
-            Err(fault) if fault.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+            Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))
             }
-            Err(fault) => Err(Error::MalformedJson(fault.body_text())),
+            Err(error) => Err(Error::MalformedJson(error.body_text())),
         }
     }
 }
@@ -47,12 +47,11 @@ impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T>
         axum::extract::Path::<T>::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Path(value)| Path(value))
-            .map_err(|fault: PathRejection| Error::InvalidParameter(fault.body_text()))
+            .map_err(|error: PathRejection| Error::InvalidParameter(error.body_text()))
     }
 }
 
-/// Parameters from the query string, or, where there is none, from a form body: the original
-/// front-end sends either.
+/// Parameters from the query string, or, where there is none, from a form body: the original front-end sends either.
 pub struct Params<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
@@ -67,14 +66,14 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
         if request.uri().query().is_none() && is_form {
             return match axum::Form::<T>::from_request(request, state).await {
                 Ok(axum::Form(value)) => Ok(Params(value)),
-                Err(fault) if fault.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
                     Err(Error::PayloadTooLarge(BODY_LIMIT_BYTES))
                 }
-                Err(fault) => Err(Error::InvalidParameter(fault.body_text())),
+                Err(error) => Err(Error::InvalidParameter(error.body_text())),
             };
         }
         axum::extract::Query::<T>::try_from_uri(request.uri())
             .map(|axum::extract::Query(value)| Params(value))
-            .map_err(|fault| Error::InvalidParameter(fault.body_text()))
+            .map_err(|error| Error::InvalidParameter(error.body_text()))
     }
 }

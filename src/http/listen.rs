@@ -1,8 +1,7 @@
-//! The listener, and how it ends. `axum::serve` closes idle connections in the same instant it stops
-//! accepting, which resets requests that a proxy has just put on them. Here the two are apart:
-//! when draining starts, readiness turns false and every reply says `connection: close`, while
-//! connections are still accepted for a short grace; then the listener closes, and connections end
-//! as their requests do.
+//! The HTTP listener and its graceful shutdown. `axum::serve` closes idle connections at the same instant as it stops
+//! accepting, which resets requests that a proxy has just sent on them. Here the two are apart: when draining starts,
+//! readiness turns false and every reply says `connection: close`, while connections are still accepted for a grace
+//! period; then the listener closes, and each connection closes after its request.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -20,13 +19,13 @@ use tower::ServiceExt;
 
 use super::client_address::Peer;
 
-/// Connections the kernel may hold until they are accepted: a sale opens with a burst of them.
+/// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.
 const BACKLOG: u32 = 4096;
 
-/// A connection that has not sent its request's headers by then is closed.
+/// Time limit for a request's headers; a slower connection is closed.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Binds `address`, with a backlog sized for a burst.
+/// Binds `address`, with a backlog sized for a burst. To be called within a tokio runtime.
 pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
@@ -34,10 +33,9 @@ pub fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Serves `router` until `draining` is cancelled, then for `grace` longer, then lets open
-/// connections finish their requests. Returns when all are closed, or `deadline` after draining
-/// began; the return value says whether all were closed by then. `connections` is new, and counts the open
-/// ones.
+/// Serves `router` until `draining` is cancelled, then for `grace` longer, then lets open connections finish their
+/// requests. Returns when all are closed, or `deadline` after draining began; the value says whether all were closed.
+/// `connections` must be new; it counts the open ones.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
@@ -61,9 +59,9 @@ pub async fn serve(
             Ok((stream, peer)) => {
                 handle(stream, peer.ip(), router.clone(), &graceful, &connections);
             }
-            Err(fault) => {
-                // Out of file descriptors, most likely: pause, or this loop would spin.
-                tracing::warn!(%fault, "cannot accept a connection");
+            Err(error) => {
+                // Probably out of file descriptors: without a pause this loop would spin.
+                tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -85,8 +83,8 @@ fn handle(
     connections: &TaskTracker,
 ) {
     // Nagle's algorithm would hold small replies back for up to 40 ms.
-    if let Err(fault) = stream.set_nodelay(true) {
-        tracing::debug!(%fault, "cannot set TCP_NODELAY");
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
     let service = router.map_request(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
@@ -98,8 +96,8 @@ fn handle(
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
     let connection = graceful.watch(connection);
     connections.spawn(async move {
-        if let Err(fault) = connection.await {
-            tracing::debug!(%fault, "connection ended early");
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "connection ended early");
         }
     });
 }

@@ -1,5 +1,5 @@
-//! What happens to every request, whatever its route: it gets an id that its log lines carry, a time
-//! limit, and, while the server drains, a hint that its connection will close.
+//! Middleware of every request: request id, time limit, step trace, span, `connection: close` while the server drains,
+//! and the reply to a panic.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,19 +19,19 @@ use crate::request::step_trace::{StepTrace, TRACE_HEADER};
 /// The header that carries the request's id, in and out.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What the per-request middleware needs to know.
+/// The settings of [`per_request`].
 pub struct RequestPolicy {
     /// Longest time one request may take before it is answered 503.
     pub timeout: Duration,
     /// Cancelled when the server starts to drain.
     pub draining: CancellationToken,
-    /// This node's name, where requests may ask for their steps.
+    /// This node's name, where clients may ask for a request's steps.
     pub traced_as: Option<Arc<str>>,
-    /// Where requests have spans.
+    /// Spans of requests; none in most builds.
     pub spans: Spans,
 }
 
-/// Outermost layer: request id, time limit, `connection: close` while draining.
+/// The outermost layer.
 pub async fn per_request(
     State(policy): State<Arc<RequestPolicy>>,
     request: Request,
@@ -42,7 +42,7 @@ pub async fn per_request(
         policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE_HEADER)).cloned();
     let is_asked = asked.is_some();
     let span = policy.spans.begin(&request, &id);
-    // A span tells the steps, too.
+    // A span has the steps as its events.
     let node = asked.or_else(|| span.is_some().then(Arc::default));
     let trace = node.map(|node| Arc::new(StepTrace::begin(node)));
     let context = RequestContext {
@@ -64,7 +64,7 @@ pub async fn per_request(
     let mut response = context.scope(answer).await;
 
     if response.status() == StatusCode::INTERNAL_SERVER_ERROR {
-        // No detail leaves the process; the id leads an operator to the log line that has it.
+        // No detail leaves the process; the request's id leads an operator to the log line that has it.
         let envelope = Envelope::failure("INTERNAL", "服务器内部错误".to_owned())
             .with_request_id(id.to_str().unwrap_or_default());
         response = (StatusCode::INTERNAL_SERVER_ERROR, axum::Json(envelope)).into_response();
@@ -82,7 +82,7 @@ pub async fn per_request(
     response
 }
 
-/// The id the proxy gave, where it is short and printable, else a new one.
+/// The id that the request came with, where it is short and printable, else a new one.
 fn request_id(request: &Request) -> HeaderValue {
     let given = request.headers().get(REQUEST_ID).filter(|value| {
         let bytes = value.as_bytes();

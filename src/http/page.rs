@@ -1,10 +1,9 @@
-//! The pages for people: the shop front at `/`, the lab at `/lab` (only on a server with `--lab`), and
-//! the files they are made of under `/assets/`. All of it is in `web/`, kept by hand, and part of the
-//! binary: nothing is built, fetched from elsewhere, or read from disk at run time.
+//! Web pages: the shop front at `/`, the lab at `/lab` (only with `--lab`), and their files under `/assets/`. All of it
+//! is in `web/`, written by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at
+//! run time.
 //!
-//! Every answer forbids what the pages do not need (see [`POLICY`]), so that text which came in as a
-//! title or a name cannot act even if a page should ever put it in as markup. No text of a request or of
-//! the database is put into a page here.
+//! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
+//! page should ever insert it as markup. No text of a request or of the database is put into a page here.
 
 use std::sync::LazyLock;
 
@@ -23,7 +22,7 @@ use super::extract::Path;
 use crate::clock::Zone;
 use crate::error::Error;
 
-/// What a page may do: use files and the API of its own origin. No inline script or style, no frames
+/// The content security policy: a page may use files and the API of its own origin. No inline script or style, no frames
 /// around it, no other host. <https://www.w3.org/TR/CSP3/>
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
     img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; \
@@ -31,7 +30,7 @@ pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self
 
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Name, kind and text of every file under `/assets/`.
+/// Name, media type and text of every file under `/assets/`.
 const ASSETS: [(&str, &str, &str); 12] = [
     ("mark.svg", "image/svg+xml", include_str!("../../web/mark.svg")),
     ("look.css", "text/css; charset=utf-8", include_str!("../../web/look.css")),
@@ -54,7 +53,7 @@ const fn script(
     (name, "text/javascript; charset=utf-8", text)
 }
 
-/// A file as it is sent, with the mark by which a browser knows that it has it already.
+/// A file as it is sent, with its entity tag.
 #[derive(Clone)]
 struct File {
     kind: &'static str,
@@ -65,16 +64,16 @@ struct File {
 impl File {
     fn new(kind: &'static str, text: Bytes) -> Self {
         let tag = HeaderValue::try_from(format!("\"{:016x}\"", xxh3_64(&text)));
-        // Quotes and hexadecimal digits always make a header.
+        // Quotes and hexadecimal digits are always a valid header.
         File { kind, text, tag: tag.unwrap_or(HeaderValue::from_static("\"\"")) }
     }
 }
 
-/// The routes of the pages. `zone` is the one that the API's date-times are in.
+/// The routes of the pages. `zone` is the zone of the API's date-times.
 pub fn routes(lab: bool, zone: Zone) -> Router {
     let page = |text: &str| {
-        let page = File::new(HTML, told(text, lab, zone).into());
-        get(async move |headers: HeaderMap| answer(&headers, &page))
+        let page = File::new(HTML, with_settings(text, lab, zone).into());
+        get(async move |headers: HeaderMap| reply(&headers, &page))
     };
     let routes = Router::new()
         .route("/", page(include_str!("../../web/index.html")))
@@ -90,20 +89,20 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response,
         ASSETS.map(file).into()
     });
     let (_, file) = FILES.iter().find(|(known, _)| *known == name).ok_or(Error::NotFound)?;
-    Ok(answer(&headers, file))
+    Ok(reply(&headers, file))
 }
 
-/// The page, told what it must know of the server.
-fn told(page: &str, lab: bool, zone: Zone) -> String {
-    let told = format!("<html lang=\"en\" data-lab=\"{lab}\" data-zone=\"{}\">", zone.0.name());
-    page.replacen("<html lang=\"en\">", &told, 1)
+/// The page with the server's settings in its root element.
+fn with_settings(page: &str, lab: bool, zone: Zone) -> String {
+    let root = format!("<html lang=\"en\" data-lab=\"{lab}\" data-zone=\"{}\">", zone.0.name());
+    page.replacen("<html lang=\"en\">", &root, 1)
 }
 
-/// The text, or 304 where the browser has it already. It asks each time (`no-cache`), so a new version
-/// of the server is never met by the scripts of an old one.
-fn answer(headers: &HeaderMap, file: &File) -> Response {
+/// The file, or 304 where the browser has it. The browser revalidates each time (`no-cache`), so that the scripts of an
+/// old version never talk to a new server.
+fn reply(headers: &HeaderMap, file: &File) -> Response {
     let fixed = HeaderValue::from_static;
-    let always = [
+    let common = [
         (ETAG, file.tag.clone()),
         (CACHE_CONTROL, fixed("no-cache")),
         (CONTENT_SECURITY_POLICY, fixed(POLICY)),
@@ -111,9 +110,9 @@ fn answer(headers: &HeaderMap, file: &File) -> Response {
         (REFERRER_POLICY, fixed("no-referrer")),
     ];
     if headers.get(IF_NONE_MATCH) == Some(&file.tag) {
-        (StatusCode::NOT_MODIFIED, always).into_response()
+        (StatusCode::NOT_MODIFIED, common).into_response()
     } else {
-        (always, [(CONTENT_TYPE, file.kind)], file.text.clone()).into_response()
+        (common, [(CONTENT_TYPE, file.kind)], file.text.clone()).into_response()
     }
 }
 
@@ -130,11 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_told_of_its_server() {
+    fn a_page_has_the_servers_settings() {
         let zone = Zone(chrono_tz::Asia::Shanghai);
         for page in PAGES {
-            let told = told(page, true, zone);
-            assert!(told.contains("data-lab=\"true\" data-zone=\"Asia/Shanghai\""), "{told}");
+            let page = with_settings(page, true, zone);
+            assert!(page.contains("data-lab=\"true\" data-zone=\"Asia/Shanghai\""), "{page}");
         }
     }
 
@@ -154,15 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn every_text_that_is_asked_for_exists() {
+    fn every_text_key_exists() {
         let scripts = ASSETS.iter().filter(|(name, ..)| name.ends_with(".js"));
         let all: String = scripts.map(|(.., text)| *text).chain(PAGES).collect();
-        let asked = all.split("t('").skip(1).filter_map(|rest| rest.split_once('\''));
-        // A key that goes on, such as t(`code.${…}`), is not written in these quotes.
-        let asked = asked.map(|(key, _)| key).chain(quoted(&all, "data-t=\""));
-        // Not what closest('.lane') asks for.
+        let used = all.split("t('").skip(1).filter_map(|rest| rest.split_once('\''));
+        // A composed key, such as t(`code.${…}`), is not written in these quotes.
+        let used = used.map(|(key, _)| key).chain(quoted(&all, "data-t=\""));
+        // Not the argument of closest('.lane').
         let is_key = |key: &&str| key.contains('.') && !key.starts_with('.');
-        let keys: Vec<&str> = asked.filter(is_key).collect();
+        let keys: Vec<&str> = used.filter(is_key).collect();
         assert!(keys.len() > 100, "the reader sees the scripts' texts");
         for key in keys {
             assert!(all.contains(&format!("'{key}': ['")), "{key}");

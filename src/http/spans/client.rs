@@ -1,5 +1,5 @@
-//! How a batch of spans travels: one HTTP/1.1 POST on a connection of its own, without TLS. A collector is a
-//! neighbour; one that is far away is reached through a neighbour that can encrypt.
+//! The HTTP client of the span exporter: one HTTP/1.1 POST for each batch on a connection of its own, without TLS. A
+//! collector usually runs on the same host; a remote one is reached through a local agent or proxy that encrypts.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-/// How long a batch may take. What is not delivered by then is dropped: spans are no ledger.
-const LIMIT: Duration = Duration::from_secs(5);
+/// Time limit of a batch. A batch that takes longer is dropped: lost spans are acceptable.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much of an answer is read, bytes.
-const ANSWER: usize = 64 * 1024;
+/// Longest reply that is read, bytes.
+const MAX_REPLY: usize = 64 * 1024;
 
-/// Sends on this runtime, for a caller that has none.
+/// Sends on this runtime; the exporting thread has none.
 #[derive(Debug)]
 pub(super) struct Client(Handle);
 
@@ -32,11 +32,13 @@ impl Client {
 impl HttpClient for Client {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sent = self.0.spawn(async {
-            tokio::time::timeout(LIMIT, post(request)).await.context("no answer in time")?
+            tokio::time::timeout(TIMEOUT, post(request)).await.context("no answer in time")?
         });
         let answer = sent.await.map_err(anyhow::Error::from).and_then(|sent| sent);
         answer
-            .inspect_err(|fault| tracing::warn!(%fault, "spans are not delivered, and dropped"))
+            .inspect_err(
+                |error| tracing::warn!(%error, "spans could not be exported and are dropped"),
+            )
             .map_err(Into::into)
     }
 }
@@ -44,7 +46,7 @@ impl HttpClient for Client {
 async fn post(request: Request<Bytes>) -> anyhow::Result<Response<Bytes>> {
     let (mut parts, body) = request.into_parts();
     let uri = std::mem::take(&mut parts.uri);
-    ensure!(uri.scheme_str() == Some("http"), "{uri}: spans travel by plain http only");
+    ensure!(uri.scheme_str() == Some("http"), "{uri}: spans are exported by plain http only");
     let host = uri.host().context("an endpoint without a host")?;
     let stream = TcpStream::connect((host, uri.port_u16().unwrap_or(80))).await;
     let stream = stream.with_context(|| format!("cannot connect to {uri}"))?;
@@ -56,15 +58,15 @@ async fn post(request: Request<Bytes>) -> anyhow::Result<Response<Bytes>> {
     let exchange = async {
         let response = sender.send_request(Request::from_parts(parts, Body::from(body))).await?;
         let (head, body) = response.into_parts();
-        let body = to_bytes(Body::new(body), ANSWER).await?;
-        // Ends the connection, which is awaited beside this.
+        let body = to_bytes(Body::new(body), MAX_REPLY).await?;
+        // Closes the connection, which is awaited at the same time.
         drop(sender);
         anyhow::Ok(Response::from_parts(head, body))
     };
     let (answer, closed) = tokio::join!(exchange, connection);
     let answer = answer?;
-    if let Err(fault) = closed {
-        tracing::debug!(%fault, "a connection for spans ended early");
+    if let Err(error) = closed {
+        tracing::debug!(%error, "a connection for spans ended early");
     }
     ensure!(answer.status().is_success(), "{uri} answered {}", answer.status());
     Ok(answer)

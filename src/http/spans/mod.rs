@@ -1,5 +1,5 @@
-//! A span per request, told by OTLP: with the cargo feature `otlp`, and where an endpoint is set. In every
-//! other build all of this is empty and costs nothing: why, is told in [`context`](crate::request::context).
+//! OpenTelemetry spans: one per request, exported by OTLP, with the cargo feature `otlp` and where an endpoint is set. In
+//! every other build all of this is empty and costs nothing; for the reason see [`context`](crate::request::context).
 //!
 //! A span has the request's method, route, path, status and id; its parent is the caller's, by the header
 //! `traceparent`; its events are the request's steps ([`step_trace`](crate::request::step_trace)).
@@ -40,7 +40,7 @@ mod none {
             None
         }
 
-        /// Nothing is left to be told.
+        /// Nothing to export.
         pub async fn shutdown(&self) {}
     }
 

@@ -1,5 +1,5 @@
-//! Spans as OpenTelemetry knows them. The library keeps what is ended, and a thread of its own delivers it in
-//! batches. The environment says where to and how many, by the names of OpenTelemetry's specification
+//! OpenTelemetry spans. The library queues ended spans, and a thread of its own exports them in batches. The environment
+//! configures it, by the names of OpenTelemetry's specification
 //! (<https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/>).
 
 use std::env;
@@ -20,22 +20,22 @@ use tokio::runtime::Handle;
 use super::client::Client;
 use crate::request::step_trace::StepTrace;
 
-/// Either of them turns spans on: the specification's default is an address where mostly nobody listens.
+/// Either of them turns spans on. Unlike in the specification there is no default address: mostly nothing listens there.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
 
-/// Where spans are made, and delivered from. Cheap to clone.
+/// Makes and exports spans. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Spans(Option<(SdkTracerProvider, SdkTracer)>);
 
-/// The span of a request under way. Dropped without an answer, as the client hung up, it ends without a status.
+/// The span of a request under way. Dropped without a reply, because the client hung up, it ends without a status.
 pub struct Open(Span);
 
 impl Spans {
-    /// Spans as the environment wants them; none without an endpoint. `node` names this process. To be called
-    /// within a tokio runtime.
+    /// Spans as the environment configures them; none without an endpoint. `node` names this process. To be called within
+    /// a tokio runtime.
     ///
     /// # Errors
-    /// Where the environment's words make no sense.
+    /// Where the environment's values are invalid.
     pub fn from_environment(node: &str) -> anyhow::Result<Self> {
         if ENDPOINTS.iter().all(|name| env::var_os(name).is_none()) {
             return Ok(Spans(None));
@@ -44,7 +44,7 @@ impl Spans {
             .with_http()
             .with_http_client(Client::new(Handle::current()))
             .build()
-            .context("spans cannot be exported as OTEL_EXPORTER_OTLP_... says")?;
+            .context("cannot export spans as OTEL_EXPORTER_OTLP_... is set")?;
         let mut resource = Resource::builder()
             .with_attribute(KeyValue::new("service.instance.id", node.to_owned()))
             .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
@@ -81,20 +81,20 @@ impl Spans {
         Some(Open(span))
     }
 
-    /// Delivers what has ended. To be called when no request can come in any more.
+    /// Exports the remaining spans. To be called after the last request.
     pub async fn shutdown(&self) {
         let Some((provider, _)) = self.0.clone() else { return };
-        // It waits for the thread that delivers, and that for this runtime.
+        // It waits for the exporting thread, which waits for this runtime.
         match tokio::task::spawn_blocking(move || provider.shutdown()).await {
             Ok(Ok(())) => {}
-            Ok(Err(fault)) => tracing::warn!(%fault, "the last spans may not have been delivered"),
-            Err(fault) => tracing::error!(%fault, "delivering the last spans ended badly"),
+            Ok(Err(error)) => tracing::warn!(%error, "the last spans may not have been exported"),
+            Err(error) => tracing::error!(%error, "exporting the last spans failed"),
         }
     }
 }
 
 impl Open {
-    /// Ends the span with what the request was told, and the steps it took.
+    /// Ends the span with the reply's status, and the request's steps as events.
     pub fn answered(mut self, status: StatusCode, steps: Option<&StepTrace>) {
         let code = i64::from(status.as_u16());
         self.0.set_attribute(KeyValue::new("http.response.status_code", code));

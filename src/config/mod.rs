@@ -1,0 +1,77 @@
+//! Configuration by command line and environment, a struct for each concern. Every flag shows its unit and default in
+//! `--help`; settings that contradict each other are refused at start, by [`ServeConfig::check`].
+
+use clap::{Parser, Subcommand};
+
+mod parse;
+mod sale;
+mod serve;
+mod servers;
+mod tools;
+
+pub use sale::SaleConfig;
+pub use serve::{HttpConfig, LabConfig, ServeConfig, SessionStore, SignInConfig};
+pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};
+pub use tools::{AuditConfig, DoctorConfig, SeedConfig};
+
+/// A flash-sale backend that never oversells and never loses a confirmed order.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+pub struct Cli {
+    /// The subcommand.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Logging.
+    #[command(flatten)]
+    pub log: LogConfig,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve HTTP until SIGTERM or Ctrl-C, then drain.
+    Serve(Box<ServeConfig>),
+    /// Create or update the tables; may be run again at any time.
+    Migrate(DatabaseConfig),
+    /// Insert sample shops and vouchers; with --tokens, also sign users in for load tools.
+    Seed(SeedConfig),
+    /// Check the orders of each sale: nothing oversold, no second order, no stock lost.
+    Audit(AuditConfig),
+    /// Check the backing servers, the schema, the scripts, the time zone and the clocks.
+    Doctor(DoctorConfig),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(extra: &[&str]) -> anyhow::Result<()> {
+        let base =
+            ["seckill", "serve", "--database-url", "mysql://h/d", "--redis-url", "redis://h/"];
+        match Cli::try_parse_from(base.iter().chain(extra))?.command {
+            Command::Serve(config) => config.check(),
+            other => panic!("parsed as {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_defaults_do_not_contradict_each_other() {
+        serve(&[]).unwrap();
+    }
+
+    #[test]
+    fn contradictions_and_bad_values_are_refused() {
+        for bad in [
+            ["--request-timeout-ms", "20000"],
+            ["--setnx-lease-ms", "1000"],
+            ["--lock-lease-ms", "2000"],
+            ["--drain-deadline-ms", "1000"],
+            ["--database-timeout-ms", "0"],
+            ["--database-connections", "0"],
+            ["--time-zone", "Moon/Crater"],
+            ["--sessions", "process"],
+        ] {
+            assert!(serve(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Options of sales: time zone, limits, locks, the shop cache, group commit, the stream.
+
+use std::time::Duration;
+
+use cache::ReadStrategy;
+use clap::Args;
+
+use super::parse;
+use crate::clock::Zone;
+
+/// Options of sales.
+#[derive(Args, Clone, Debug)]
+pub struct SaleConfig {
+    /// Turn the lab on: its pages, and sales with strategies that are unsafe on purpose. Never in production.
+    #[arg(long, env = "SECKILL_LAB")]
+    pub lab: bool,
+    /// Time zone of date-times in requests and replies, and of the day of order ids.
+    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
+    pub time_zone: Zone,
+    /// Most purchases in flight at once; others are refused with 503. While they are slow, the limit falls, so that none
+    /// waits longer than a third of --database-timeout-ms (but not below 256).
+    #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_purchases: u32,
+    /// Purchases a second of one user on this instance; 0 for no limit. Clients on this machine are not limited.
+    #[arg(long, env = "PER_USER_PER_SECOND", default_value_t = 20)]
+    pub per_user_per_second: u32,
+    /// Purchases a second from one client address on this instance; 0 for no limit. Clients on this machine are not
+    /// limited.
+    #[arg(long, env = "PER_ADDRESS_PER_SECOND", default_value_t = 500)]
+    pub per_address_per_second: u32,
+    /// Order ids leased from Redis at a time.
+    #[arg(long, env = "ID_BLOCK", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub id_block: u32,
+    /// Lease of the reentrant purchase lock, renewed every third of it; milliseconds.
+    #[arg(long = "lock-lease-ms", env = "LOCK_LEASE_MS", default_value = "30000",
+          value_parser = parse::milliseconds)]
+    pub lock_lease: Duration,
+    /// Read strategy for shops and shop types: cache-aside, null-caching, mutex, logical-expiry or
+    /// layered.
+    #[arg(long, env = "SHOP_CACHE", default_value_t = ReadStrategy::Layered)]
+    pub shop_cache: ReadStrategy,
+    /// Whether a Bloom filter keeps ids of shops that do not exist from the database.
+    #[arg(long, env = "SHOP_FILTER", default_value_t = true, action = clap::ArgAction::Set)]
+    pub shop_filter: bool,
+    /// Requests a second for one shop on this instance; 0 for no limit.
+    #[arg(long, env = "PER_SHOP_PER_SECOND", default_value_t = 50_000)]
+    pub per_shop_per_second: u32,
+    /// Most orders that group-commit commits in one transaction.
+    #[arg(long, env = "GROUP_BATCH", default_value = "512", value_parser = parse::count)]
+    pub group_batch: usize,
+    /// Transactions of one sale that group-commit runs at once.
+    #[arg(long, env = "GROUP_IN_FLIGHT", default_value_t = 2,
+          value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub group_in_flight: u32,
+    /// Most purchases that wait in the queue of a sale on group-commit; others are refused with 503.
+    #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = parse::count)]
+    pub group_queue: usize,
+    /// Most stream entries read, and orders committed, at a time.
+    #[arg(long, env = "STREAM_BATCH", default_value = "512", value_parser = parse::count)]
+    pub stream_batch: usize,
+    /// Most entries that wait in the stream; further purchases are refused with 503.
+    #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = parse::count)]
+    pub stream_backlog: usize,
+    /// How long an entry must be idle before it is claimed from a consumer that is not one of ours, such as a Java node;
+    /// milliseconds.
+    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "30000",
+          value_parser = parse::milliseconds)]
+    pub stream_min_idle: Duration,
+    /// Seconds after which an unpaid order is cancelled and its voucher put back on sale; 0 for never, which
+    /// is the default because a Java node's orders are never paid.
+    #[arg(long, env = "UNPAID_SECONDS", default_value_t = 0, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(..=365 * 86_400))]
+    pub unpaid_seconds: u32,
+    /// Lease of the setnx purchase lock, never renewed; milliseconds.
+    #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
+          value_parser = parse::milliseconds)]
+    pub setnx_lease: Duration,
+}

@@ -1,0 +1,152 @@
+//! Options of `serve`: HTTP server, sign-in, lab.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::{Args, ValueEnum};
+use secrecy::SecretString;
+
+use super::parse;
+use super::sale::SaleConfig;
+use super::servers::{DatabaseConfig, RedisConfig};
+
+/// Options of `serve`.
+#[derive(Args, Clone, Debug)]
+pub struct ServeConfig {
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseConfig,
+    /// Redis.
+    #[command(flatten)]
+    pub redis: RedisConfig,
+    /// The HTTP server.
+    #[command(flatten)]
+    pub http: HttpConfig,
+    /// Sign-in.
+    #[command(flatten)]
+    pub sign_in: SignInConfig,
+    /// Sales.
+    #[command(flatten)]
+    pub sale: SaleConfig,
+    /// The lab.
+    #[command(flatten)]
+    pub lab: LabConfig,
+}
+
+/// Options of the lab, with --lab.
+#[derive(Args, Clone, Debug)]
+pub struct LabConfig {
+    /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
+    pub lab_entry: Option<String>,
+    /// The other instances' own addresses; this one may be among them.
+    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',')]
+    pub lab_peers: Vec<String>,
+}
+
+/// Options of the HTTP server.
+#[derive(Args, Clone, Debug)]
+pub struct HttpConfig {
+    /// Address to listen on; port 0 takes a free one, which the log names.
+    #[arg(long = "bind", env = "BIND_ADDR", default_value = "127.0.0.1:8081")]
+    pub bind: SocketAddr,
+    /// This instance's name, as the lab shows it: letters, digits, `.`, `-` and `:`; by default the address it listens on.
+    #[arg(long, env = "NODE_NAME", value_parser = parse::node_name)]
+    pub node_name: Option<String>,
+    /// Secret of admin writes, sent as x-admin-token; without one all of them are refused.
+    #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true)]
+    pub admin_token: Option<SecretString>,
+    /// Longest time one request may take; milliseconds.
+    #[arg(long = "request-timeout-ms", env = "REQUEST_TIMEOUT_MS", default_value = "30000",
+          value_parser = parse::milliseconds)]
+    pub request_timeout: Duration,
+    /// On SIGTERM: how long connections are still accepted after readiness turned false, so that a load balancer can
+    /// notice; milliseconds.
+    #[arg(long = "drain-grace-ms", env = "DRAIN_GRACE_MS", default_value = "500",
+          value_parser = parse::milliseconds)]
+    pub drain_grace: Duration,
+    /// On SIGTERM: longest wait for purchases in flight; milliseconds.
+    #[arg(long = "drain-deadline-ms", env = "DRAIN_DEADLINE_MS", default_value = "30000",
+          value_parser = parse::milliseconds)]
+    pub drain_deadline: Duration,
+}
+
+/// Where sessions are kept.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+pub enum SessionStore {
+    /// In Redis, shared by all nodes.
+    Redis,
+    /// In each process's memory, by cookie: other nodes do not have them. Needs --lab.
+    Process,
+}
+
+/// Options of sign-in.
+#[derive(Args, Clone, Debug)]
+pub struct SignInConfig {
+    /// Where sessions are kept.
+    #[arg(long, env = "SESSIONS", value_enum, default_value_t = SessionStore::Redis)]
+    pub sessions: SessionStore,
+    /// Codes that one phone may be sent within ten minutes.
+    #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
+    pub code_sends: u32,
+    /// Wrong guesses after which a code is invalid.
+    #[arg(long, env = "CODE_ATTEMPTS", default_value_t = 5)]
+    pub code_attempts: u32,
+    /// Codes that may be sent for one client address within ten minutes; 0 for no limit. Clients on this machine are not
+    /// limited.
+    #[arg(long, env = "CODE_SENDS_PER_ADDRESS", default_value_t = 100)]
+    pub code_sends_per_address: u32,
+    /// Wrong guesses from one client address within ten minutes; 0 for no limit. Clients on this machine are not limited.
+    #[arg(long, env = "CODE_GUESSES_PER_ADDRESS", default_value_t = 50)]
+    pub code_guesses_per_address: u32,
+}
+
+impl ServeConfig {
+    /// The longest that one purchase may take: reading the sale, checking the buyer, a transaction, its commit and
+    /// resolving the commit's outcome (two steps), each within the database's time limit; a retry may add one; and four
+    /// Redis commands. With group-commit: reading the sale, up to three limits in the queue and in a batch that had to be
+    /// split, then the transaction, its commit and resolving it.
+    pub fn purchase_limit(&self) -> Duration {
+        8 * self.database.database_timeout + 4 * self.redis.redis_timeout
+    }
+
+    /// Checks that settings do not contradict each other.
+    ///
+    /// # Errors
+    /// The first contradiction, with the flags to change.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let purchase = self.purchase_limit();
+        ensure!(
+            self.sale.lab || self.sign_in.sessions == SessionStore::Redis,
+            "--sessions process loses every session when the process ends, and other nodes do not have them: \
+             it is for learning, and needs --lab"
+        );
+        ensure!(
+            self.http.request_timeout > purchase,
+            "--request-timeout-ms ({:?}) must be longer than a purchase may take ({purchase:?}, from \
+             --database-timeout-ms and --redis-timeout-ms), or replies would be cut off",
+            self.http.request_timeout
+        );
+        ensure!(
+            self.sale.setnx_lease > purchase,
+            "--setnx-lease-ms ({:?}) must be longer than a purchase may take ({purchase:?}): the setnx \
+             lock is only safe while its lease outlives the work",
+            self.sale.setnx_lease
+        );
+        ensure!(
+            self.sale.lock_lease >= 3 * self.redis.redis_timeout,
+            "--lock-lease-ms ({:?}) must be at least three times --redis-timeout-ms ({:?}), or one slow \
+             renewal would lose the lock",
+            self.sale.lock_lease,
+            self.redis.redis_timeout
+        );
+        ensure!(
+            self.http.drain_deadline > purchase + self.http.drain_grace,
+            "--drain-deadline-ms ({:?}) must be longer than --drain-grace-ms plus what a purchase may \
+             take ({purchase:?}), or purchases would be cut off",
+            self.http.drain_deadline
+        );
+        Ok(())
+    }
+}

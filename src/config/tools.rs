@@ -1,0 +1,55 @@
+//! Options of the subcommands besides `serve`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::parse;
+use super::servers::{DatabaseConfig, RedisConfig};
+use crate::clock::Zone;
+
+/// Options of `seed`.
+#[derive(Args, Clone, Debug)]
+pub struct SeedConfig {
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseConfig,
+    /// Redis.
+    #[command(flatten)]
+    pub redis: RedisConfig,
+    /// Users to register and sign in for load tools.
+    #[arg(long, default_value_t = 0, requires = "tokens_file",
+          value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub tokens: u32,
+    /// File for their tokens, one a line; readable by its owner only.
+    #[arg(long, requires = "tokens")]
+    pub tokens_file: Option<PathBuf>,
+}
+
+/// Options of `audit`.
+#[derive(Args, Clone, Debug)]
+pub struct AuditConfig {
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseConfig,
+    /// Only this voucher's sale; without it, every sale.
+    #[arg(long)]
+    pub voucher_id: Option<i64>,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorConfig {
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseConfig,
+    /// Redis.
+    #[command(flatten)]
+    pub redis: RedisConfig,
+    /// Time zone of date-times in requests and replies, and of the day of order ids.
+    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
+    pub time_zone: Zone,
+}
