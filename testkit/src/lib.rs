@@ -1,7 +1,13 @@
-//! Throw-away Redis servers, clusters, sentinels and a fault-injecting TCP proxy, for tests, tools and examples.
+//! Throw-away Redis and MariaDB servers and a fault-injecting TCP proxy, for tests, tools and examples.
 //!
-//! The sources are those of the lock crate's tests, which must stand alone.
+//! Every server listens on a free port of 127.0.0.1, keeps its files in a temporary folder, and is gone with them
+//! when it is dropped or when this process ends, however it ends.
+//!
+//! All but [`mariadb_server`] are files of the lock crate's tests, which must stand alone.
 
+pub mod mariadb_server;
+#[path = "../../lock/tests/it/support/process.rs"]
+pub mod process;
 #[path = "../../lock/tests/it/support/proxy.rs"]
 pub mod proxy;
 #[path = "../../lock/tests/it/support/redis_cluster.rs"]

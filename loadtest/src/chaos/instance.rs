@@ -1,14 +1,10 @@
 //! A process of the service: the real binary, on a port it keeps over restarts.
 
-use std::{
-    path::PathBuf,
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
+use testkit::{process::Process, wait::until};
 use tokio::time::sleep;
 
-use super::{database::end_of, process::Process};
 use workload::{
     Error, Target,
     http::{Call, Connection},
@@ -24,11 +20,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// An instance.
 #[derive(Debug)]
 pub struct Instance {
-    /// The binary.
+    /// The binary, by its absolute path.
     pub program: PathBuf,
-    /// Where it logs.
+    /// The file it logs to.
     pub log: PathBuf,
-    /// Where it is reached.
+    /// Its address.
     pub target: Target,
     /// Its environment; nothing else is passed on to it.
     pub environment: Vec<(&'static str, String)>,
@@ -37,15 +33,9 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Ends it at once, as a crash would.
-    ///
-    /// # Errors
-    /// [`Error::Server`].
-    pub async fn kill(&mut self) -> Result<(), Error> {
-        match self.process.take() {
-            Some(process) => process.kill().await,
-            None => Ok(()),
-        }
+    /// Ends it at once, as a crash would, and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process = None;
     }
 
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
@@ -53,18 +43,26 @@ impl Instance {
     /// # Errors
     /// [`Error::Server`].
     pub async fn restart(&mut self) -> Result<(), Error> {
-        self.kill().await?;
-        let deadline = Instant::now() + LIMIT;
-        let mut process = self.launch()?;
-        while !answers(&self.target, "/health/live").await {
-            if Instant::now() > deadline {
-                return Err(Error::server(WHAT, end_of(&self.log)));
+        self.kill();
+        let mut process = self.launch();
+        let serves = until(LIMIT, async || {
+            if answers(&self.target, "/health/live").await {
+                return true;
             }
-            if !process.runs() {
+            if process.as_ref().is_ok_and(|process| !process.is_running()) {
                 sleep(PAUSE).await;
-                process = self.launch()?;
+                process = self.launch();
             }
-            sleep(Duration::from_millis(2)).await;
+            process.is_err()
+        });
+        let serves = serves.await;
+        let process = process?;
+        if !serves {
+            let log = process.log_end();
+            return Err(Error::server(
+                WHAT,
+                format!("it did not start; its log ends with:\n{log}"),
+            ));
         }
         self.process = Some(process);
         Ok(())
@@ -74,7 +72,7 @@ impl Instance {
         let mut command = Command::new(&self.program);
         command.args(["serve", "--bind", &format!("127.0.0.1:{}", self.target.port())]);
         command.env_clear().envs(self.environment.iter().map(|(name, value)| (name, value)));
-        Process::start(WHAT, command, &self.log)
+        Process::start(command, &self.log).map_err(|error| Error::server(WHAT, error.to_string()))
     }
 
     /// Waits until it says that it can sell.
@@ -82,17 +80,11 @@ impl Instance {
     /// # Errors
     /// [`Error::Server`].
     pub async fn ready(&self) -> Result<(), Error> {
-        let deadline = Instant::now() + LIMIT;
-        while !answers(&self.target, "/health/ready").await {
-            if Instant::now() > deadline {
-                return Err(Error::server(
-                    WHAT,
-                    format!("{} is not ready {LIMIT:?} after the last fault", self.target),
-                ));
-            }
-            sleep(Duration::from_millis(5)).await;
+        if until(LIMIT, async || answers(&self.target, "/health/ready").await).await {
+            return Ok(());
         }
-        Ok(())
+        let reason = format!("{} is not ready {LIMIT:?} after the last fault", self.target);
+        Err(Error::server(WHAT, reason))
     }
 }
 

@@ -1,10 +1,10 @@
-//! How long orders per second take to come back: after an instance was killed, and after Redis has
-//! forgotten everything.
+//! Recovery time: how long orders per second take to come back after an instance was killed, and after Redis lost
+//! all data.
 //!
 //! Steady load, every buyer once, as many connections as keep both instances busy; a connection whose
-//! instance is away asks the other one, as a balancer does. Orders are counted per 100 ms. What is usual
-//! is the median of the second and a half before the fault; it has come back with the first 300 ms that
-//! reach 95 % of that on average.
+//! instance is away asks the other one, as a load balancer does. Orders are counted per 100 ms. The usual rate is
+//! the median of the second and a half before the fault; the first 300 ms that reach 95 % of it on average are
+//! the recovery.
 
 use std::{
     sync::{
@@ -21,10 +21,10 @@ use tokio::{
 };
 
 use super::{
-    crowd,
-    mischief::{Mischief, Planned},
-    redis_server::Back,
-    stand::Stand,
+    buyers,
+    faults::{Fault, Planned},
+    redis_data::RedisData,
+    test_cluster::TestCluster,
 };
 use workload::{
     Error,
@@ -72,7 +72,7 @@ pub struct Recovery {
 const BIN: Duration = Duration::from_millis(100);
 /// Bins averaged.
 const WINDOW: usize = 3;
-/// What counts as come back.
+/// What counts as recovered.
 const SHARE: f64 = 0.95;
 /// Before the load is called steady.
 const WARM_UP: Duration = Duration::from_millis(1_000);
@@ -86,7 +86,7 @@ const CONNECTIONS: usize = 64;
 const BUYERS: usize = 200_000;
 /// Their ids; rounds have smaller ones.
 const FIRST_BUYER: u64 = 3_000_000_000;
-/// The code for who has no session.
+/// The code of a request without a session.
 const UNAUTHORIZED: &str = "UNAUTHORIZED";
 /// How long a connection asks the other instance when its own is away.
 const ASIDE: Duration = Duration::from_millis(100);
@@ -106,20 +106,21 @@ struct Load {
 /// Measures once. The instances must not be behind the proxies, which share the tool's one thread.
 ///
 /// # Errors
-/// A [`Error`] of the set-up.
+/// An [`Error`] of the set-up.
 pub async fn measure(
-    stand: &Arc<Stand>,
+    cluster: &TestCluster,
     strategy: &str,
     after: After,
     number: u32,
 ) -> Result<Recovery, Error> {
     let first = FIRST_BUYER + u64::from(number) * BUYERS as u64;
     let buyers: Arc<[Buyer]> = sessions::buyers(first, BUYERS)?.into();
-    sessions::open(&stand.access, &buyers).await?;
+    sessions::open(&cluster.access, &buyers).await?;
     let stock = u32::try_from(BUYERS).unwrap_or(u32::MAX);
-    let voucher_id = publish::flash_sale(&stand.access, &stand.targets[0], strategy, stock).await?;
+    let voucher_id =
+        publish::flash_sale(&cluster.access, &cluster.targets[0], strategy, stock).await?;
     let load = Arc::new(Load {
-        targets: stand.targets.clone(),
+        targets: cluster.targets.clone(),
         voucher_id,
         buyers: buyers.clone(),
         next: AtomicUsize::new(0),
@@ -135,32 +136,32 @@ pub async fn measure(
     sleep_until(load.begin + fault_at).await;
     let usual = load.usual();
     let broken_at = load.begin.elapsed();
-    let breaking = load.clone().suffer(stand.clone(), after);
+    let injecting = load.inject(cluster, after);
     let watching = load.back(broken_at, usual);
-    let (broken, back) = tokio::join!(breaking, watching);
+    let (broken, back) = tokio::join!(injecting, watching);
     load.done.store(true, Ordering::Relaxed);
     while let Some(joined) = workers.join_next().await {
         joined?;
     }
     broken?;
-    stand.ready().await?;
-    sessions::end(&stand.access, &buyers).await?;
+    cluster.ready().await?;
+    sessions::end(&cluster.access, &buyers).await?;
     let per_second = usual / BIN.as_secs_f64();
     Ok(Recovery { strategy: strategy.to_owned(), after, usual: per_second, back_ms: back })
 }
 
 impl Load {
-    async fn suffer(self: Arc<Self>, stand: Arc<Stand>, after: After) -> Result<(), Error> {
+    async fn inject(&self, cluster: &TestCluster, after: After) -> Result<(), Error> {
         let what = match after {
-            After::InstanceKill => Mischief::KillInstance(0),
-            After::RedisWipe => Mischief::KillRedis(Back::Empty),
+            After::InstanceKill => Fault::KillInstance(0),
+            After::RedisWipe => Fault::KillRedis(RedisData::Empty),
         };
         let now = Planned { at: Duration::ZERO, lasts: Duration::ZERO, what };
-        stand.suffer(Instant::now(), now).await?;
+        cluster.inject(Instant::now(), now).await?;
         if after == After::RedisWipe {
-            // Those whose turn it is come first.
+            // Buyers whose turn is next come first.
             let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());
-            stand.sign_in_again(&self.buyers[next..]).await?;
+            cluster.sign_in_again(&self.buyers[next..]).await?;
         }
         Ok(())
     }
@@ -179,7 +180,7 @@ impl Load {
             call.set_token(token);
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
-            match crowd::send(&mut connections[at], &call).await {
+            match buyers::send(&mut connections[at], &call).await {
                 Reply::Ordered(_) | Reply::Pending(_) => {
                     self.count();
                     buyer = draw();
@@ -189,7 +190,7 @@ impl Load {
                 Reply::Refused(code) if code == NOT_SENT => {
                     aside_until = Instant::now() + ASIDE;
                 }
-                // His session went with Redis, and only those whose turn is still to come sign in again.
+                // The session went with Redis, and only buyers whose turn is still to come sign in again.
                 Reply::Refused(code) if code == UNAUTHORIZED => {
                     sleep(Duration::from_millis(5)).await;
                     buyer = draw();
@@ -230,7 +231,7 @@ impl Load {
         let first = (broken_at.as_millis() / BIN.as_millis()) as usize + 1;
         while self.begin.elapsed() < broken_at + LIMIT {
             sleep(BIN / 2).await;
-            if let Some(bin) = come_back(&self.complete(first), usual) {
+            if let Some(bin) = first_recovered(&self.complete(first), usual) {
                 let bin_ms = u64::try_from(BIN.as_millis()).unwrap_or(u64::MAX);
                 return Some(bin as u64 * bin_ms);
             }
@@ -240,7 +241,7 @@ impl Load {
 }
 
 /// The first bin of the first window that reaches the usual orders.
-fn come_back(bins: &[u32], usual: f64) -> Option<usize> {
+fn first_recovered(bins: &[u32], usual: f64) -> Option<usize> {
     bins.windows(WINDOW)
         .position(|window| f64::from(window.iter().sum::<u32>()) / WINDOW as f64 >= SHARE * usual)
 }
@@ -251,9 +252,9 @@ mod tests {
 
     #[test]
     fn one_good_bin_is_no_recovery() {
-        assert_eq!(come_back(&[0, 0, 130, 0, 0], 100.0), None);
-        assert_eq!(come_back(&[0, 100, 90, 96, 100], 100.0), Some(1));
-        assert_eq!(come_back(&[100, 100], 100.0), None, "too early to tell");
-        assert_eq!(come_back(&[100, 90, 100], 100.0), Some(0));
+        assert_eq!(first_recovered(&[0, 0, 130, 0, 0], 100.0), None);
+        assert_eq!(first_recovered(&[0, 100, 90, 96, 100], 100.0), Some(1));
+        assert_eq!(first_recovered(&[100, 100], 100.0), None, "too early to tell");
+        assert_eq!(first_recovered(&[100, 90, 100], 100.0), Some(0));
     }
 }

@@ -1,8 +1,8 @@
-//! One round: a sale, faults in its middle, and the judgement.
+//! One round: a sale, faults in its middle, and the check.
 //!
-//! It is judged twice. First when all is well again: then a "sold out" that was told while some are left is
-//! a lie. Then the rest is sold to buyers who got none and to new ones, and everything is judged anew: what
-//! nobody can buy is stranded.
+//! It is checked twice. First when all servers are back: then a "sold out" that was told while stock is left is
+//! false. Then the rest is sold to buyers without an order and to new ones, and everything is checked again: what
+//! cannot be bought is stranded.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -10,19 +10,17 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::Serialize;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
-    crowd::{self, Attempt, Crowd, Outcome},
-    judgement::Judgement,
-    mischief::{self, INSTANCES, Mischief, Planned},
-    redis_server::Back,
-    stand::Stand,
+    buyers::{self, Attempt, Outcome, Workload},
+    faults::{self, Fault, INSTANCES, Planned},
+    redis_data::RedisData,
+    test_cluster::TestCluster,
+    verdict::RoundVerdict,
 };
 use workload::{
     Error,
@@ -32,19 +30,19 @@ use workload::{
     publish, sessions,
 };
 
-/// How long buyers come.
+/// How long the sale lasts.
 const SALE: Duration = Duration::from_millis(1_500);
-/// How often.
+/// From one wave of buyers to the next.
 const WAVE: Duration = Duration::from_millis(100);
 /// Time limit of one attempt.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// How long the tables must stand still before the judgement.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the tables must stand still before the check.
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
 const SETTLE: Duration = Duration::from_secs(15);
 /// How long the sale of the rest may take. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
-/// Buyers' ids begin here, and each round has its own: a lock left behind is no other round's trouble.
+/// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
 const FIRST_BUYER: u64 = 1_000_000_000;
 /// Ids a round has at most.
 const IDS: u64 = 100_000;
@@ -60,11 +58,11 @@ pub struct RoundOptions {
     pub strategy: String,
     /// How many rounds this strategy had before.
     pub turn: u32,
-    /// Buyers who come during the sale, three attempts each.
+    /// Buyers during the sale, three attempts each.
     pub buyers: usize,
 }
 
-/// A round that was run and judged.
+/// A round that was run and checked.
 #[derive(Debug, Clone, Serialize)]
 pub struct Round {
     /// Which round, from 1.
@@ -81,23 +79,23 @@ pub struct Round {
     pub replies: BTreeMap<String, u64>,
     /// Orders that their buyers wanted cancelled.
     pub cancelled: usize,
-    /// How many were still left when all was well again.
+    /// How many were still left when all servers were back.
     pub rest: i64,
-    /// The worse of the judgements.
-    pub judgement: Judgement,
+    /// The worse of the two verdicts.
+    pub verdict: RoundVerdict,
     /// How long it all took, in seconds.
     pub seconds: f64,
-    /// Everything that was told, for judging again.
+    /// Everything that was asked and told, for checking again.
     #[serde(skip)]
     pub outcome: Outcome,
 }
 
-/// Runs a round on servers that are well, and leaves them well.
+/// Runs a round on servers that work, and leaves them working.
 ///
 /// # Errors
-/// A [`Error`] of the set-up. Violations are no error: see [`Round::judgement`].
+/// An [`Error`] of the set-up. Violations are no error: see [`Round::verdict`].
 pub async fn run(
-    stand: &Arc<Stand>,
+    cluster: &TestCluster,
     ledger: &Ledger,
     options: &RoundOptions,
 ) -> Result<Round, Error> {
@@ -105,43 +103,43 @@ pub async fn run(
     let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
     let stock = rng.random_range(options.buyers / 4..options.buyers * 5 / 4).max(1);
     let admits_first = options.strategy == "stream";
-    let faults = mischief::draw(rng, options.turn as usize, SALE, WAVE, admits_first);
+    let faults = faults::draw(rng, options.turn as usize, SALE, WAVE, admits_first);
     let cancel_share = if rng.random_bool(0.5) { 0.1 } else { 0.0 };
-    let attempts = crowd::draw(rng, options.buyers, INSTANCES, (SALE, WAVE), cancel_share);
+    let attempts = buyers::draw(rng, options.buyers, INSTANCES, (SALE, WAVE), cancel_share);
 
     let first = FIRST_BUYER + u64::from(options.number) * IDS;
     // Enough to buy the rest, should all the others have got none or be unable to buy.
     let buyers: Arc<[Buyer]> = sessions::buyers(first, options.buyers + stock)?.into();
-    sessions::open(&stand.access, &buyers).await?;
+    sessions::open(&cluster.access, &buyers).await?;
     let stock_u32 = u32::try_from(stock).unwrap_or(u32::MAX);
-    let target = &stand.targets[options.number as usize % stand.targets.len()];
+    let target = &cluster.targets[options.number as usize % cluster.targets.len()];
     let voucher_id =
-        publish::flash_sale(&stand.access, target, &options.strategy, stock_u32).await?;
+        publish::flash_sale(&cluster.access, target, &options.strategy, stock_u32).await?;
 
-    let crowd = Crowd {
-        targets: stand.targets.clone(),
+    let workload = Workload {
+        targets: cluster.targets.clone(),
         voucher_id,
         buyers: buyers.clone(),
-        timeout: PATIENCE,
+        timeout: TIMEOUT,
         connections: 48,
     };
     let begin = Instant::now();
-    let suffering = suffer(stand, &buyers, begin, &faults);
-    let (suffered, bought) = tokio::join!(suffering, crowd::run(&crowd, begin, &attempts));
-    suffered?;
+    let injecting = inject(cluster, &buyers, begin, &faults);
+    let (injected, bought) = tokio::join!(injecting, buyers::run(&workload, begin, &attempts));
+    injected?;
     let mut outcome = bought?;
-    stand.ready().await?;
+    cluster.ready().await?;
 
-    let snapshot = settle(stand, ledger, &crowd, &mut outcome).await?;
-    let before = Judgement::of(&outcome, &snapshot);
+    let snapshot = wait_until_stable(cluster, ledger, &workload, &mut outcome).await?;
+    let before = RoundVerdict::of(&outcome, &snapshot);
     let rest = snapshot.sale.stock_left;
-    let snapshot = sell_rest(stand, ledger, &crowd, &mut outcome, snapshot).await?;
-    let mut judgement = Judgement::of(&outcome, &snapshot);
-    judgement.unsold = snapshot.sale.stock_left.max(0);
-    if judgement.is_clean() && !before.is_clean() {
-        judgement = before;
+    let snapshot = sell_rest(cluster, ledger, &workload, &mut outcome, snapshot).await?;
+    let mut verdict = RoundVerdict::of(&outcome, &snapshot);
+    verdict.unsold = snapshot.sale.stock_left.max(0);
+    if verdict.is_clean() && !before.is_clean() {
+        verdict = before;
     }
-    sessions::end(&stand.access, &buyers).await?;
+    sessions::end(&cluster.access, &buyers).await?;
 
     let mut replies = BTreeMap::new();
     for record in &outcome.records {
@@ -156,7 +154,7 @@ pub async fn run(
         replies,
         cancelled: outcome.cancelled.len(),
         rest,
-        judgement,
+        verdict,
         seconds: started.elapsed().as_secs_f64(),
         outcome,
     })
@@ -167,50 +165,43 @@ fn mix(seed: u64, number: u32) -> u64 {
     seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Does all faults, each at its time. Buyers sign in again when Redis has forgotten them.
-async fn suffer(
-    stand: &Arc<Stand>,
-    buyers: &Arc<[Buyer]>,
+/// Injects all faults, each at its time. Buyers sign in again when Redis has lost their sessions.
+async fn inject(
+    cluster: &TestCluster,
+    buyers: &[Buyer],
     begin: Instant,
     faults: &[Planned],
 ) -> Result<(), Error> {
-    let mut tasks = JoinSet::new();
-    for planned in faults.iter().copied() {
-        let (stand, buyers) = (stand.clone(), buyers.clone());
-        tasks.spawn(async move {
-            if planned.what == Mischief::KillRedis(Back::Old) {
-                sleep_until(begin + planned.at / 2).await;
-                stand.take_snapshot().await?;
-            }
-            stand.suffer(begin, planned).await?;
-            if planned.what.makes_redis_forget() {
-                stand.sign_in_again(&buyers).await?;
-            }
-            Ok::<_, Error>(())
-        });
-    }
-    while let Some(joined) = tasks.join_next().await {
-        joined??;
-    }
-    Ok(())
+    let injecting = faults.iter().map(async |planned| {
+        if planned.what == Fault::KillRedis(RedisData::Old) {
+            sleep_until(begin + planned.at / 2).await;
+            cluster.take_snapshot().await?;
+        }
+        cluster.inject(begin, *planned).await?;
+        if planned.what.makes_redis_forget() {
+            cluster.sign_in_again(buyers).await?;
+        }
+        Ok::<_, Error>(())
+    });
+    try_join_all(injecting).await.map(drop)
 }
 
 /// Waits until what is pending is decided and the tables stand still.
-async fn settle(
-    stand: &Stand,
+async fn wait_until_stable(
+    cluster: &TestCluster,
     ledger: &Ledger,
-    crowd: &Crowd,
+    workload: &Workload,
     outcome: &mut Outcome,
 ) -> Result<Snapshot, Error> {
     let scene = Scene {
-        access: &stand.access,
-        targets: &stand.targets,
-        buyers: &crowd.buyers,
-        voucher_id: crowd.voucher_id,
+        access: &cluster.access,
+        targets: &cluster.targets,
+        buyers: &workload.buyers,
+        voucher_id: workload.voucher_id,
         limit: SETTLE,
     };
     pending::decide(scene, ledger, &mut outcome.records).await?;
-    let (snapshot, still) = ledger.settle(crowd.voucher_id, QUIET, SETTLE).await?;
+    let (snapshot, still) = ledger.settle(workload.voucher_id, QUIET, SETTLE).await?;
     if still {
         return Ok(snapshot);
     }
@@ -219,9 +210,9 @@ async fn settle(
 
 /// Sells what is left, to those who got none and to new buyers, until nothing is or time is up.
 async fn sell_rest(
-    stand: &Arc<Stand>,
+    cluster: &TestCluster,
     ledger: &Ledger,
-    crowd: &Crowd,
+    workload: &Workload,
     outcome: &mut Outcome,
     mut snapshot: Snapshot,
 ) -> Result<Snapshot, Error> {
@@ -231,7 +222,7 @@ async fn sell_rest(
         let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
         let left = usize::try_from(snapshot.sale.stock_left).unwrap_or(0);
         let without = |(_, buyer): &(usize, &Buyer)| !have.contains(&buyer.user_id);
-        let attempts: Vec<Attempt> = crowd
+        let attempts: Vec<Attempt> = workload
             .buyers
             .iter()
             .enumerate()
@@ -242,14 +233,14 @@ async fn sell_rest(
                 due: Duration::ZERO,
                 buyer,
                 attempt: number,
-                target: buyer % stand.targets.len(),
+                target: buyer % cluster.targets.len(),
                 cancels: false,
             })
             .collect();
-        let bought = crowd::run(crowd, Instant::now(), &attempts).await?;
+        let bought = buyers::run(workload, Instant::now(), &attempts).await?;
         outcome.records.extend(bought.records);
         number += 1;
-        snapshot = settle(stand, ledger, crowd, outcome).await?;
+        snapshot = wait_until_stable(cluster, ledger, workload, outcome).await?;
     }
     Ok(snapshot)
 }

@@ -203,7 +203,7 @@ fn every_file_opens_with_what_it_is_for() {
 #[test]
 fn copies_of_the_redis_harness_are_equal() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for name in ["proxy.rs", "redis_server.rs", "wait.rs"] {
+    for name in ["process.rs", "proxy.rs", "redis_server.rs", "wait.rs"] {
         let read =
             |of: &str| std::fs::read(root.join(of).join("tests/it/support").join(name)).unwrap();
         assert!(read("lock") == read("cache"), "copy lock/tests/it/support/{name} to the cache's");

@@ -1,12 +1,23 @@
-//! Waiting for a condition with a limit.
+//! Polling for a condition with a time limit.
 
 use std::time::{Duration, Instant};
 
-/// Polls `condition` every 5 ms until it holds; panics after `limit`, naming `what`.
-pub async fn eventually(what: &str, limit: Duration, mut condition: impl AsyncFnMut() -> bool) {
+/// From one look at the condition to the next.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Polls `condition` every 5 ms until it holds; `false` when it did not hold within `limit`.
+pub async fn until(limit: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
     let deadline = Instant::now() + limit;
     while !condition().await {
-        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        if Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(PAUSE).await;
     }
+    true
+}
+
+/// Polls `condition` as [`until`] does; panics after `limit`, naming `what`.
+pub async fn eventually(what: &str, limit: Duration, condition: impl AsyncFnMut() -> bool) {
+    assert!(until(limit, condition).await, "not within {limit:?}: {what}");
 }

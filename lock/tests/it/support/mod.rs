@@ -1,5 +1,6 @@
 //! Throw-away Redis servers and a proxy for tests. The crate `testkit` of this repository includes these files.
 
+pub mod process;
 pub mod proxy;
 pub mod redis_cluster;
 pub mod redis_sentinel;

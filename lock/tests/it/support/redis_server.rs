@@ -1,23 +1,23 @@
-//! A real redis-server process of a test's own: started on a free port with its data in a
-//! temporary folder, killed, paused and restarted at will, and gone when dropped. Nothing here
-//! knows what is tested.
+//! A throw-away redis-server: started on a free port with its data in a temporary folder, killed, paused and
+//! restarted at will, gone when dropped.
 
-use std::collections::BTreeSet;
-use std::net::TcpListener;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 
+use super::process::{Process, TemporaryFolder, free_port};
+use super::wait::until;
+
 /// How long a server may take to answer its first PING, on a busy machine.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// What a server is started as.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub enum Role {
     /// A server of its own that forgets its data when it ends.
     Alone,
@@ -32,48 +32,59 @@ pub enum Role {
 }
 
 /// A running redis-server, bound to 127.0.0.1.
+#[derive(Debug)]
 pub struct RedisServer {
+    process: Option<Process>,
     port: u16,
     /// Where the nodes of a cluster talk to each other. Its default, the port plus 10,000, does not
     /// exist for every free port.
     bus: u16,
-    folder: PathBuf,
-    role: Role,
-    child: Option<Child>,
-    /// Ends the server and removes its folder if this process is killed before it can.
-    watcher: Option<Child>,
+    /// What it is started as the next time.
+    pub role: Role,
+    data: PathBuf,
+    // Dropped last: the process writes to it.
+    folder: Arc<TemporaryFolder>,
 }
 
 impl RedisServer {
-    /// Start a server that forgets its data when it ends.
+    /// Starts a server that forgets its data when it ends.
     pub async fn start() -> Self {
         Self::start_as(Role::Alone).await
     }
 
-    /// Start a server; with `append_only` it keeps every write, so that its data outlives
+    /// Starts a server; with `append_only` it keeps every write, so that its data outlives
     /// [`kill`](Self::kill).
     pub async fn start_with(append_only: bool) -> Self {
         Self::start_as(if append_only { Role::Durable } else { Role::Alone }).await
     }
 
-    /// Start a server in a role.
+    /// Starts a server in a role, in a folder of its own.
+    ///
+    /// # Panics
+    /// Where [`start_in`](Self::start_in) fails.
     pub async fn start_as(role: Role) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("seckill-redis-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("create the server's folder");
-        let mut server = Self { port: 0, bus: 0, folder, role, child: None, watcher: None };
-        // A free port may be taken by another process before the server binds it: then try another.
-        for _ in 0..5 {
-            (server.port, server.bus) = (free_port(), free_port());
-            if server.launch().await {
-                return server;
+        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+        Self::start_in(folder, role).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Starts a server in a role, with its data and its log in a folder below `folder`.
+    ///
+    /// # Errors
+    /// It is not installed, or did not start: then with the end of its log.
+    pub async fn start_in(folder: Arc<TemporaryFolder>, role: Role) -> io::Result<Self> {
+        let mut server =
+            Self { process: None, port: 0, bus: 0, role, data: PathBuf::new(), folder };
+        // A free port may be taken by another process before the server binds it: then try others.
+        for attempt in 1.. {
+            (server.port, server.bus) = (free_port()?, free_port()?);
+            server.data = server.folder.path().join(format!("redis-{}", server.port));
+            std::fs::create_dir_all(&server.data)?;
+            match server.try_restart().await {
+                Err(_) if attempt < 5 => {}
+                started => return started.map(|()| server),
             }
-            // Its watcher must not live on to remove the folder of the next attempt.
-            server.kill();
         }
-        panic!("redis-server did not start; is it installed?\n{}", server.log());
+        unreachable!("the fifth attempt returns")
     }
 
     /// The port it listens on.
@@ -96,12 +107,17 @@ impl RedisServer {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// The folder of its data files.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// A client for it; makes no connection yet.
     pub fn client(&self) -> Client {
         Client::open(self.url()).expect("a valid address")
     }
 
-    /// A raw connection of its own, with generous time limits.
+    /// A connection, with generous time limits.
     pub async fn conn(&self) -> MultiplexedConnection {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(Duration::from_secs(10)))
@@ -112,87 +128,90 @@ impl RedisServer {
             .expect("connect to the test server")
     }
 
-    /// End it at once, as a crash would (SIGKILL), and wait until it is gone.
+    /// Ends it at once, as a crash would (SIGKILL), and waits until it is gone.
     pub fn kill(&mut self) {
-        // The watcher first: once the server is waited for, its id may be somebody else's.
-        for mut child in [self.watcher.take(), self.child.take()].into_iter().flatten() {
-            child.kill().expect("kill redis-server");
-            child.wait().expect("wait for redis-server");
-        }
+        self.process = None;
     }
 
-    /// Start it again on the same port and folder, killing it first if it still runs; returns when
-    /// it answers.
+    /// Starts it again on the same port and data, killing it first if it still runs; returns when it answers.
+    ///
+    /// # Panics
+    /// Where [`try_restart`](Self::try_restart) fails.
     pub async fn restart(&mut self) {
+        self.try_restart().await.unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// As [`restart`](Self::restart).
+    ///
+    /// # Errors
+    /// It did not come back: with the end of its log.
+    pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        assert!(self.launch().await, "redis-server did not come back\n{}", self.log());
-    }
-
-    /// Stop it from running without ending it (SIGSTOP): connections stay open, nothing answers.
-    pub fn pause(&self) {
-        self.signal("STOP");
-    }
-
-    /// Let it run again (SIGCONT).
-    pub fn resume(&self) {
-        self.signal("CONT");
-    }
-
-    /// Start the process and wait until it answers; `false` if it ended instead.
-    async fn launch(&mut self) -> bool {
-        let child = Command::new("redis-server")
-            .args(self.arguments())
+        let mut command = Command::new("redis-server");
+        command
+            .args(self.arguments()?)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
-            .args(["--dir", &self.folder.display().to_string()])
-            .args(["--logfile", "redis.log"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("run redis-server");
-        // Its standard input is a pipe from this process, and ends when this process does.
-        let watcher = Command::new("sh")
-            .args(["-c", r#"trap "" INT TERM; read _; kill -KILL "$0"; rm -rf "$1""#])
-            .args([child.id().to_string(), self.folder.display().to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("run sh");
-        let id = child.id();
-        self.child = Some(child);
-        self.watcher = Some(watcher);
-        let client = self.client();
-        let deadline = Instant::now() + START_LIMIT;
-        while Instant::now() < deadline {
-            // Another server may have taken the port first, and would answer as well.
-            if let Ok(mut conn) = client.get_multiplexed_async_connection().await
-                && redis::cmd("PING").query_async::<String>(&mut conn).await.is_ok()
-                && let Ok(info) =
-                    redis::cmd("INFO").arg("server").query_async::<String>(&mut conn).await
-            {
-                return info.lines().any(|line| line.trim() == format!("process_id:{id}"));
-            }
-            if !self.running() {
-                return false;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            .arg("--dir")
+            .arg(&self.data);
+        let process = Process::start(command, &self.data.join("redis.log"))?;
+        let mut answers = false;
+        until(START_LIMIT, async || {
+            answers = self.answers(process.id()).await;
+            answers || !process.is_running()
+        })
+        .await;
+        if !answers {
+            let log = process.log_end();
+            return Err(io::Error::other(format!("redis-server did not start:\n{log}")));
         }
-        false
+        self.process = Some(process);
+        Ok(())
     }
 
-    /// What the command line says of its role. A configuration file comes first.
-    fn arguments(&self) -> Vec<String> {
+    /// Stops it from running without ending it (SIGSTOP): connections stay open, nothing answers.
+    pub fn pause(&self) {
+        self.process().and_then(Process::pause).expect("a server to pause");
+    }
+
+    /// Lets it run again (SIGCONT).
+    pub fn resume(&self) {
+        self.process().and_then(Process::resume).expect("a server to resume");
+    }
+
+    /// The running process.
+    ///
+    /// # Errors
+    /// It was killed.
+    pub fn process(&self) -> io::Result<&Process> {
+        self.process.as_ref().ok_or_else(|| io::Error::other("redis-server does not run"))
+    }
+
+    /// Whether this process answers: another server may have taken the port first, and would answer as well.
+    async fn answers(&self, id: u32) -> bool {
+        let asking = async {
+            let mut connection = self.client().get_multiplexed_async_connection().await?;
+            // Refused while it loads its data; INFO is not.
+            let _pong: String = redis::cmd("PING").query_async(&mut connection).await?;
+            redis::cmd("INFO").arg("server").query_async::<String>(&mut connection).await
+        };
+        let line = format!("process_id:{id}");
+        asking.await.is_ok_and(|info| info.lines().any(|found| found.trim() == line))
+    }
+
+    /// The command line of its role. A configuration file comes first.
+    fn arguments(&self) -> io::Result<Vec<String>> {
         let mut line = match &self.role {
             Role::Sentinel(configuration) => {
                 // It keeps what it learns in the file, so a restart must not write it anew.
-                let file = self.folder.join("sentinel.conf");
+                let file = self.data.join("sentinel.conf");
                 if !file.exists() {
-                    std::fs::write(&file, configuration).expect("write sentinel.conf");
+                    std::fs::write(&file, configuration)?;
                 }
-                return vec![file.display().to_string(), "--sentinel".to_owned()];
+                return Ok(vec![file.display().to_string(), "--sentinel".to_owned()]);
             }
-            Role::Durable => "--appendonly yes --appendfsync always".to_owned(),
+            // Written before the reply is sent, which outlives SIGKILL; only a power failure asks for fsync.
+            // Not `everysec`: while an fsync is under way, it delays writes beyond their replies.
+            Role::Durable => "--appendonly yes --appendfsync no".to_owned(),
             Role::Alone => String::new(),
             Role::ReplicaOf(port) => format!("--replicaof 127.0.0.1 {port}"),
             Role::ClusterNode(timeout) => format!(
@@ -204,48 +223,6 @@ impl RedisServer {
         line.push_str(" --repl-diskless-sync-delay 0");
         let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         words.extend(["--save".to_owned(), String::new()]);
-        words
-    }
-
-    fn running(&mut self) -> bool {
-        self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
-    }
-
-    /// `kill` is part of every shell, and needs no unsafe code here.
-    fn signal(&self, signal: &str) {
-        let id = self.child.as_ref().expect("the server runs").id();
-        let kill = format!("kill -{signal} {id}");
-        let status = Command::new("sh").args(["-c", &kill]).status().expect("run kill");
-        assert!(status.success(), "{kill} failed");
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("redis.log")).unwrap_or_default()
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        for mut child in [self.watcher.take(), self.child.take()].into_iter().flatten() {
-            // A test that fails here has failed already; do not hide its message by a second panic.
-            if let Err(error) = child.kill().and_then(|()| child.wait()) {
-                eprintln!("process {}: {error}", child.id());
-            }
-        }
-        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            eprintln!("{}: {error}", self.folder.display());
-        }
-    }
-}
-
-/// A port that was free a moment ago, and that nobody else in this process was given.
-fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let socket = TcpListener::bind("127.0.0.1:0").expect("bind any port");
-        let port = socket.local_addr().expect("a bound address").port();
-        if GIVEN.lock().expect("no panic while it is held").insert(port) {
-            return port;
-        }
+        Ok(words)
     }
 }

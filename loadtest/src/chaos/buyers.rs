@@ -1,7 +1,7 @@
-//! Buyers who come in waves, some of whom cancel what they got; every attempt is recorded.
+//! The workload of a chaos round: buyers in waves, some of whom cancel their order; every attempt is recorded.
 //!
-//! Waves, because what a fault can break is under way only while many are: a steady trickle would be
-//! done with each purchase before the next begins.
+//! In waves, because a fault breaks only what is in flight: with a steady trickle each purchase would be done before
+//! the next begins.
 
 use std::{
     sync::{
@@ -32,39 +32,39 @@ use workload::{
 pub struct Attempt {
     /// When, from the beginning of the sale; later where no connection is free.
     pub due: Duration,
-    /// Which of the buyers.
+    /// Index of the buyer.
     pub buyer: usize,
     /// Which of this buyer's attempts, from 0.
     pub attempt: u32,
-    /// Which of the targets.
+    /// Index of the target.
     pub target: usize,
     /// Whether the order, if one comes of it, is cancelled at once.
     pub cancels: bool,
 }
 
-/// What a buyer was told who cancelled an order.
+/// A cancellation and its answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cancelled {
-    /// Who.
+    /// The buyer.
     pub user_id: u64,
     /// The order.
     pub order_id: i64,
-    /// What the instances said, which were both asked at once.
-    pub told: Vec<Told>,
+    /// The answers of both instances, which were asked at once.
+    pub answers: Vec<CancelAnswer>,
 }
 
 /// An answer to a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum CancelAnswer {
     /// Cancelled.
     Done,
     /// It was not cancelled by this.
     Refused,
-    /// No telling.
+    /// The outcome is unknown.
     Unknown,
 }
 
-/// What became of a crowd.
+/// Everything that the buyers asked and were told.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Every attempt to buy.
@@ -73,14 +73,14 @@ pub struct Outcome {
     pub cancelled: Vec<Cancelled>,
 }
 
-/// A crowd and where it goes.
+/// The buyers and their targets.
 #[derive(Debug, Clone)]
-pub struct Crowd {
+pub struct Workload {
     /// Base URLs.
     pub targets: Vec<Target>,
     /// The voucher to buy.
     pub voucher_id: u64,
-    /// Who buys.
+    /// The buyers.
     pub buyers: Arc<[Buyer]>,
     /// Time limit of one attempt.
     pub timeout: Duration,
@@ -88,7 +88,7 @@ pub struct Crowd {
     pub connections: usize,
 }
 
-/// Draws the attempts of `buyers` on a sale: each buyer comes in one wave, with a second attempt at the same
+/// Draws the attempts of `buyers` on a sale: each buyer asks in one wave, with a second attempt at the same
 /// moment on another target and a third one some time later.
 pub fn draw(
     rng: &mut impl Rng,
@@ -117,15 +117,19 @@ pub fn draw(
 ///
 /// # Errors
 /// [`Error::Task`]; whatever the service does is a record.
-pub async fn run(crowd: &Crowd, begin: Instant, attempts: &[Attempt]) -> Result<Outcome, Error> {
+pub async fn run(
+    workload: &Workload,
+    begin: Instant,
+    attempts: &[Attempt],
+) -> Result<Outcome, Error> {
     let mut workers = JoinSet::new();
-    for target in 0..crowd.targets.len() {
+    for target in 0..workload.targets.len() {
         let queue: Arc<[Attempt]> =
             attempts.iter().filter(|attempt| attempt.target == target).copied().collect();
         let next = Arc::new(AtomicUsize::new(0));
-        for _ in 0..crowd.connections.min(queue.len()) {
-            let (crowd, queue, next) = (crowd.clone(), queue.clone(), next.clone());
-            workers.spawn(work(crowd, target, begin, queue, next));
+        for _ in 0..workload.connections.min(queue.len()) {
+            let (workload, queue, next) = (workload.clone(), queue.clone(), next.clone());
+            workers.spawn(work(workload, target, begin, queue, next));
         }
     }
     let mut outcome = Outcome::default();
@@ -139,17 +143,17 @@ pub async fn run(crowd: &Crowd, begin: Instant, attempts: &[Attempt]) -> Result<
 
 /// One connection, which takes the next attempt of its target's queue.
 async fn work(
-    crowd: Crowd,
+    workload: Workload,
     target: usize,
     begin: Instant,
     queue: Arc<[Attempt]>,
     next: Arc<AtomicUsize>,
 ) -> Outcome {
-    let mut connection = Connection::new(crowd.targets[target].clone(), crowd.timeout);
-    let mut call = Call::post(format!("/voucher-order/seckill/{}", crowd.voucher_id));
+    let mut connection = Connection::new(workload.targets[target].clone(), workload.timeout);
+    let mut call = Call::post(format!("/voucher-order/seckill/{}", workload.voucher_id));
     let mut outcome = Outcome::default();
     while let Some(attempt) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-        let Some(buyer) = crowd.buyers.get(attempt.buyer) else { continue };
+        let Some(buyer) = workload.buyers.get(attempt.buyer) else { continue };
         sleep_until(begin + attempt.due).await;
         call.set_token(&buyer.token);
         let sent = Instant::now();
@@ -167,8 +171,8 @@ async fn work(
             latency,
         });
         if let Some(order_id) = ordered {
-            let told = cancel(&crowd, &buyer.token, order_id).await;
-            outcome.cancelled.push(Cancelled { user_id: buyer.user_id, order_id, told });
+            let answers = cancel(&workload, &buyer.token, order_id).await;
+            outcome.cancelled.push(Cancelled { user_id: buyer.user_id, order_id, answers });
         }
     }
     outcome
@@ -180,21 +184,21 @@ pub async fn send(connection: &mut Connection, call: &Call) -> Reply {
 }
 
 /// Asks every target at once to cancel an order: it must happen once.
-async fn cancel(crowd: &Crowd, token: &HeaderValue, order_id: i64) -> Vec<Told> {
+async fn cancel(workload: &Workload, token: &HeaderValue, order_id: i64) -> Vec<CancelAnswer> {
     let mut asking = JoinSet::new();
-    for target in &crowd.targets {
-        let mut connection = Connection::new(target.clone(), crowd.timeout);
+    for target in &workload.targets {
+        let mut connection = Connection::new(target.clone(), workload.timeout);
         let call = Call::post(format!("/voucher-order/{order_id}/cancel")).token(token);
         asking.spawn(async move {
             match connection.send(&call).await {
                 Ok(answer) => match Reply::read(answer.status, &answer.body) {
                     // The reply holds the order itself, which the reader of purchases cannot use.
-                    Reply::Ordered(_) | Reply::Malformed => Told::Done,
-                    Reply::Refused(_) | Reply::AlreadyOrdered(_) => Told::Refused,
-                    _ => Told::Unknown,
+                    Reply::Ordered(_) | Reply::Malformed => CancelAnswer::Done,
+                    Reply::Refused(_) | Reply::AlreadyOrdered(_) => CancelAnswer::Refused,
+                    _ => CancelAnswer::Unknown,
                 },
-                Err(Failure::NotSent(_)) => Told::Refused,
-                Err(Failure::Lost(_) | Failure::TimedOut) => Told::Unknown,
+                Err(Failure::NotSent(_)) => CancelAnswer::Refused,
+                Err(Failure::Lost(_) | Failure::TimedOut) => CancelAnswer::Unknown,
             }
         });
     }

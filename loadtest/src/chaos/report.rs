@@ -1,13 +1,36 @@
-//! A run as text: a line a round, and tables at the end.
+//! The report of a chaos run: a line for each round, and tables at the end.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
+
+use serde::Serialize;
 
 use super::{
-    Report,
     recovery::{After, Recovery},
     round::Round,
 };
 use workload::table::{Align, render};
+
+/// A run that was checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always `chaos`.
+    pub scenario: &'static str,
+    /// The seed that everything was drawn from.
+    pub seed: u64,
+    /// Every round.
+    pub rounds: Vec<Round>,
+    /// Every measurement of recovery.
+    pub recoveries: Vec<Recovery>,
+    /// The folder with the servers' logs, if there was a violation.
+    pub logs: Option<PathBuf>,
+}
+
+impl Report {
+    /// Whether no round found a violation.
+    pub fn is_clean(&self) -> bool {
+        self.rounds.iter().all(|round| round.verdict.is_clean())
+    }
+}
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -21,7 +44,7 @@ impl fmt::Display for Round {
             self.strategy,
             self.stock,
             self.seconds,
-            self.judgement,
+            self.verdict,
             faults.join("; "),
             replies.join(", "),
             self.rest,
@@ -29,7 +52,7 @@ impl fmt::Display for Round {
         if self.cancelled > 0 {
             write!(f, ", cancelled {}", self.cancelled)?;
         }
-        for example in &self.judgement.verdict.examples {
+        for example in &self.verdict.checker.examples {
             write!(f, "\n           {example}")?;
         }
         Ok(())
@@ -45,7 +68,7 @@ impl fmt::Display for Report {
             write!(f, "{}", recoveries(&self.recoveries))?;
         }
         let broken: Vec<&Round> =
-            self.rounds.iter().filter(|round| !round.judgement.is_clean()).collect();
+            self.rounds.iter().filter(|round| !round.verdict.is_clean()).collect();
         if broken.is_empty() {
             return write!(f, "\nNo violation.");
         }
@@ -54,7 +77,7 @@ impl fmt::Display for Report {
                 f,
                 "\nround {}: {}\n  to repeat it: --seed {} --only-round {} (with the \
                  same --strategies and --buyers)",
-                round.number, round.judgement, self.seed, round.number
+                round.number, round.verdict, self.seed, round.number
             )?;
         }
         if let Some(logs) = &self.logs {
@@ -71,7 +94,7 @@ fn laws(rounds: &[Round]) -> String {
     }
     let names: Vec<&'static str> = rounds
         .first()
-        .map(|round| round.judgement.laws().into_iter().map(|(name, _)| name).collect())
+        .map(|round| round.verdict.laws().into_iter().map(|(name, _)| name).collect())
         .unwrap_or_default();
     let mut head = vec![
         ("strategy", Align::Left),
@@ -92,10 +115,10 @@ fn laws(rounds: &[Round]) -> String {
                 rounds.len().to_string(),
                 sum(&|round| count(round.faults.len())).to_string(),
                 sum(&|round| count(round.outcome.records.len())).to_string(),
-                sum(&|round| round.judgement.verdict.orders).to_string(),
+                sum(&|round| round.verdict.checker.orders).to_string(),
             ];
             row.extend((0..names.len()).map(|law| {
-                sum(&|round| round.judgement.laws().get(law).map_or(0, |(_, n)| *n)).to_string()
+                sum(&|round| round.verdict.laws().get(law).map_or(0, |(_, n)| *n)).to_string()
             }));
             row
         })

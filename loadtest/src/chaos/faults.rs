@@ -1,25 +1,25 @@
-//! What is done to the servers in the middle of a sale, and when: drawn from a seed.
+//! Fault plans: what is done to the servers in the middle of a sale, and when, drawn from a seed.
 
 use std::{fmt, ops::Range, time::Duration};
 
 use rand::{Rng, seq::IndexedRandom};
 use serde::Serialize;
 
-use super::redis_server::Back;
+use super::redis_data::RedisData;
 
 /// Instances of the service.
 pub const INSTANCES: usize = 2;
 
-/// A fault.
+/// A fault that is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mischief {
+pub enum Fault {
     /// SIGKILL of an instance, which is then started again.
     KillInstance(usize),
     /// SIGSTOP of an instance, then SIGCONT.
     StopInstance(usize),
-    /// SIGKILL of Redis, which comes back knowing this much.
-    KillRedis(Back),
+    /// SIGKILL of Redis, which is then started again with this data.
+    KillRedis(RedisData),
     /// SIGSTOP of Redis, then SIGCONT.
     StopRedis,
     /// FLUSHALL.
@@ -42,20 +42,20 @@ pub enum Mischief {
     LoseCommitReplies,
 }
 
-use Mischief::{
+use Fault::{
     CutDatabase, CutRedis, EmptyRedis, KillDatabase, KillInstance, KillRedis, LoseCommitReplies,
     LoseCommits, LoseDatabaseReplies, LoseRedisReplies, StopDatabase, StopInstance, StopRedis,
 };
 
 /// Everything that can be drawn. The order is that of a run's first rounds, which try each once.
-const ALL: [Mischief; 17] = [
+const ALL: [Fault; 17] = [
     LoseCommits,
     KillInstance(0),
-    KillRedis(Back::Empty),
+    KillRedis(RedisData::Empty),
     KillDatabase,
     LoseCommitReplies,
     EmptyRedis,
-    KillRedis(Back::Old),
+    KillRedis(RedisData::Old),
     StopInstance(0),
     LoseDatabaseReplies,
     StopDatabase,
@@ -63,7 +63,7 @@ const ALL: [Mischief; 17] = [
     LoseRedisReplies,
     StopRedis,
     CutDatabase,
-    KillRedis(Back::Intact),
+    KillRedis(RedisData::Intact),
     CutRedis,
     StopInstance(1),
 ];
@@ -71,10 +71,10 @@ const ALL: [Mischief; 17] = [
 /// Most faults in one sale.
 const MOST: u32 = 3;
 
-impl Mischief {
+impl Fault {
     /// Whether Redis forgets something that it had confirmed.
     pub fn makes_redis_forget(self) -> bool {
-        matches!(self, KillRedis(Back::Old | Back::Empty) | EmptyRedis)
+        matches!(self, KillRedis(RedisData::Old | RedisData::Empty) | EmptyRedis)
     }
 
     /// Whether an instance loses its memory.
@@ -94,14 +94,14 @@ impl Mischief {
     }
 }
 
-impl fmt::Display for Mischief {
+impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KillInstance(which) => write!(f, "kill -9 instance {}", which + 1),
             StopInstance(which) => write!(f, "stop instance {}", which + 1),
-            KillRedis(Back::Intact) => f.write_str("kill -9 redis, back intact"),
-            KillRedis(Back::Old) => f.write_str("kill -9 redis, back with an old snapshot"),
-            KillRedis(Back::Empty) => f.write_str("kill -9 redis, back empty"),
+            KillRedis(RedisData::Intact) => f.write_str("kill -9 redis, back intact"),
+            KillRedis(RedisData::Old) => f.write_str("kill -9 redis, back with an old snapshot"),
+            KillRedis(RedisData::Empty) => f.write_str("kill -9 redis, back empty"),
             StopRedis => f.write_str("stop redis"),
             EmptyRedis => f.write_str("FLUSHALL"),
             CutRedis => f.write_str("cut redis off"),
@@ -124,7 +124,7 @@ pub struct Planned {
     /// How long it lasts; a restart or a recovery comes on top.
     pub lasts: Duration,
     /// What is done.
-    pub what: Mischief,
+    pub what: Fault,
 }
 
 impl fmt::Display for Planned {
@@ -138,8 +138,8 @@ impl fmt::Display for Planned {
 /// Draws the faults of a sale that lasts `sale` and whose buyers come in waves every `wave`. The first is
 /// the `number`-th of all kinds. Three in four meet a wave in its middle, where most is under way.
 ///
-/// A strategy that `admits_first` keeps its promises in Redis and in its processes' memory until they are
-/// in the database. It outlives the loss of either; of both at once, nobody could: such a sale gets one
+/// A strategy that `admits_first` keeps admitted orders in Redis and in its processes' memory until they are
+/// in the database. It outlives the loss of either, but of both at once no strategy could: such a sale gets one
 /// or the other.
 pub fn draw(
     rng: &mut impl Rng,
@@ -149,9 +149,9 @@ pub fn draw(
     admits_first: bool,
 ) -> Vec<Planned> {
     let mut drawn: Vec<Planned> = Vec::new();
-    for place in 0..rng.random_range(1..=MOST) {
+    for index in 0..rng.random_range(1..=MOST) {
         let any = ALL.choose(rng).copied();
-        let what = if place == 0 { Some(ALL[number % ALL.len()]) } else { any };
+        let what = if index == 0 { Some(ALL[number % ALL.len()]) } else { any };
         let wave_ms = u64::try_from(wave.as_millis()).unwrap_or(u64::MAX).max(1);
         let sale_ms = u64::try_from(sale.as_millis()).unwrap_or(u64::MAX).max(2);
         let mut at = Duration::from_millis(rng.random_range(1..sale_ms));
@@ -161,8 +161,8 @@ pub fn draw(
         }
         let Some(what) = what else { continue };
         let lasts = Duration::from_millis(rng.random_range(what.lasts()));
-        let forgets = |what: Mischief| what.makes_redis_forget();
-        let dies = |what: Mischief| what.kills_an_instance();
+        let forgets = |what: Fault| what.makes_redis_forget();
+        let dies = |what: Fault| what.kills_an_instance();
         let both = drawn
             .iter()
             .any(|other| forgets(other.what) && dies(what) || dies(other.what) && forgets(what));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn who_admits_first_loses_redis_or_a_process_but_not_both() {
+    fn a_strategy_that_admits_first_loses_redis_or_a_process_but_not_both() {
         let rng = &mut StdRng::seed_from_u64(1);
         let both = |planned: &[Planned]| {
             planned.iter().any(|planned| planned.what.makes_redis_forget())

@@ -1,0 +1,188 @@
+//! Child processes and temporary folders that end with this process.
+//!
+//! Dropping one kills it, or removes it. Should this process itself be killed, a watcher does so: a shell that
+//! waits for the end of its standard input, a pipe whose other end only this process holds.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{collections::BTreeSet, env, process};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Lines of a log that an error message quotes.
+const QUOTED_LINES: usize = 12;
+
+/// A running child process, in a process group of its own: Ctrl-C in a terminal reaches this process alone.
+#[derive(Debug)]
+pub struct Process {
+    // Dropped first: once the child has been waited for, its id may belong to another process.
+    watcher: Option<Watcher>,
+    child: Mutex<Child>,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`; its output is appended to the file `log`.
+    ///
+    /// # Errors
+    /// The system's, with the program's name: it is not installed, or the log cannot be written.
+    pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
+        let output = OpenOptions::new().create(true).append(true).open(log)?;
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).process_group(0);
+        let child = command.spawn().map_err(|error| {
+            let program = command.get_program().display();
+            io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
+        })?;
+        let id = child.id().to_string();
+        let mut process = Self { watcher: None, child: Mutex::new(child), log: log.to_owned() };
+        process.watcher = Some(Watcher::start(r#"kill -KILL "$0""#, id.as_ref())?);
+        Ok(process)
+    }
+
+    /// The process's id.
+    pub fn id(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&self) -> bool {
+        matches!(self.child().try_wait(), Ok(None))
+    }
+
+    /// Stops it from running without ending it (SIGSTOP): its connections stay open, nothing answers.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn pause(&self) -> io::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it run again (SIGCONT).
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Asks it to end (SIGTERM).
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn terminate(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// The end of its log, for an error message.
+    pub fn log_end(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(QUOTED_LINES)..].join("\n")
+    }
+
+    fn signal(&self, signal: Signal) -> io::Result<()> {
+        // Held meanwhile: a child that has ended keeps its id until it is waited for.
+        let mut child = self.child();
+        if child.try_wait()?.is_some() {
+            return Err(io::Error::other("the process has ended by itself"));
+        }
+        Ok(kill_process(Pid::from_child(&child), signal)?)
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    /// Kills it (SIGKILL), as a crash would, and waits until it is gone.
+    fn drop(&mut self) {
+        self.watcher = None;
+        end(&mut self.child());
+    }
+}
+
+/// A new, empty folder, removed when dropped.
+#[derive(Debug)]
+pub struct TemporaryFolder {
+    path: PathBuf,
+    _watcher: Watcher,
+}
+
+impl TemporaryFolder {
+    /// Makes one in the system's folder for temporary files.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn new() -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = env::temp_dir().join(format!("throw-away-{}-{number}", process::id()));
+        fs::create_dir_all(&path)?;
+        // A moment later: the servers that write to it are being killed in the same way.
+        let watcher = Watcher::start(r#"sleep 1; rm -rf "$0""#, path.as_os_str())?;
+        Ok(Self { path, _watcher: watcher })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            eprintln!("{}: {error}", self.path.display());
+        }
+    }
+}
+
+/// A shell that runs a command with one argument, `$0`, once this process has ended.
+#[derive(Debug)]
+struct Watcher(Child);
+
+impl Watcher {
+    fn start(command: &str, argument: &OsStr) -> io::Result<Self> {
+        let script = format!(r#"trap "" INT TERM HUP; read _; {command}"#);
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(script).arg(argument).process_group(0);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.spawn().map(Self)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        end(&mut self.0);
+    }
+}
+
+fn end(child: &mut Child) {
+    // A panic here would hide the error of the test that is failing.
+    if let Err(error) = child.kill().and_then(|()| child.wait()) {
+        eprintln!("process {}: {error}", child.id());
+    }
+}
+
+/// A port of 127.0.0.1 that was free a moment ago, and that this process was not given before.
+///
+/// # Errors
+/// The system's, when there is none.
+pub fn free_port() -> io::Result<u16> {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return Ok(port);
+        }
+    }
+}

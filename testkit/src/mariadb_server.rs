@@ -1,0 +1,148 @@
+//! A throw-away MariaDB server. It keeps what it has committed when it is killed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Duration,
+};
+
+use sqlx::{Connection, MySqlConnection};
+use tokio::time::timeout;
+
+use super::{
+    process::{Process, TemporaryFolder, free_port},
+    wait::until,
+};
+
+/// How long it may take to answer after a start, which includes recovery after a crash.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Time limit of one attempt to connect: a paused server accepts and says nothing.
+const CONNECT_LIMIT: Duration = Duration::from_secs(2);
+
+/// A MariaDB server bound to 127.0.0.1, with an empty database `seckill`.
+#[derive(Debug)]
+pub struct MariaDbServer {
+    process: Option<Process>,
+    port: u16,
+    password: String,
+    files: PathBuf,
+    // Dropped last: the process writes to it.
+    _folder: Arc<TemporaryFolder>,
+}
+
+impl MariaDbServer {
+    /// Makes an empty server in a folder below `folder`, and starts it.
+    ///
+    /// # Errors
+    /// It is not installed, or did not start: then with the end of its log.
+    pub async fn start_in(folder: Arc<TemporaryFolder>) -> io::Result<Self> {
+        let port = free_port()?;
+        let files = folder.path().join(format!("mariadb-{port}"));
+        let password = format!("{:016x}", rand::random::<u64>());
+        install(&files, &password)?;
+        let mut server = Self { process: None, port, password, files, _folder: folder };
+        server.try_restart().await?;
+        Ok(server)
+    }
+
+    /// The address of the database `seckill` for a client that reaches the server at `port`.
+    pub fn url_at(&self, port: u16) -> String {
+        format!("mysql://seckill:{}@127.0.0.1:{port}/seckill", self.password)
+    }
+
+    /// The address of the database `seckill`.
+    pub fn url(&self) -> String {
+        self.url_at(self.port)
+    }
+
+    /// `127.0.0.1:<port>`
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Ends it at once, as a crash would (SIGKILL), and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it on what it had committed, killing it first if it still runs; returns when it answers.
+    ///
+    /// # Errors
+    /// It did not come back: with the end of its log.
+    pub async fn try_restart(&mut self) -> io::Result<()> {
+        self.kill();
+        let mut command = Command::new("mariadbd");
+        command.arg("--no-defaults").args(as_root());
+        command.arg(format!("--datadir={}", self.files.join("data").display()));
+        command.arg(format!("--init-file={}", self.files.join("init.sql").display()));
+        command.arg(format!("--port={}", self.port));
+        command.args(["--bind-address=127.0.0.1", "--socket=mariadb.sock", "--skip-name-resolve"]);
+        command.args(["--pid-file=mariadb.pid", "--character-set-server=utf8mb4"]);
+        // A committed order survives the loss of power, as in a deployment.
+        command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=300"]);
+        // Small, so that it is quick to make and to recover.
+        command.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M"]);
+        let process = Process::start(command, &self.files.join("mariadb.log"))?;
+        let mut answers = false;
+        until(START_LIMIT, async || {
+            answers = self.answers().await;
+            answers || !process.is_running()
+        })
+        .await;
+        if !answers {
+            let log = process.log_end();
+            return Err(io::Error::other(format!("mariadbd did not start:\n{log}")));
+        }
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// The running process.
+    ///
+    /// # Errors
+    /// It was killed.
+    pub fn process(&self) -> io::Result<&Process> {
+        self.process.as_ref().ok_or_else(|| io::Error::other("mariadbd does not run"))
+    }
+
+    async fn answers(&self) -> bool {
+        let connecting = MySqlConnection::connect(&self.url());
+        let Ok(Ok(connection)) = timeout(CONNECT_LIMIT, connecting).await else { return false };
+        // It answered: how this connection ends does not matter.
+        connection.close().await.ok();
+        true
+    }
+}
+
+/// Makes the system tables, the database `seckill` and its user.
+fn install(files: &Path, password: &str) -> io::Result<()> {
+    let data = files.join("data");
+    std::fs::create_dir_all(&data)?;
+    let users = format!(
+        "CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
+         CREATE USER IF NOT EXISTS 'seckill'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
+         GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';\n"
+    );
+    std::fs::write(files.join("init.sql"), users)?;
+    // From inside the folder, as this program splits a path at spaces; --force, as it would
+    // insist on looking up the name of the machine.
+    let mut install = Command::new("mariadb-install-db");
+    install.args(["--no-defaults", "--datadir=.", "--force", "--skip-test-db"]);
+    install.args(["--skip-name-resolve", "--auth-root-authentication-method=socket"]);
+    install.args(as_root()).current_dir(&data).stdin(Stdio::null());
+    let output = install.output().map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot start mariadb-install-db: {error}"))
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("mariadb-install-db failed: {said}")))
+}
+
+/// It refuses to be root unless told; here it owns nothing but its folder.
+fn as_root() -> &'static [&'static str] {
+    if rustix::process::geteuid().is_root() { &["--user=root"] } else { &[] }
+}
