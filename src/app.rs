@@ -14,7 +14,7 @@ use crate::health::Health;
 use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::spans::Spans;
-use crate::id::Ids;
+use crate::id::IdGenerator;
 use crate::lab::Lab;
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
@@ -171,7 +171,7 @@ async fn connect(
     };
     let store = OrderStore::new(database.clone(), zone);
     let clock = Arc::new(move || zone.now());
-    let ids = Arc::new(Ids::new(redis.clone(), clock, "order", config.sale.id_block));
+    let ids = Arc::new(IdGenerator::new(redis.clone(), clock, "order", config.sale.id_block));
     let limits = GroupCommitLimits {
         batch: config.sale.group_batch,
         queue: config.sale.group_queue,

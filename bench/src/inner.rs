@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
-use seckill::id::Ids;
+use seckill::id::IdGenerator;
 use tokio::task::JoinSet;
 use workload::Access;
 
@@ -89,12 +89,12 @@ pub async fn raw_lock_pairs(access: &Access, lasting: Duration) -> anyhow::Resul
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
 
-/// Ids from leased blocks of `block`; ids a second, by [`CLIENTS`] tasks.
+/// IdGenerator from leased blocks of `block`; ids a second, by [`CLIENTS`] tasks.
 pub async fn leased_ids(access: &Access, block: u32, lasting: Duration) -> anyhow::Result<f64> {
     let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
     let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
     let zone = seckill::clock::Zone(access.time_zone);
-    let ids = Arc::new(Ids::new(redis, Arc::new(move || zone.now()), "bench", block));
+    let ids = Arc::new(IdGenerator::new(redis, Arc::new(move || zone.now()), "bench", block));
     closed_loop(lasting, move |_| {
         let ids = ids.clone();
         async move {

@@ -1,15 +1,15 @@
-//! Order ids: `(local seconds since 2022) << 32 | the day's counter`, unique across nodes of either
-//! language, rising per node. The counter is `icr:{prefix}:{yyyy:MM:dd}` in Redis.
+//! Id generator: 64-bit ids of a timestamp and a counter in Redis, `(local seconds since 2022) << 32 |
+//! the day's counter`. Unique across nodes, Java nodes included, and rising per node. The counter is
+//! `icr:{prefix}:{yyyy:MM:dd}`.
 //!
-//! A Java node takes one number per order; this one leases a block with a single `INCRBY` and hands it
-//! out from memory, so an id rarely costs a round trip. Three things keep a lease honest:
-//! - it never crosses local midnight: a number belongs to the day whose counter it came from;
-//! - the seconds never step back within a node, whatever its clock does, and where a counter started
-//!   over they step forward instead of repeating an id;
-//! - it does not outlive a lost Redis for long: should another node be given the same number in the
-//!   same second, the database refuses the second row, and the caller says [`Ids::abandon_lease`].
-//!
-//! Nothing here knows what the ids are for.
+//! A Java node takes one number per id; this one leases a block of numbers with a single `INCRBY` (the
+//! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Three rules keep
+//! ids unique:
+//! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
+//! - the seconds never step back within a node, whatever its clock does, and if the counter started over
+//!   they step forward instead of repeating an id;
+//! - a lease ends soon after Redis lost its counter: if another node is given the same number in the same
+//!   second, the database refuses the second row, and the caller calls [`IdGenerator::abandon_lease`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,89 +25,92 @@ const SEQUENCE_BITS: u32 = 32;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
-/// Why there is no id.
+/// Why no id could be generated.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Redis did not lease a block. Nothing was handed out.
     #[error("the id counter cannot be reached: {0}")]
     Unavailable(#[from] redis::RedisError),
     /// More than 2^32 ids in one day.
-    #[error("the day's counter is used up")]
+    #[error("the day's counter is exhausted")]
     Exhausted,
     /// The node's clock is before 2022 or after 2090.
-    #[error("this node's clock says a time that no id can hold: {0} s since 1970")]
+    #[error("this node's clock is out of the range of ids: {0} s since 1970")]
     ClockOutOfRange(i64),
 }
 
-/// The local wall clock that ids carry.
+/// The local wall clock whose seconds ids contain.
 pub type LocalClock = Arc<dyn Fn() -> NaiveDateTime + Send + Sync>;
 
-/// A source of ids for one prefix. Share one among all tasks of a process.
-pub struct Ids {
+/// A generator of ids for one prefix. Share one among all tasks of a process.
+pub struct IdGenerator {
     redis: ConnectionManager,
     clock: LocalClock,
     prefix: &'static str,
-    block: u32,
+    block_size: u32,
     lease: Mutex<Lease>,
-    /// Lets one task fetch a block while the others wait for it.
+    /// Held by the task that leases a block, while the others wait for it.
     refill: tokio::sync::Mutex<()>,
 }
 
-/// Numbers `next..=last` of `day`'s counter, and the latest id handed out.
+/// The leased block: numbers `next..=last` of `day`'s counter, and the latest id handed out.
 #[derive(Debug, Default)]
 struct Lease {
     day: i64,
     next: i64,
     last: i64,
     latest_id: i64,
-    /// How often a block was given up: one that was asked for before the last time is not taken.
+    /// Number of abandoned leases: a block that was requested before the last of them is not used.
     abandoned: u64,
 }
 
-impl Ids {
-    /// Ids under `icr:{prefix}:…`, leased `block` at a time (at least one).
+impl IdGenerator {
+    /// Ids from the counters `icr:{prefix}:…`, leased in blocks of `block_size` (at least one).
     pub fn new(
         redis: ConnectionManager,
         clock: LocalClock,
         prefix: &'static str,
-        block: u32,
+        block_size: u32,
     ) -> Self {
-        Ids {
+        IdGenerator {
             redis,
             clock,
             prefix,
-            block: block.max(1),
-            // An empty range: the first caller leases.
+            block_size: block_size.max(1),
+            // An empty block: the first caller leases one.
             lease: Mutex::new(Lease { last: -1, ..Lease::default() }),
             refill: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// The next id. From memory, except once in every block.
+    /// The next id, from memory except once per block.
+    ///
+    /// # Errors
+    /// See [`Error`]. If the future is dropped, a block that was being leased is lost, and no id repeats.
     pub async fn next(&self) -> Result<i64, Error> {
         loop {
             let seconds = (self.clock)().and_utc().timestamp();
-            let day = match self.lease().take(seconds)? {
-                Taken::Id(id) => return Ok(id),
-                Taken::NeedsBlockOf(day) => day,
+            let day = match self.lease().next_id(seconds)? {
+                NextId::Id(id) => return Ok(id),
+                NextId::NeedsBlock(day) => day,
             };
-            let _only_one = self.refill.lock().await;
+            let _refilling = self.refill.lock().await;
             let (empty, abandoned) = {
                 let lease = self.lease();
                 (lease.is_empty_for(day), lease.abandoned)
             };
             if empty {
                 let last = self.lease_block(day).await?;
-                let first = last - i64::from(self.block) + 1;
+                let first = last - i64::from(self.block_size) + 1;
                 let mut lease = self.lease();
                 if lease.abandoned == abandoned {
-                    lease.renew(day, first, last);
+                    lease.start_block(day, first, last);
                 }
             }
         }
     }
 
-    /// Forgets the current block; the next id comes from a new one. For when the database already
+    /// Discards the current block; the next id comes from a new one. Call it if the database already
     /// holds an id of this block: the counter was lost, and another node was given the same numbers.
     pub fn abandon_lease(&self) {
         let mut lease = self.lease();
@@ -116,7 +119,7 @@ impl Ids {
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {
-        // A panic while it was held cannot leave a lease half-changed: every field is plain data.
+        // A poisoned lease is usable: every field is plain data.
         self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,15 +127,15 @@ impl Ids {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let key = format!("icr:{}:{}", self.prefix, midnight.format("%Y:%m:%d"));
-        let last: i64 = self.redis.clone().incr(key, self.block).await?;
+        let last: i64 = self.redis.clone().incr(key, self.block_size).await?;
         if last > i64::from(u32::MAX) { Err(Error::Exhausted) } else { Ok(last) }
     }
 }
 
-enum Taken {
+enum NextId {
     Id(i64),
-    /// Nothing left for this day (days since 1970, local).
-    NeedsBlockOf(i64),
+    /// No numbers left for this day (local days since 1970).
+    NeedsBlock(i64),
 }
 
 impl Lease {
@@ -140,17 +143,17 @@ impl Lease {
         self.day != day || self.next > self.last
     }
 
-    fn renew(&mut self, day: i64, first: i64, last: i64) {
+    fn start_block(&mut self, day: i64, first: i64, last: i64) {
         (self.day, self.next, self.last) = (day, first, last);
     }
 
-    /// Hands out the next number under a second that is never before an earlier id's.
-    fn take(&mut self, clock_seconds: i64) -> Result<Taken, Error> {
+    /// The next id, with a second that is never before an earlier id's.
+    fn next_id(&mut self, clock_seconds: i64) -> Result<NextId, Error> {
         let latest_second = (self.latest_id >> SEQUENCE_BITS) + EPOCH_SECONDS;
         let mut seconds =
             if self.latest_id == 0 { clock_seconds } else { clock_seconds.max(latest_second) };
         if seconds == latest_second && self.next <= self.latest_id & i64::from(u32::MAX) {
-            // The counter started over: a number this second may have had already.
+            // The counter started over: this second may have had the number already.
             seconds += 1;
         }
         let since_epoch = seconds - EPOCH_SECONDS;
@@ -159,11 +162,11 @@ impl Lease {
         }
         let day = seconds.div_euclid(SECONDS_PER_DAY);
         if self.is_empty_for(day) {
-            return Ok(Taken::NeedsBlockOf(day));
+            return Ok(NextId::NeedsBlock(day));
         }
         self.latest_id = since_epoch << SEQUENCE_BITS | self.next;
         self.next += 1;
-        Ok(Taken::Id(self.latest_id))
+        Ok(NextId::Id(self.latest_id))
     }
 }
 
@@ -173,49 +176,49 @@ mod tests {
 
     const NOON: i64 = EPOCH_SECONDS + SECONDS_PER_DAY / 2;
 
-    fn id(taken: Result<Taken, Error>) -> i64 {
-        match taken.unwrap() {
-            Taken::Id(id) => id,
-            Taken::NeedsBlockOf(day) => panic!("needs a block of day {day}"),
+    fn id(next: Result<NextId, Error>) -> i64 {
+        match next.unwrap() {
+            NextId::Id(id) => id,
+            NextId::NeedsBlock(day) => panic!("needs a block of day {day}"),
         }
     }
 
     fn lease(first: i64, last: i64) -> Lease {
         let mut lease = Lease::default();
-        lease.renew(NOON.div_euclid(SECONDS_PER_DAY), first, last);
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), first, last);
         lease
     }
 
     #[test]
     fn an_id_is_seconds_shifted_by_32_bits_and_the_counter() {
-        assert_eq!(id(lease(7, 9).take(NOON)), (SECONDS_PER_DAY / 2) << 32 | 7);
+        assert_eq!(id(lease(7, 9).next_id(NOON)), (SECONDS_PER_DAY / 2) << 32 | 7);
     }
 
     #[test]
     fn a_clock_that_steps_back_does_not_make_ids_fall() {
         let mut lease = lease(1, 9);
-        let first = id(lease.take(NOON));
-        assert!(id(lease.take(NOON - 3600)) > first);
+        let first = id(lease.next_id(NOON));
+        assert!(id(lease.next_id(NOON - 3600)) > first);
     }
 
     #[test]
     fn a_counter_that_starts_over_in_the_same_second_does_not_repeat_an_id() {
         let mut lease = lease(1, 9);
-        let first = id(lease.take(NOON));
-        lease.renew(NOON.div_euclid(SECONDS_PER_DAY), 1, 9);
-        assert!(id(lease.take(NOON)) > first);
+        let first = id(lease.next_id(NOON));
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1, 9);
+        assert!(id(lease.next_id(NOON)) > first);
     }
 
     #[test]
     fn a_lease_does_not_cross_midnight() {
         let mut lease = lease(1, 9);
         let tomorrow = NOON + SECONDS_PER_DAY;
-        assert!(matches!(lease.take(tomorrow), Ok(Taken::NeedsBlockOf(day))
+        assert!(matches!(lease.next_id(tomorrow), Ok(NextId::NeedsBlock(day))
             if day == tomorrow.div_euclid(SECONDS_PER_DAY)));
     }
 
     #[test]
     fn a_clock_before_2022_is_refused() {
-        assert!(matches!(lease(1, 9).take(EPOCH_SECONDS - 1), Err(Error::ClockOutOfRange(_))));
+        assert!(matches!(lease(1, 9).next_id(EPOCH_SECONDS - 1), Err(Error::ClockOutOfRange(_))));
     }
 }

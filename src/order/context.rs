@@ -9,7 +9,7 @@ use super::store::OrderStore;
 use super::strategy::group_commit::queue::GroupCommit;
 use super::strategy::stream::service::OrderStream;
 use crate::error::Error;
-use crate::id::Ids;
+use crate::id::IdGenerator;
 use crate::request::trace;
 use crate::voucher::sales::Sale;
 use lock::{Locks, ProcessLocks};
@@ -19,7 +19,7 @@ pub struct PurchaseContext {
     /// The SQL.
     pub store: OrderStore,
     /// Order ids.
-    pub ids: Arc<Ids>,
+    pub ids: Arc<IdGenerator>,
     /// The queues of the group-commit strategy.
     pub group_commit: GroupCommit,
     /// The stream strategy: admission, and the consumer that commits.

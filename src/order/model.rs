@@ -18,7 +18,7 @@ pub struct Buyer {
 /// An order about to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub struct NewOrder {
-    /// Drawn from [`crate::id::Ids`].
+    /// Drawn from [`crate::id::IdGenerator`].
     pub id: i64,
     /// The user, and the voucher.
     pub buyer: Buyer,

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use seckill::clock::Zone;
 use seckill::connection;
 use seckill::error::Error;
-use seckill::id::Ids;
+use seckill::id::IdGenerator;
 use seckill::order::model::Buyer;
 use seckill::order::store::OrderStore;
 use seckill::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
@@ -60,7 +60,7 @@ impl Setting {
         let client = connection::redis::client(&self.redis.url().into()).unwrap();
         let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
         let zone = Zone(chrono_tz::Asia::Shanghai);
-        let ids = Ids::new(redis, Arc::new(move || zone.now()), "order", 1000);
+        let ids = IdGenerator::new(redis, Arc::new(move || zone.now()), "order", 1000);
         let sales = Sales::new(VoucherStore::new(database.clone()), limits.timeout);
         Node {
             group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),

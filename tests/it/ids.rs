@@ -1,5 +1,5 @@
-//! Ids against a real Redis: unique and rising under many tasks, over a day change, after a lost
-//! counter, and on nodes whose clocks disagree.
+//! Ids against a real Redis: unique and rising under many tasks, over midnight, after the counter was
+//! lost, and on nodes whose clocks differ.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, NaiveDateTime};
 use redis::AsyncCommands;
-use seckill::id::Ids;
+use seckill::id::IdGenerator;
 
 use testkit::redis_server::RedisServer;
 
@@ -17,28 +17,28 @@ fn before_midnight() -> i64 {
     "2026-07-01T23:59:58".parse::<NaiveDateTime>().unwrap().and_utc().timestamp()
 }
 
-/// A node whose clock stands where `seconds` says.
-async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<Ids> {
+/// A node whose clock shows `seconds`.
+async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<IdGenerator> {
     let client = seckill::connection::redis::client(&server.url().into()).unwrap();
     let redis = seckill::connection::redis::connect(&client, Duration::from_secs(5)).await.unwrap();
     let clock =
         move || DateTime::from_timestamp(seconds.load(Ordering::Relaxed), 0).unwrap().naive_utc();
-    Arc::new(Ids::new(redis, Arc::new(clock), "order", block))
+    Arc::new(IdGenerator::new(redis, Arc::new(clock), "order", block))
 }
 
-/// 300 tasks drawing 100 ids each; every task's ids rise.
-async fn draw(nodes: &[Arc<Ids>]) -> Vec<i64> {
+/// 300 tasks generate 100 ids each; every task's ids rise.
+async fn generate(nodes: &[Arc<IdGenerator>]) -> Vec<i64> {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..300 {
         let ids = nodes[task % nodes.len()].clone();
         tasks.spawn(async move {
-            let mut mine = Vec::new();
+            let mut own = Vec::new();
             for _ in 0..100 {
-                mine.push(ids.next().await.unwrap());
+                own.push(ids.next().await.unwrap());
                 tokio::task::yield_now().await;
             }
-            assert!(mine.is_sorted_by(|a, b| a < b), "a task's ids fall");
-            mine
+            assert!(own.is_sorted_by(|a, b| a < b), "a task's ids fall");
+            own
         });
     }
     tasks.join_all().await.concat()
@@ -50,7 +50,7 @@ fn assert_unique(ids: &[i64]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_tasks_on_two_nodes_draw_unique_rising_ids_over_midnight() {
+async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight()));
     let nodes = [node(&server, clock.clone(), 64).await, node(&server, clock.clone(), 64).await];
@@ -60,8 +60,8 @@ async fn many_tasks_on_two_nodes_draw_unique_rising_ids_over_midnight() {
             clock.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let mut ids = draw(&nodes).await;
-    ids.extend(draw(&nodes).await);
+    let mut ids = generate(&nodes).await;
+    ids.extend(generate(&nodes).await);
     ticking.abort();
     assert_unique(&ids);
     let mut keys: Vec<String> = server.conn().await.keys("icr:*").await.unwrap();
@@ -82,14 +82,14 @@ async fn many_tasks_on_two_nodes_draw_unique_rising_ids_over_midnight() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_goes_on_rising_after_its_counter_was_lost() {
+async fn ids_rise_after_the_counter_was_lost() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
     let ids = node(&server, clock, 10).await;
-    let mut drawn = Vec::new();
+    let mut ids_so_far = Vec::new();
     for round in 0..20 {
         for _ in 0..15 {
-            drawn.push(ids.next().await.unwrap());
+            ids_so_far.push(ids.next().await.unwrap());
         }
         if round % 3 == 0 {
             let _: () = redis::cmd("FLUSHALL").query_async(&mut server.conn().await).await.unwrap();
@@ -98,17 +98,17 @@ async fn a_node_goes_on_rising_after_its_counter_was_lost() {
             ids.abandon_lease();
         }
     }
-    // The clock stands still all the while: only the counter's loss is at work.
-    assert!(drawn.is_sorted_by(|a, b| a < b), "{drawn:?}");
+    // The clock stands still: only the loss of the counter has an effect.
+    assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_whose_clocks_are_an_hour_apart_never_draw_the_same_id() {
+async fn nodes_whose_clocks_are_an_hour_apart_never_generate_the_same_id() {
     let server = RedisServer::start().await;
     let late = Arc::new(AtomicI64::new(before_midnight() + 1800));
     let early = Arc::new(AtomicI64::new(before_midnight() - 1800));
     let nodes = [node(&server, late, 50).await, node(&server, early, 50).await];
-    assert_unique(&draw(&nodes).await);
+    assert_unique(&generate(&nodes).await);
 }
 
 #[tokio::test]
@@ -116,18 +116,18 @@ async fn a_clock_that_steps_back_an_hour_does_not_make_ids_fall() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight() + 10));
     let ids = node(&server, clock.clone(), 5).await;
-    let mut drawn = Vec::new();
+    let mut ids_so_far = Vec::new();
     for step in [0, -3600, 1, -1, 3600] {
         clock.fetch_add(step, Ordering::Relaxed);
         for _ in 0..7 {
-            drawn.push(ids.next().await.unwrap());
+            ids_so_far.push(ids.next().await.unwrap());
         }
     }
-    assert!(drawn.is_sorted_by(|a, b| a < b), "{drawn:?}");
+    assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
 }
 
 #[tokio::test]
-async fn without_redis_there_is_an_error_within_the_time_limit_and_no_id() {
+async fn without_redis_there_is_an_error_in_bounded_time() {
     let mut server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight()));
     let ids = node(&server, clock, 3).await;

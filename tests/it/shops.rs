@@ -1,5 +1,5 @@
-//! The shop endpoints: paging, search by name and by distance, writes that everybody sees, and what is
-//! left when Redis or the database is away.
+//! The shop endpoints: paging, search by name and by distance, visibility of writes, and outages of
+//! Redis and of the database.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::support::stack::Stack;
 use testkit::proxy::{Mode, Proxy};
 use testkit::wait::eventually;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 
 fn shop(name: &str, type_id: i64, x: f64, y: f64) -> Value {
     json!({ "name": name, "typeId": type_id, "address": "路", "x": x, "y": y, "score": 40 })
@@ -33,28 +33,28 @@ fn ids(answer: &Answer) -> Vec<i64> {
 #[tokio::test]
 async fn shops_are_listed_page_by_page() {
     let stack = Stack::lab(1).await;
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for n in 0..11 {
-        made.push(create(&stack, shop(&format!("面馆{n}"), 7, 120.0, 30.0)).await);
+        created.push(create(&stack, shop(&format!("面馆{n}"), 7, 120.0, 30.0)).await);
     }
     let page = async |current: u32| {
         let path = format!("/shop/of/type?typeId=7&current={current}");
         ids(&get(stack.url(), &path).send().await)
     };
-    assert_eq!(page(1).await, made[..5]);
-    assert_eq!(page(2).await, made[5..10]);
-    assert_eq!(page(3).await, made[10..]);
+    assert_eq!(page(1).await, created[..5]);
+    assert_eq!(page(2).await, created[5..10]);
+    assert_eq!(page(3).await, created[10..]);
     assert!(page(4).await.is_empty());
     assert!(page(u32::MAX).await.is_empty());
-    assert_eq!(ids(&get(stack.url(), "/shop/of/type?typeId=7").send().await), made[..5]);
+    assert_eq!(ids(&get(stack.url(), "/shop/of/type?typeId=7").send().await), created[..5]);
 
     let named =
         async |query: &str| ids(&get(stack.url(), &format!("/shop/of/name?{query}")).send().await);
-    assert_eq!(named("name=%E9%9D%A2%E9%A6%86").await, made[..10]);
-    assert_eq!(named("name=%E9%9D%A2%E9%A6%86&current=2").await, made[10..]);
-    assert_eq!(named("name=%E9%A6%861").await, [made[1], made[10]]);
+    assert_eq!(named("name=%E9%9D%A2%E9%A6%86").await, created[..10]);
+    assert_eq!(named("name=%E9%9D%A2%E9%A6%86&current=2").await, created[10..]);
+    assert_eq!(named("name=%E9%A6%861").await, [created[1], created[10]]);
     assert_eq!(named("").await.len(), 10);
-    // What means something to LIKE means itself.
+    // Characters that are special in LIKE match themselves.
     for special in ["%25", "_", "!", "%5C"] {
         assert!(named(&format!("name={special}")).await.is_empty(), "{special}");
     }
@@ -70,19 +70,19 @@ async fn shops_are_listed_page_by_page() {
 }
 
 #[tokio::test]
-async fn the_nearest_come_first_with_their_distance_and_the_index_follows_writes() {
+async fn shops_near_a_point_are_sorted_by_distance_and_follow_writes() {
     let mut stack = Stack::lab(1).await;
     // Seven shops eastwards, about 960 m apart; the last two are beyond 5 km.
-    let mut made = Vec::new();
+    let mut created = Vec::new();
     for n in 0..7 {
-        made.push(create(&stack, shop("店", 8, 120.0 + 0.01 * f64::from(n), 30.0)).await);
+        created.push(create(&stack, shop("店", 8, 120.0 + 0.01 * f64::from(n), 30.0)).await);
     }
     let near = async |current: u32| {
         let path = format!("/shop/of/type?typeId=8&x=120&y=30&current={current}");
         get(stack.url(), &path).send().await
     };
     let first = near(1).await;
-    assert_eq!(ids(&first), made[..5]);
+    assert_eq!(ids(&first), created[..5]);
     let distances: Vec<f64> =
         first.data().as_array().unwrap().iter().map(|s| s["distance"].as_f64().unwrap()).collect();
     for (n, distance) in (0..5).zip(&distances) {
@@ -90,7 +90,7 @@ async fn the_nearest_come_first_with_their_distance_and_the_index_follows_writes
         assert!((distance - expected).abs() < 5.0, "{distances:?}");
     }
     // The sixth lies 4.8 km away, the seventh beyond the radius.
-    assert_eq!(ids(&near(2).await), [made[5]]);
+    assert_eq!(ids(&near(2).await), [created[5]]);
     assert!(ids(&near(3).await).is_empty());
     let kind: String = redis::cmd("TYPE")
         .arg("shop:geo:8")
@@ -99,18 +99,18 @@ async fn the_nearest_come_first_with_their_distance_and_the_index_follows_writes
         .unwrap();
     assert_eq!(kind, "zset");
 
-    // Moved next to the point; a new one in between; one of another type.
-    put(stack.url(), json!({ "id": made[6], "x": 120.0001 })).await.data();
+    // A shop moves next to the point; a new one is between; one of another type is near.
+    put(stack.url(), json!({ "id": created[6], "x": 120.0001 })).await.data();
     let new = create(&stack, shop("新", 8, 120.00005, 30.0)).await;
     create(&stack, shop("别", 9, 120.0, 30.0)).await;
-    assert_eq!(ids(&near(1).await)[..3], [made[0], new, made[6]]);
+    assert_eq!(ids(&near(1).await)[..3], [created[0], new, created[6]]);
     put(stack.url(), json!({ "id": new, "typeId": 9 })).await.data();
-    assert_eq!(ids(&near(1).await)[..2], [made[0], made[6]]);
+    assert_eq!(ids(&near(1).await)[..2], [created[0], created[6]]);
 
-    // An index that was lost is built again; without Redis the database answers the same.
+    // A lost index is built again; without Redis the database returns the same.
     let _: i64 = stack.redis.conn().await.del("shop:geo:8").await.unwrap();
     let with_index = near(1).await;
-    assert_eq!(ids(&with_index)[..2], [made[0], made[6]]);
+    assert_eq!(ids(&with_index)[..2], [created[0], created[6]]);
     let empty = get(stack.url(), "/shop/of/type?typeId=99&x=120&y=30").send().await;
     assert_eq!(empty.data(), &json!([]));
     stack.redis.kill();
@@ -126,7 +126,7 @@ async fn the_nearest_come_first_with_their_distance_and_the_index_follows_writes
 }
 
 #[tokio::test]
-async fn a_search_around_a_point_needs_a_whole_and_a_real_point() {
+async fn an_incomplete_or_invalid_point_is_refused() {
     let stack = Stack::lab(1).await;
     for bad in ["x=120", "y=30", "x=181&y=0", "x=0&y=86", "x=NaN&y=0", "x=a&y=b", "x=&y="] {
         let path = format!("/shop/of/type?typeId=1&{bad}");
@@ -135,7 +135,7 @@ async fn a_search_around_a_point_needs_a_whole_and_a_real_point() {
 }
 
 #[tokio::test]
-async fn a_write_is_seen_by_every_node_at_once_and_keeps_what_was_not_given() {
+async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
     let stack = Stack::lab(2).await;
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
@@ -146,11 +146,11 @@ async fn a_write_is_seen_by_every_node_at_once_and_keeps_what_was_not_given() {
         }
         let name = format!("新{round}");
         put(one, json!({ "id": id, "name": name })).await.data();
-        // Here at once; there as soon as the message is heard, within the time an answer may be
-        // remembered at the latest.
+        // At once on this node; on the other one when the message arrives, at the latest after the
+        // time to live in memory.
         assert_eq!(get(one, &path).send().await.data()["name"], name.as_str());
         let written = Instant::now();
-        eventually("the other node follows", Duration::from_millis(1500), || async {
+        eventually("the other node serves the change", Duration::from_millis(1500), || async {
             get(two, &path).send().await.data()["name"] == name.as_str()
         })
         .await;
@@ -172,31 +172,31 @@ async fn a_write_is_seen_by_every_node_at_once_and_keeps_what_was_not_given() {
 }
 
 #[tokio::test]
-async fn what_is_cached_has_the_contracts_shape_under_every_policy() {
+async fn cached_shops_have_the_contracts_format_under_every_read_strategy() {
     let stack = Stack::lab(1).await;
     let id = create(&stack, shop("形", 1, 120.0, 30.0)).await;
     let mut redis = stack.redis.conn().await;
     let key = format!("cache:shop:{id}");
-    for kind in ["cache-aside", "null-caching", "mutex", "logical-expiry", "layered"] {
-        put(stack.url(), json!({ "id": id, "name": kind })).await.data();
+    for strategy in ["cache-aside", "null-caching", "mutex", "logical-expiry", "layered"] {
+        put(stack.url(), json!({ "id": id, "name": strategy })).await.data();
         let read =
-            async |path: &str| get(stack.url(), path).header("x-lab-cache", kind).send().await;
+            async |path: &str| get(stack.url(), path).header("x-lab-cache", strategy).send().await;
         for _ in 0..2 {
             let answer = read(&format!("/shop/{id}")).await;
-            assert_eq!(answer.data()["name"], kind);
+            assert_eq!(answer.data()["name"], strategy);
             let created = answer.data()["createTime"].as_str().unwrap().to_owned();
             assert!(created.parse::<chrono::NaiveDateTime>().is_ok(), "{created}");
         }
         let text: String = redis.get(&key).await.unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         let ttl: i64 = redis.pttl(&key).await.unwrap();
-        let shop = if kind == "logical-expiry" {
-            assert_eq!(ttl, -1, "{kind}");
+        let shop = if strategy == "logical-expiry" {
+            assert_eq!(ttl, -1, "{strategy}");
             assert!(value["expireTime"].as_i64().unwrap() > 1_700_000_000_000, "{text}");
             &value["data"]
         } else {
             let minutes = 60_000.0;
-            assert!((26.9 * minutes..=33.1 * minutes).contains(&(ttl as f64)), "{kind}: {ttl}");
+            assert!((26.9 * minutes..=33.1 * minutes).contains(&(ttl as f64)), "{strategy}: {ttl}");
             &value
         };
         assert!(shop["createTime"].as_i64().unwrap() > 1_700_000_000_000, "{text}");
@@ -204,7 +204,7 @@ async fn what_is_cached_has_the_contracts_shape_under_every_policy() {
         read("/shop/888888").await.refused(200, "SHOP_NOT_FOUND");
     }
     get(stack.url(), "/shop/1")
-        .header("x-lab-cache", "hope")
+        .header("x-lab-cache", "unknown")
         .send()
         .await
         .refused(400, "INVALID_PARAMETER");
@@ -220,7 +220,7 @@ async fn what_is_cached_has_the_contracts_shape_under_every_policy() {
         { "id": 6, "name": "一", "icon": "a", "sort": 1 },
         { "id": 5, "name": "二", "icon": "b", "sort": 2 },
     ]);
-    eventually("the list is read again", PATIENCE, || async {
+    eventually("the list is read again", WAIT_LIMIT, || async {
         get(stack.url(), "/shop-type/list").send().await.data() == &expected
     })
     .await;
@@ -229,7 +229,7 @@ async fn what_is_cached_has_the_contracts_shape_under_every_policy() {
 }
 
 #[tokio::test]
-async fn what_a_java_node_cached_is_read() {
+async fn a_shop_cached_by_a_java_node_is_read() {
     let stack = Stack::lab(1).await;
     let mut redis = stack.redis.conn().await;
     let java = json!({
@@ -246,7 +246,7 @@ async fn what_a_java_node_cached_is_read() {
 }
 
 #[tokio::test]
-async fn a_new_shop_is_found_though_its_id_was_asked_for_before() {
+async fn a_new_shop_is_found_although_its_id_was_read_before() {
     let stack = Stack::lab(2).await;
     let next = create(&stack, shop("一", 1, 120.0, 30.0)).await + 1;
     for instance in &stack.instances {
@@ -264,7 +264,7 @@ async fn a_new_shop_is_found_though_its_id_was_asked_for_before() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_go_on_without_redis_and_writes_are_delivered_when_it_is_back() {
+async fn without_redis_reads_go_on_and_invalidations_are_delivered_later() {
     let mut stack = Stack::lab(2).await;
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
     let path = format!("/shop/{id}");
@@ -282,7 +282,7 @@ async fn reads_go_on_without_redis_and_writes_are_delivered_when_it_is_back() {
     }
     get(&urls[0], "/shop-type/list").send().await.data();
     get(&urls[0], "/shop/of/name").send().await.data();
-    // A shop that exists already may change: who cannot be told now is told later.
+    // An update succeeds: its invalidation is delivered later.
     put(&urls[0], json!({ "id": id, "name": "新" })).await.data();
     assert_eq!(get(&urls[0], &path).send().await.data()["name"], "新");
     let refused = post(&urls[0], "/shop").admin().json(shop("x", 1, 1.0, 1.0)).send().await;
@@ -290,12 +290,12 @@ async fn reads_go_on_without_redis_and_writes_are_delivered_when_it_is_back() {
 
     stack.redis.restart().await;
     for base in &urls {
-        eventually("the change arrives", PATIENCE, || async {
+        eventually("the change is visible", WAIT_LIMIT, || async {
             get(base, &path).send().await.data()["name"] == "新"
         })
         .await;
     }
-    eventually("the invalidation is delivered", PATIENCE, || async {
+    eventually("the invalidation is delivered", WAIT_LIMIT, || async {
         metric(&urls[0], "cache_pending_invalidations").await == 0
     })
     .await;
@@ -315,7 +315,7 @@ async fn cached_reads_go_on_without_the_database() {
         get(stack.url(), "/shop/1").send().await.data();
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
-    // What is not cached cannot be had: a clear 503, no false "does not exist".
+    // What is not cached is a 503, not a false "does not exist".
     stack
         .database
         .run(
@@ -328,7 +328,7 @@ async fn cached_reads_go_on_without_the_database() {
     let _: i64 = redis.del(filters).await.unwrap();
     get(stack.url(), "/shop/2").send().await.refused(503, "UNAVAILABLE");
     proxy.set(Mode::Forward);
-    eventually("it is found again", PATIENCE, || async {
+    eventually("it is found again", WAIT_LIMIT, || async {
         get(stack.url(), "/shop/2").send().await.status == 200
     })
     .await;
@@ -351,7 +351,7 @@ async fn one_hot_shop_is_limited_and_the_others_are_not() {
 }
 
 #[tokio::test]
-async fn the_lab_header_means_nothing_outside_the_lab() {
+async fn the_lab_header_is_ignored_outside_the_lab() {
     let stack = Stack::start(1, &[]).await;
     let answer = get(stack.url(), "/shop/1").header("x-lab-cache", "logical-expiry").send().await;
     answer.data();
@@ -368,11 +368,11 @@ async fn metric(base: &str, name: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn absent_ids_are_kept_from_the_database() {
+async fn absent_ids_do_not_reach_the_database() {
     let stack = Stack::lab(1).await;
-    // Another id each time: one that was asked before the filter was filled is remembered as absent.
+    // Another id each time: one that was read before the filter was filled has a cached null.
     let mut absent = 5_000_000;
-    eventually("the filter is filled", PATIENCE, async || {
+    eventually("the filter is filled", WAIT_LIMIT, async || {
         absent += 1;
         get(stack.url(), "/shop/1").send().await.data();
         get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
@@ -387,5 +387,5 @@ async fn absent_ids_are_kept_from_the_database() {
         answer.refused(200, "SHOP_NOT_FOUND");
     }
     let loads = metric(stack.url(), "cache_loads_total{cache=\"shop\"}").await - loads;
-    assert!(loads <= 5, "{loads} loads for 500 absent ids, in a filter that holds a single one");
+    assert!(loads <= 5, "{loads} loads for 500 absent ids, with a filter of one shop");
 }

@@ -20,7 +20,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
-use seckill::id::Ids;
+use seckill::id::IdGenerator;
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
 
@@ -41,7 +41,7 @@ pub struct Settings {
 
 struct Shop {
     pool: MySqlPool,
-    ids: Ids,
+    ids: IdGenerator,
     users: HashMap<String, u64>,
 }
 
@@ -72,7 +72,7 @@ pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
     let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
     // The zone's offset: the instance beside it draws from the same counter.
     let clock = || seckill::clock::Zone(chrono_tz::Asia::Shanghai).now();
-    let ids = Ids::new(redis, Arc::new(clock), "order", 1000);
+    let ids = IdGenerator::new(redis, Arc::new(clock), "order", 1000);
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", post(buy))
         .route("/health/ready", any(|| async { bare::ORDERED }))

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::stats::GroupCommitStats;
 use crate::error::Error;
-use crate::id::Ids;
+use crate::id::IdGenerator;
 use crate::order::batch::{BatchCommitter, Outcomes};
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::batch::BatchError;
@@ -28,7 +28,7 @@ const SINGLES_AT_ONCE: usize = 8;
 #[derive(Clone)]
 pub struct BatchContext {
     pub(super) committer: BatchCommitter,
-    pub(super) ids: Arc<Ids>,
+    pub(super) ids: Arc<IdGenerator>,
     /// Longest wait in the queue.
     pub(super) timeout: Duration,
     pub(super) tasks: TaskTracker,

@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::batch::{BatchContext, QueuedPurchase};
 use super::stats::GroupCommitStats;
 use crate::error::Error;
-use crate::id::Ids;
+use crate::id::IdGenerator;
 use crate::order::batch::BatchCommitter;
 use crate::order::model::Buyer;
 use crate::order::store::OrderStore;
@@ -80,7 +80,7 @@ pub struct QueueDepth {
 
 impl GroupCommit {
     /// Commits to this store, under ids of `ids`.
-    pub fn new(store: OrderStore, ids: Arc<Ids>, limits: GroupCommitLimits) -> Self {
+    pub fn new(store: OrderStore, ids: Arc<IdGenerator>, limits: GroupCommitLimits) -> Self {
         let batches = BatchContext {
             committer: BatchCommitter::new(store, limits.timeout),
             ids,

@@ -15,7 +15,7 @@ use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
 use super::stats::StreamStats;
 use super::unconfirmed::UnconfirmedOrders;
-use crate::id::Ids;
+use crate::id::IdGenerator;
 use crate::order::batch::BatchCommitter;
 use crate::order::store::OrderStore;
 
@@ -39,7 +39,7 @@ pub struct StreamNode {
     pub(super) client: Client,
     pub(super) redis: ConnectionManager,
     pub(super) store: OrderStore,
-    pub(super) ids: Arc<Ids>,
+    pub(super) ids: Arc<IdGenerator>,
     pub(super) limits: StreamLimits,
     pub(super) committer: BatchCommitter,
     /// This process's consumer name in the group.
@@ -63,7 +63,7 @@ impl StreamNode {
         client: Client,
         redis: ConnectionManager,
         store: OrderStore,
-        ids: Arc<Ids>,
+        ids: Arc<IdGenerator>,
         limits: StreamLimits,
     ) -> Self {
         StreamNode {

@@ -8,7 +8,7 @@ use redis::aio::ConnectionManager;
 use super::node::StreamNode;
 use super::stats::StreamStats;
 use crate::error::Error;
-use crate::id::Ids;
+use crate::id::IdGenerator;
 use crate::order::store::OrderStore;
 
 pub use super::node::StreamLimits;
@@ -26,7 +26,7 @@ impl OrderStream {
         client: Client,
         redis: ConnectionManager,
         store: OrderStore,
-        ids: Arc<Ids>,
+        ids: Arc<IdGenerator>,
         limits: StreamLimits,
     ) -> Result<Self, Error> {
         let node = Arc::new(StreamNode::new(client, redis, store, ids, limits));
