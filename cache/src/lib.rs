@@ -1,3 +1,5 @@
+//! Two-level read cache, process memory and Redis, with coordinated loads and invalidations.
+//!
 #![doc = include_str!("../README.md")]
 
 // The source, from the top: `cache` is the handle; `read` the strategies and what they share
