@@ -6,18 +6,15 @@
 //!   all or for none.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use backon::Retryable;
 
 use super::model::NewOrder;
+use super::retry::{conflict_pauses, is_conflict};
 use super::store::batch::{BatchError, InsertedBatch};
 use super::store::{OrderStore, OrderTransaction};
 use crate::error::Error;
-
-/// Tries of a batch in all when it meets conflicts.
-const ATTEMPTS: u32 = 4;
-
-/// Longest pause before a retry, milliseconds; the pause is random, so that rivals part.
-const PAUSE_MS: u64 = 20;
 
 /// Each order's outcome: its id once it is committed.
 pub type Outcomes = Vec<Result<i64, Error>>;
@@ -49,20 +46,13 @@ impl BatchCommitter {
         // In the same order on every node: then two batches cannot wait for each other's buyers.
         let mut sorted = orders.to_vec();
         sorted.sort_unstable_by_key(|order| order.buyer.user_id);
-        let started = Instant::now();
-        let mut attempt = 1;
-        loop {
-            let outcome = self.commit_once(voucher_id, orders, &sorted).await;
-            let again = attempt < ATTEMPTS && started.elapsed() < self.timeout;
-            match outcome {
-                Err(BatchError::All(Error::Conflict)) if again => {}
-                Err(BatchError::Insert(Error::Conflict)) if again && orders.len() == 1 => {}
-                outcome => return outcome,
-            }
-            attempt += 1;
-            let pause = rand::random_range(1..=PAUSE_MS);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-        }
+        (|| self.commit_once(voucher_id, orders, &sorted))
+            .retry(conflict_pauses(self.timeout))
+            .when(|error| match error {
+                BatchError::All(error) => is_conflict(error),
+                BatchError::Insert(error) => is_conflict(error) && orders.len() == 1,
+            })
+            .await
     }
 
     async fn commit_once(

@@ -11,17 +11,14 @@
 
 use std::time::Duration;
 
+use backon::Retryable;
+
 use super::model::{Order, OrderStatus};
+use super::retry::{conflict_pauses, is_conflict};
 use super::store::OrderStore;
 use super::store::lifetime::OrderKey;
 use crate::error::Error;
 use crate::voucher::stock_events::StockEvents;
-
-/// Tries of a change in all when it meets deadlocks.
-const ATTEMPTS: u32 = 4;
-
-/// Longest pause before a retry, milliseconds; the pause is random, so that rivals part.
-const PAUSE_MS: u64 = 20;
 
 /// Pays and cancels orders. Cheap to clone.
 #[derive(Clone)]
@@ -42,7 +39,8 @@ impl Lifetime {
     /// [`Error::OrderNotFound`], [`Error::OrderCancelled`], [`Error::OrderRefunded`]; [`Error::OutcomeUnknown`] where it
     /// may be paid.
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let paid = retry_conflicts(|| self.store.pay(order_id, user_id)).await?;
+        let pay = || self.store.pay(order_id, user_id);
+        let paid = pay.retry(conflict_pauses(Duration::MAX)).when(is_conflict).await?;
         let order = self.own_after(paid, order_id, user_id).await?;
         match order.status() {
             Some(OrderStatus::Paid | OrderStatus::Used) => Ok(order),
@@ -62,8 +60,9 @@ impl Lifetime {
         if order.status() != Some(OrderStatus::Unpaid) {
             return require_cancelled(order);
         }
-        let (sale, ids) = (order.voucher_id, [order_id]);
-        let count = retry_conflicts(|| self.cancel_all(sale, &ids)).await?;
+        let ids = [order_id];
+        let cancel = || self.cancel_all(order.voucher_id, &ids);
+        let count = cancel.retry(conflict_pauses(Duration::MAX)).when(is_conflict).await?;
         require_cancelled(self.own_after(count > 0, order_id, user_id).await?)
     }
 
@@ -121,23 +120,6 @@ fn require_cancelled(order: Order) -> Result<Order, Error> {
         Some(OrderStatus::Cancelled) => Ok(order),
         other => Err(refusal(other)),
     }
-}
-
-/// Runs `change`, and again while it loses to a purchase or to another change. After a conflict nothing was
-/// done; the last one is the error.
-async fn retry_conflicts<T, F>(change: impl Fn() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    for _ in 1..ATTEMPTS {
-        match change().await {
-            Err(Error::Conflict) => {}
-            outcome => return outcome,
-        }
-        let pause = rand::random_range(1..=PAUSE_MS);
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-    }
-    change().await
 }
 
 /// Why an order could not be changed, by the status it has.

@@ -33,6 +33,7 @@ pub mod expiry;
 pub mod lifetime;
 pub mod model;
 pub mod purchase;
+mod retry;
 pub mod stats;
 pub mod steps;
 pub mod store;

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backon::Retryable;
 use tokio_util::task::TaskTracker;
 
 use super::context::PurchaseContext;
 use super::model::{Buyer, Purchased};
+use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
 use super::store::OrderStore;
 use super::strategy;
@@ -18,12 +20,6 @@ use crate::request::context::in_current_context;
 use crate::request::trace;
 use crate::voucher::sales::{Sale, Sales};
 use ladder::Strategy;
-
-/// Tries of a purchase in all when it meets deadlocks or taken ids.
-const ATTEMPTS: u32 = 4;
-
-/// Longest pause before a retry, milliseconds; the pause is random, so that rivals part.
-const PAUSE_MS: u64 = 20;
 
 /// Buyers of a sold-out sale that are remembered at most; 8 bytes each.
 const BUYERS_REMEMBERED: u32 = 1_000_000;
@@ -151,34 +147,30 @@ impl Inner {
     }
 
     async fn buy_with_retries(&self, buyer: Buyer, sale: &Arc<Sale>) -> Result<i64, Error> {
-        let started = Instant::now();
-        let mut attempt = 1;
-        loop {
-            let outcome = strategy::buy(&self.context, buyer, sale).await;
-            let again = attempt < ATTEMPTS && started.elapsed() < self.context.database_timeout;
-            match outcome {
-                Err(Error::Conflict) if again => {}
-                Err(Error::DuplicateId) if again => {
+        let PurchaseContext { store, ids, database_timeout, .. } = &self.context;
+        let outcome = (|| strategy::buy(&self.context, buyer, sale))
+            .retry(conflict_pauses(*database_timeout))
+            .when(|error| matches!(error, Error::Conflict | Error::DuplicateId))
+            .notify(|error, _| {
+                if let Error::DuplicateId = error {
                     tracing::warn!("order id already taken: the counter was lost; leasing anew");
-                    self.context.ids.abandon_lease();
+                    ids.abandon_lease();
                 }
-                // The unique index refused the order without saying which one the buyer has.
-                Err(Error::AlreadyOrdered(None)) => {
-                    let status = self.context.store.buyer_status(buyer).await.ok().flatten();
-                    let id = status.and_then(|status| status.order_id);
-                    return Err(Error::AlreadyOrdered(id));
-                }
-                Err(Error::SoldOut) => {
-                    if sale.strategy != Strategy::Stream || sale.age() > STREAM_REREAD {
-                        self.sales.sold_out(sale);
-                    }
-                    return Err(Error::SoldOut);
-                }
-                outcome => return outcome,
+            })
+            .await;
+        match outcome {
+            // The unique index refused the order without saying which one the buyer has.
+            Err(Error::AlreadyOrdered(None)) => {
+                let status = store.buyer_status(buyer).await.ok().flatten();
+                Err(Error::AlreadyOrdered(status.and_then(|status| status.order_id)))
             }
-            attempt += 1;
-            let pause = rand::random_range(1..=PAUSE_MS);
-            tokio::time::sleep(Duration::from_millis(pause)).await;
+            Err(Error::SoldOut) => {
+                if sale.strategy != Strategy::Stream || sale.age() > STREAM_REREAD {
+                    self.sales.sold_out(sale);
+                }
+                Err(Error::SoldOut)
+            }
+            outcome => outcome,
         }
     }
 }

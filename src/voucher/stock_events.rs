@@ -5,9 +5,10 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
 use redis::aio::ConnectionManager;
-use redis::{Client, Script};
+use redis::{Client, RedisError, Script};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -17,12 +18,12 @@ use crate::error::Error;
 /// The channel; a message is a voucher's id in decimal.
 const CHANNEL: &str = "seckill:stock:added";
 
-/// Pause before another attempt to connect.
+/// Pause before another try to subscribe or to publish.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Tries to publish in all: Redis may just be restarting, and the stock counter of a Java node would lack
+/// Published three times in all: Redis may just be restarting, and the stock counter of a Java node would lack
 /// what was added.
-const ATTEMPTS: u32 = 3;
+const RETRIES: ConstantBuilder = ConstantBuilder::new().with_delay(PAUSE).with_max_times(2);
 
 static STOCK_ADDED: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/stock_added.lua")));
@@ -57,29 +58,22 @@ impl StockEvents {
     /// notice within a second.
     pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
         self.sales.forget(voucher_id);
-        let mut attempt = 1;
-        loop {
-            let published: redis::RedisResult<i64> = STOCK_ADDED
-                .key(format!("seckill:stock:{voucher_id}"))
-                .key(format!("seckill:rebuild:{voucher_id}"))
-                .arg(count)
-                .arg(CHANNEL)
-                .arg(voucher_id)
-                .arg(i32::from(admits))
-                .invoke_async(&mut self.redis.clone())
-                .await;
-            let Err(error) = published else { return };
-            // After a lost reply the script may have run: then it must not run again.
-            let not_run = error.is_connection_refusal() || error.is_cluster_error();
-            if attempt >= ATTEMPTS || !not_run {
-                tracing::error!(
-                    voucher_id, count, %error,
-                    "the stock counter may lack what was added, and nodes notice it late"
-                );
-                return;
-            }
-            attempt += 1;
-            tokio::time::sleep(PAUSE).await;
+        let mut script = STOCK_ADDED.key(format!("seckill:stock:{voucher_id}"));
+        script
+            .key(format!("seckill:rebuild:{voucher_id}"))
+            .arg(count)
+            .arg(CHANNEL)
+            .arg(voucher_id)
+            .arg(i32::from(admits));
+        let publish = async || script.invoke_async::<i64>(&mut self.redis.clone()).await;
+        // After a lost reply the script may have run: then it must not run again.
+        let not_run =
+            |error: &RedisError| error.is_connection_refusal() || error.is_cluster_error();
+        if let Err(error) = publish.retry(RETRIES).when(not_run).await {
+            tracing::error!(
+                voucher_id, count, %error,
+                "the stock counter may lack what was added, and nodes notice it late"
+            );
         }
     }
 

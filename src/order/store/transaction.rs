@@ -13,6 +13,7 @@
 
 use std::time::Duration;
 
+use backon::Retryable;
 use futures_util::StreamExt;
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::pool::PoolConnection;
@@ -200,13 +201,11 @@ impl OrderTransaction {
             outcome => return outcome,
         }
         let deadline = Instant::now() + db.timeout;
-        loop {
-            match is_committed(&db, order_id).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => return Err(Error::Unavailable("the database")),
-                Err(_) if Instant::now() < deadline => tokio::time::sleep(RESOLVE_PAUSE).await,
-                Err(_) => return Err(Error::OutcomeUnknown(Some(order_id))),
-            }
+        let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
+        match (|| is_committed(&db, order_id)).retry(pauses).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Unavailable("the database")),
+            Err(_) => Err(Error::OutcomeUnknown(Some(order_id))),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{BackoffBuilder, ConstantBuilder};
 use redis::aio::ConnectionManager;
 use redis::{ErrorKind, RedisError};
 
@@ -14,11 +15,9 @@ use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
-/// Calls of the script in all when replies are lost.
-const ATTEMPTS: u32 = 3;
-
-/// Pause before it is sent again.
-const PAUSE: Duration = Duration::from_millis(50);
+/// When replies are lost, the script is sent three times in all.
+const RETRIES: ConstantBuilder =
+    ConstantBuilder::new().with_delay(Duration::from_millis(50)).with_max_times(2);
 
 /// Buyers that one call admits at most, so that it never keeps Redis from others for long.
 const BATCH: usize = 64;
@@ -64,7 +63,7 @@ async fn admit(
     backlog: usize,
     requests: Vec<Request>,
 ) -> Vec<Answer> {
-    let (mut attempt, mut in_doubt) = (1, false);
+    let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
     loop {
         let mut script = scripts::ADMIT.key(STREAM);
         script.key(EPOCH).arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
@@ -85,12 +84,11 @@ async fn admit(
         if !in_doubt {
             return requests.iter().map(|_| Err(Error::Unavailable("Redis"))).collect();
         }
-        if attempt >= ATTEMPTS {
+        let Some(pause) = pauses.next() else {
             let unknown = |(order, _): &Request| Err(Error::OutcomeUnknown(Some(order.id)));
             return requests.iter().map(unknown).collect();
-        }
-        attempt += 1;
-        tokio::time::sleep(PAUSE).await;
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 
