@@ -35,7 +35,7 @@ use crate::user::Users;
 use crate::user::code::{Codes, LogSender};
 use crate::user::store::UserStore;
 use crate::voucher::Vouchers;
-use crate::voucher::sales::Sales;
+use crate::voucher::sales::SaleCache;
 use crate::voucher::stock_events::StockEvents;
 use crate::voucher::store::VoucherStore;
 use cache::{Cache, CacheConfig, CachePolicy};
@@ -154,7 +154,7 @@ async fn connect(
     let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
-    let sales = Arc::new(Sales::new(voucher_store.clone(), timeout));
+    let sales = Arc::new(SaleCache::new(voucher_store.clone(), timeout));
     let stock_events = StockEvents::listen(client.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,

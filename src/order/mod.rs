@@ -18,7 +18,7 @@
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::{IntoParams, IntoResponses, ToSchema};
 
 use crate::http::admission::Admitted;
 use crate::http::docs::OrderId;
@@ -67,22 +67,41 @@ fn first_page() -> u32 {
     1
 }
 
+/// Successes of both purchase routes, for the API's document.
+#[derive(IntoResponses)]
+#[allow(dead_code)]
+enum PurchaseResponses {
+    /// Bought: the order is committed.
+    #[response(status = 200)]
+    Committed(#[to_schema] OrderId),
+    /// Pending: one of the stock is reserved, and the order is committed in a moment (sales on `stream`). Look it up by its id.
+    #[response(status = 202)]
+    Pending(#[to_schema] OrderId),
+}
+
+/// Failures of both purchase routes, by code.
+const PURCHASE_CODES: [&str; 11] = [
+    "SOLD_OUT",
+    "STOCK_CHANGED",
+    "ALREADY_ORDERED",
+    "LOCK_BUSY",
+    "SALE_NOT_BEGUN",
+    "SALE_ENDED",
+    "VOUCHER_NOT_FOUND",
+    "LAB_ONLY",
+    "TOO_MANY_REQUESTS",
+    "OVERLOADED",
+    "OUTCOME_UNKNOWN",
+];
+
 /// Buys one voucher of a flash sale.
 ///
 /// 200 means that the order is committed. A refusal means that this request made no order; `ALREADY_ORDERED`
-/// brings the order there is, once it is known. After `OUTCOME_UNKNOWN` an order may exist: look it up by its id.
+/// has the id of the existing order, once it is known. After `OUTCOME_UNKNOWN` an order may exist: look it up by its id.
 #[utoipa::path(
     post, path = "/voucher-order/seckill/{id}", tag = "order", security(("authorization" = [])),
     params(("id" = i64, Path, description = "The voucher's id.", example = 2)),
-    responses(
-        (status = 200, body = OrderId, description = "Bought: the order is committed."),
-        (status = 202, body = OrderId, description = "Pending: a place is held, and the order is \
-            committed in a moment (sales on `stream`). Look it up by its id."),
-    ),
-    extensions(("x-codes" = json!([
-        "SOLD_OUT", "STOCK_CHANGED", "ALREADY_ORDERED", "LOCK_BUSY", "SALE_NOT_BEGUN", "SALE_ENDED", "VOUCHER_NOT_FOUND",
-        "LAB_ONLY", "TOO_MANY_REQUESTS", "OVERLOADED", "OUTCOME_UNKNOWN"
-    ]))),
+    responses(PurchaseResponses), extensions(("x-codes" = json!(PURCHASE_CODES))),
 )]
 pub async fn buy(
     State(purchases): State<PurchaseService>,
@@ -97,19 +116,11 @@ pub async fn buy(
 
 /// Buys one voucher of a flash sale, its id in the body.
 ///
-/// In all else as with the id in the path.
+/// The same purchase as with the id in the path.
 #[utoipa::path(
     post, path = "/voucher-order/seckill", tag = "order", security(("authorization" = [])),
     request_body = PurchaseRequest,
-    responses(
-        (status = 200, body = OrderId, description = "Bought: the order is committed."),
-        (status = 202, body = OrderId, description = "Pending: a place is held, and the order is \
-            committed in a moment (sales on `stream`). Look it up by its id."),
-    ),
-    extensions(("x-codes" = json!([
-        "SOLD_OUT", "STOCK_CHANGED", "ALREADY_ORDERED", "LOCK_BUSY", "SALE_NOT_BEGUN", "SALE_ENDED", "VOUCHER_NOT_FOUND",
-        "LAB_ONLY", "TOO_MANY_REQUESTS", "OVERLOADED", "OUTCOME_UNKNOWN"
-    ]))),
+    responses(PurchaseResponses), extensions(("x-codes" = json!(PURCHASE_CODES))),
 )]
 pub async fn buy_by_body(
     state: State<PurchaseService>,
@@ -137,15 +148,15 @@ impl From<i64> for OrderReply {
 
 /// One of the caller's own orders.
 ///
-/// Another's is as unknown as one that does not exist. A pending one is answered as its purchase was, one
-/// that was refused as its purchase would have been.
+/// Another user's order is not found. A pending order gets the answer that its purchase got; a refused one gets the
+/// refusal.
 #[utoipa::path(
     get, path = "/voucher-order/{orderId}", tag = "order", security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
     responses(
         (status = 200, body = Order, description = "The order."),
-        (status = 202, body = OrderId, description = "Pending: a place is held, and the order is \
-            not decided yet."),
+        (status = 202, body = OrderId, description = "Pending: one of the stock is reserved, and the order is \
+            neither committed nor refused yet."),
     ),
     extensions(("x-codes" = json!([
         "ORDER_NOT_FOUND", "SOLD_OUT", "ALREADY_ORDERED", "VOUCHER_NOT_FOUND", "ORDER_FAILED"
@@ -178,7 +189,7 @@ pub async fn mine(
 
 /// Pays one of the caller's orders.
 ///
-/// No bank is called. Asked again, it answers as the first time.
+/// No bank is called. Idempotent.
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/pay", tag = "order", security(("authorization" = [])),
     params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
@@ -197,7 +208,7 @@ pub async fn pay(
 
 /// Cancels one of the caller's unpaid orders and puts its voucher back on sale.
 ///
-/// The caller may buy again. Asked again, it answers as the first time.
+/// The caller may buy again. Idempotent.
 #[utoipa::path(
     post, path = "/voucher-order/{orderId}/cancel", tag = "order",
     security(("authorization" = [])),

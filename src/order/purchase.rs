@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::request::admission::InFlightPermit;
 use crate::request::context::in_current_context;
 use crate::request::trace;
-use crate::voucher::sales::{Sale, Sales};
+use crate::voucher::sales::{Sale, SaleCache};
 use ladder::Strategy;
 
 /// Buyers of a sold-out sale that are remembered at most; 8 bytes each.
@@ -34,7 +34,7 @@ pub struct PurchaseService(Arc<Inner>);
 
 struct Inner {
     context: PurchaseContext,
-    sales: Arc<Sales>,
+    sales: Arc<SaleCache>,
     lab: bool,
     tasks: TaskTracker,
     stats: PurchaseStats,
@@ -42,7 +42,7 @@ struct Inner {
 
 impl PurchaseService {
     /// Purchases with this context; `lab` allows the unsafe strategies.
-    pub fn new(context: PurchaseContext, sales: Arc<Sales>, lab: bool) -> Self {
+    pub fn new(context: PurchaseContext, sales: Arc<SaleCache>, lab: bool) -> Self {
         let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
         PurchaseService(Arc::new(Inner { context, sales, lab, tasks, stats }))
     }
@@ -166,7 +166,7 @@ impl Inner {
             }
             Err(Error::SoldOut) => {
                 if sale.strategy != Strategy::Stream || sale.age() > STREAM_REREAD {
-                    self.sales.sold_out(sale);
+                    self.sales.found_sold_out(sale);
                 }
                 Err(Error::SoldOut)
             }

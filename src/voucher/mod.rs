@@ -20,9 +20,9 @@ pub mod store;
 
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
 use stock_events::StockEvents;
-use store::{Listed, VoucherStore};
+use store::{ListedVoucher, VoucherStore};
 
-/// The vouchers, as the routes see them.
+/// State of the voucher routes.
 #[derive(Clone)]
 pub struct Vouchers {
     /// The SQL.
@@ -105,12 +105,12 @@ pub async fn add_stock(
 #[utoipa::path(
     get, path = "/voucher/list/{shopId}", tag = "voucher",
     params(("shopId" = i64, Path, description = "The shop's id.", example = 1)),
-    responses((status = 200, body = Vec<Listed>, description = "By id.")),
+    responses((status = 200, body = Vec<ListedVoucher>, description = "By id.")),
 )]
 pub async fn list(
     State(vouchers): State<Vouchers>,
     Path(shop_id): Path<i64>,
-) -> Reply<Vec<Listed>> {
+) -> Reply<Vec<ListedVoucher>> {
     Ok(reply::data(vouchers.store.list(shop_id, vouchers.zone).await?))
 }
 

@@ -1,4 +1,4 @@
-//! What may be published. Checks only; nothing is stored here.
+//! Validation of vouchers and sales to publish. Nothing is stored here.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::clock::Zone;
 use crate::error::Error;
 
-/// More than this of one voucher is taken for a mistake.
+/// Largest stock of one voucher; more is refused as a mistake.
 pub const MAX_STOCK: i64 = 10_000_000;
 
-/// More than this, in cents (ten million yuan), is taken for a mistake.
+/// Largest value, cents (ten million yuan); more is refused as a mistake.
 const MAX_VALUE: i64 = 1_000_000_000;
 
 /// The last second a TIMESTAMP column can hold, seconds since 1970.
@@ -104,13 +104,13 @@ pub struct MoreStock {
 }
 
 impl MoreStock {
-    /// Refuses what makes no sense.
+    /// Refuses amounts out of range.
     pub fn check(&self) -> Result<(), Error> {
         require((1..=MAX_STOCK).contains(&self.add), "add must be 1 to 10000000")
     }
 }
 
-/// A sale that passed the checks.
+/// A sale that passed validation.
 #[derive(Debug)]
 pub struct NewSale {
     /// Put on sale in all; at least 1.
@@ -124,7 +124,7 @@ pub struct NewSale {
 }
 
 impl NewVoucher {
-    /// Refuses values that the tables cannot hold or that make no sense.
+    /// Refuses values that the tables cannot hold or that are out of range.
     pub fn check(&self) -> Result<(), Error> {
         let length = |text: &Option<String>| text.as_deref().map_or(0, |text| text.chars().count());
         require(!self.title.trim().is_empty(), "title must not be empty")?;
@@ -144,7 +144,7 @@ impl NewVoucher {
 }
 
 impl NewSeckillVoucher {
-    /// Refuses sales that make no sense, and unsafe strategies outside the lab.
+    /// Refuses values out of range, and unsafe strategies outside the lab.
     pub fn check(&self, zone: Zone, lab: bool) -> Result<NewSale, Error> {
         self.voucher.check()?;
         require((1..=MAX_STOCK).contains(&self.stock), "stock must be 1 to 10000000")?;
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn values_out_of_range_are_refused() {
         for change in [
             serde_json::json!({"stock": -1}),
             serde_json::json!({"stock": 0}),

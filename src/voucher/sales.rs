@@ -1,8 +1,8 @@
-//! What a purchase needs to know of a sale: its window, its strategy, and whether anything is left.
-//! The first two hardly ever change, so a process remembers a reading of them for [`FRESH_FOR`]. Of
-//! the stock only one thing is remembered with them: that there was none. Stock that was there may be
-//! gone by now; stock that was gone comes back only when somebody adds some or an order is cancelled, and then
-//! [`super::news`] tells every process to forget. So the many who come too late cost no query.
+//! Sales and their in-process cache: a sale's window, its strategy, and whether it is sold out.
+//! The first two hardly ever change, so a process caches a reading of them for [`FRESH_FOR`]. Of
+//! the stock only one thing is cached with them: that there was none. Stock that was there may be
+//! gone by now; stock that was gone comes back only when some is added or an order is cancelled, and then
+//! [`super::stock_events`] invalidates every process's entry. So refusing the many late buyers costs no query.
 //!
 //! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and
 //! the time since is measured by a monotonic clock. A node whose wall clock is off by an hour thus
@@ -19,15 +19,15 @@ use super::store::{SaleRow, VoucherStore};
 use crate::error::Error;
 use ladder::Strategy;
 
-/// How long a reading is trusted, from the moment the database was asked. A voucher taken off the shelf
-/// is refused, and stock whose news was lost is sold, at most this much later: within a second, with
+/// How long a reading is valid, from the moment the database was asked. A voucher taken off the shelf
+/// is refused, and stock whose event was lost is sold, at most this much later: within a second, with
 /// time for a query to spare.
 pub const FRESH_FOR: Duration = Duration::from_millis(800);
 
-/// Sales remembered at most; beyond it, those not fresh are forgotten.
-const REMEMBERED: usize = 1024;
+/// Sales cached at most; beyond it, those not fresh are dropped.
+const CAPACITY: usize = 1024;
 
-/// A flash sale, as a purchase sees it.
+/// A flash sale, as far as a purchase needs to know it.
 #[derive(Debug)]
 pub struct Sale {
     /// `tb_voucher.id`.
@@ -38,13 +38,13 @@ pub struct Sale {
     pub window: Window,
     /// Whether nothing was left.
     pub sold_out: bool,
-    /// Who had bought when nothing was left, filled in by whoever needs it: a note that lives as long
-    /// as this reading and the readings after it that find nothing left either.
+    /// The buyers when nothing was left, read by the first purchase that needs them. Kept by this reading and by the
+    /// readings after it that find nothing left either.
     pub buyers: OnceCell<Buyers>,
     asked_at: Instant,
 }
 
-/// Users in rising order; `None` where there are too many to remember.
+/// Users in rising order; `None` where there are too many to keep.
 pub type Buyers = Option<Arc<[i64]>>;
 
 /// When a sale is on, by the database's clock.
@@ -104,72 +104,76 @@ impl Sale {
     }
 }
 
-/// The sales this process has looked at lately.
-pub struct Sales {
+/// Caches the sales that this process has read lately.
+pub struct SaleCache {
     store: VoucherStore,
     timeout: Duration,
-    slots: RwLock<HashMap<i64, Arc<Slot>>>,
+    entries: RwLock<HashMap<i64, Arc<Entry>>>,
 }
 
 #[derive(Default)]
-struct Slot {
-    known: RwLock<Known>,
-    /// Lets one task load while the others wait for it: a burst costs one query, not thousands.
+struct Entry {
+    value: RwLock<Value>,
+    /// Single-flight: one task loads while the others wait for it, so a burst costs one query, not thousands.
     load: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Value {
     sale: Option<Arc<Sale>>,
-    /// Counts up whenever the sale is to be forgotten: a reading that was under way then is not kept.
-    forgotten: u64,
+    /// Rises with each invalidation: a reading that was being loaded then is not kept.
+    version: u64,
 }
 
-impl Sales {
-    /// Sales of this store; `timeout` bounds the wait for one.
+impl SaleCache {
+    /// Caches sales of this store; `timeout` bounds the wait for one.
     pub fn new(store: VoucherStore, timeout: Duration) -> Self {
-        Sales { store, timeout, slots: RwLock::default() }
+        SaleCache { store, timeout, entries: RwLock::default() }
     }
 
     /// One sale, at most [`FRESH_FOR`] old.
+    ///
+    /// # Errors
+    /// [`Error::VoucherNotFound`]; [`Error::Unavailable`] where the database did not answer in time, or the sale has a
+    /// strategy that this version does not know.
     pub async fn get(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
-        let slot = self.slot(voucher_id);
-        if let Some(sale) = slot.fresh() {
+        let entry = self.entry(voucher_id);
+        if let Some(sale) = entry.fresh() {
             return Ok(sale);
         }
         // Bounds the wait for the others too, so that a hanging database is not waited for in turns.
-        tokio::time::timeout(self.timeout, self.load(voucher_id, &slot))
+        tokio::time::timeout(self.timeout, self.load(voucher_id, &entry))
             .await
             .unwrap_or(Err(Error::Unavailable("the database")))
     }
 
-    /// Forgets what was read of a sale: its stock has changed. [`super::news`] tells of it.
-    pub fn forget(&self, voucher_id: i64) {
-        if let Some(slot) = self.read().get(&voucher_id) {
-            slot.forget(|_| true);
+    /// Invalidates a sale whose stock has changed; see [`super::stock_events`].
+    pub fn invalidate(&self, voucher_id: i64) {
+        if let Some(entry) = self.read().get(&voucher_id) {
+            entry.invalidate_if(|_| true);
         }
     }
 
-    /// Forgets all readings: news may have been missed.
-    pub fn forget_all(&self) {
-        self.read().values().for_each(|slot| slot.forget(|_| true));
+    /// Invalidates all sales: events may have been missed.
+    pub fn invalidate_all(&self) {
+        self.read().values().for_each(|entry| entry.invalidate_if(|_| true));
     }
 
-    /// A purchase learnt that nothing is left, which `sale` does not say yet: the next one reads anew.
-    pub fn sold_out(&self, sale: &Arc<Sale>) {
+    /// A purchase found that nothing is left, which `sale` does not say yet: the next one reads anew.
+    pub fn found_sold_out(&self, sale: &Arc<Sale>) {
         if !sale.sold_out
-            && let Some(slot) = self.read().get(&sale.voucher_id)
+            && let Some(entry) = self.read().get(&sale.voucher_id)
         {
-            slot.forget(|known| Arc::ptr_eq(known, sale));
+            entry.invalidate_if(|cached| Arc::ptr_eq(cached, sale));
         }
     }
 
-    async fn load(&self, voucher_id: i64, slot: &Slot) -> Result<Arc<Sale>, Error> {
-        let _only_one = slot.load.lock().await;
-        if let Some(sale) = slot.fresh() {
+    async fn load(&self, voucher_id: i64, entry: &Entry) -> Result<Arc<Sale>, Error> {
+        let _single_flight = entry.load.lock().await;
+        if let Some(sale) = entry.fresh() {
             return Ok(sale);
         }
-        let (before, forgotten) = slot.known();
+        let (before, version) = entry.get();
         let asked_at = Instant::now();
         let Some(row) = self.store.sale(voucher_id).await? else {
             self.write().remove(&voucher_id);
@@ -182,57 +186,57 @@ impl Sales {
             sale.buyers = before.buyers.clone();
         }
         let sale = Arc::new(sale);
-        slot.keep(&sale, forgotten);
+        entry.set(&sale, version);
         Ok(sale)
     }
 
-    fn slot(&self, voucher_id: i64) -> Arc<Slot> {
-        let slots = self.read();
-        if let Some(slot) = slots.get(&voucher_id) {
-            return slot.clone();
+    fn entry(&self, voucher_id: i64) -> Arc<Entry> {
+        let entries = self.read();
+        if let Some(entry) = entries.get(&voucher_id) {
+            return entry.clone();
         }
-        drop(slots);
-        let mut slots = self.write();
-        if slots.len() >= REMEMBERED {
-            slots.retain(|_, slot| slot.fresh().is_some() || Arc::strong_count(slot) > 1);
+        drop(entries);
+        let mut entries = self.write();
+        if entries.len() >= CAPACITY {
+            entries.retain(|_, entry| entry.fresh().is_some() || Arc::strong_count(entry) > 1);
         }
-        slots.entry(voucher_id).or_default().clone()
+        entries.entry(voucher_id).or_default().clone()
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<i64, Arc<Slot>>> {
-        self.slots.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<i64, Arc<Entry>>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<i64, Arc<Slot>>> {
-        self.slots.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<i64, Arc<Entry>>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Slot {
+impl Entry {
     fn fresh(&self) -> Option<Arc<Sale>> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        known.sale.as_ref().filter(|sale| sale.asked_at.elapsed() < FRESH_FOR).cloned()
+        let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
+        value.sale.as_ref().filter(|sale| sale.asked_at.elapsed() < FRESH_FOR).cloned()
     }
 
-    /// What is known, fresh or not, and how often it was forgotten so far.
-    fn known(&self) -> (Option<Arc<Sale>>, u64) {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        (known.sale.clone(), known.forgotten)
+    /// The reading, fresh or not, and the version to pass to [`Entry::set`].
+    fn get(&self) -> (Option<Arc<Sale>>, u64) {
+        let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
+        (value.sale.clone(), value.version)
     }
 
-    /// Keeps a reading, unless one was to be forgotten since it began.
-    fn keep(&self, sale: &Arc<Sale>, forgotten: u64) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.forgotten == forgotten {
-            known.sale = Some(sale.clone());
+    /// Keeps a reading, unless the entry was invalidated since its load began.
+    fn set(&self, sale: &Arc<Sale>, version: u64) {
+        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        if value.version == version {
+            value.sale = Some(sale.clone());
         }
     }
 
-    fn forget(&self, which: impl FnOnce(&Arc<Sale>) -> bool) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.sale.as_ref().is_none_or(which) {
-            known.sale = None;
-            known.forgotten += 1;
+    fn invalidate_if(&self, condition: impl FnOnce(&Arc<Sale>) -> bool) {
+        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        if value.sale.as_ref().is_none_or(condition) {
+            value.sale = None;
+            value.version += 1;
         }
     }
 }
@@ -257,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_judged_by_the_databases_clock_however_wrong_the_nodes_is() {
+    fn the_window_is_judged_by_the_databases_clock_not_the_nodes() {
         for hours in [-1000, 0, 1000] {
             let now = Utc::now() + TimeDelta::hours(hours);
             assert!(sale(now, |_| {}).window.require_open().is_ok());
@@ -275,18 +279,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_that_began_before_the_news_is_not_kept() {
-        let slot = Slot::default();
+    fn a_load_that_began_before_the_invalidation_is_not_kept() {
+        let entry = Entry::default();
         let none_left = Arc::new(sale(Utc::now(), |row| row.stock = 0));
-        let (_, forgotten) = slot.known();
-        slot.forget(|_| true);
-        slot.keep(&none_left, forgotten);
-        assert!(slot.fresh().is_none());
-        let (_, forgotten) = slot.known();
-        slot.keep(&none_left, forgotten);
-        assert!(slot.fresh().is_some_and(|sale| sale.sold_out));
-        // Of two purchases that learn of the end from one reading, the second forgets nothing newer.
-        slot.forget(|known| Arc::ptr_eq(known, &Arc::new(sale(Utc::now(), |_| {}))));
-        assert!(slot.fresh().is_some());
+        let (_, version) = entry.get();
+        entry.invalidate_if(|_| true);
+        entry.set(&none_left, version);
+        assert!(entry.fresh().is_none());
+        let (_, version) = entry.get();
+        entry.set(&none_left, version);
+        assert!(entry.fresh().is_some_and(|sale| sale.sold_out));
+        // Of two purchases that found one reading outdated, the second does not invalidate a newer one.
+        entry.invalidate_if(|cached| Arc::ptr_eq(cached, &Arc::new(sale(Utc::now(), |_| {}))));
+        assert!(entry.fresh().is_some());
     }
 }

@@ -1,5 +1,5 @@
 //! Stock events: stock that was added or returned is published to every node by Redis pub/sub, and a node that receives
-//! the message forgets what it remembers of the sale. A lost message is made good by
+//! the message invalidates its cached sale. A lost message is made good by
 //! [`super::sales::FRESH_FOR`]; no sale may depend on it to be correct.
 
 use std::sync::{Arc, LazyLock};
@@ -12,7 +12,7 @@ use redis::{Client, RedisError, Script};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::sales::Sales;
+use super::sales::SaleCache;
 use crate::error::Error;
 
 /// The channel; a message is a voucher's id in decimal.
@@ -39,14 +39,14 @@ const RETURNED_TTL_SECONDS: u32 = 24 * 3600;
 #[derive(Clone)]
 pub struct StockEvents {
     redis: ConnectionManager,
-    sales: Arc<Sales>,
+    sales: Arc<SaleCache>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl StockEvents {
-    /// Subscribes until [`StockEvents::shutdown`], and has `sales` forget the sales of the events.
-    pub fn listen(client: Client, redis: ConnectionManager, sales: Arc<Sales>) -> Self {
+    /// Subscribes until [`StockEvents::shutdown`], and invalidates the sales of the events in `sales`.
+    pub fn listen(client: Client, redis: ConnectionManager, sales: Arc<SaleCache>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let listening = listen(client, sales.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(listening));
@@ -57,7 +57,7 @@ impl StockEvents {
     /// is deleted, and rebuilt from the database. A failure is logged only: the stock is added already, and the nodes
     /// notice within a second.
     pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
-        self.sales.forget(voucher_id);
+        self.sales.invalidate(voucher_id);
         let mut script = STOCK_ADDED.key(format!("seckill:stock:{voucher_id}"));
         script
             .key(format!("seckill:rebuild:{voucher_id}"))
@@ -87,7 +87,7 @@ impl StockEvents {
         voucher_id: i64,
         cancelled: impl IntoIterator<Item = (i64, i64)>,
     ) -> Result<(), Error> {
-        self.sales.forget(voucher_id);
+        self.sales.invalidate(voucher_id);
         let mut script = STOCK_RETURNED.key(format!("seckill:stock:{voucher_id}"));
         script
             .key(format!("seckill:order:{voucher_id}"))
@@ -111,7 +111,7 @@ impl StockEvents {
 }
 
 /// Subscribes again and again, until it is dropped.
-async fn listen(client: Client, sales: Arc<Sales>) {
+async fn listen(client: Client, sales: Arc<SaleCache>) {
     let mut logged = false;
     loop {
         match receive(&client, &sales).await {
@@ -127,15 +127,15 @@ async fn listen(client: Client, sales: Arc<Sales>) {
 }
 
 /// Receives events on one connection until it ends.
-async fn receive(client: &Client, sales: &Sales) -> redis::RedisResult<()> {
+async fn receive(client: &Client, sales: &SaleCache) -> redis::RedisResult<()> {
     let mut connection = client.get_async_pubsub().await?;
     connection.subscribe(CHANNEL).await?;
     // Messages that were published without a subscription are lost.
-    sales.forget_all();
+    sales.invalidate_all();
     let mut messages = connection.on_message();
     while let Some(message) = messages.next().await {
         match message.get_payload::<i64>() {
-            Ok(voucher_id) => sales.forget(voucher_id),
+            Ok(voucher_id) => sales.invalidate(voucher_id),
             Err(error) => tracing::debug!(%error, "a message on {CHANNEL} names no voucher"),
         }
     }

@@ -1,4 +1,4 @@
-//! The SQL of vouchers and of what a sale is. The statements that lower the stock are in `order/store/`.
+//! The SQL of vouchers and of publishing sales. The statements that lower the stock are in `order/store/`.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
@@ -10,12 +10,12 @@ use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::error::Error;
 
-/// A voucher as `GET /voucher/list/{shopId}` shows it.
+/// A voucher in the reply of `GET /voucher/list/{shopId}`.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Voucher)]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
-pub struct Listed {
+pub struct ListedVoucher {
     #[schema(example = 2)]
     pub id: i64,
     /// The shop it is for.
@@ -123,8 +123,11 @@ impl VoucherStore {
         Ok(id)
     }
 
-    /// Puts `count` more of a sale on sale; returns the new stock and the name of its strategy. [`Error::VoucherNotFound`] where there
-    /// is no such sale; refuses what would put more than [`MAX_STOCK`] on sale in all.
+    /// Adds `count` to the stock of a sale; returns the new stock and the name of its strategy.
+    ///
+    /// # Errors
+    /// [`Error::VoucherNotFound`] where there is no such sale; [`Error::InvalidParameter`] where more than [`MAX_STOCK`]
+    /// would be on sale in all; [`Error::OutcomeUnknown`] where the commit's reply was lost.
     pub async fn add_stock(&self, voucher_id: i64, count: i64) -> Result<(i64, String), Error> {
         let mut transaction = self.db.bounded(self.db.pool.begin()).await?;
         let work = async {
@@ -164,7 +167,7 @@ impl VoucherStore {
     }
 
     /// A shop's vouchers on the shelf, by id.
-    pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<Listed>, Error> {
+    pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
         let query = sqlx::query_as(
             "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
              v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
@@ -192,8 +195,8 @@ impl VoucherStore {
 }
 
 impl ListedRow {
-    fn listed(self, zone: Zone) -> Listed {
-        Listed {
+    fn listed(self, zone: Zone) -> ListedVoucher {
+        ListedVoucher {
             id: self.id,
             shop_id: self.shop_id,
             title: self.title,

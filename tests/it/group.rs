@@ -12,7 +12,7 @@ use seckill::id::IdGenerator;
 use seckill::order::model::Buyer;
 use seckill::order::store::OrderStore;
 use seckill::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
-use seckill::voucher::sales::{Sale, Sales};
+use seckill::voucher::sales::{Sale, SaleCache};
 use seckill::voucher::store::VoucherStore;
 
 use crate::support::database::TestDatabase;
@@ -26,7 +26,7 @@ const LIMITS: GroupCommitLimits =
 /// The queues of one process, with nothing of HTTP around them.
 struct Node {
     group_commit: GroupCommit,
-    sales: Sales,
+    sales: SaleCache,
 }
 
 struct Setting {
@@ -61,7 +61,7 @@ impl Setting {
         let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let ids = IdGenerator::new(redis, Arc::new(move || zone.now()), "order", 1000);
-        let sales = Sales::new(VoucherStore::new(database.clone()), limits.timeout);
+        let sales = SaleCache::new(VoucherStore::new(database.clone()), limits.timeout);
         Node {
             group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),
             sales,

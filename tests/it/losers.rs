@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ladder::Strategy;
 use redis::AsyncCommands;
 use seckill::connection;
-use seckill::voucher::sales::{FRESH_FOR, Sales};
+use seckill::voucher::sales::{FRESH_FOR, SaleCache};
 use seckill::voucher::stock_events::StockEvents;
 use seckill::voucher::store::VoucherStore;
 use serde_json::json;
@@ -139,7 +139,7 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
     let sale = stack.publish(1, "group-commit").await;
     let limit = Duration::from_secs(5);
     let database = connection::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
-    let sales = || Arc::new(Sales::new(VoucherStore::new(database.clone()), limit));
+    let sales = || Arc::new(SaleCache::new(VoucherStore::new(database.clone()), limit));
     let client = connection::redis::client(&stack.redis.url().into()).unwrap();
     let redis = connection::redis::connect(&client, limit).await.unwrap();
     let (hearing, deaf) = (sales(), sales());
@@ -161,8 +161,8 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
     let (mut soonest, mut soonest_deaf) = (Duration::MAX, Duration::MAX);
     for _ in 0..5 {
         stack.database.run("UPDATE tb_seckill_voucher SET stock = 0, issued = 0").await;
-        hearing.forget_all();
-        deaf.forget_all();
+        hearing.invalidate_all();
+        deaf.invalidate_all();
         let read = Instant::now();
         assert!(hearing.get(sale).await.unwrap().sold_out);
         assert!(deaf.get(sale).await.unwrap().sold_out);
