@@ -1,8 +1,8 @@
--- Store a new sign-in code, unless this phone or this address asked too often.
+-- Stores a new sign-in code, unless the rate limit of the phone or of the address is reached.
 -- KEYS[1]  login:code:{phone}             the code
 -- KEYS[2]  login:code:sends:{phone}       codes sent to it in the current window
 -- KEYS[3]  login:code:attempts:{phone}    wrong guesses at the current code
--- KEYS[4]  login:code:sends:from:{addr}   codes this address asked for in the current window
+-- KEYS[4]  login:code:sends:from:{addr}   codes requested by this address in the current window
 -- ARGV[1]  the code          ARGV[2]  its time to live, in seconds
 -- ARGV[3]  sends a phone     ARGV[4]  the window they are counted in, in seconds
 -- ARGV[5]  sends an address; 0 for no limit

@@ -1,5 +1,4 @@
--- Spend a sign-in code: it works once, only a few guesses are allowed at it, and only so many wrong
--- ones from one address.
+-- Checks and uses up a sign-in code: it is valid once, and the wrong guesses at it and those from one address are limited.
 -- KEYS[1]  login:code:{phone}               the code
 -- KEYS[2]  login:code:attempts:{phone}      wrong guesses at it
 -- KEYS[3]  login:code:guesses:from:{addr}   wrong guesses from this address in the current window

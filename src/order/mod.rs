@@ -73,10 +73,10 @@ fn first_page() -> u32 {
 enum PurchaseResponses {
     /// Bought: the order is committed.
     #[response(status = 200)]
-    Committed(#[to_schema] OrderId),
-    /// Pending: one of the stock is reserved, and the order is committed in a moment (sales on `stream`). Look it up by its id.
+    Committed(OrderId),
+    /// Pending: stock is reserved, and the order is committed in a moment (sales on `stream`). Look it up by its id.
     #[response(status = 202)]
-    Pending(#[to_schema] OrderId),
+    Pending(OrderId),
 }
 
 /// Failures of both purchase routes, by code.
@@ -155,7 +155,7 @@ impl From<i64> for OrderReply {
     params(("orderId" = i64, Path, description = "The order's id.", example = 664983478263808001_i64)),
     responses(
         (status = 200, body = Order, description = "The order."),
-        (status = 202, body = OrderId, description = "Pending: one of the stock is reserved, and the order is \
+        (status = 202, body = OrderId, description = "Pending: stock is reserved, and the order is \
             neither committed nor refused yet."),
     ),
     extensions(("x-codes" = json!([

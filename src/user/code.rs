@@ -1,5 +1,5 @@
-//! Sign-in codes: six digits, two minutes, single use. How many one phone may be sent, and how many
-//! wrong guesses a code survives, is limited; both are counted in Redis, so all nodes share them.
+//! Sign-in codes: six digits, valid for two minutes, single use. The codes sent to one phone and the wrong guesses at a
+//! code are limited; both are counted in Redis, so all nodes share the limits.
 
 use std::sync::{Arc, LazyLock};
 
@@ -23,13 +23,13 @@ static SEND: LazyLock<Script> =
 static USE: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../lua/code_use.lua")));
 
-/// Brings a code to its user: by text message, or as [`LogSender`] does.
+/// Sends a code to its user: by text message, or as [`LogSender`] does.
 pub trait CodeSender: Send + Sync {
-    /// Hands the code over; must not block.
+    /// Sends the code; must not block.
     fn send(&self, phone: &Phone, code: &str);
 }
 
-/// Writes the code to the log, at debug level only: whoever reads it can sign in as that user. For
+/// Writes the code to the log, at debug level only: a reader of the log can sign in as that user. For
 /// learning and testing; enable with `RUST_LOG=info,seckill::user::code=debug`.
 pub struct LogSender;
 
@@ -57,7 +57,10 @@ impl Codes {
         Codes { redis, sender, limits }
     }
 
-    /// Sends a new code; an earlier one is void.
+    /// Sends a new code; an earlier one becomes invalid.
+    ///
+    /// # Errors
+    /// [`Error::TooManyRequests`] with the seconds to wait; [`Error::Unavailable`] where Redis did not answer.
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
         let wait: u64 = SEND
@@ -79,12 +82,15 @@ impl Codes {
         Ok(())
     }
 
-    /// The code that the phone would have to give. For the lab alone: who knows it can sign in.
+    /// The valid code of a phone. For the lab only: with it one can sign in.
     pub async fn sent(&self, phone: &Phone) -> Result<Option<String>, Error> {
         Ok(self.redis.clone().get(code_key(phone)).await?)
     }
 
-    /// Whether `guess` is the phone's code; if so, it is spent.
+    /// Whether `guess` is the phone's code; if so, it is used up.
+    ///
+    /// # Errors
+    /// As [`Codes::send`].
     pub async fn spend(
         &self,
         phone: &Phone,

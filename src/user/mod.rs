@@ -1,4 +1,4 @@
-//! Users: signing in by phone and code, signing out, and who one is. An unknown phone is registered
+//! Users: sign-in by phone and code, sign-out, and profiles. An unknown phone is registered
 //! at its first sign-in.
 
 use axum::extract::State;
@@ -21,7 +21,7 @@ use code::Codes;
 use phone::Phone;
 use store::UserStore;
 
-/// The users, as the routes see them.
+/// State of the user routes.
 #[derive(Clone)]
 pub struct Users {
     /// The SQL.
@@ -32,7 +32,7 @@ pub struct Users {
     pub sessions: Sessions,
 }
 
-/// Who wants to sign in.
+/// A phone that wants to sign in.
 #[derive(Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct CodeRequest {
