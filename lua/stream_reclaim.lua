@@ -22,10 +22,10 @@ for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   for at = 1, #consumer, 2 do of[consumer[at]] = consumer[at + 1] end
   local name = of['name']
   local ours = string.sub(name, 1, #ARGV[3]) == ARGV[3]
-  local seen = ours and tonumber(redis.call('ZSCORE', KEYS[2], name))
-  local gone = ours and (not seen or ms - seen > tonumber(ARGV[4])) and of['idle'] > tonumber(ARGV[4])
-  if name ~= ARGV[2] and (gone or not ours) then
-    local idle = gone and 0 or tonumber(ARGV[5])
+  local reported = ours and tonumber(redis.call('ZSCORE', KEYS[2], name))
+  local dead = ours and (not reported or ms - reported > tonumber(ARGV[4])) and of['idle'] > tonumber(ARGV[4])
+  if name ~= ARGV[2] and (dead or not ours) then
+    local idle = dead and 0 or tonumber(ARGV[5])
     local entries = {}
     for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', idle, '-', '+', ARGV[6], name)) do
       entries[#entries + 1] = pending[1]
@@ -34,7 +34,7 @@ for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
       -- Entries that no longer exist leave the list of pending ones by this.
       redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], idle, unpack(entries))
       taken = taken + #entries
-    elseif gone then
+    elseif dead then
       redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
       redis.call('ZREM', KEYS[2], name)
     end

@@ -38,7 +38,7 @@ pub struct BuyerStatus {
 
 impl BuyerStatus {
     /// Refuses a buyer who has an order, then one for whom nothing is left. The order comes first: a retry after
-    /// a lost reply must be told of it even when the sale has sold out meanwhile.
+    /// a lost reply must get its id even when the sale has sold out meanwhile.
     pub fn require_chance(&self) -> Result<(), Error> {
         match self.order_id {
             Some(id) => Err(Error::AlreadyOrdered(Some(id))),

@@ -58,7 +58,7 @@ pub struct LoginRequest {
 /// Sends a sign-in code.
 ///
 /// The phone comes as a query parameter or in a form. A code is valid for two minutes and for one sign-in;
-/// an earlier one is void. How many one phone, or one address, may be sent in ten minutes is limited. On a
+/// an earlier one is invalid. The codes per phone and per address in ten minutes are limited. On a
 /// server that sends no messages the code is in its log (`RUST_LOG=info,seckill::user::code=debug`) and
 /// in Redis under `login:code:{phone}`.
 #[utoipa::path(
@@ -82,7 +82,7 @@ pub async fn send_code(
 
 /// The sign-in code that was last sent to a phone (lab only).
 ///
-/// For those who have no phone: on a server that is started with `--lab`, and nowhere else.
+/// For trying the service without a phone; only on a server that is started with `--lab`.
 #[utoipa::path(
     get, path = "/lab/code/{phone}", tag = "lab",
     params(("phone" = String, Path, description = "Eleven digits.", example = "13800138000")),
@@ -134,7 +134,7 @@ pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
     Ok(reply::done())
 }
 
-/// Who is signed in.
+/// The signed-in user.
 #[utoipa::path(
     get, path = "/user/me", tag = "user", security(("authorization" = [])),
     responses((status = 200, body = CurrentUser, description = "The caller.")),

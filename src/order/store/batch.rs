@@ -2,7 +2,7 @@
 //! [`OrderTransaction::insert_batch`], which also opens the transaction, then the commit. The other statements are
 //! for batches that meet a buyer who has an order already, or more buyers than stock.
 //!
-//! Lists of ids and rows travel as text, not prepared: one statement then fits a batch of any size, where prepared
+//! Statements with lists of ids or rows are text, not prepared: one statement then fits a batch of any size, where prepared
 //! ones would need one shape per size. Everything put into the text is an integer.
 
 use std::collections::{HashMap, HashSet};

@@ -1,11 +1,11 @@
 //! One purchase's database transaction: each statement that a strategy may run in it is a method.
 //!
 //! It is opened lazily. [`super::OrderStore::begin`] sends nothing; the first method sends `START TRANSACTION`,
-//! and a method that travels as text ([`OrderTransaction::place`], [`OrderTransaction::insert_batch`]) sends it in
+//! and a method that is sent as text ([`OrderTransaction::place`], [`OrderTransaction::insert_batch`]) sends it in
 //! front of its own statements. So opening and placing an order are one round trip, and nothing is waited for
 //! between the insert and the hot stock row.
 //!
-//! Those methods travel as text because the protocol lets no prepared statements travel together. All that is
+//! Those methods are text because the protocol lets no prepared statements be sent together. All that is
 //! put into the text are integers.
 //!
 //! Whatever fails before the commit made no order: a transaction that is dropped open closes its connection, and
@@ -183,8 +183,8 @@ impl OrderTransaction {
         Ok(Some(BuyerStatus { stock, order_id }))
     }
 
-    /// Commits, and resolves the outcome where the reply was lost: whether any order of the transaction exists tells,
-    /// so `order_id` is one of them.
+    /// Commits, and resolves the outcome where the reply was lost, by looking up `order_id`, which may be any order of
+    /// the transaction.
     ///
     /// # Errors
     /// [`Error::Unavailable`] is definite: nothing was done. [`Error::OutcomeUnknown`] only where the database

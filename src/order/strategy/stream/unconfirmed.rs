@@ -13,7 +13,7 @@ pub(super) struct UnconfirmedOrders(Mutex<HashMap<i64, Kept>>);
 
 struct Kept {
     order: NewOrder,
-    /// In which epoch the entry was seen in the stream, and where.
+    /// The epoch of the entry, and its position in the stream.
     epoch: String,
     entry: (u64, u64),
 }
