@@ -35,18 +35,17 @@ check_demo_markers() {
   done
 }
 
-# write_demo_blocks FILE: puts its text between the markers of both READMEs.
+# write_demo_blocks FILE: puts its text, without blank lines around it, between the markers of both READMEs.
 write_demo_blocks() {
-  local file
+  local file text
+  text=$(sed '/./,$!d' "$1")
   for file in "${READMES[@]}"; do
-    awk -v output="$1" '
+    text="$text" awk '
       $0 == "<!-- demo:end -->" { inside = 0 }
       !inside { print }
       $0 == "<!-- demo:begin -->" {
         inside = 1
-        print "```text"
-        while ((getline line < output) > 0) print line
-        print "```"
+        print "```text\n" ENVIRON["text"] "\n```"
       }' "$file" >"$DATA/readme.new"
     cat "$DATA/readme.new" >"$file" # not `mv`, which would take the owner and mode of the new file along
     rm "$DATA/readme.new"

@@ -25,8 +25,9 @@ chaos() {
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only
 # MariaDB and Redis, which run on afterwards.
 bench() {
-  local arg
+  local arg quick=0
   for arg; do
+    [[ $arg != --quick ]] || quick=1
     if [[ $arg == @(-h|--help) ]]; then
       [[ -x $BENCH ]] || { prerequisites >&2; build "$BENCH_PROFILE" seckill seckill-bench; }
       exec "$BENCH" run --help
@@ -38,10 +39,18 @@ bench() {
   start_databases
   unlock
   say "building (minutes the first time)"
+  ((quick)) || build_lean
   build "$BENCH_PROFILE" seckill seckill-bench
+  ((quick)) || say "the lean binary has $LEAN_BYTES bytes, the full one $(stat -c %s "$(binary "$BENCH_PROFILE" seckill)")"
   export_settings
   cd "$CALLER_DIR"
   exec env RUST_LOG="${RUST_LOG:-info}" "$BENCH" run --out "$DATA/bench" "$@"
+}
+
+# build_lean: the service without the lab, for its size. Before the full build, which has the same path.
+build_lean() {
+  env -u DATABASE_URL cargo build --profile "$BENCH_PROFILE" --package=seckill --no-default-features 9<&-
+  LEAN_BYTES=$(stat -c %s "$(binary "$BENCH_PROFILE" seckill)")
 }
 
 # It starts and ends a Redis of its own; the stack is neither needed nor touched.
