@@ -3,69 +3,68 @@
 
 use std::fmt;
 
-/// A lock kind as a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// See [`Reentrant`].
-    Reentrant,
-    /// See [`Fenced`].
-    Fenced,
-    /// See [`Fair`].
-    Fair,
-    /// See [`Read`].
-    Read,
-    /// See [`Write`].
-    Write,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Reentrant => "reentrant",
-            Self::Fenced => "fenced",
-            Self::Fair => "fair",
-            Self::Read => "read",
-            Self::Write => "write",
-        })
-    }
+mod sealed {
+    /// Keeps [`LockKind`](super::LockKind) to the types of this module, so that it can grow.
+    pub trait Sealed {}
 }
 
 /// A lock kind as a type. Implemented by the types of this module only.
-pub trait LockKind: Send + Sync + Unpin + 'static {
+pub trait LockKind: sealed::Sealed + Send + Sync + Unpin + 'static {
     #[doc(hidden)]
     const KIND: Kind;
 }
 
-macro_rules! lock_kind {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
-        pub enum $name {}
-
-        impl LockKind for $name {
-            const KIND: Kind = Kind::$name;
+/// Each kind once: its type, its value and its name.
+macro_rules! lock_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $name:literal,)*) => {
+        /// A lock kind as a value.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
         }
+
+        impl Kind {
+            /// Every kind, in the order of the values.
+            pub(crate) const ALL: [Self; [$($name),*].len()] = [$(Self::$kind),*];
+
+            /// The name in error messages and statistics.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => $name,)*
+                }
+            }
+        }
+
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy)]
+            pub enum $kind {}
+
+            impl sealed::Sealed for $kind {}
+
+            impl LockKind for $kind {
+                const KIND: Kind = Kind::$kind;
+            }
+        )*
     };
 }
 
-lock_kind! {
+lock_kinds! {
     /// One owner at a time, in no particular order: Redisson's `RLock`.
-    Reentrant
-}
-lock_kind! {
+    Reentrant = "reentrant",
     /// Reentrant, with a fencing token that rises from holder to holder: Redisson's `RFencedLock`.
-    Fenced
-}
-lock_kind! {
+    Fenced = "fenced",
     /// One owner at a time, first come, first served: Redisson's `getFairLock`.
-    Fair
-}
-lock_kind! {
+    Fair = "fair",
     /// The side of a read-write lock that many owners may hold: `RReadWriteLock.readLock()`.
-    Read
-}
-lock_kind! {
+    Read = "read",
     /// The side of a read-write lock that excludes all other owners: `RReadWriteLock.writeLock()`.
-    Write
+    Write = "write",
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }

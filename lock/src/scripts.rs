@@ -46,3 +46,17 @@ macro_rules! script {
 }
 
 pub(crate) use script;
+
+#[cfg(test)]
+mod tests {
+    use super::SCRIPTS;
+
+    #[test]
+    fn every_script_is_listed() {
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua")).unwrap();
+        let mut files: Vec<String> =
+            folder.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        assert_eq!(files, SCRIPTS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    }
+}

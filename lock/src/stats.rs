@@ -12,9 +12,6 @@ use crate::kind::Kind;
 const BOUNDS_S: [f64; 13] =
     [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// The counted kinds of locks in Redis: those of [`Kind`] in its order, then `SET NX`.
-const KINDS: [&str; 6] = ["reentrant", "fenced", "fair", "read", "write", "setnx"];
-
 /// A histogram that is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
@@ -71,7 +68,10 @@ pub(crate) struct KindCounters {
 
 /// The counters of all kinds.
 #[derive(Debug, Default)]
-pub(crate) struct Counters([KindCounters; KINDS.len()]);
+pub(crate) struct Counters {
+    by_kind: [KindCounters; Kind::ALL.len()],
+    setnx: KindCounters,
+}
 
 /// The statistics of one kind of lock since the process started.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,16 +97,17 @@ pub struct LockStats {
 
 impl Counters {
     pub(crate) fn of(&self, kind: Kind) -> &KindCounters {
-        &self.0[kind as usize]
+        &self.by_kind[kind as usize]
     }
 
     pub(crate) fn of_setnx(&self) -> &KindCounters {
-        &self.0[5]
+        &self.setnx
     }
 
-    /// The statistics of each kind, in the order of [`KINDS`].
+    /// The statistics of each [`Kind`] in its order, then of `SET NX`.
     pub(crate) fn read(&self) -> Vec<LockStats> {
-        KINDS.iter().zip(&self.0).map(|(kind, of)| of.read(kind)).collect()
+        let by_kind = Kind::ALL.map(|kind| self.of(kind).read(kind.name()));
+        by_kind.into_iter().chain([self.setnx.read("setnx")]).collect()
     }
 }
 
@@ -183,16 +184,15 @@ mod tests {
     #[test]
     fn each_kind_is_counted_under_its_own_name() {
         let counters = Counters::default();
-        let kinds = [Kind::Reentrant, Kind::Fenced, Kind::Fair, Kind::Read, Kind::Write];
-        for kind in kinds {
+        for kind in Kind::ALL {
             counters.of(kind).renewed();
         }
         counters.of_setnx().renewed();
         counters.of(Kind::Fair).hold_lost(LostReason::Unreachable);
         let stats = counters.read();
-        let names = kinds.iter().map(ToString::to_string).chain(["setnx".to_owned()]);
+        let names = Kind::ALL.map(Kind::name).into_iter().chain(["setnx"]);
         for (stats, name) in stats.iter().zip(names) {
-            assert_eq!((stats.kind, stats.renewals[0]), (name.as_str(), ("ok", 1)));
+            assert_eq!((stats.kind, stats.renewals[0]), (name, ("ok", 1)));
         }
         assert_eq!(stats[2].losses, [("expired", 0), ("taken", 0), ("unreachable", 1)]);
     }
