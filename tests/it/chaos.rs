@@ -1,12 +1,12 @@
-//! A short, fixed run of chaos on every strategy that keeps its word under faults. `./dev chaos` runs as
-//! many rounds as asked, and from any seed.
+//! A short chaos run with a fixed seed, on every strategy that is safe under faults. `./dev chaos` runs any number of
+//! rounds from any seed.
 
 use std::path::PathBuf;
 
 use seckill_loadtest::chaos::{self, ChaosOptions};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_oversold_lost_or_stranded_whatever_breaks() {
+async fn nothing_is_oversold_lost_or_stranded_under_faults() {
     let options = ChaosOptions {
         program: PathBuf::from(env!("CARGO_BIN_EXE_seckill")),
         seed: 4,

@@ -1,6 +1,6 @@
-//! The guarantees of every strategy's row in the ladder: the safe strategies hold, the unsafe ones
-//! are *seen* to break, on one instance and on two processes. The judge is the load tool's checker,
-//! which compares every reply with every row.
+//! The guarantees of every strategy in the ladder: the safe strategies keep them, the unsafe ones are *observed* to
+//! break them, on one instance and on two processes. The checker of `workload` decides: it compares every reply with
+//! every row.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ async fn ladder(instances: u32) {
             assert_holds(&report);
             continue;
         }
-        // What can break must be seen to, and nothing else may.
+        // What can happen must be observed, and nothing else may happen.
         let (mut oversold, mut duplicates) = (0, 0);
         for _ in 0..SALES_UNTIL_IT_SHOWS {
             let verdict = sale(&stack, strategy).await.verdict;
@@ -81,9 +81,9 @@ async fn every_strategy_on_two_instances() {
     ladder(2).await;
 }
 
-/// Without the unique index nothing but the lock stands between a user and a second order.
+/// Without the unique index, the lock alone prevents a second order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_redis_locks_hold_by_themselves() {
+async fn the_redis_locks_suffice_without_the_unique_index() {
     let stack = Stack::lab(2).await;
     stack.database.run("ALTER TABLE tb_voucher_order DROP KEY uk_one_order_per_user").await;
     for strategy in [Strategy::SetnxLock, Strategy::ReentrantLock] {
@@ -93,16 +93,16 @@ async fn the_redis_locks_hold_by_themselves() {
     }
 }
 
-/// With a Redis that forgets everything over and over, locks included, the unique index holds.
+/// With a Redis that loses its keys again and again, locks included, the unique index prevents second orders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_database_holds_even_if_redis_lies() {
+async fn the_unique_index_suffices_when_redis_loses_its_keys() {
     let stack = Stack::lab(2).await;
     let strategies =
         [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
     for strategy in strategies {
         let options = options(&stack, strategy, BUYERS, STOCK).await;
         let mut redis = stack.redis.conn().await;
-        let forgetting = async {
+        let deleting_keys = async {
             loop {
                 let deleted: Result<(), _> = redis::Script::new(
                     "for _, key in ipairs(redis.call('KEYS', 'lock:*')) do redis.call('DEL', key) end \
@@ -116,7 +116,7 @@ async fn the_database_holds_even_if_redis_lies() {
         };
         let report = tokio::select! {
             report = burst::run(&options) => report.expect("the burst runs"),
-            () = forgetting => unreachable!(),
+            () = deleting_keys => unreachable!(),
         };
         assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
         assert_eq!(report.verdict.orders, i64::from(STOCK), "{strategy}");

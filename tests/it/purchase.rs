@@ -14,7 +14,7 @@ use crate::support::stack::{Stack, buy};
 use testkit::wait::eventually;
 
 #[tokio::test]
-async fn an_order_is_told_once_and_can_be_looked_up() {
+async fn an_order_is_made_once_and_can_be_looked_up() {
     let stack = Stack::lab(2).await;
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     let sale = stack.publish(2, "reentrant-lock").await;
@@ -39,7 +39,7 @@ async fn an_order_is_told_once_and_can_be_looked_up() {
     let created: chrono::NaiveDateTime =
         order["createTime"].as_str().unwrap().parse().expect("a local date-time");
     assert!((zone.now() - created).abs() < TimeDelta::seconds(30), "{created}");
-    // Another's order is as unknown as none.
+    // Another user's order is not found, like one that does not exist.
     for path in [format!("/voucher-order/{id}"), "/voucher-order/1".to_owned()] {
         get(one, &path).token(&users[1].token).send().await.refused(200, "ORDER_NOT_FOUND");
     }
@@ -80,7 +80,7 @@ async fn every_refusal_has_the_contracts_text() {
         buy(url, &users[0], sale).await.bought();
         let late = buy(url, &users[1], sale).await;
         assert_eq!(late.refused(200, "SOLD_OUT"), "库存不足！", "{strategy}");
-        // Whoever has an order is told so, though the sale is sold out.
+        // A buyer who has an order gets it, even when the sale is sold out.
         let again = buy(url, &users[0], sale).await;
         assert_eq!(again.refused(200, "ALREADY_ORDERED"), "不能重复下单！", "{strategy}");
         assert!(again.body["orderId"].is_string(), "{strategy}");
@@ -105,7 +105,7 @@ async fn every_refusal_has_the_contracts_text() {
 }
 
 #[tokio::test]
-async fn a_held_lock_means_busy_and_is_left_alone() {
+async fn a_held_lock_means_busy_and_is_not_changed() {
     let stack = Stack::lab(1).await;
     let user = &stack.users(1).await[0];
     let mut redis = stack.redis.conn().await;
@@ -133,7 +133,7 @@ async fn a_held_lock_means_busy_and_is_left_alone() {
     assert_eq!(owner, "somebody-else");
 }
 
-/// Holds the sale's row, so that a purchase stands still between its lock and its commit, and looks.
+/// Holds the sale's row, so that a purchase waits between its lock and its commit, and reads the lock.
 #[tokio::test]
 async fn a_held_purchase_lock_has_the_contracts_shape() {
     let stack = Stack::lab(1).await;
@@ -192,7 +192,7 @@ async fn order_ids_and_their_counter_have_the_contracts_shape() {
 }
 
 #[tokio::test]
-async fn bad_input_is_refused_in_the_envelope_and_loses_nothing() {
+async fn bad_input_is_refused_in_the_envelope_without_effect() {
     let stack = Stack::lab(1).await;
     let (url, users) = (stack.url(), stack.users(1).await);
     let token = &users[0].token;
@@ -237,7 +237,7 @@ async fn bad_input_is_refused_in_the_envelope_and_loses_nothing() {
     let far = get(url, "/voucher-order/of/me?current=4294967295").token(token).send().await;
     assert_eq!(far.data(), &json!([]));
 
-    // A request id is taken from the proxy when it is sane, else made.
+    // A valid request id is taken from the proxy, else one is made.
     let given = get(url, "/health/live").header("x-request-id", "abc-123").send().await;
     assert_eq!(given.headers["x-request-id"], "abc-123");
     let long = get(url, "/health/live").header("x-request-id", &"a".repeat(100)).send().await;
@@ -245,7 +245,7 @@ async fn bad_input_is_refused_in_the_envelope_and_loses_nothing() {
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
 }
 
-/// In a task that a purchase has spawned as well: the abandoned id is told there.
+/// Also in a task that a purchase has spawned, which logs the id that was taken.
 #[tokio::test]
 async fn every_log_line_of_a_request_names_it() {
     for format in ["text", "json"] {
@@ -288,7 +288,7 @@ async fn every_log_line_of_a_request_names_it() {
     }
 }
 
-/// That the clock is the database's, whatever the node's says, is a unit test of `voucher/sales.rs`.
+/// A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
 #[tokio::test]
 async fn a_sale_opens_on_time() {
     let stack = Stack::lab(1).await;

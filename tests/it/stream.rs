@@ -1,5 +1,5 @@
-//! The strategy `stream`, step by step: pending, ordered and refused, and what comes of entries that are foreign,
-//! repeated or broken. Faults in the middle of a sale are in `stream_faults` and `resilience`.
+//! The strategy `stream`, step by step: pending, committed and refused orders, and entries that are written by a Java
+//! node, repeated or invalid. Faults during a sale are in `stream_faults` and `resilience`.
 
 use std::time::Duration;
 
@@ -13,14 +13,17 @@ use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::redis_server::RedisServer;
 use testkit::wait::eventually;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 async fn look_up(stack: &Stack, user: &SignedIn, id: i64) -> Answer {
     get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await
 }
 
-/// Stock and claims of a sale's gate.
-async fn gate(redis: &mut MultiplexedConnection, sale: i64) -> (Option<i64>, Vec<i64>) {
+/// A sale's stock counter and claims.
+async fn counter_and_claims(
+    redis: &mut MultiplexedConnection,
+    sale: i64,
+) -> (Option<i64>, Vec<i64>) {
     let stock = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
     let mut claims: Vec<i64> = redis.smembers(format!("seckill:order:{sale}")).await.unwrap();
     claims.sort_unstable();
@@ -56,7 +59,11 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
         let id = bought.bought();
         assert_eq!(bought.status, 202);
         let pending = look_up(&stack, &users[0], id).await;
-        assert_eq!((pending.status, &pending.body), (202, &bought.body), "as the purchase said");
+        assert_eq!(
+            (pending.status, &pending.body),
+            (202, &bought.body),
+            "the answer of the purchase"
+        );
         look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
         let again = buy(stack.url(), &users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
@@ -64,16 +71,16 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
         id
     })
     .await;
-    stack.decided().await;
+    stack.stream_drained().await;
     let order = look_up(&stack, &users[0], id).await;
     assert_eq!((&order.data()["id"], &order.data()["status"]), (&json!(id), &json!(1)));
     look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
     buy(stack.url(), &users[0], sale).await.refused(200, "ALREADY_ORDERED");
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 1));
     let mut redis = stack.redis.conn().await;
-    assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![users[0].id]));
+    assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(1), vec![users[0].id]));
     let left: Vec<String> = redis.keys("seckill:place:*").await.unwrap();
-    assert!(left.is_empty(), "nothing is remembered of what the database knows: {left:?}");
+    assert!(left.is_empty(), "no status is kept of a committed order: {left:?}");
 }
 
 #[tokio::test]
@@ -83,12 +90,12 @@ async fn entries_of_a_java_node_are_consumed_and_a_repeated_one_counts_once() {
     let mut redis = stack.redis.conn().await;
     let entry = [("userId", "7"), ("voucherId", sale.as_str()), ("id", "660000000000000001")];
     add_entry(&mut redis, &entry).await;
-    stack.decided().await;
+    stack.stream_drained().await;
     let row = "SELECT COUNT(*) FROM tb_voucher_order WHERE id = 660000000000000001 AND user_id = 7";
     assert_eq!(stack.database.number(row).await, 1);
     // Delivered again after a commit whose acknowledgement was lost: alone, and among new ones.
     add_entry(&mut redis, &entry).await;
-    stack.decided().await;
+    stack.stream_drained().await;
     let sale_id = sale.parse().unwrap();
     while_sale_is_locked(&stack, sale_id, async {
         // So that what follows is one batch: the consumer is busy with this one.
@@ -99,7 +106,7 @@ async fn entries_of_a_java_node_are_consumed_and_a_repeated_one_counts_once() {
         add_entry(&mut redis, &third).await;
     })
     .await;
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, stock(&stack, sale_id).await), (3, 2));
     assert_eq!(redis.xlen_of("stream.orders.dead").await, 0);
 }
@@ -116,33 +123,33 @@ impl Length for MultiplexedConnection {
 }
 
 #[tokio::test]
-async fn what_the_database_refuses_is_undone_and_told() {
+async fn an_order_that_the_database_refuses_is_undone_and_can_be_looked_up() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(3).await;
     let mut redis = stack.redis.conn().await;
     let first = buy(stack.url(), &users[0], sale).await.bought();
-    stack.decided().await;
-    // The gate forgets a claim: the database does not.
+    stack.stream_drained().await;
+    // Redis loses a claim: the database does not.
     let claims = format!("seckill:order:{sale}");
     let _: () = redis.srem(&claims, users[0].id).await.unwrap();
     let second = buy(stack.url(), &users[0], sale).await.bought();
-    stack.decided().await;
+    stack.stream_drained().await;
     let refused = look_up(&stack, &users[0], second).await;
     refused.refused(200, "ALREADY_ORDERED");
-    assert_eq!(refused.body["orderId"], first.to_string(), "the order that there is");
-    assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![users[0].id]));
-    // The gate claims more than there is.
+    assert_eq!(refused.body["orderId"], first.to_string(), "the existing order");
+    assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(1), vec![users[0].id]));
+    // The stock counter is higher than the stock.
     let _: () = redis.set(format!("seckill:stock:{sale}"), 5).await.unwrap();
     buy(stack.url(), &users[1], sale).await.bought();
-    stack.decided().await;
+    stack.stream_drained().await;
     let late = buy(stack.url(), &users[2], sale).await;
     if late.status == 202 {
         let late = late.bought();
-        stack.decided().await;
+        stack.stream_drained().await;
         look_up(&stack, &users[2], late).await.refused(200, "SOLD_OUT");
-        // That showed the gate to be wrong: it is built anew.
-        eventually("it is told at once", PATIENCE, || async {
+        // That showed the counter to be wrong: it is rebuilt.
+        eventually("the purchase itself is refused", TIMEOUT, || async {
             buy(stack.url(), &users[2], sale).await.body["code"] == "SOLD_OUT"
         })
         .await;
@@ -153,7 +160,7 @@ async fn what_the_database_refuses_is_undone_and_told() {
 }
 
 #[tokio::test]
-async fn an_entry_that_cannot_be_committed_is_parked_once_and_delays_nobody() {
+async fn an_entry_that_cannot_be_committed_is_dead_lettered_once_and_delays_no_other() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(10, "stream").await;
     let users = stack.users(3).await;
@@ -174,28 +181,31 @@ async fn an_entry_that_cannot_be_committed_is_parked_once_and_delays_nobody() {
         add_entry(&mut redis, &[("userId", "x"), ("nonsense", "y")]).await;
     })
     .await;
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 8));
     look_up(&stack, &users[1], ids[1]).await.refused(200, "ORDER_FAILED");
-    assert_eq!(gate(&mut redis, sale).await, (Some(8), vec![users[0].id, users[2].id]));
+    assert_eq!(
+        counter_and_claims(&mut redis, sale).await,
+        (Some(8), vec![users[0].id, users[2].id])
+    );
     assert_eq!(redis.xlen_of("stream.orders.dead").await, 2);
     let left: bool = redis.exists("stream.orders.failures").await.unwrap();
-    assert!(!left, "failures are forgotten with their entries");
-    // Once the fault is mended the buyer may try again.
+    assert!(!left, "failures are deleted with their entries");
+    // Once the fault is removed the buyer may try again.
     stack.database.run("DROP TRIGGER poison").await;
     buy(stack.url(), &users[1], sale).await.bought();
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 7));
 }
 
 #[tokio::test]
-async fn a_missing_gate_is_built_from_the_database_and_what_is_in_flight() {
+async fn a_missing_stock_counter_is_rebuilt_from_the_database_and_the_entries_in_flight() {
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(4, "stream").await;
     let users = stack.users(6).await;
     let mut redis = stack.redis.conn().await;
     buy(stack.url(), &users[0], sale).await.bought();
-    stack.decided().await;
+    stack.stream_drained().await;
     while_sale_is_locked(&stack, sale, async {
         for user in &users[1..3] {
             buy(stack.url(), user, sale).await.bought();
@@ -205,8 +215,8 @@ async fn a_missing_gate_is_built_from_the_database_and_what_is_in_flight() {
             .await
             .unwrap();
         buy(stack.url(), &users[3], sale).await.bought();
-        let (left, claims) = gate(&mut redis, sale).await;
-        assert_eq!(left, Some(0), "4, less 1 sold, 2 in flight and this one");
+        let (stock, claims) = counter_and_claims(&mut redis, sale).await;
+        assert_eq!(stock, Some(0), "4, less 1 sold, 2 in flight and this one");
         assert_eq!(claims, users[..4].iter().map(|user| user.id).collect::<Vec<_>>());
         for user in &users[..4] {
             buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
@@ -214,7 +224,7 @@ async fn a_missing_gate_is_built_from_the_database_and_what_is_in_flight() {
         buy(stack.url(), &users[4], sale).await.refused(200, "SOLD_OUT");
     })
     .await;
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (4, 0));
 }
 
@@ -224,47 +234,47 @@ async fn stranded_stock_and_claims_without_an_order_are_found() {
     let sale = stack.publish(2, "stream").await;
     let users = stack.users(2).await;
     let mut redis = stack.redis.conn().await;
-    // As if an order had been cancelled and the gate never told.
+    // As if an order had been cancelled and Redis had never got its stock back.
     let _: () = redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
     let _: () = redis.sadd(format!("seckill:order:{sale}"), users[0].id).await.unwrap();
     for user in &users {
-        eventually("it sells again", PATIENCE, || async {
+        eventually("it sells again", TIMEOUT, || async {
             buy(stack.url(), user, sale).await.status == 202
         })
         .await;
     }
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 0));
 }
 
 #[tokio::test]
-async fn a_cancelled_order_gives_its_place_back_once() {
+async fn a_cancelled_order_returns_its_stock_and_claim_once() {
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(2, "stream").await;
     let user = stack.users(1).await.remove(0);
     let mut redis = stack.redis.conn().await;
     for _ in 0..3 {
         let id = buy(stack.url(), &user, sale).await.bought();
-        stack.decided().await;
-        assert_eq!(gate(&mut redis, sale).await, (Some(1), vec![user.id]));
+        stack.stream_drained().await;
+        assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(1), vec![user.id]));
         for base in stack.urls().iter().cycle().take(3) {
             post(base, &format!("/voucher-order/{id}/cancel"))
                 .token(&user.token)
                 .send()
                 .await
                 .data();
-            assert_eq!(gate(&mut redis, sale).await, (Some(2), vec![]));
+            assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(2), vec![]));
         }
     }
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
 }
 
 #[tokio::test]
-async fn who_stops_takes_its_leave_of_the_group() {
+async fn an_instance_that_stops_leaves_the_group() {
     let mut stack = Stack::start(2, &[]).await;
     let sale = stack.publish(1, "stream").await;
     buy(stack.url(), &stack.users(1).await[0], sale).await.bought();
-    stack.decided().await;
+    stack.stream_drained().await;
     let mut consumers = redis::cmd("XINFO");
     consumers.arg("CONSUMERS").arg("stream.orders").arg("g1");
     let mut redis = stack.redis.conn().await;
@@ -278,9 +288,9 @@ async fn who_stops_takes_its_leave_of_the_group() {
     assert_eq!(present.len(), 0);
 }
 
-/// As if each had come alone, in the order in which they came.
+/// As if each had been admitted alone, in the order of arrival.
 #[tokio::test]
-async fn buyers_who_are_admitted_together_are_told_each_their_own() {
+async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let _: () = redis.set("stream.orders.epoch", "a").await.unwrap();
@@ -306,24 +316,24 @@ async fn buyers_who_are_admitted_together_are_told_each_their_own() {
         admit.arg(user).arg(sale).arg(order).arg("a");
     }
     let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
-    for (said, buyer) in answer.chunks(3).zip(buyers) {
-        assert_eq!(said[0], buyer.3, "{buyer:?} {said:?}");
+    for (reply, buyer) in answer.chunks(3).zip(buyers) {
+        assert_eq!(reply[0], buyer.3, "{buyer:?} {reply:?}");
     }
     assert_eq!(answer[1], answer[3 * 6 + 1], "one entry for one order");
     assert_eq!(answer[3 * 8 + 1], "ALREADY_ORDERED 5");
-    assert_eq!(gate(&mut redis, 1).await, (Some(0), vec![7, 8]));
-    assert_eq!(gate(&mut redis, 2).await, (Some(7), vec![7, 8]));
+    assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(0), vec![7, 8]));
+    assert_eq!(counter_and_claims(&mut redis, 2).await, (Some(7), vec![7, 8]));
     assert_eq!(redis.xlen_of("stream.orders").await, 4);
 }
 
-/// Its number may be another node's by now: the counter may have started over.
+/// Another node may have the same id by now: the id counter may have started over.
 #[tokio::test]
 async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
-    for (epoch, leased_in, said) in [
+    for (epoch, leased_in, expected) in [
         (None, "a", "other epoch"),
         (Some("a"), "", "other epoch"),
         (Some("a"), "b", "other epoch"),
@@ -339,20 +349,20 @@ async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
         admit.key("stream.orders.epoch").arg(100).arg(60).arg(1);
         admit.arg(7).arg(1).arg(9).arg(leased_in);
         let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
-        assert_eq!(answer[0], said, "{epoch:?} {leased_in}");
+        assert_eq!(answer[0], expected, "{epoch:?} {leased_in}");
     }
-    assert_eq!(gate(&mut redis, 1).await, (Some(3), vec![7]));
+    assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(3), vec![7]));
 }
 
-/// A Redis that stood still reads a request whose connection was given up, and hands out entries that no
-/// reply brings: here by a script that reads in the consumer's name.
+/// A Redis that was stopped for a while executes a read whose connection was closed, and delivers entries into no reply:
+/// here by a script that reads in the consumer's name.
 #[tokio::test]
-async fn entries_that_were_handed_out_to_nobody_are_found() {
+async fn entries_that_were_delivered_into_no_reply_are_found() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(3, "stream").await;
     let users = stack.users(2).await;
     buy(stack.url(), &users[0], sale).await.bought();
-    stack.decided().await;
+    stack.stream_drained().await;
     let steal = redis::Script::new(
         "local consumer = redis.call('XINFO', 'CONSUMERS', KEYS[1], 'g1')[1][2] \
          redis.call('XADD', KEYS[1], '*', 'userId', ARGV[1], 'voucherId', ARGV[2], 'id', '99') \
@@ -362,14 +372,13 @@ async fn entries_that_were_handed_out_to_nobody_are_found() {
     let mut steal = steal.key("stream.orders");
     steal.arg(users[1].id).arg(sale);
     assert_eq!(steal.invoke_async::<i64>(&mut redis).await.unwrap(), 1);
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 1));
 }
 
-/// Two consumers that decide the same entry, because one stood still for long: what follows from it
-/// happens once.
+/// Two consumers that acknowledge the same entry, because one was stopped for long: the effects happen once.
 #[tokio::test]
-async fn an_entry_is_settled_once_however_often_it_is_decided() {
+async fn the_effects_of_an_acknowledgement_happen_once() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let mut group = redis::cmd("XGROUP");
@@ -389,7 +398,7 @@ async fn an_entry_is_settled_once_however_often_it_is_decided() {
         acknowledge.arg("dead letter").arg("why");
         let done: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();
         assert_eq!(done, first);
-        assert_eq!(gate(&mut redis, 1).await, (Some(5), vec![8]));
+        assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(5), vec![8]));
         assert_eq!(redis.xlen_of("stream.orders.dead").await, 1);
     }
 }
@@ -406,15 +415,15 @@ async fn a_full_stream_and_added_stock() {
         assert!(full.headers.contains_key("retry-after"));
     })
     .await;
-    stack.decided().await;
+    stack.stream_drained().await;
     let path = format!("/voucher/seckill/{sale}/stock");
     post(stack.url(), &path).admin().json(json!({ "add": 3 })).send().await.data();
     for user in &users[1..] {
         buy(stack.url(), user, sale).await.bought();
-        stack.decided().await;
+        stack.stream_drained().await;
     }
     let mut redis = stack.redis.conn().await;
-    assert_eq!(gate(&mut redis, sale).await.0, Some(2));
+    assert_eq!(counter_and_claims(&mut redis, sale).await.0, Some(2));
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
     let metrics = get(stack.url(), "/metrics").text().await;
     assert!(metrics.contains("stream_ordered_total 3\n"), "{metrics}");

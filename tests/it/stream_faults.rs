@@ -1,4 +1,4 @@
-//! Faults in the middle of a sale on the stream, beside those that `resilience` tries on every strategy.
+//! Faults during a sale on the stream, in addition to those that `resilience` injects on every strategy.
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use crate::resilience::{big_burst, with_fault};
 use crate::support::stack::Stack;
 use testkit::wait::eventually;
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 fn assert_all_sold(report: &Report) {
     assert!(report.verdict.is_clean(), "{:?} {:?}", report.verdict, report.replies);
     assert_eq!(report.verdict.orders, 100, "{:?}", report.replies);
 }
 
-/// All is gone but the sessions, without which nobody could go on buying. Some orders are in flight
-/// because the sale's row is locked just then.
+/// Everything is lost but the sessions, without which no buyer could go on. Some orders are in flight
+/// because the sale's row is locked at that moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_that_loses_everything_loses_no_pending_order() {
     let stack = Stack::lab(2).await;
@@ -53,7 +53,7 @@ async fn a_redis_that_is_killed_and_comes_back_with_its_log_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_instance_that_stands_still_loses_its_entries_to_the_other() {
+async fn entries_of_a_stopped_instance_are_taken_over_by_the_other() {
     let stack = Stack::lab(2).await;
     let (options, total) = big_burst(&stack, Strategy::Stream).await;
     let report = with_fault(&options, total, async {
@@ -65,15 +65,15 @@ async fn an_instance_that_stands_still_loses_its_entries_to_the_other() {
     assert_all_sold(&report);
 }
 
-/// Entries that a dead instance had been given and not decided are decided by the other, and its name
-/// leaves the group.
+/// Entries that were delivered to a dead instance and not acknowledged are committed by the other, and its consumer is
+/// removed from the group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_dead_consumer_held_is_taken_over() {
+async fn entries_of_a_dead_consumer_are_taken_over() {
     let mut stack = Stack::lab(1).await;
     let sale = stack.publish(50, "stream").await;
     let users = stack.users(30).await;
     stack.add_instance(&["--lab"]).await;
-    // Both are given some, and cannot commit them.
+    // Both get some entries, and cannot commit them.
     let mut holder = stack.database.pool.begin().await.unwrap();
     sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
         .bind(sale)
@@ -86,10 +86,10 @@ async fn what_a_dead_consumer_held_is_taken_over() {
     let mut dead = stack.instances.pop().expect("a second instance");
     dead.kill();
     holder.rollback().await.unwrap();
-    stack.decided().await;
+    stack.stream_drained().await;
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 30);
     let redis = stack.redis.conn().await;
-    eventually("the dead consumer is removed", PATIENCE, || {
+    eventually("the dead consumer is removed", TIMEOUT, || {
         let mut redis = redis.clone();
         async move {
             let mut asking = redis::cmd("XINFO");

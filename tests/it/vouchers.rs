@@ -37,7 +37,7 @@ async fn a_shops_vouchers_are_listed_with_their_sales() {
     );
     assert_eq!(get(stack.url(), "/voucher/list/999").send().await.data(), &json!([]));
 
-    // The gate of a Java node finds its stock, and the audit what was issued.
+    // The stock counter has the stock, by which Java nodes admit, and the audit has what was issued.
     let stock: String =
         stack.redis.conn().await.get(format!("seckill:stock:{flash}")).await.unwrap();
     assert_eq!(stock, "7");
@@ -59,7 +59,7 @@ async fn admin_writes_need_the_admin_token() {
         let wrong = post(stack.url(), path).header("x-admin-token", "wrong").json(body);
         wrong.send().await.refused(403, "FORBIDDEN");
     }
-    // An instance without a token refuses even an empty one, and says what to set.
+    // An instance without a token refuses even an empty one, and names the variable to set.
     let mut env = stack.env();
     env.retain(|(name, _)| *name != "ADMIN_TOKEN");
     stack.instances.push(crate::support::instance::Instance::start(&[], &env).await);
@@ -70,7 +70,7 @@ async fn admin_writes_need_the_admin_token() {
 }
 
 #[tokio::test]
-async fn sales_that_make_no_sense_are_not_published() {
+async fn invalid_sales_are_not_published() {
     let stack = Stack::lab(1).await;
     for (change, status, code) in [
         (json!({ "stock": -1 }), 400, "INVALID_PARAMETER"),
@@ -105,12 +105,12 @@ async fn unsafe_strategies_need_the_lab() {
         let answer = post(stack.url(), "/voucher/seckill").admin().json(body).send().await;
         assert!(answer.refused(403, "LAB_ONLY").contains("--lab"));
     }
-    // Nor are they sold by an instance outside the lab, whoever published them.
+    // Nor are they sold by an instance outside the lab, if another one published them.
     let sale = stack.publish(5, "reentrant-lock").await;
     stack.database.run("UPDATE tb_seckill_voucher SET strategy = 'naive'").await;
     let user = &stack.users(1).await[0];
     buy(stack.url(), user, sale).await.refused(403, "LAB_ONLY");
-    // A strategy this version does not know is refused, not guessed.
+    // A strategy that this version does not know is refused.
     let other = stack.publish(5, "reentrant-lock").await;
     let unknown =
         format!("UPDATE tb_seckill_voucher SET strategy = 'later' WHERE voucher_id = {other}");

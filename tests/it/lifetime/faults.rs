@@ -1,16 +1,16 @@
-//! What ends or breaks in between: a node that is killed while it cancels, a database that loses a commit, a
-//! Redis that is away. Stock comes back once all the same.
+//! Faults during cancellation: a node that is killed, a database that loses a commit, a Redis that is away. The stock is
+//! returned once all the same.
 
 use redis::AsyncCommands;
 
-use super::{HOUR, PATIENCE, accounts, act, old_orders, unpaid, untold};
+use super::{HOUR, TIMEOUT, accounts, act, old_orders, pending_returns_are, unpaid};
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
 use testkit::proxy::{Mode, Proxy};
 use testkit::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_killed_while_it_cancels_leaves_the_rest_to_the_other() {
+async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
     let mut stack = Stack::start(0, &[]).await;
     let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES ";
     for sale in 1..=3 {
@@ -18,19 +18,19 @@ async fn a_node_killed_while_it_cancels_leaves_the_rest_to_the_other() {
         old_orders(&stack, sale, 2500).await;
     }
     stack.add_instance(&HOUR).await;
-    eventually("it has begun", PATIENCE, || async { unpaid(&stack).await < 7500 }).await;
+    eventually("it has started", TIMEOUT, || async { unpaid(&stack).await < 7500 }).await;
     stack.instances[0].kill();
     stack.add_instance(&HOUR).await;
     stack.add_instance(&HOUR).await;
-    eventually("the others end it", PATIENCE, || async { unpaid(&stack).await == 0 }).await;
-    eventually("and tell all of it", PATIENCE, || untold(&stack, 0)).await;
+    eventually("the others finish", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
+    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
     for sale in 1..=3 {
         assert_eq!(accounts(&stack, sale).await, (3000, 0, 2500));
     }
 }
 
 #[tokio::test]
-async fn a_break_at_any_step_neither_loses_nor_doubles_the_stock() {
+async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
     let mut stack = Stack::start(0, &[]).await;
     let database = Proxy::start(stack.database.server().to_owned()).await.unwrap();
     let mut env = stack.env();
@@ -45,8 +45,8 @@ async fn a_break_at_any_step_neither_loses_nor_doubles_the_stock() {
         database.set(mode);
         old_orders(&stack, sale, 10).await;
         if mode == Mode::LoseCommit {
-            // It must fail before it is let go on.
-            eventually("it fails", PATIENCE, || async {
+            // It must fail before the proxy forwards again.
+            eventually("it fails", TIMEOUT, || async {
                 let log = stack.instances[0].log();
                 log.iter().any(|line| line.contains("unpaid orders are not cancelled"))
             })
@@ -55,16 +55,16 @@ async fn a_break_at_any_step_neither_loses_nor_doubles_the_stock() {
         if mode != Mode::LoseCommitReply {
             database.set(Mode::Forward);
         }
-        eventually("all are cancelled", PATIENCE, || async { unpaid(&stack).await == 0 }).await;
+        eventually("all are cancelled", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
         database.set(Mode::Forward);
-        eventually("and told", PATIENCE, || untold(&stack, 0)).await;
+        eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
         assert_eq!(accounts(&stack, sale).await, (10, 0, 10), "{mode:?}");
     }
     for mode in modes {
-        // By the owner, and paying: what is told is true.
+        // Cancellation by the owner, and payment: the answer is true.
         for (what, status) in [("cancel", 4), ("pay", 2)] {
             let sale = stack.publish(1, "row-lock").await;
-            eventually("the database is back", PATIENCE, || async {
+            eventually("the database is back", TIMEOUT, || async {
                 buy(stack.url(), &user, sale).await.body["success"] == true
             })
             .await;
@@ -81,8 +81,8 @@ async fn a_break_at_any_step_neither_loses_nor_doubles_the_stock() {
                 assert_eq!(answer.body["code"], "UNAVAILABLE");
                 assert_eq!(unpaid(&stack).await, 1, "{mode:?} {what}");
             }
-            // Asked again, it ends as asked, whatever became of the first.
-            eventually("it is done", PATIENCE, || async {
+            // A second request succeeds, whatever the outcome of the first.
+            eventually("it is done", TIMEOUT, || async {
                 act(stack.url(), what, &user, order).await.body["data"]["status"] == status
             })
             .await;
@@ -92,39 +92,39 @@ async fn a_break_at_any_step_neither_loses_nor_doubles_the_stock() {
 }
 
 #[tokio::test]
-async fn a_place_held_in_the_gate_is_given_back_once() {
+async fn the_claim_in_redis_is_returned_once() {
     let mut stack = Stack::start(2, &[]).await;
     let users = stack.users(3).await;
     let sale = stack.publish(10, "reentrant-lock").await;
-    let (gate, held) = (format!("seckill:stock:{sale}"), format!("seckill:order:{sale}"));
+    let (counter, claims) = (format!("seckill:stock:{sale}"), format!("seckill:order:{sale}"));
     let mut redis = stack.redis.conn().await;
     let mut orders = Vec::new();
     for user in &users {
         orders.push(buy(stack.url(), user, sale).await.data().as_i64().unwrap());
     }
-    // The first two came by the gate.
-    let _: () = redis.set(&gate, 8).await.unwrap();
-    let _: () = redis.sadd(&held, &[users[0].id, users[1].id]).await.unwrap();
+    // The first two were admitted by the stock counter.
+    let _: () = redis.set(&counter, 8).await.unwrap();
+    let _: () = redis.sadd(&claims, &[users[0].id, users[1].id]).await.unwrap();
     for url in stack.urls() {
         for (user, order) in [(&users[0], orders[0]), (&users[2], orders[2])] {
             act(&url, "cancel", user, order).await.data();
         }
     }
-    assert_eq!(redis.get::<_, i64>(&gate).await.unwrap(), 9);
-    assert_eq!(redis.smembers::<_, Vec<i64>>(&held).await.unwrap(), [users[1].id]);
+    assert_eq!(redis.get::<_, i64>(&counter).await.unwrap(), 9);
+    assert_eq!(redis.smembers::<_, Vec<i64>>(&claims).await.unwrap(), [users[1].id]);
 
-    // Told a second time, after the user has come in by the gate again: nothing happens.
-    let _: () = redis.sadd(&held, users[0].id).await.unwrap();
+    // Delivered a second time, after the user was admitted again: nothing happens.
+    let _: () = redis.sadd(&claims, users[0].id).await.unwrap();
     let note = format!(
         "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES ({}, {sale}, {})",
         orders[0], users[0].id
     );
     stack.database.run(&note).await;
-    eventually("it is told again", PATIENCE, || untold(&stack, 0)).await;
-    assert_eq!(redis.get::<_, i64>(&gate).await.unwrap(), 9);
-    assert_eq!(redis.scard::<_, i64>(&held).await.unwrap(), 2);
+    eventually("it is delivered again", TIMEOUT, || pending_returns_are(&stack, 0)).await;
+    assert_eq!(redis.get::<_, i64>(&counter).await.unwrap(), 9);
+    assert_eq!(redis.scard::<_, i64>(&claims).await.unwrap(), 2);
 
-    // Away: the order is cancelled all the same, and the gate learns of it later.
+    // While Redis is away, the order is cancelled all the same, and the stock is returned to Redis later.
     let order = orders[1];
     act(stack.url(), "cancel", &users[2], orders[2]).await.data();
     stack.redis.pause();
@@ -134,20 +134,20 @@ async fn a_place_held_in_the_gate_is_given_back_once() {
     let sessions = cancelling.await.unwrap();
     if sessions.body["success"] == true {
         assert_eq!(stack.database.number(&status).await, 4);
-        assert!(untold(&stack, 1).await, "{sessions:?}");
+        assert!(pending_returns_are(&stack, 1).await, "{sessions:?}");
     } else {
-        // The session could not be looked up any more.
+        // The session could not be looked up.
         sessions.refused(503, "UNAVAILABLE");
     }
     stack.redis.resume();
-    eventually("cancelled", PATIENCE, || async {
+    eventually("cancelled", TIMEOUT, || async {
         act(stack.url(), "cancel", &users[1], order).await.body["success"] == true
     })
     .await;
-    eventually("and told", PATIENCE, || untold(&stack, 0)).await;
+    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
     let mut redis = stack.redis.conn().await;
-    assert_eq!(redis.get::<_, i64>(&gate).await.unwrap(), 10);
-    assert_eq!(redis.smembers::<_, Vec<i64>>(&held).await.unwrap(), [users[0].id]);
+    assert_eq!(redis.get::<_, i64>(&counter).await.unwrap(), 10);
+    assert_eq!(redis.smembers::<_, Vec<i64>>(&claims).await.unwrap(), [users[0].id]);
     assert_eq!(accounts(&stack, sale).await, (10, 0, 3));
     stack.redis.kill();
 }

@@ -1,5 +1,5 @@
-//! What becomes of an order: paid, cancelled by its owner, cancelled because nobody paid. A cancelled
-//! order's stock comes back once, whoever cancels, however many at once, and whatever ends in between.
+//! Payment, cancellation and expiry of orders. The stock of a cancelled order is returned once, however many cancel it at
+//! once, and whatever fails in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use testkit::wait::eventually;
 
 mod faults;
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// An hour: nothing that a test buys is that old, unless it says so.
+/// Orders expire after an hour: none that a test buys is that old, unless the test makes it so.
 const HOUR: [&str; 2] = ["--unpaid-seconds", "3600"];
 
 async fn act(base: &str, what: &str, user: &SignedIn, order: i64) -> Answer {
@@ -33,7 +33,7 @@ async fn store(database: &TestDatabase) -> OrderStore {
     OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai))
 }
 
-/// Asserts that every sale accounts for what was put on sale; returns stock, orders and cancelled ones.
+/// Asserts that the audit finds every sale correct; returns stock, orders and cancelled orders of one.
 async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
     let store = store(&stack.database).await;
     for finding in audit(&store, None).await.unwrap() {
@@ -43,7 +43,7 @@ async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
     (finding.stock, finding.orders, finding.cancelled)
 }
 
-/// `count` orders of users 1, 2, … of a sale, as a purchase leaves them, but made two hours ago.
+/// `count` orders of users 1, 2, … of a sale, as a purchase makes them, but two hours old.
 async fn old_orders(stack: &Stack, sale: i64, count: i64) {
     let rows: Vec<String> = (1..=count)
         .map(|n| format!("({}, {n}, {sale}, NOW() - INTERVAL 2 HOUR)", sale * 1_000_000 + n))
@@ -90,7 +90,7 @@ async fn an_order_is_paid_or_cancelled_and_each_answers_the_same_again() {
     }
     assert_eq!(accounts(&stack, sale).await, (1, 1, 1));
 
-    // Nobody else's, nothing unknown, nobody unknown.
+    // Another user's order, an unknown one, and a request without a session.
     for what in ["pay", "cancel"] {
         act(one, what, &users[2], paid).await.refused(200, "ORDER_NOT_FOUND");
         act(one, what, &users[2], 1).await.refused(200, "ORDER_NOT_FOUND");
@@ -115,39 +115,39 @@ async fn an_order_is_paid_or_cancelled_and_each_answers_the_same_again() {
 }
 
 #[tokio::test]
-async fn a_cancelled_order_frees_the_place_and_every_node_sells_it_again() {
+async fn the_stock_of_a_cancelled_order_is_sold_again_on_every_node() {
     let stack = Stack::start(2, &[]).await;
     let users = stack.users(2).await;
     let safe = Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe());
     for strategy in safe {
         let sale = stack.publish(1, strategy.name()).await;
         let first = buy(stack.url(), &users[0], sale).await.bought();
-        stack.decided().await;
+        stack.stream_drained().await;
         for url in stack.urls() {
-            // Twice: from the strategy, and from memory.
+            // Twice: by the strategy, and from the cache.
             for _ in 0..2 {
                 buy(&url, &users[1], sale).await.refused(200, "SOLD_OUT");
             }
         }
-        // The node that cancels knows at once, and the other soon.
+        // The node that cancels sells at once, and the other soon.
         act(stack.url(), "cancel", &users[0], first).await.data();
         let second = buy(stack.url(), &users[1], sale).await.bought();
-        stack.decided().await;
+        stack.stream_drained().await;
         act(stack.url(), "cancel", &users[1], second).await.data();
-        // Whoever has cancelled may buy again.
-        eventually("the other node sells", PATIENCE, || async {
+        // A user who has cancelled may buy again.
+        eventually("the other node sells", TIMEOUT, || async {
             let again = buy(&stack.instances[1].url, &users[0], sale).await;
             again.body["success"] == true && again.body["data"] != first
         })
         .await;
-        stack.decided().await;
+        stack.stream_drained().await;
         assert_eq!(accounts(&stack, sale).await, (0, 1, 2), "{strategy}");
     }
 }
 
-/// On both nodes, over and over: the owner pays and cancels in the same moment.
+/// On both nodes, again and again: the owner pays and cancels at the same moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_a_payment_and_a_cancellation_at_once_one_wins() {
+async fn of_a_concurrent_payment_and_cancellation_one_succeeds() {
     let stack = Stack::start(2, &[]).await;
     let users = stack.users(40).await;
     let sale = stack.publish(100, "group-commit").await;
@@ -177,7 +177,7 @@ async fn of_a_payment_and_a_cancellation_at_once_one_wins() {
 }
 
 #[tokio::test]
-async fn only_what_is_unpaid_and_too_old_is_cancelled() {
+async fn only_old_unpaid_orders_expire() {
     let stack = Stack::start(2, &HOUR).await;
     let users = stack.users(3).await;
     let sale = stack.publish(3, "reentrant-lock").await;
@@ -189,10 +189,10 @@ async fn only_what_is_unpaid_and_too_old_is_cancelled() {
     act(stack.url(), "pay", &users[0], orders[0]).await.data();
     age(&stack, orders[0]).await;
     age(&stack, orders[1]).await;
-    eventually("the second is cancelled", PATIENCE, || async { unpaid(&stack).await == 1 }).await;
-    // A node goes on looking: what is to be left alone is left alone at the next look, too.
+    eventually("the second is cancelled", TIMEOUT, || async { unpaid(&stack).await == 1 }).await;
+    // The search is repeated: the other orders are not cancelled by the next one either.
     old_orders(&stack, stack.publish(9, "row-lock").await, 1).await;
-    eventually("another look", PATIENCE, || async { unpaid(&stack).await == 1 }).await;
+    eventually("another search", TIMEOUT, || async { unpaid(&stack).await == 1 }).await;
     assert_eq!(accounts(&stack, sale).await, (1, 2, 1));
     act(stack.url(), "pay", &users[1], orders[1]).await.refused(200, "ORDER_CANCELLED");
     act(stack.url(), "pay", &users[2], orders[2]).await.data();
@@ -200,29 +200,29 @@ async fn only_what_is_unpaid_and_too_old_is_cancelled() {
 }
 
 #[tokio::test]
-async fn by_default_nothing_is_cancelled_however_old() {
+async fn by_default_orders_do_not_expire() {
     let mut stack = Stack::start(1, &[]).await;
     let sale = stack.publish(10, "reentrant-lock").await;
     old_orders(&stack, sale, 5).await;
-    // Of this it is told, so it has looked.
+    // It delivers this, so it has run.
     stack
         .database
         .run("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES (1, 1, 1)")
         .await;
-    eventually("a look", PATIENCE, || untold(&stack, 0)).await;
+    eventually("a run", TIMEOUT, || pending_returns_are(&stack, 0)).await;
     assert_eq!(accounts(&stack, sale).await, (5, 5, 0));
     stack.add_instance(&HOUR).await;
-    eventually("all are cancelled", PATIENCE, || async { unpaid(&stack).await == 0 }).await;
+    eventually("all are cancelled", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
     assert_eq!(accounts(&stack, sale).await, (10, 0, 5));
 }
 
-async fn untold(stack: &Stack, count: i64) -> bool {
+async fn pending_returns_are(stack: &Stack, count: i64) -> bool {
     stack.database.number("SELECT COUNT(*) FROM tb_stock_return").await == count
 }
 
-/// The heart of it: the same orders, cancelled by eight at once.
+/// The same orders are cancelled by eight tasks at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stock_comes_back_once_however_many_cancel_at_once() {
+async fn concurrent_cancellations_return_the_stock_once() {
     let stack = Stack::start(0, &[]).await;
     let store = Arc::new(store(&stack.database).await);
     for round in 0..15 {
@@ -235,7 +235,7 @@ async fn stock_comes_back_once_however_many_cancel_at_once() {
             let store = store.clone();
             cancelling.spawn(async move {
                 let due = store.unpaid_since(3600, 100).await.unwrap();
-                let ids: Vec<i64> = due.iter().map(|place| place.order_id).collect();
+                let ids: Vec<i64> = due.iter().map(|order| order.order_id).collect();
                 store.cancel(sale, &ids).await.unwrap().len()
             });
         }
@@ -245,12 +245,9 @@ async fn stock_comes_back_once_however_many_cancel_at_once() {
     }
 }
 
-/// A commit that is lost, one whose reply is lost, and a database that is away.
-/// The gate of the strategy `stream` and of Java nodes: whoever came in by it gives the place back there too,
-/// once, also when Redis is away at that moment; and who did not, does not.
-/// Users buy, pay and cancel on two nodes while both cancel what is too old: nothing goes astray.
+/// Users buy, pay and cancel on two nodes while both cancel expired orders: no stock is lost or doubled.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn buying_paying_cancelling_and_expiring_together_keep_the_ledger() {
+async fn concurrent_purchases_payments_cancellations_and_expiry_keep_the_invariants() {
     let stack = Arc::new(Stack::start(2, &["--unpaid-seconds", "1"]).await);
     let users = stack.users(24).await;
     for strategy in ["reentrant-lock", "group-commit"] {
@@ -279,16 +276,16 @@ async fn buying_paying_cancelling_and_expiring_together_keep_the_ledger() {
             });
         }
         busy.join_all().await;
-        eventually("the rest expires", PATIENCE, || async { unpaid(&stack).await == 0 }).await;
+        eventually("the rest expires", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
         let (stock, orders, cancelled) = accounts(&stack, sale).await;
         assert_eq!(stock + orders, 12, "{strategy}");
-        assert!(cancelled > 12, "{strategy}: places went round: {cancelled}");
+        assert!(cancelled > 12, "{strategy}: stock was sold again: {cancelled}");
     }
-    eventually("all is told", PATIENCE, || untold(&stack, 0)).await;
+    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
 }
 
 #[tokio::test]
-async fn the_search_reads_the_index_and_a_node_that_searches_drains() {
+async fn the_search_uses_the_index_and_a_searching_node_drains() {
     let mut stack = Stack::start(1, &HOUR).await;
     let sale = stack.publish(4000, "row-lock").await;
     old_orders(&stack, sale, 4000).await;

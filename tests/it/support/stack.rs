@@ -121,8 +121,8 @@ impl Stack {
         answer.data().as_i64().expect("a voucher id")
     }
 
-    /// Waits until no admitted order is undecided.
-    pub async fn decided(&self) {
+    /// Waits until every entry of the stream of orders is acknowledged.
+    pub async fn stream_drained(&self) {
         let redis = self.redis.conn().await;
         testkit::wait::eventually(
             "the stream is empty",

@@ -1,5 +1,5 @@
-//! Group commit, one queue at a time: who comes first, who comes twice, who cannot be inserted, and
-//! when the queue is full. The laws of whole sales are in `law` and `resilience`.
+//! Group commit, one queue at a time: order of service, second orders, orders that cannot be inserted, and a full
+//! queue. Whole sales are tested in `law` and `resilience`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const SALE: i64 = 9;
 const LIMITS: GroupCommitLimits =
     GroupCommitLimits { batch: 512, queue: 4096, in_flight: 2, timeout: Duration::from_secs(10) };
 
-/// The queues of one process, with nothing of HTTP around them.
+/// The queues of one process, without HTTP.
 struct Node {
     group_commit: GroupCommit,
     sales: SaleCache,
@@ -76,7 +76,7 @@ impl Setting {
         self.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
     }
 
-    /// Holds the sale's row while `work` runs, so that batches stand still before their commit.
+    /// Holds the sale's row while `work` runs, so that batches wait before their commit.
     async fn while_locked<T>(&self, work: impl Future<Output = T>) -> T {
         let mut holder = self.database.pool.begin().await.unwrap();
         sqlx::query("SELECT stock FROM tb_seckill_voucher FOR UPDATE")
@@ -107,7 +107,7 @@ fn count<T>(outcomes: &[T], which: impl Fn(&T) -> bool) -> usize {
 }
 
 #[tokio::test]
-async fn those_who_come_together_share_a_commit() {
+async fn concurrent_purchases_share_a_commit() {
     let setting = Setting::of(1000).await;
     let node = setting.node(LIMITS).await;
     let outcomes = node.buy(1..=300).await;
@@ -126,16 +126,16 @@ async fn those_who_come_together_share_a_commit() {
 }
 
 #[tokio::test]
-async fn where_fewer_are_left_than_asked_for_the_first_come_are_served() {
+async fn when_stock_does_not_suffice_purchases_are_served_in_order_of_arrival() {
     let setting = Setting::of(10).await;
     let node = setting.node(LIMITS).await;
     // Against the order in which rows are inserted.
     let outcomes = node.buy((1..=60).rev()).await;
-    for (place, outcome) in outcomes.iter().enumerate() {
+    for (position, outcome) in outcomes.iter().enumerate() {
         match outcome {
-            Ok(_) => assert!(place < 10, "place {place} was served"),
-            Err(Error::SoldOut) => assert!(place >= 10, "place {place} was not served"),
-            other => panic!("place {place}: {other:?}"),
+            Ok(_) => assert!(position < 10, "position {position} was served"),
+            Err(Error::SoldOut) => assert!(position >= 10, "position {position} was not served"),
+            other => panic!("position {position}: {other:?}"),
         }
     }
     assert_eq!((setting.orders().await, setting.stock().await), (10, 0));
@@ -144,14 +144,14 @@ async fn where_fewer_are_left_than_asked_for_the_first_come_are_served() {
 }
 
 #[tokio::test]
-async fn who_comes_twice_gets_one_order_and_is_told_which() {
+async fn a_second_order_is_refused_with_the_id_of_the_first() {
     let setting = Setting::of(100).await;
     let (one, two) = (setting.node(LIMITS).await, setting.node(LIMITS).await);
     // Twice in one batch, again later, and on another node, among others who are new.
     let first = one.buy([5, 6, 5, 7, 5]).await;
     let id = *first[0].as_ref().unwrap();
-    for place in [2, 4] {
-        assert!(matches!(first[place], Err(Error::AlreadyOrdered(Some(same))) if same == id));
+    for position in [2, 4] {
+        assert!(matches!(first[position], Err(Error::AlreadyOrdered(Some(same))) if same == id));
     }
     for node in [&one, &two] {
         let again = node.buy([200, 5, 201]).await;
@@ -161,14 +161,14 @@ async fn who_comes_twice_gets_one_order_and_is_told_which() {
         );
     }
     assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
-    // The same, where stock ends in the same batch as a second order comes.
+    // The same, when the stock ends in the batch that has a second order.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 2, issued = 7").await;
     let last = one.buy([5, 300, 301, 302]).await;
     assert!(matches!(last[0], Err(Error::AlreadyOrdered(Some(same))) if same == id), "{last:?}");
     assert!(last[1].is_ok() && last[2].is_ok(), "{last:?}");
     assert!(matches!(last[3], Err(Error::SoldOut)), "{last:?}");
     assert_eq!((setting.orders().await, setting.stock().await), (7, 0));
-    // A cancelled order frees its user's place.
+    // After a cancelled order its user may buy again.
     setting.database.run("UPDATE tb_seckill_voucher SET stock = 1").await;
     setting.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
     let anew = one.buy([5]).await;
@@ -215,7 +215,7 @@ async fn an_order_that_cannot_be_inserted_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
+async fn a_buyer_whose_row_is_locked_does_not_delay_the_others_for_long() {
     let setting = Setting::of(100).await;
     let node = setting.node(GroupCommitLimits { timeout: Duration::from_secs(4), ..LIMITS }).await;
     let mut holder = setting.database.pool.begin().await.unwrap();
@@ -238,7 +238,7 @@ async fn a_buyer_whose_row_another_transaction_holds_delays_nobody_for_long() {
 }
 
 #[tokio::test]
-async fn beyond_the_bound_of_the_queue_purchases_are_refused_at_once() {
+async fn purchases_beyond_the_queue_limit_are_refused_at_once() {
     let setting = Setting::of(100).await;
     let node = setting.node(GroupCommitLimits { batch: 1, queue: 5, ..LIMITS }).await;
     // All are queued before the worker begins: this runtime has one thread.
@@ -247,12 +247,12 @@ async fn beyond_the_bound_of_the_queue_purchases_are_refused_at_once() {
     let refused = count(&outcomes[5..], |outcome| matches!(outcome, Err(Error::Overloaded)));
     assert_eq!(refused, 15, "{outcomes:?}");
     assert_eq!((setting.orders().await, setting.stock().await), (5, 95));
-    // And the queue is open again.
+    // And the queue accepts purchases again.
     assert!(node.buy([20]).await[0].is_ok());
 }
 
 #[tokio::test]
-async fn a_sale_that_closes_while_buyers_wait_sells_nothing_more() {
+async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
     let setting = Setting::of(100).await;
     setting
         .database
@@ -263,11 +263,11 @@ async fn a_sale_that_closes_while_buyers_wait_sells_nothing_more() {
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
     let first = node.group_commit.order(buyer(1), &sale);
     let second = async {
-        eventually("the first is under way", Duration::from_secs(10), || async {
+        eventually("the first is in flight", Duration::from_secs(10), || async {
             setting.uncommitted().await == 1
         })
         .await;
-        sale.window.require_open().expect("the sale is on when the second comes");
+        sale.window.require_open().expect("the sale is on when the second is queued");
         node.group_commit.order(buyer(2), &sale).await
     };
     let both = async { tokio::join!(first, second) };
@@ -290,14 +290,14 @@ async fn a_sale_that_closes_while_buyers_wait_sells_nothing_more() {
 }
 
 #[tokio::test]
-async fn without_its_client_a_queued_purchase_is_committed_all_the_same() {
+async fn a_queued_purchase_is_committed_without_its_client() {
     let setting = Setting::of(100).await;
     let node = setting.node(LIMITS).await;
     setting
         .while_locked(async {
             tokio::select! {
                 outcomes = node.buy(1..=50) => panic!("answered before the commit: {outcomes:?}"),
-                () = eventually("the batch is under way", Duration::from_secs(10), || async {
+                () = eventually("the batch is in flight", Duration::from_secs(10), || async {
                     setting.uncommitted().await >= 1
                 }) => {}
             }
@@ -308,7 +308,7 @@ async fn without_its_client_a_queued_purchase_is_committed_all_the_same() {
 }
 
 impl Setting {
-    /// Orders that are there, committed or not.
+    /// Orders in the table, committed or not.
     async fn uncommitted(&self) -> i64 {
         let mut look = self.database.pool.acquire().await.unwrap();
         sqlx::query("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED")

@@ -1,5 +1,4 @@
-//! Those who come too late: what their refusal costs, that it is true, and how soon added stock is
-//! sold.
+//! Sold-out sales: a refusal costs no round trip and is true, and added stock is sold soon.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,9 +17,9 @@ use crate::support::api::{Answer, post};
 use crate::support::stack::{Stack, buy};
 use testkit::wait::eventually;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The strategies on which it is remembered that a sale is sold out.
+/// The strategies that cache that a sale is sold out.
 fn safe() -> impl Iterator<Item = Strategy> {
     Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe())
 }
@@ -31,25 +30,25 @@ async fn add(base: &str, sale: i64, count: i64) -> Answer {
 }
 
 #[tokio::test]
-async fn a_sold_out_reply_asks_neither_the_database_nor_redis() {
+async fn a_sold_out_reply_costs_no_round_trip() {
     let (stack, database, redis) = Stack::behind_proxies(&[]).await;
     let users = stack.users(2).await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
         buy(stack.url(), &users[0], sale).await.bought();
-        stack.decided().await;
+        stack.stream_drained().await;
         let before = (database.asked(), redis.asked());
         for _ in 0..200 {
             buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
         }
-        // A few all the same: the sale is read anew and the session renewed about once a second.
+        // A few are sent all the same: the sale is read and the session renewed about once a second.
         let asked = (database.asked() - before.0, redis.asked() - before.1);
         assert!(asked.0 < 60 && asked.1 < 60, "{strategy}: {asked:?} for 200 replies");
     }
 }
 
 #[tokio::test]
-async fn a_buyer_who_asks_again_after_the_sale_is_told_of_the_order_on_any_node() {
+async fn a_repeated_purchase_after_the_sale_gets_the_existing_order_on_any_node() {
     let stack = Stack::start(2, &[]).await;
     let users = stack.users(3).await;
     for strategy in safe() {
@@ -59,7 +58,7 @@ async fn a_buyer_who_asks_again_after_the_sale_is_told_of_the_order_on_any_node(
             buy(&stack.instances[1].url, &users[1], sale).await,
         ];
         for url in stack.urls() {
-            // Twice: from the strategy, and from memory.
+            // Twice: by the strategy, and from the cache.
             for _ in 0..2 {
                 buy(&url, &users[2], sale).await.refused(200, "SOLD_OUT");
             }
@@ -80,38 +79,38 @@ async fn added_stock_is_sold_on_every_node() {
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;
         buy(stack.url(), &users[0], sale).await.bought();
-        stack.decided().await;
+        stack.stream_drained().await;
         for url in stack.urls() {
             buy(&url, &users[1], sale).await.refused(200, "SOLD_OUT");
         }
         assert_eq!(add(stack.url(), sale, 2).await.data(), &json!(2), "{strategy}");
-        // The node that was told sells at once, and the other soon.
+        // The node that added it sells at once, and the other soon.
         buy(stack.url(), &users[1], sale).await.bought();
-        eventually("the other node sells", PATIENCE, || async {
+        eventually("the other node sells", TIMEOUT, || async {
             buy(&stack.instances[1].url, &users[2], sale).await.body["success"] == true
         })
         .await;
         buy(stack.url(), &users[3], sale).await.refused(200, "SOLD_OUT");
-        stack.decided().await;
+        stack.stream_drained().await;
         let row = format!(
             "SELECT stock * 100 + issued FROM tb_seckill_voucher WHERE voucher_id = {sale}"
         );
         assert_eq!(stack.database.number(&row).await, 3, "{strategy}");
-        let gate: i64 = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
-        // Where nobody admits by it, nobody lowers it either: what was published and what was added.
-        assert_eq!(gate, if strategy.is_deferred() { 0 } else { 3 }, "{strategy}");
+        let counter: i64 = redis.get(format!("seckill:stock:{sale}")).await.unwrap();
+        // A strategy that does not admit by the counter does not lower it: what was published and what was added.
+        assert_eq!(counter, if strategy.is_deferred() { 0 } else { 3 }, "{strategy}");
     }
-    // Where there is no gate, none is made.
+    // A missing counter is not created.
     let sale = stack.publish(1, "group-commit").await;
     let key = format!("seckill:stock:{sale}");
     let _: () = redis.del(&key).await.unwrap();
     add(stack.url(), sale, 1).await.data();
-    let gate: Option<i64> = redis.get(&key).await.unwrap();
-    assert_eq!(gate, None);
+    let counter: Option<i64> = redis.get(&key).await.unwrap();
+    assert_eq!(counter, None);
 }
 
 #[tokio::test]
-async fn only_sensible_amounts_are_added_and_only_by_the_administrator() {
+async fn only_amounts_in_range_are_added_and_only_by_the_administrator() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(5, "group-commit").await;
     let path = format!("/voucher/seckill/{sale}/stock");
@@ -131,10 +130,10 @@ async fn only_sensible_amounts_are_added_and_only_by_the_administrator() {
     assert_eq!(stack.database.number("SELECT COUNT(issued) FROM tb_seckill_voucher").await, 0);
 }
 
-/// Readings are trusted for `FRESH_FOR`: a node that sells sooner has heard the news, and one that has
-/// not heard it sells within a second all the same.
+/// A reading is valid for `FRESH_FOR`: a node that sells sooner has received the event, and one that has
+/// not received it sells within a second all the same.
 #[tokio::test]
-async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
+async fn added_stock_is_noticed_by_event_and_within_a_second_without() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(1, "group-commit").await;
     let limit = Duration::from_secs(5);
@@ -142,9 +141,9 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
     let sales = || Arc::new(SaleCache::new(VoucherStore::new(database.clone()), limit));
     let client = connection::redis::client(&stack.redis.url().into()).unwrap();
     let redis = connection::redis::connect(&client, limit).await.unwrap();
-    let (hearing, deaf) = (sales(), sales());
-    let stock_events = StockEvents::listen(client, redis, hearing.clone());
-    eventually("somebody listens", PATIENCE, || {
+    let (subscribed, unsubscribed) = (sales(), sales());
+    let stock_events = StockEvents::listen(client, redis, subscribed.clone());
+    eventually("both are subscribed", TIMEOUT, || {
         let redis = stack.redis.conn();
         async {
             let channels: Vec<(String, i64)> = redis::cmd("PUBSUB")
@@ -157,33 +156,33 @@ async fn added_stock_is_noticed_by_message_and_within_a_second_without() {
         }
     })
     .await;
-    // A busy machine may spoil a round, but cannot make a slow one look fast.
-    let (mut soonest, mut soonest_deaf) = (Duration::MAX, Duration::MAX);
+    // A busy machine may slow a round down, but cannot make one faster.
+    let (mut soonest, mut soonest_unsubscribed) = (Duration::MAX, Duration::MAX);
     for _ in 0..5 {
         stack.database.run("UPDATE tb_seckill_voucher SET stock = 0, issued = 0").await;
-        hearing.invalidate_all();
-        deaf.invalidate_all();
+        subscribed.invalidate_all();
+        unsubscribed.invalidate_all();
         let read = Instant::now();
-        assert!(hearing.get(sale).await.unwrap().sold_out);
-        assert!(deaf.get(sale).await.unwrap().sold_out);
+        assert!(subscribed.get(sale).await.unwrap().sold_out);
+        assert!(unsubscribed.get(sale).await.unwrap().sold_out);
         add(stack.url(), sale, 1).await.data();
         let added = Instant::now();
-        while hearing.get(sale).await.unwrap().sold_out {
+        while subscribed.get(sale).await.unwrap().sold_out {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         soonest = soonest.min(read.elapsed());
-        while deaf.get(sale).await.unwrap().sold_out {
+        while unsubscribed.get(sale).await.unwrap().sold_out {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        soonest_deaf = soonest_deaf.min(added.elapsed());
+        soonest_unsubscribed = soonest_unsubscribed.min(added.elapsed());
     }
     assert!(soonest < FRESH_FOR, "{soonest:?}: the message changed nothing");
-    assert!(soonest_deaf < Duration::from_secs(1), "{soonest_deaf:?}");
+    assert!(soonest_unsubscribed < Duration::from_secs(1), "{soonest_unsubscribed:?}");
     stock_events.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stock_that_is_added_in_the_middle_of_a_sale_is_sold_to_the_last() {
+async fn stock_that_is_added_during_a_sale_is_sold_completely() {
     let stack = Stack::start(2, &[]).await;
     for strategy in [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit] {
         let options = law::options(&stack, strategy, 300, 50).await;
@@ -195,7 +194,7 @@ async fn stock_that_is_added_in_the_middle_of_a_sale_is_sold_to_the_last() {
         };
         let (report, ()) = tokio::join!(burst::run(&options), adding);
         let report = report.expect("the burst runs");
-        // Those who came between the two were told the truth of their moment.
+        // Refusals between the two were true at their moment.
         let mut verdict = report.verdict.clone();
         if verdict.stock_left > 0 {
             verdict.false_sold_out = 0;
