@@ -25,6 +25,7 @@ pub mod error;
 pub mod health;
 pub mod http;
 pub mod id;
+#[cfg_attr(not(feature = "lab"), path = "lab/absent.rs")]
 pub mod lab;
 pub mod metrics;
 pub mod openapi;

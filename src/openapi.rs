@@ -4,20 +4,21 @@
 //!
 //! Swagger UI is served from the binary, so the pages work without a network.
 
-use std::borrow::Cow;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::OnceLock;
 
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, SecurityScheme};
 use utoipa::{Modify, OpenApi};
-use utoipa_swagger_ui::Config;
 
 use crate::error::Error;
 use crate::http::docs;
 use crate::http::page::POLICY;
+
+#[cfg(feature = "api-pages")]
+pub mod swagger;
 
 /// How long a browser may cache a file of the pages and the document: neither changes while an instance runs.
 const CACHING: &str = "public, max-age=300";
@@ -92,37 +93,6 @@ pub async fn document(State(document): State<ApiDocument>) -> Response {
     match text {
         Ok(text) => served("application/json", text.clone()),
         Err(error) => error.clone().into_response(),
-    }
-}
-
-/// `GET /docs`: redirects to the page, by a relative address, since a proxy may have added a prefix to the path.
-pub async fn page() -> impl IntoResponse {
-    Redirect::temporary("docs/")
-}
-
-/// `GET /docs/`: the page.
-pub async fn index() -> Response {
-    file(Path("index.html".to_owned())).await
-}
-
-/// `GET /docs/{file}`: a file of the page.
-pub async fn file(Path(name): Path<String>) -> Response {
-    static CONFIG: LazyLock<Arc<Config<'static>>> = LazyLock::new(|| {
-        let config = Config::from("openapi.json").use_base_layout();
-        // By default the page sends the document's address to swagger.io to validate it.
-        let config = config.validator_url("none").try_it_out_enabled(true);
-        Arc::new(config.display_request_duration(true).default_models_expand_depth(0))
-    });
-    match utoipa_swagger_ui::serve(&name, CONFIG.clone()) {
-        Ok(Some(found)) => {
-            let bytes = match found.bytes {
-                Cow::Borrowed(bytes) => Bytes::from_static(bytes),
-                Cow::Owned(bytes) => bytes.into(),
-            };
-            served(&found.content_type, bytes)
-        }
-        Ok(None) => Error::NotFound.into_response(),
-        Err(error) => Error::Internal(format!("Swagger UI: {error}")).into_response(),
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
-use axum::routing::get;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
@@ -22,7 +21,9 @@ use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
 use crate::http::page;
 use crate::http::spans::Spans;
-use crate::lab::{self, Lab};
+#[cfg(feature = "lab")]
+use crate::lab;
+use crate::lab::Lab;
 use crate::metrics::{self, Metrics};
 use crate::openapi::{self, ApiDocument};
 use crate::order;
@@ -140,26 +141,35 @@ fn service() -> Routes {
 
 /// For everyone, with `--lab`.
 fn lab_public() -> OpenApiRouter<Lab> {
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new();
+    #[cfg(feature = "lab")]
+    let routes = routes
         .routes(routes!(lab::about))
         .routes(routes!(lab::runs))
         .routes(routes!(lab::run))
         .routes(routes!(lab::raw))
-        .routes(routes!(lab::report))
+        .routes(routes!(lab::report));
+    routes
 }
 
 /// For everyone, with `--lab`.
 fn lab_sign_in() -> Routes {
-    OpenApiRouter::new().routes(routes!(user::sent_code))
+    let routes = OpenApiRouter::new();
+    #[cfg(feature = "lab")]
+    let routes = routes.routes(routes!(user::sent_code));
+    routes
 }
 
 /// For the administrator, with `--lab`.
 fn lab_admin() -> OpenApiRouter<Lab> {
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new();
+    #[cfg(feature = "lab")]
+    let routes = routes
         .routes(routes!(lab::start))
         .routes(routes!(lab::stop))
         .routes(routes!(lab::fault))
-        .routes(routes!(lab::kill))
+        .routes(routes!(lab::kill));
+    routes
 }
 
 /// The API's document.
@@ -184,9 +194,9 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
     let state = Arc::new(state);
 
     let lab = config.lab.as_ref().map_or_else(Router::new, |lab| {
-        let lab_routes =
-            lab_public().merge(lab_admin().route_layer(guard())).with_state(lab.clone());
-        Router::new().merge(lab_routes).merge(lab_sign_in().with_state(state.clone()))
+        Router::new()
+            .merge(lab_sign_in().with_state(state.clone()))
+            .merge(lab_public().merge(lab_admin().route_layer(guard())).with_state(lab.clone()))
     });
     let routes = public()
         .merge(signed_in().route_layer(from_fn(require_user)))
@@ -195,10 +205,9 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
         .merge(purchases())
         .merge(service())
         .with_state(state);
-    let docs = Router::from(document().with_state(api_document()))
-        .route("/docs", get(openapi::page))
-        .route("/docs/", get(openapi::index))
-        .route("/docs/{file}", get(openapi::file));
+    let docs = Router::from(document().with_state(api_document()));
+    #[cfg(feature = "api-pages")]
+    let docs = docs.merge(openapi::swagger::routes());
 
     let policy = RequestPolicy {
         timeout: config.request_timeout,

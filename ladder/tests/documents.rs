@@ -14,10 +14,11 @@ const END: &str = "<!-- ladder:end -->\n";
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = vec![root.join("README.md"), root.join("README.zh-CN.md")];
-    let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let pages = fs::read_dir(root.join("docs")).expect("docs/");
+    let pages = pages.map(|entry| entry.expect("a page").path());
     let shows = |page: &PathBuf| {
         page.extension().is_some_and(|kind| kind == "md")
-            && fs::read_to_string(page).unwrap().contains(BEGIN)
+            && fs::read_to_string(page).expect("a page").contains(BEGIN)
     };
     files.extend(pages.filter(shows));
     files

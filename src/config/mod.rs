@@ -41,6 +41,10 @@ pub enum Command {
     Doctor(DoctorConfig),
 }
 
+/// Whether this build lacks the lab. It still knows the lab's flags, so that it refuses them, also where the environment
+/// sets them.
+const NO_LAB: bool = cfg!(not(feature = "lab"));
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +74,8 @@ mod tests {
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],
             ["--sessions", "process"],
+            #[cfg(not(feature = "lab"))]
+            ["--lab", "--lab-entry=http://127.0.0.1:8080"],
         ] {
             assert!(serve(&bad).is_err(), "{bad:?}");
         }

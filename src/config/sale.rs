@@ -12,7 +12,7 @@ use crate::clock::Zone;
 #[derive(Args, Clone, Debug)]
 pub struct SaleConfig {
     /// Turn the lab on: its pages, and sales with strategies that are unsafe on purpose. Never in production.
-    #[arg(long, env = "SECKILL_LAB")]
+    #[arg(long, env = "SECKILL_LAB", hide = super::NO_LAB)]
     pub lab: bool,
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
