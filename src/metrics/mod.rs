@@ -1,6 +1,6 @@
-//! `GET /metrics`: what the service did and how it stands, as Prometheus text. Names are stable and carry
-//! their units; `docs/METRICS.md` tells what each is good for. Everything is read from this process's
-//! memory: a scrape asks neither Redis nor the database, and answers when they do not.
+//! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units;
+//! `docs/METRICS.md` says what each is good for. Everything is read from this process's memory: a scrape needs neither
+//! Redis nor the database.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +21,7 @@ mod page;
 
 use page::Page;
 
-/// What is measured.
+/// The sources of the metrics.
 #[derive(Clone)]
 #[allow(missing_docs)] // the parts under their names
 pub struct Metrics {
@@ -37,7 +37,7 @@ pub struct Metrics {
     pub started: SystemTime,
 }
 
-/// Counters of a cache that are one family, `cache_hits_total`, and the layer that each stands for.
+/// Counters of a cache that form one family, `cache_hits_total`, each with its layer.
 const LAYERS: [(&str, &str); 4] = [
     ("local_hits", "memory"),
     ("redis_hits", "redis"),
@@ -45,7 +45,7 @@ const LAYERS: [(&str, &str); 4] = [
     ("filtered", "filter"),
 ];
 
-/// What was measured, as Prometheus text.
+/// The metrics, as Prometheus text.
 #[utoipa::path(
     get, path = "/metrics", tag = "service",
     responses((
@@ -69,10 +69,10 @@ impl Metrics {
         page.text()
     }
 
-    /// Purchases by strategy and outcome, how long they took, and who was not let in.
+    /// Purchases by strategy and outcome, their durations, and refusals.
     fn purchases(&self, page: &mut Page) {
         let counts: Vec<_> = self.purchases.stats().by_strategy().collect();
-        let help = "Purchases that were answered, by strategy and outcome.";
+        let help = "Purchases answered, by strategy and outcome.";
         let mut family = page.counter("purchases_total", help);
         for (strategy, counts) in &counts {
             for (outcome, count) in &counts.outcomes {
@@ -80,23 +80,23 @@ impl Metrics {
                 family.sample(&[("strategy", strategy.name()), ("outcome", &outcome)], count);
             }
         }
-        let help = "Time from an admitted purchase to its answer.";
+        let help = "Time from the admission of a purchase to its reply.";
         let mut family = page.histogram("purchase_duration_seconds", help);
         for (strategy, counts) in &counts {
             let (count, seconds) = counts.total;
             let labels = [("strategy", strategy.name())];
             family.buckets(&labels, counts.within.iter().copied(), count, seconds);
         }
-        page.gauge("purchases_in_flight", "Purchases that are let in and not answered yet.")
+        page.gauge("purchases_in_flight", "Purchases admitted and not answered yet.")
             .sample(&[], self.admission.in_flight());
-        let help = "Purchases that were not let in, by reason.";
+        let help = "Purchases refused before they began, by reason.";
         let mut family = page.counter("purchases_refused_total", help);
         for (reason, count) in self.admission.refused() {
             family.sample(&[("reason", reason)], count);
         }
     }
 
-    /// Locks by kind; one that was never used tells zeros.
+    /// Locks by kind; a kind that was never used has zeros.
     fn locks(&self, page: &mut Page) {
         let context = self.purchases.context();
         let mut kinds = context.locks.stats();
@@ -106,22 +106,19 @@ impl Metrics {
         let counters: [(_, _, _, Outcomes); 3] = [
             (
                 "lock_acquires_total",
-                "Tries to take a lock that ended, by outcome.",
+                "Attempts to acquire a lock, by outcome.",
                 "outcome",
                 |stats| &stats.acquires,
             ),
             (
                 "lock_renewals_total",
-                "Renewals of leases, by outcome; a failed one is tried again.",
+                "Renewals of leases, by outcome; a failed one is retried.",
                 "outcome",
                 |stats| &stats.renewals,
             ),
-            (
-                "lock_losses_total",
-                "Locks that were lost while they were held, by reason.",
-                "reason",
-                |stats| &stats.losses,
-            ),
+            ("lock_losses_total", "Locks lost while held, by reason.", "reason", |stats| {
+                &stats.losses
+            }),
         ];
         for (name, help, label, outcomes) in counters {
             let mut family = page.counter(name, help);
@@ -133,10 +130,12 @@ impl Metrics {
         }
         type Times = fn(&lock::LockStats) -> &lock::DurationHistogram;
         let histograms: [(_, _, Times); 2] = [
-            ("lock_wait_seconds", "Time until a lock was had, round trip included.", |s| &s.waited),
+            ("lock_wait_seconds", "Time until a lock was acquired, round trip included.", |s| {
+                &s.waited
+            }),
             (
                 "lock_hold_seconds",
-                "Time from a lock's first acquire to its last release or loss.",
+                "Time from a lock's first acquisition to its last release or its loss.",
                 |s| &s.held,
             ),
         ];
@@ -148,26 +147,34 @@ impl Metrics {
                 family.buckets(&labels, buckets.iter().copied(), *count, seconds);
             }
         }
-        let mut family = page.gauge("locks_held", "Locks that this process holds.");
+        let mut family = page.gauge("locks_held", "Locks held by this process.");
         for stats in &kinds {
             family.sample(&[("kind", stats.kind)], stats.held_now);
         }
-        let help = "Channels of releases that somebody of this process waits on.";
-        page.gauge("lock_channels_awaited", help).sample(&[], context.locks.usage().channels);
+        let help = "Channels of lock releases that this process is subscribed to.";
+        page.gauge("lock_channels_subscribed", help).sample(&[], context.locks.usage().channels);
     }
 
-    /// Group commit: what gathers, and batches as a histogram of their sizes.
+    /// Group commit: the queues, and a histogram of batch sizes.
     fn groups(&self, page: &mut Page) {
         let group_commit = &self.purchases.context().group_commit;
         let (stats, depth) = (group_commit.stats(), group_commit.depth());
         for (name, help, value) in [
-            ("group_purchases_waiting", "Purchases that no batch has taken up yet.", depth.waiting),
-            ("group_purchases_under_way", "Purchases in batches under way.", depth.in_flight),
-            ("group_batches_under_way", "Batches that are being committed.", depth.batches),
+            (
+                "group_purchases_waiting",
+                "Purchases in the queues, not in a batch yet.",
+                depth.waiting,
+            ),
+            (
+                "group_purchases_in_flight",
+                "Purchases in batches that are being committed.",
+                depth.in_flight,
+            ),
+            ("group_batches_in_flight", "Batches that are being committed.", depth.batches),
         ] {
             page.gauge(name, help).sample(&[], value);
         }
-        let help = "Batches that were taken apart because of one order.";
+        let help = "Batches that were split because of one order.";
         page.counter("group_splits_total", help).sample(&[], stats.splits());
         let (batches, orders) = (stats.batches(), stats.orders());
         page.histogram("group_batch_orders", "Orders committed by one transaction.").buckets(
@@ -178,7 +185,7 @@ impl Metrics {
         );
     }
 
-    /// The stream of admitted orders.
+    /// The stream of pending orders.
     fn stream(&self, page: &mut Page) {
         let stats = self.purchases.context().stream.stats();
         for (name, help, value) in stats.counters() {
@@ -191,11 +198,11 @@ impl Metrics {
         page.gauge("stream_lag_seconds", help).sample(&[], stats.lag());
     }
 
-    /// Reads by cache, and the cache's own machinery.
+    /// Reads by cache policy, and the state of the cache.
     fn caches(&self, page: &mut Page) {
         let policies = self.shops.stats().map(|(cache, stats)| (cache, stats.named()));
         let layer_of = |name| LAYERS.iter().find(|(counter, _)| *counter == name);
-        let help = "Reads that were answered without a load, by the layer that answered.";
+        let help = "Reads answered without a load, by the layer that answered.";
         let mut family = page.counter("cache_hits_total", help);
         for (cache, counters) in &policies {
             for (name, _, value) in counters {
@@ -235,47 +242,47 @@ impl Metrics {
                 stats.local_enabled.into(),
             ),
             ("cache_local_entries", "Values in memory.", stats.local_entries),
-            ("cache_loads_running", "Loads that are running.", stats.loads_running),
+            ("cache_loads_running", "Loads running.", stats.loads_running),
         ] {
             page.gauge(name, help).sample(&[], value);
         }
     }
 
-    /// Connections to the database and of clients, and sessions.
+    /// Connections to the database, connections of clients, and sessions.
     fn connections(&self, page: &mut Page) {
         let pool = self.database.usage();
         page.gauge("database_connections", "Open connections to the database, by state.")
             .sample(&[("state", "idle")], pool.idle)
             .sample(&[("state", "in_use")], pool.in_use);
-        page.gauge("database_connections_max", "Connections to the database at most.")
+        page.gauge("database_connections_max", "Upper bound of connections to the database.")
             .sample(&[], pool.max);
         let sessions = self.sessions.stats();
-        let help = "Times a request's session was looked up, by who knew the answer.";
+        let help = "Session lookups, by the place that answered.";
         page.counter("session_lookups_total", help)
             .sample(&[("answered_by", "memory")], sessions.from_memory)
             .sample(&[("answered_by", "redis")], sessions.from_redis);
-        page.gauge("sessions_remembered", "Sessions in this process's memory.")
+        page.gauge("sessions_in_memory", "Sessions in this process's memory.")
             .sample(&[], sessions.in_memory);
         page.gauge("http_connections_open", "Open connections of clients.")
             .sample(&[], self.connections.len());
     }
 
-    /// The process, under the names that Prometheus' own libraries use.
+    /// The process, under the names that Prometheus' client libraries use.
     fn process(&self, page: &mut Page) {
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         page.gauge("process_start_time_seconds", "When the process began to serve, since 1970.")
             .sample(&[], started.as_secs_f64());
-        let help = "Memory that the process occupies; Linux only.";
+        let help = "Resident memory of the process; Linux only.";
         let mut family = page.gauge("process_resident_memory_bytes", help);
         if let Some(bytes) = resident_memory() {
             family.sample(&[], bytes);
         }
-        page.gauge("seckill_build_info", "Always 1; which version this is.")
+        page.gauge("seckill_build_info", "Always 1; the version is a label.")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 }
 
-/// Bytes in memory; `None` where the system is not Linux.
+/// Resident memory in bytes; `None` where the system is not Linux.
 fn resident_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

@@ -1,5 +1,4 @@
-//! The text format of Prometheus, version 0.0.4: families of samples, each with what it is. Text only; what is
-//! measured is in the parent.
+//! Writer of the Prometheus text format, version 0.0.4: families of samples, each with its help text and type.
 
 use std::fmt::{Display, Write};
 
@@ -13,11 +12,11 @@ pub(super) struct Family<'a> {
     name: &'a str,
 }
 
-/// A sample's labels. Values are the service's own words, of which none needs to be escaped.
+/// A sample's labels. Their values are words of the service, none of which needs escaping.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Page {
-    /// A family of counters: they only rise. The name ends in `_total`.
+    /// A family of counters. The name ends in `_total`.
     pub(super) fn counter<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family("counter", name, help)
     }
@@ -51,7 +50,7 @@ impl Family<'_> {
         self.write("", labels, None, value)
     }
 
-    /// One histogram: each bound with how many were not above it, how many there were, and their sum.
+    /// One histogram: each upper bound with its cumulative count, the total count, and the sum.
     pub(super) fn buckets<B: Display>(
         &mut self,
         labels: Labels<'_>,
@@ -74,11 +73,12 @@ impl Family<'_> {
         bound: Option<&dyn Display>,
         value: impl Display,
     ) -> &mut Self {
-        let mut told: Vec<String> =
+        let mut labels: Vec<String> =
             labels.iter().map(|(label, value)| format!("{label}=\"{value}\"")).collect();
-        told.extend(bound.map(|bound| format!("le=\"{bound}\"")));
-        let told = if told.is_empty() { String::new() } else { format!("{{{}}}", told.join(",")) };
-        line(self.text, format_args!("{}{suffix}{told} {value}", self.name));
+        labels.extend(bound.map(|bound| format!("le=\"{bound}\"")));
+        let labels =
+            if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        line(self.text, format_args!("{}{suffix}{labels} {value}", self.name));
         self
     }
 }

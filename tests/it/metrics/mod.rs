@@ -1,5 +1,5 @@
-//! `/metrics` as a scraper reads it: every line by the text format's rules, figures that move, and names that
-//! the documentation, the dashboard and the alert rules spell alike.
+//! `/metrics` as Prometheus reads it: every line follows the text format, values change, and the documentation, the
+//! dashboard and the alert rules use the names that are printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,7 +14,7 @@ mod page;
 
 use page::Page;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One instance on which something of each kind has happened.
 async fn used() -> Stack {
@@ -30,10 +30,10 @@ async fn used() -> Stack {
 }
 
 #[tokio::test]
-async fn every_line_keeps_to_the_format_and_figures_move() {
+async fn every_line_follows_the_format_and_values_change() {
     let stack = used().await;
     let url = stack.url();
-    eventually("all locks are given back", PATIENCE, async || {
+    eventually("all locks are released", TIMEOUT, async || {
         let page = Page::of(url).await;
         let held = |kind| page.get("locks_held", &[("kind", kind)]);
         ["reentrant", "setnx", "process"].into_iter().all(|kind| held(kind) == 0.0)
@@ -56,7 +56,7 @@ async fn every_line_keeps_to_the_format_and_figures_move() {
     assert_eq!(page.get("group_batch_orders_sum", &[]), 1.0);
     assert!(page.get("session_lookups_total", &[("answered_by", "redis")]) >= 2.0);
     assert!(page.get("session_lookups_total", &[("answered_by", "memory")]) >= 1.0);
-    assert!(page.get("sessions_remembered", &[]) >= 2.0);
+    assert!(page.get("sessions_in_memory", &[]) >= 2.0);
     assert!(page.get("http_connections_open", &[]) >= 1.0);
     assert!(page.get("database_connections", &[("state", "idle")]) >= 1.0);
     assert!(page.get("process_resident_memory_bytes", &[]) > 1e6);
@@ -66,14 +66,14 @@ async fn every_line_keeps_to_the_format_and_figures_move() {
 }
 
 #[tokio::test]
-async fn a_held_lock_a_queue_and_a_busy_pool_are_seen() {
+async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
     let (stack, database, _redis) = Stack::behind_proxies(&args).await;
     let url = stack.url();
     let grouped = stack.publish(50, "group-commit").await;
     let locked = stack.publish(50, "reentrant-lock").await;
     let users = stack.users(6).await;
-    // Sessions and sales are known before the database hangs.
+    // Sessions and sales are cached before the database hangs.
     for sale in [grouped, locked] {
         buy(url, &users[5], sale).await.bought();
     }
@@ -91,13 +91,13 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_seen() {
     for user in 1..4 {
         start(user, grouped);
     }
-    eventually("the lock, the queue and the pool are seen", PATIENCE, async || {
+    eventually("the lock, the queue and the pool are measured", TIMEOUT, async || {
         let page = Page::of(url).await;
-        let gathered =
-            page.get("group_purchases_waiting", &[]) + page.get("group_purchases_under_way", &[]);
+        let queued =
+            page.get("group_purchases_waiting", &[]) + page.get("group_purchases_in_flight", &[]);
         page.get("locks_held", &[("kind", "reentrant")]) == 1.0
-            && gathered == 3.0
-            && page.get("group_batches_under_way", &[]) == 1.0
+            && queued == 3.0
+            && page.get("group_batches_in_flight", &[]) == 1.0
             && page.get("database_connections", &[("state", "in_use")]) >= 2.0
             && page.get("purchases_in_flight", &[]) >= 1.0
     })
@@ -111,9 +111,9 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_seen() {
     assert_eq!(page.get("database_connections_max", &[]), 4.0);
     database.set(Mode::Forward);
     while stuck.join_next().await.is_some() {}
-    eventually("nothing is left", PATIENCE, async || {
+    eventually("nothing is left", TIMEOUT, async || {
         let page = Page::of(url).await;
-        let names = ["group_purchases_waiting", "group_purchases_under_way", "purchases_in_flight"];
+        let names = ["group_purchases_waiting", "group_purchases_in_flight", "purchases_in_flight"];
         page.get("locks_held", &[("kind", "reentrant")]) == 0.0
             && names.into_iter().all(|name| page.get(name, &[]) == 0.0)
     })
@@ -122,11 +122,11 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_seen() {
 
 fn project(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    std::fs::read_to_string(&path).unwrap_or_else(|fault| panic!("{}: {fault}", path.display()))
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 #[tokio::test]
-async fn the_guide_tells_of_every_metric_and_of_no_other() {
+async fn the_guide_lists_every_metric_and_no_other() {
     let page = Page::of(used().await.url()).await;
     let guide = project("docs/METRICS.md");
     let rows: BTreeMap<&str, Vec<&str>> = guide
@@ -137,9 +137,9 @@ async fn the_guide_tells_of_every_metric_and_of_no_other() {
             (cells[0].trim_matches('`'), cells)
         })
         .collect();
-    let told: Vec<&str> = rows.keys().copied().collect();
+    let listed: Vec<&str> = rows.keys().copied().collect();
     let printed: Vec<&str> = page.0.keys().map(String::as_str).collect();
-    assert_eq!(told, printed, "docs/METRICS.md and /metrics");
+    assert_eq!(listed, printed, "docs/METRICS.md and /metrics");
     for (name, family) in &page.0 {
         let labels: Vec<String> = family.labels().iter().map(|l| format!("`{l}`")).collect();
         let labels = if labels.is_empty() { "–".to_owned() } else { labels.join(" ") };
@@ -172,7 +172,7 @@ fn queries() -> Vec<(String, String)> {
     found
 }
 
-/// Words of a query that are no series: functions, operators, and what stands between brackets.
+/// Words of a query that are not series: functions and operators.
 const WORDS: [&str; 14] = [
     "sum",
     "rate",
@@ -191,7 +191,7 @@ const WORDS: [&str; 14] = [
 ];
 
 #[tokio::test]
-async fn the_dashboard_and_the_rules_ask_for_what_is_printed() {
+async fn the_dashboard_and_the_rules_query_what_is_printed() {
     let page = Page::of(used().await.url()).await;
     let queries = queries();
     assert!(queries.len() > 30, "{}", queries.len());
@@ -202,8 +202,8 @@ async fn the_dashboard_and_the_rules_ask_for_what_is_printed() {
             .map(String::from)
             .collect()
     };
-    for (place, query) in queries {
-        // What stands in brackets is judged apart: label names before an `=`, and after `by` and `on`.
+    for (file, query) in queries {
+        // Text in brackets is checked on its own: label names before an `=`, and after `by` and `on`.
         let (mut bare, mut labels, mut series) = (String::new(), BTreeSet::new(), 0);
         let mut rest = query.as_str();
         while let Some(open) = rest.find(['{', '[']) {
@@ -229,13 +229,13 @@ async fn the_dashboard_and_the_rules_ask_for_what_is_printed() {
             if word == "up" {
                 continue;
             }
-            let family = page.family(word).unwrap_or_else(|| panic!("{place}: {word} in {query}"));
+            let family = page.family(word).unwrap_or_else(|| panic!("{file}: {word} in {query}"));
             known.extend(family.labels());
             series += 1;
         }
-        assert!(series > 0 || query.contains("up{"), "{place}: no series in {query}");
+        assert!(series > 0 || query.contains("up{"), "{file}: no series in {query}");
         for label in labels {
-            assert!(known.contains(label.as_str()), "{place}: label {label} in {query}");
+            assert!(known.contains(label.as_str()), "{file}: label {label} in {query}");
         }
     }
 }

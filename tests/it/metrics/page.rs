@@ -1,4 +1,4 @@
-//! A strict reader of the text format, version 0.0.4: what it forbids is a panic.
+//! A strict parser of the Prometheus text format, version 0.0.4: it panics on whatever the format forbids.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ pub struct Family {
     samples: Vec<(String, Labels, f64)>,
 }
 
-/// A page, read strictly: what the text format forbids is a panic.
+/// A parsed page.
 pub struct Page(pub BTreeMap<String, Family>);
 
 impl Page {
