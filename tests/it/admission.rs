@@ -1,26 +1,27 @@
-//! Who is let in: bounded places, limits per user and per address, and what a refusal costs and says.
+//! Load shedding and rate limits of purchases: the limit in flight, limits per user and per address, and what a refusal
+//! costs and replies.
 
 use std::time::{Duration, Instant};
 
 use workload::burst::{self, BuyerSource};
 
 use crate::law;
-use crate::resilience::{purchase_under_way, while_sale_is_locked};
+use crate::resilience::{wait_for_purchase_lock, while_sale_is_locked};
 use crate::support::api;
 use crate::support::api::{Answer, get, post};
-use crate::support::stack::{SignedIn, Stack};
+use crate::support::stack::{Proxies, SignedIn, Stack};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Buys as if through a proxy of ours, from `address`.
+/// Buys as a client at `address` behind a trusted proxy.
 async fn buy_from(address: &str, base: &str, user: &SignedIn, sale: i64) -> Answer {
     let call = post(base, &format!("/voucher-order/seckill/{sale}")).token(&user.token);
     call.header("x-forwarded-for", address).send().await
 }
 
-/// Asserts a refusal that says when to come back.
+/// Asserts a refusal with the header `retry-after`.
 fn refused(answer: &Answer, status: u16, code: &str) {
     answer.refused(status, code);
     let after = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());
@@ -34,13 +35,14 @@ async fn metric(base: &str, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn who_finds_no_place_costs_neither_redis_nor_the_database() {
-    let (stack, database, redis) = Stack::behind_proxies(&["--max-purchases", "2"]).await;
+async fn a_shed_request_costs_neither_redis_nor_the_database() {
+    let stack = Stack::behind_proxies(&["--max-purchases", "2"]).await;
+    let Proxies { database, redis } = &stack.proxies;
     let url = stack.url().to_owned();
     let sale = stack.publish(200, "row-lock").await;
     let users = stack.users(100).await;
 
-    // Two purchases are stuck on their way, and one of their clients hangs up.
+    // Two purchases hang in the database.
     database.set(Mode::Hang);
     let mut stuck = tokio::task::JoinSet::new();
     for user in &users[..2] {
@@ -52,12 +54,12 @@ async fn who_finds_no_place_costs_neither_redis_nor_the_database() {
                 .await
         });
     }
-    eventually("both are in", PATIENCE, || async {
+    eventually("both are in flight", TIMEOUT, || async {
         metric(&url, "purchases_in_flight").await == 2
     })
     .await;
     let before = (redis.asked(), database.asked());
-    // Each of them has a session that this node has never seen. All at once: a refusal takes its time.
+    // Each has a session that is not cached. All at once, because a refusal is delayed.
     let began = Instant::now();
     let late = users[2..].iter().map(|user| buy_from("127.0.0.1", &url, user, sale));
     for answer in futures_util::future::join_all(late).await {
@@ -67,21 +69,21 @@ async fn who_finds_no_place_costs_neither_redis_nor_the_database() {
     let asked = (redis.asked() - before.0, database.asked() - before.1);
     assert!(asked.0 < 20 && asked.1 < 20, "{asked:?} for 98 refusals");
     assert_eq!(metric(&url, "purchases_refused_total{reason=\"overloaded\"}").await, 98);
-    // Nobody else waits for a place: other requests go on.
+    // Other routes need no permit.
     get(&url, "/health/live").send().await.data();
 
     database.set(Mode::Forward);
     stuck.join_all().await;
-    eventually("the places are free again", PATIENCE, || async {
+    eventually("the places are free again", TIMEOUT, || async {
         metric(&url, "purchases_in_flight").await == 0
     })
     .await;
     buy_from("127.0.0.1", &url, &users[5], sale).await.data();
 }
 
-/// A client that hangs up gives back no place: its purchase goes on and keeps it.
+/// A client that hangs up releases no permit: its purchase continues and keeps it.
 #[tokio::test]
-async fn a_place_is_kept_until_the_purchase_ends_not_until_its_client_does() {
+async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up() {
     let stack = Stack::start(1, &["--max-purchases", "1"]).await;
     let url = stack.url().to_owned();
     let users = stack.users(2).await;
@@ -89,7 +91,7 @@ async fn a_place_is_kept_until_the_purchase_ends_not_until_its_client_does() {
     while_sale_is_locked(&stack, sale, async {
         let (at, user) = (url.clone(), users[0].clone());
         let hanging = tokio::spawn(async move { buy_from("127.0.0.1", &at, &user, sale).await });
-        purchase_under_way(&stack, &users[0]).await;
+        wait_for_purchase_lock(&stack, &users[0]).await;
         hanging.abort();
         hanging.await.expect_err("it was aborted");
         // Long enough for the server to have noticed.
@@ -98,14 +100,14 @@ async fn a_place_is_kept_until_the_purchase_ends_not_until_its_client_does() {
         }
     })
     .await;
-    eventually("it ends", PATIENCE, || async { metric(&url, "purchases_in_flight").await == 0 })
+    eventually("it ends", TIMEOUT, || async { metric(&url, "purchases_in_flight").await == 0 })
         .await;
     buy_from("127.0.0.1", &url, &users[0], sale).await.refused(200, "ALREADY_ORDERED");
     buy_from("127.0.0.1", &url, &users[1], sale).await.data();
 }
 
 #[tokio::test]
-async fn one_users_storm_is_refused_and_others_are_served() {
+async fn one_users_flood_is_refused_and_others_are_served() {
     let stack = Stack::start(1, &["--per-address-per-second", "0"]).await;
     let url = stack.url();
     let users = stack.users(41).await;
@@ -115,7 +117,7 @@ async fn one_users_storm_is_refused_and_others_are_served() {
     let begin = std::time::Instant::now();
     for other in others {
         for _ in 0..5 {
-            // From many addresses: they are not what counts here.
+            // From many addresses, so that the limit per address does not count.
             let address = format!("198.51.100.{}", asked % 200);
             let answer = buy_from(&address, url, storm, sale).await;
             asked += 1;
@@ -127,12 +129,16 @@ async fn one_users_storm_is_refused_and_others_are_served() {
         }
         buy_from("198.51.100.250", url, other, sale).await.data();
     }
-    let turned_away = metric(url, "purchases_refused_total{reason=\"user\"}").await;
+    let refused_count = metric(url, "purchases_refused_total{reason=\"user\"}").await;
     // The bucket holds one second's worth and gains 20 a second.
     let allowed = 20 + 20 * (begin.elapsed().as_secs() + 1);
-    assert!(asked - turned_away <= allowed, "{turned_away} of {asked} in {:?}", begin.elapsed());
-    assert!(asked - turned_away >= 20, "several tries a second are everybody's");
-    // This machine itself is not limited.
+    assert!(
+        asked - refused_count <= allowed,
+        "{refused_count} of {asked} in {:?}",
+        begin.elapsed()
+    );
+    assert!(asked - refused_count >= 20, "every user may try several times a second");
+    // A client on this machine is not limited.
     for _ in 0..60 {
         buy_from("127.0.0.1", url, storm, sale).await.refused(200, "ALREADY_ORDERED");
     }
@@ -158,7 +164,7 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
     let allowed = 10 + 10 * (begin.elapsed().as_secs() + 1);
     assert!(200 - refusals <= allowed, "{refusals} refusals in {:?}", begin.elapsed());
     assert_eq!(metric(url, "purchases_refused_total{reason=\"address\"}").await, refusals);
-    // An unknown session from there is refused all the same, and asks nobody.
+    // An unknown session from there is refused, too, and not looked up.
     for _ in 0..30 {
         let call = post(url, &format!("/voucher-order/seckill/{sale}")).token(&"a".repeat(32));
         let answer = call.header("x-forwarded-for", "203.0.113.7").send().await;
@@ -172,9 +178,9 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
     }
 }
 
-/// Far more at once than there are places: every reply is true, and everything is sold in the end.
+/// Far more requests at once than permits: every reply is true, and everything is sold in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_overloaded_sale_keeps_the_law() {
+async fn an_overloaded_sale_violates_no_invariant() {
     let stack = Stack::start(2, &["--max-purchases", "8"]).await;
     for strategy in [ladder::Strategy::ReentrantLock, ladder::Strategy::GroupCommit] {
         let mut options = law::options(&stack, strategy, 150, 1000).await;

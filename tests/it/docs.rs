@@ -1,5 +1,4 @@
-//! The API's document: its text, the route table, and what a running instance answers agree. That the answers
-//! themselves are as documented is for `./dev test api`.
+//! The API's document agrees with its snapshot and with a running instance. `./dev test api` checks the replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -33,7 +32,7 @@ fn documented() -> BTreeMap<Route, Value> {
 }
 
 #[test]
-fn the_text_is_the_one_that_was_looked_over() {
+fn the_text_equals_its_snapshot() {
     let text = seckill::router::api_document().text().unwrap();
     let kept = file("docs/openapi.json");
     if std::env::var_os("UPDATE_OPENAPI").is_some() {
@@ -45,14 +44,14 @@ fn the_text_is_the_one_that_was_looked_over() {
     let (old, new) = (known.lines().nth(line), text.lines().nth(line));
     assert!(
         text == known,
-        "docs/openapi.json is not what the handlers say, from line {}:\n  kept: {old:?}\n  now:  {new:?}\n\
-         If that is meant, write it anew with `UPDATE_OPENAPI=1 ./dev test docs` and look it over.",
+        "docs/openapi.json differs from the handlers, from line {}:\n  kept: {old:?}\n  now:  {new:?}\n\
+         If that is intended, write it with `UPDATE_OPENAPI=1 ./dev test docs` and review it.",
         line + 1
     );
 }
 
 #[test]
-fn every_failure_there_is_can_be_documented() {
+fn every_error_is_documented() {
     let source = std::fs::read_to_string(file("src/error.rs")).unwrap();
     let each: BTreeSet<&str> =
         seckill::error::Error::each().iter().map(|failure| failure.code()).collect();
@@ -60,7 +59,7 @@ fn every_failure_there_is_can_be_documented() {
     let of_a_line = |line: &str| line.split('"').nth(1).map(str::to_owned);
     let codes: BTreeSet<String> = codes.unwrap().lines().filter_map(of_a_line).collect();
     assert_eq!(each, codes.iter().map(String::as_str).collect());
-    // And each is, but for those that no documented path is answered with.
+    // And each is in the document, except those that no documented path replies with.
     let text = seckill::router::api_document().text().unwrap();
     for code in each.iter().filter(|code| !["METHOD_NOT_ALLOWED", "INTERNAL"].contains(code)) {
         assert!(text.contains(&format!("\"{code}\"")), "{code} is in no operation");
@@ -68,7 +67,7 @@ fn every_failure_there_is_can_be_documented() {
 }
 
 #[test]
-fn every_operation_says_what_it_is() {
+fn every_operation_is_described() {
     let document = document();
     let tags: Vec<&str> = document["tags"]
         .as_array()
@@ -89,8 +88,8 @@ fn every_operation_says_what_it_is() {
         }
         for (status, response) in operation["responses"].as_object().unwrap() {
             assert!(status != "500", "{what} has a code that does not exist: {response}");
-            let told = response["description"].as_str().or(response["$ref"].as_str());
-            assert!(told.is_some_and(|text| !text.is_empty()), "{what} {status}");
+            let text = response["description"].as_str().or(response["$ref"].as_str());
+            assert!(text.is_some_and(|text| !text.is_empty()), "{what} {status}");
         }
     }
 }
@@ -109,7 +108,7 @@ async fn every_documented_operation_is_answered_by_a_running_instance() {
 }
 
 #[tokio::test]
-async fn the_pages_come_from_the_binary_and_may_do_nothing_but_ask_it() {
+async fn the_pages_come_from_the_binary_and_load_nothing_else() {
     let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
     assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));

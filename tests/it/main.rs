@@ -1,8 +1,7 @@
-//! Integration tests, in one binary so that they link once. They run against real servers: a MariaDB
-//! whose address is `TEST_DATABASE_URL` (`./dev test` starts one), and redis-server processes and
-//! instances of the service that the tests start themselves.
+//! Integration tests, in one binary so that they link once. They use real servers: the MariaDB at `TEST_DATABASE_URL`
+//! (`./dev test` starts one), and redis-server processes and instances of the service that the tests start.
 
-// A test that cannot go on fails right there.
+// A test that cannot continue fails there.
 #![allow(clippy::unwrap_used)]
 
 mod admission;

@@ -1,4 +1,4 @@
-//! Spans by OTLP, as a collector gets them: in a build with `--features otlp` only.
+//! OpenTelemetry spans as a collector receives them; only with `--features otlp`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::support::api;
 use crate::support::instance::Instance;
 use crate::support::stack::Stack;
 
-/// A collector: it keeps what is posted to `/v1/traces`.
+/// A collector that keeps what is posted to `/v1/traces`.
 struct Collector {
     url: String,
     got: Arc<Mutex<Vec<Bytes>>>,
@@ -49,7 +49,7 @@ impl Collector {
     }
 }
 
-/// What of a span is looked at.
+/// The parts of a span that are tested.
 #[derive(Debug)]
 struct Span {
     trace: String,
@@ -136,12 +136,12 @@ fn attributes(bytes: &[u8], number: u64) -> impl Iterator<Item = (String, String
 }
 
 #[tokio::test]
-async fn a_purchase_is_a_span_under_its_callers_and_told_before_the_end() {
+async fn a_purchase_is_a_span_under_its_callers_and_exported_before_the_end() {
     let collector = Collector::start().await;
     let mut stack = Stack::start(0, &[]).await;
     let mut env = stack.env();
     env.push(("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.clone()));
-    // So long that only the end of the process delivers.
+    // So long that only the end of the process exports.
     env.push(("OTEL_BSP_SCHEDULE_DELAY", "600000".to_owned()));
     stack.instances.push(Instance::start(&[], &env).await);
     let sale = stack.publish(5, "reentrant-lock").await;
@@ -155,10 +155,10 @@ async fn a_purchase_is_a_span_under_its_callers_and_told_before_the_end() {
         .send()
         .await;
     answer.bought();
-    assert!(!answer.headers.contains_key("x-lab-trace"), "nobody asked for the steps");
+    assert!(!answer.headers.contains_key("x-lab-trace"), "the steps were not requested");
     let sent = api::get(stack.url(), "/nothing/here").send().await;
     sent.refused(404, "NOT_FOUND");
-    assert!(collector.spans().is_empty(), "delivered in batches, not one by one");
+    assert!(collector.spans().is_empty(), "exported in batches, not one by one");
 
     let mut instance = stack.instances.pop().unwrap();
     instance.signal("TERM");
@@ -190,10 +190,10 @@ async fn a_purchase_is_a_span_under_its_callers_and_told_before_the_end() {
 }
 
 #[tokio::test]
-async fn a_collector_that_is_away_costs_a_line_of_log_and_nothing_else() {
+async fn an_unreachable_collector_costs_a_log_line_and_nothing_else() {
     let mut stack = Stack::start(0, &[]).await;
     let mut env = stack.env();
-    // Bound and closed again: nobody listens there.
+    // Bound and closed again: nothing listens there.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     env.push(("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}")));
     env.push(("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned()));

@@ -1,10 +1,10 @@
-//! The pages for people: what is served, to whom, and what the browser is told to forbid.
+//! The web pages: what is served, when, and with which security policy.
 
 use crate::support::api::get;
 use crate::support::stack::Stack;
 
 #[tokio::test]
-async fn the_shop_front_is_served_with_a_strict_policy_and_is_not_sent_twice() {
+async fn the_shop_front_has_a_strict_policy_and_is_cached() {
     let stack = Stack::start(1, &[]).await;
     let (status, headers, page) = get(stack.url(), "/").raw().await;
     assert_eq!(
@@ -28,7 +28,7 @@ async fn the_shop_front_is_served_with_a_strict_policy_and_is_not_sent_twice() {
 }
 
 #[tokio::test]
-async fn the_lab_is_there_only_in_a_lab() {
+async fn the_lab_page_exists_only_with_lab() {
     let mut stack = Stack::start(1, &[]).await;
     get(stack.url(), "/lab").send().await.refused(404, "NOT_FOUND");
     stack.add_instance(&["--lab"]).await;

@@ -1,6 +1,6 @@
-//! Faults in the middle of a sale: instances killed and drained, servers that hang, break or forget,
-//! replies that are lost. What must hold is always the same: nothing oversold, no second order,
-//! nothing told that is not so, and every request answered in time.
+//! Faults injected in the middle of a sale: instances killed and drained, servers that hang, fail or lose data, replies
+//! that are lost. The same must hold each time: nothing oversold, no second order, no false reply, and every request
+//! answered in time.
 
 use std::time::{Duration, Instant};
 
@@ -11,28 +11,27 @@ use workload::burst::{self, BurstOptions, Report};
 
 use crate::law;
 use crate::support::api::{get, post};
-use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, buy};
-use testkit::proxy::{Mode, Proxy};
+use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a burst and lets `fault` happen once a tenth of the requests is answered.
+/// Runs a burst and injects `fault` once a tenth of the requests is answered.
 pub async fn with_fault(
     options: &BurstOptions,
     total: u64,
     fault: impl Future<Output = ()>,
 ) -> Report {
-    let broken = async {
+    let injected = async {
         options.live.reached(total / 10).await;
         fault.await;
     };
-    let (report, ()) = tokio::join!(burst::run(options), broken);
+    let (report, ()) = tokio::join!(burst::run(options), injected);
     report.expect("the burst runs")
 }
 
-/// The strategies that sales are run on; each is broken in every way.
+/// The strategies for production; each meets every fault.
 const STRATEGIES: [Strategy; 3] =
     [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
 
@@ -61,7 +60,7 @@ async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_nothing() {
+async fn a_redis_paused_for_five_seconds_delays_a_sale_and_breaks_nothing() {
     let stack = Stack::lab(2).await;
     for strategy in [Strategy::ReentrantLock, Strategy::Stream] {
         let (options, total) = big_burst(&stack, strategy).await;
@@ -77,17 +76,17 @@ async fn a_redis_that_stands_still_for_five_seconds_delays_a_sale_and_breaks_not
     // It recovers by itself: the rest of the stock can be sold.
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = &stack.users(1).await[0];
-    eventually("sales go on", PATIENCE, || async {
+    eventually("sales go on", TIMEOUT, || async {
         buy(stack.url(), user, sale).await.body["success"] == true
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sigterm_in_the_middle_of_a_sale_finishes_what_is_in_flight_and_exits_0() {
+async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0() {
     let mut stack = Stack::lab(1).await;
     for strategy in STRATEGIES {
-        // Long enough for a busy machine: a connection that was idle all the while is closed then.
+        // Long enough for a busy machine: then a connection that was idle all the time is closed.
         stack.add_instance(&["--lab", "--drain-grace-ms", "1500"]).await;
         let (options, total) = big_burst(&stack, strategy).await;
         let mut leaving = stack.instances.pop().expect("a second instance");
@@ -112,16 +111,11 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_what_is_in_flight_and_exits_0(
     }
 }
 
-/// The wire between an instance and its database breaks in the middle of a sale, in each way that
-/// matters, while another instance sells on.
+/// The connection of one instance to its database fails in the middle of a sale, in each way that matters, while another
+/// instance continues to sell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
-    let mut stack = Stack::start(0, &[]).await;
-    let proxy = Proxy::start(stack.database.server().to_owned()).await.unwrap();
-    let mut env = stack.env();
-    env[0].1 = stack.database.url_through(proxy.address);
-    let args = ["--lab", "--database-timeout-ms", "1500"].map(str::to_owned);
-    stack.instances.push(Instance::start(&args, &env).await);
+async fn a_database_that_fails_in_the_middle_of_a_sale_causes_no_false_reply() {
+    let mut stack = Stack::behind_proxies(&["--lab", "--database-timeout-ms", "1500"]).await;
     stack.add_instance(&["--lab"]).await;
     for (strategy, mode) in [
         (Strategy::ReentrantLock, Mode::LoseCommitReply),
@@ -138,21 +132,21 @@ async fn a_database_that_breaks_in_the_middle_of_a_sale_makes_nobody_a_liar() {
     ] {
         let (options, total) = big_burst(&stack, strategy).await;
         let report = with_fault(&options, total, async {
-            proxy.set(mode);
+            stack.proxies.database.set(mode);
             tokio::time::sleep(Duration::from_millis(300)).await;
-            proxy.set(Mode::Forward);
+            stack.proxies.database.set(Mode::Forward);
         })
         .await;
         assert!(report.verdict.is_clean(), "{strategy}, {mode:?}: {:?}", report.verdict);
         assert_eq!(report.timeouts, 0, "{strategy}, {mode:?}: {:?}", report.replies);
-        eventually("the instance sells again", PATIENCE, || async {
+        eventually("the instance sells again", TIMEOUT, || async {
             get(stack.url(), "/health/ready").send().await.status == 200
         })
         .await;
     }
 }
 
-/// Holds a sale's row while `work` runs, so that purchases stand still before their commit.
+/// Locks a sale's row while `work` runs, so that purchases wait before their commit.
 pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future<Output = T>) -> T {
     let mut holder = stack.database.pool.begin().await.unwrap();
     sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
@@ -165,10 +159,10 @@ pub async fn while_sale_is_locked<T>(stack: &Stack, sale: i64, work: impl Future
     result
 }
 
-pub async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
+pub async fn wait_for_purchase_lock(stack: &Stack, user: &SignedIn) {
     let key = format!("lock:order:{}", user.id);
     let redis = stack.redis.conn().await;
-    eventually("the purchase holds its lock", PATIENCE, || {
+    eventually("the purchase holds its lock", TIMEOUT, || {
         let (mut redis, key) = (redis.clone(), key.clone());
         async move { redis.exists(&key).await.unwrap() }
     })
@@ -176,7 +170,7 @@ pub async fn purchase_under_way(stack: &Stack, user: &SignedIn) {
 }
 
 #[tokio::test]
-async fn a_purchase_goes_on_when_its_client_hangs_up() {
+async fn a_purchase_continues_after_its_client_hangs_up() {
     let mut stack = Stack::lab(1).await;
     let sale = stack.publish(1, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
@@ -184,7 +178,7 @@ async fn a_purchase_goes_on_when_its_client_hangs_up() {
         let (url, user) = (stack.url().to_owned(), user.clone());
         let mine = user.clone();
         let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
-        purchase_under_way(&stack, &user).await;
+        wait_for_purchase_lock(&stack, &user).await;
         client.abort();
         assert!(client.await.is_err_and(|end| end.is_cancelled()));
         // It even outlives the drain that follows.
@@ -199,9 +193,9 @@ async fn a_purchase_goes_on_when_its_client_hangs_up() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// The order is there, and not committed yet.
-async fn insert_under_way(stack: &Stack, user: &SignedIn) {
-    eventually("the order is inserted", PATIENCE, || async {
+/// Waits until the order is inserted, and not committed yet.
+async fn wait_for_insert(stack: &Stack, user: &SignedIn) {
+    eventually("the order is inserted", TIMEOUT, || async {
         let mut look = stack.database.pool.acquire().await.unwrap();
         let level = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
         sqlx::query(level).execute(&mut *look).await.unwrap();
@@ -224,7 +218,7 @@ async fn a_queued_purchase_outlives_its_client_and_the_drain() {
     while_sale_is_locked(&stack, sale, async {
         let (url, mine) = (stack.url().to_owned(), user.clone());
         let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
-        insert_under_way(&stack, &user).await;
+        wait_for_insert(&stack, &user).await;
         client.abort();
         assert!(client.await.is_err_and(|end| end.is_cancelled()));
         stack.instances[0].signal("TERM");
@@ -238,19 +232,19 @@ async fn a_queued_purchase_outlives_its_client_and_the_drain() {
 }
 
 #[tokio::test]
-async fn purchases_beyond_the_bound_are_refused_at_once() {
+async fn purchases_beyond_the_limit_are_refused() {
     let stack = Stack::start(1, &["--max-purchases", "1"]).await;
     let sale = stack.publish(2, "reentrant-lock").await;
     let users = stack.users(2).await;
     let (url, user) = (stack.url().to_owned(), users[0].clone());
     let (begin, begun) = tokio::sync::oneshot::channel();
     let first = tokio::spawn(async move {
-        begun.await.expect("told to begin");
+        begun.await.expect("the signal to begin");
         buy(&url, &user, sale).await
     });
     while_sale_is_locked(&stack, sale, async {
         begin.send(()).expect("the buyer waits");
-        purchase_under_way(&stack, &users[0]).await;
+        wait_for_purchase_lock(&stack, &users[0]).await;
         let second = buy(stack.url(), &users[1], sale).await;
         second.refused(503, "OVERLOADED");
         assert!(second.headers.contains_key("retry-after"));
@@ -261,7 +255,7 @@ async fn purchases_beyond_the_bound_are_refused_at_once() {
 }
 
 #[tokio::test]
-async fn without_redis_purchases_say_503_and_come_back_by_themselves() {
+async fn without_redis_purchases_get_503_until_it_is_back() {
     let mut stack = Stack::lab(1).await;
     let sale = stack.publish(2, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
@@ -280,18 +274,18 @@ async fn without_redis_purchases_say_503_and_come_back_by_themselves() {
     post(stack.url(), "/user/code?phone=13800000001").send().await.refused(503, "UNAVAILABLE");
 
     stack.redis.restart().await;
-    eventually("it sells again", PATIENCE, || async {
+    eventually("it sells again", TIMEOUT, || async {
         buy(stack.url(), &user, sale).await.status == 200
     })
     .await;
-    eventually("it is ready again", PATIENCE, || async {
+    eventually("it is ready again", TIMEOUT, || async {
         get(stack.url(), "/health/ready").send().await.status == 200
     })
     .await;
 }
 
 #[tokio::test]
-async fn scripts_that_redis_forgot_are_sent_again() {
+async fn scripts_that_redis_lost_are_sent_again() {
     let stack = Stack::lab(1).await;
     let sale = stack.publish(5, "reentrant-lock").await;
     for user in stack.users(3).await {
@@ -302,7 +296,7 @@ async fn scripts_that_redis_forgot_are_sent_again() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_taken_is_replaced_by_another() {
+async fn a_taken_id_is_replaced_by_another() {
     let stack = Stack::lab(1).await;
     let sale = stack.publish(5, "reentrant-lock").await;
     let users = stack.users(2).await;
@@ -326,25 +320,20 @@ async fn an_id_that_is_taken_is_replaced_by_another() {
     stack.instances[0].wait_for_line("order id already taken").await;
 }
 
-/// A stack whose one instance reaches its database through a proxy.
-async fn behind_proxy(strategy: &str) -> (Stack, Proxy, SignedIn, i64) {
-    let mut stack = Stack::start(0, &[]).await;
-    let proxy = Proxy::start(stack.database.server().to_owned()).await.unwrap();
-    let mut env = stack.env();
-    env[0].1 = stack.database.url_through(proxy.address);
-    let args = ["--database-timeout-ms", "1500"].map(str::to_owned);
-    stack.instances.push(Instance::start(&args, &env).await);
+/// A stack behind proxies, with a user and a sale of two vouchers.
+async fn behind_proxies(strategy: &str) -> (Stack, SignedIn, i64) {
+    let stack = Stack::behind_proxies(&["--database-timeout-ms", "1500"]).await;
     let sale = stack.publish(2, strategy).await;
     let user = stack.users(1).await.remove(0);
-    (stack, proxy, user, sale)
+    (stack, user, sale)
 }
 
 #[tokio::test]
-async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
+async fn without_the_database_purchases_get_503_until_it_is_back() {
     for strategy in COMMITTING {
-        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
+        let (stack, user, sale) = behind_proxies(strategy.name()).await;
         for mode in [Mode::Cut, Mode::Hang] {
-            proxy.set(mode);
+            stack.proxies.database.set(mode);
             let started = Instant::now();
             let answer = buy(stack.url(), &user, sale).await;
             answer.refused(503, "UNAVAILABLE");
@@ -356,13 +345,13 @@ async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
             );
             let ready = get(stack.url(), "/health/ready").send().await;
             assert_eq!((ready.status, &ready.body["database"]), (503, &json!(false)), "{mode:?}");
-            proxy.set(Mode::Forward);
-            eventually("it is ready again", PATIENCE, || async {
+            stack.proxies.database.set(Mode::Forward);
+            eventually("it is ready again", TIMEOUT, || async {
                 get(stack.url(), "/health/ready").send().await.status == 200
             })
             .await;
         }
-        eventually("it sells again", PATIENCE, || async {
+        eventually("it sells again", TIMEOUT, || async {
             buy(stack.url(), &user, sale).await.status == 200
         })
         .await;
@@ -371,11 +360,11 @@ async fn without_the_database_purchases_say_503_and_come_back_by_themselves() {
 }
 
 #[tokio::test]
-async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
+async fn a_commit_whose_reply_is_lost_is_resolved_before_the_purchase_is_answered() {
     for strategy in COMMITTING {
-        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
-        proxy.set(Mode::LoseCommitReply);
-        // The order exists, and that is what the buyer is told, with its id.
+        let (stack, user, sale) = behind_proxies(strategy.name()).await;
+        stack.proxies.database.set(Mode::LoseCommitReply);
+        // The order exists, and the buyer gets its id.
         let id = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
         stack.instances[0].wait_for_line("the commit's reply was lost").await;
         let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
@@ -386,8 +375,8 @@ async fn a_commit_whose_reply_is_lost_is_resolved_before_anyone_is_answered() {
 #[tokio::test]
 async fn a_commit_that_never_arrived_is_a_definite_failure() {
     for strategy in COMMITTING {
-        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
-        proxy.set(Mode::LoseCommit);
+        let (stack, user, sale) = behind_proxies(strategy.name()).await;
+        stack.proxies.database.set(Mode::LoseCommit);
         buy(stack.url(), &user, sale).await.refused(503, "UNAVAILABLE");
         stack.instances[0].wait_for_line("the commit's reply was lost").await;
         assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
@@ -397,15 +386,15 @@ async fn a_commit_that_never_arrived_is_a_definite_failure() {
 }
 
 #[tokio::test]
-async fn a_commit_that_cannot_be_resolved_is_called_unknown_and_can_be_looked_up() {
+async fn a_commit_that_cannot_be_resolved_is_reported_as_unknown_and_can_be_looked_up() {
     for strategy in COMMITTING {
-        let (stack, proxy, user, sale) = behind_proxy(strategy.name()).await;
-        proxy.set(Mode::LoseCommitReplyThenCut);
+        let (stack, user, sale) = behind_proxies(strategy.name()).await;
+        stack.proxies.database.set(Mode::LoseCommitReplyThenCut);
         let answer = buy(stack.url(), &user, sale).await;
         answer.refused(503, "OUTCOME_UNKNOWN");
         let id = answer.body["orderId"].as_str().expect("the id to look up").to_owned();
-        proxy.set(Mode::Forward);
-        eventually("the order is found", PATIENCE, || async {
+        stack.proxies.database.set(Mode::Forward);
+        eventually("the order is found", TIMEOUT, || async {
             let order =
                 get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token).send().await;
             order.body["data"]["orderId"] == id.as_str()

@@ -1,10 +1,9 @@
-//! Migrations: on an empty database, again, and over the tables of an existing hm-dianping database
-//! with rows in them.
+//! Migrations: on an empty database, a second time, and over the tables and rows of an existing hm-dianping database.
 
 use crate::support::database::TestDatabase;
 
-/// The tables as a Java project's script makes them, where they matter here: other widths and signs,
-/// zero dates as defaults, none of our columns.
+/// The tables as the Java project creates them, where that matters here: other widths and signs, zero dates as defaults,
+/// none of our columns.
 const EXISTING: [&str; 6] = [
     "SET SESSION sql_mode = ''",
     "CREATE TABLE tb_user (id BIGINT(20) UNSIGNED NOT NULL AUTO_INCREMENT PRIMARY KEY, \
@@ -34,7 +33,7 @@ const EXISTING: [&str; 6] = [
 
 async fn existing() -> TestDatabase {
     let database = TestDatabase::empty().await;
-    // One connection: the session's mode must hold for all statements.
+    // One connection, because the SQL mode belongs to the session.
     let mut connection = database.pool.acquire().await.unwrap();
     for statement in EXISTING {
         sqlx::query(statement).execute(&mut *connection).await.unwrap();
@@ -92,7 +91,7 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
     for database in [existing().await, TestDatabase::empty().await] {
         seckill::connection::migrate::run(&database.url()).await.unwrap();
         database.run("DELETE FROM tb_voucher_order").await;
-        // A Java node names only the columns it knows.
+        // A Java node inserts only the columns it knows.
         let insert = |id: i64, status: i64| {
             format!(
                 "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) \
@@ -101,7 +100,7 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
         };
         database.run(&insert(1, 1)).await;
         let second = sqlx::query(&insert(2, 1)).execute(&database.pool).await;
-        assert!(second.is_err_and(|fault| fault.to_string().contains("uk_one_order_per_user")));
+        assert!(second.is_err_and(|error| error.to_string().contains("uk_one_order_per_user")));
         // A cancelled order frees its user's place; a paid one does not.
         database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 1").await;
         database.run(&insert(2, 1)).await;
@@ -118,21 +117,21 @@ async fn rows_written_by_a_java_node_are_guarded_too() {
 }
 
 #[tokio::test]
-async fn rows_that_break_a_new_constraint_are_named_and_nothing_is_changed() {
+async fn rows_that_violate_a_new_constraint_are_named_and_nothing_is_changed() {
     let database = existing().await;
     database.run("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (4, 8, 9)").await;
-    let fault = seckill::connection::migrate::run(&database.url()).await.unwrap_err().to_string();
-    assert!(fault.contains("user 8, voucher 9: 2 orders"), "{fault}");
+    let error = seckill::connection::migrate::run(&database.url()).await.unwrap_err().to_string();
+    assert!(error.contains("user 8, voucher 9: 2 orders"), "{error}");
     let columns = "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = DATABASE() \
                    AND column_name IN ('unguarded', 'strategy')";
     assert_eq!(database.number(columns).await, 0);
-    // Mended as the message says, it goes through.
+    // Repaired as the message says, it succeeds.
     database.run("UPDATE tb_voucher_order SET status = 4 WHERE id = 4").await;
     seckill::connection::migrate::run(&database.url()).await.unwrap();
 
     let database = existing().await;
     database.run("ALTER TABLE tb_user DROP KEY phone_key").await;
     database.run("INSERT INTO tb_user (phone) VALUES ('13800000001'), ('13800000001')").await;
-    let fault = seckill::connection::migrate::run(&database.url()).await.unwrap_err().to_string();
-    assert!(fault.contains("one phone number"), "{fault}");
+    let error = seckill::connection::migrate::run(&database.url()).await.unwrap_err().to_string();
+    assert!(error.contains("one phone number"), "{error}");
 }

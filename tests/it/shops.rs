@@ -7,9 +7,8 @@ use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, call, get, post};
-use crate::support::instance::Instance;
 use crate::support::stack::Stack;
-use testkit::proxy::{Mode, Proxy};
+use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
@@ -303,12 +302,8 @@ async fn without_redis_reads_go_on_and_invalidations_are_delivered_later() {
 
 #[tokio::test]
 async fn cached_reads_go_on_without_the_database() {
-    let mut stack = Stack::start(0, &[]).await;
-    let proxy = Proxy::start(stack.database.server().to_owned()).await.unwrap();
-    let mut env = stack.env();
-    env[0].1 = stack.database.url_through(proxy.address);
-    let args = ["--database-timeout-ms", "1000"].map(str::to_owned);
-    stack.instances.push(Instance::start(&args, &env).await);
+    let stack = Stack::behind_proxies(&["--database-timeout-ms", "1000"]).await;
+    let proxy = &stack.proxies.database;
     get(stack.url(), "/shop/1").send().await.data();
     proxy.set(Mode::Cut);
     for _ in 0..5 {

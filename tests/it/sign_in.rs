@@ -1,4 +1,4 @@
-//! Signing in: codes, tokens, the two layers, and what Redis holds of them.
+//! Sign-in: codes, tokens, the authentication layers, and what Redis holds of them.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -51,9 +51,9 @@ async fn a_session_has_the_contracts_shape_and_ends_on_logout() {
     get(one, "/user/me").token(&user.token).send().await.refused(401, "UNAUTHORIZED");
 }
 
-/// The other node is kept busy with the token, so that it remembers it as freshly as it can.
+/// The other node gets requests with the token all the time, so that its cached session is as new as it can be.
 #[tokio::test]
-async fn a_logout_is_honoured_on_every_node_within_a_second() {
+async fn a_logout_takes_effect_on_every_node_within_a_second() {
     let stack = Stack::lab(2).await;
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     for (round, user) in stack.users(10).await.iter().enumerate() {
@@ -74,7 +74,7 @@ async fn a_logout_is_honoured_on_every_node_within_a_second() {
     }
 }
 
-/// On a hot path a token costs no round trip: Redis hears of it about once a second.
+/// A session that is in use costs about one lookup in Redis a second, not one a request.
 #[tokio::test]
 async fn a_busy_session_is_looked_up_about_once_a_second() {
     let stack = Stack::lab(1).await;
@@ -99,7 +99,7 @@ async fn a_busy_session_is_looked_up_about_once_a_second() {
 }
 
 #[tokio::test]
-async fn an_address_that_asks_or_guesses_too_often_is_held_back_whatever_the_phone() {
+async fn an_address_over_its_limit_of_codes_or_guesses_is_refused_for_any_phone() {
     let limits = ["--code-sends-per-address", "3", "--code-guesses-per-address", "4"];
     let stack = Stack::start(1, &limits).await;
     let from =
@@ -115,7 +115,7 @@ async fn an_address_that_asks_or_guesses_too_often_is_held_back_whatever_the_pho
     held.refused(429, "TOO_MANY_REQUESTS");
     assert!(held.headers.contains_key("retry-after"));
     ask(3, "203.0.113.8").await.data();
-    // This machine itself, where load tools run, is not limited.
+    // A client on this machine, where load tools run, is not limited.
     for n in 10..20 {
         ask(n, "127.0.0.1").await.data();
     }
@@ -138,7 +138,7 @@ async fn every_request_renews_the_session_even_on_a_public_route() {
     let key = format!("login:token:{}", user.token);
     for path in ["/shop/1", "/user/me"] {
         let _: bool = redis.expire(&key, 60).await.unwrap();
-        // At the latest when the node does not remember the session any more.
+        // At the latest when the node's cached session has expired.
         eventually("the session is renewed", Duration::from_secs(2), || async {
             get(stack.url(), path).token(&user.token).send().await.data();
             redis.clone().ttl::<_, i64>(&key).await.unwrap() > 60
@@ -150,7 +150,7 @@ async fn every_request_renews_the_session_even_on_a_public_route() {
 #[tokio::test]
 async fn missing_forged_and_expired_tokens_are_not_signed_in() {
     let stack = Stack::lab(1).await;
-    // Expired before this node has seen it; one that it has seen was renewed just then.
+    // Expired before its first request; a session that was in use has been renewed.
     let user = &stack.users(1).await[0];
     let key = format!("login:token:{}", user.token);
     let mut redis = stack.redis.conn().await;
@@ -163,7 +163,7 @@ async fn missing_forged_and_expired_tokens_are_not_signed_in() {
     for token in [&user.token, "", "x", "*", &"f".repeat(32), &"a".repeat(5000), "Bearer *"] {
         let answer = get(stack.url(), "/user/me").token(token).send().await;
         answer.refused(401, "UNAUTHORIZED");
-        // A bad token does not spoil a public route.
+        // A bad token does not matter to a public route.
         get(stack.url(), "/shop/1").token(token).send().await.data();
     }
 }
@@ -175,7 +175,7 @@ async fn a_code_is_six_digits_for_two_minutes_and_works_once() {
     assert!(first.len() == 6 && first.bytes().all(|byte| byte.is_ascii_digit()), "{first}");
     let ttl: i64 = stack.redis.conn().await.ttl(format!("login:code:{PHONE}")).await.unwrap();
     assert!((100..=120).contains(&ttl), "{ttl}");
-    // The log has it for whoever runs the instance, at debug level.
+    // The log shows it at debug level.
     let line = stack.instances[0].wait_for_line(&first).await;
     assert!(line.contains("DEBUG") && line.contains("seckill::user::code"), "{line}");
 
@@ -186,7 +186,7 @@ async fn a_code_is_six_digits_for_two_minutes_and_works_once() {
 }
 
 #[tokio::test]
-async fn phones_and_codes_that_are_none_are_refused() {
+async fn malformed_phones_and_codes_are_refused() {
     let stack = Stack::lab(1).await;
     for phone in ["", "123", "12000000000", "138000000011", "1380000000x", "%00", "13800000001%20"]
     {
@@ -221,7 +221,7 @@ async fn guesses_and_sends_are_limited() {
     answer.refused(429, "TOO_MANY_REQUESTS");
     let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=600).contains(&wait), "{wait}");
-    // Another phone is not held back.
+    // Another phone is not limited.
     code(&stack, "13800000002").await;
 }
 
@@ -245,7 +245,7 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
     }
 }
 
-/// Where the story starts: sessions in one node's memory, and a second node behind the same proxy.
+/// Sessions in one node's memory, and a second node behind the same proxy.
 #[tokio::test]
 async fn sessions_in_one_processs_memory_are_unknown_to_the_other_node() {
     let stack = Stack::start(2, &["--lab", "--sessions", "process"]).await;

@@ -14,7 +14,7 @@ use workload::burst;
 
 use crate::law;
 use crate::support::api::{Answer, post};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{Proxies, Stack, buy};
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -31,7 +31,8 @@ async fn add(base: &str, sale: i64, count: i64) -> Answer {
 
 #[tokio::test]
 async fn a_sold_out_reply_costs_no_round_trip() {
-    let (stack, database, redis) = Stack::behind_proxies(&[]).await;
+    let stack = Stack::behind_proxies(&[]).await;
+    let Proxies { database, redis } = &stack.proxies;
     let users = stack.users(2).await;
     for strategy in safe() {
         let sale = stack.publish(1, strategy.name()).await;

@@ -1,5 +1,4 @@
-//! The binary as an operator meets it: starts that fail say why and what to do, and the commands that
-//! end by themselves do what they say.
+//! The binary's command line: failed starts say why and what to do, and the other subcommands do what they say.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
@@ -64,7 +63,7 @@ async fn a_start_that_fails_says_why_and_what_to_do() {
 }
 
 #[tokio::test]
-async fn doctor_finds_nothing_on_a_healthy_stack_and_names_what_is_wrong_elsewhere() {
+async fn doctor_passes_a_healthy_stack_and_names_problems() {
     let stack = Stack::start(0, &[]).await;
     let (code, text) = run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
@@ -87,7 +86,7 @@ async fn doctor_finds_nothing_on_a_healthy_stack_and_names_what_is_wrong_elsewhe
 }
 
 #[tokio::test]
-async fn seed_is_harmless_when_run_again_and_its_tokens_are_signed_in() {
+async fn seed_is_idempotent_and_its_tokens_are_signed_in() {
     let stack = Stack::start(1, &[]).await;
     stack.database.run("DELETE FROM tb_shop").await;
     let file = std::env::temp_dir().join(format!("seckill-tokens-{}", std::process::id()));
@@ -103,7 +102,7 @@ async fn seed_is_harmless_when_run_again_and_its_tokens_are_signed_in() {
     let tokens = std::fs::read_to_string(&file).unwrap();
     let mode = std::fs::metadata(&file).unwrap().permissions().mode();
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(mode & 0o777, 0o600, "a token is as good as a password");
+    assert_eq!(mode & 0o777, 0o600, "only the owner may read tokens");
     let tokens: Vec<&str> = tokens.lines().collect();
     assert_eq!(tokens.len(), 70);
     for token in [tokens[0], tokens[69]] {
@@ -112,7 +111,7 @@ async fn seed_is_harmless_when_run_again_and_its_tokens_are_signed_in() {
 }
 
 #[tokio::test]
-async fn audit_passes_a_clean_ledger_and_fails_a_broken_one() {
+async fn audit_passes_a_correct_sale_and_fails_a_wrong_one() {
     let stack = Stack::lab(1).await;
     let sale = stack.publish(3, "reentrant-lock").await;
     let lab = stack.publish(3, "naive").await;
@@ -123,7 +122,7 @@ async fn audit_passes_a_clean_ledger_and_fails_a_broken_one() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("holds"), "{text}");
 
-    // A lab sale that broke as it is meant to is no alarm.
+    // A lab sale that oversold as its strategy allows is no failure.
     stack
         .database
         .run(&format!("UPDATE tb_seckill_voucher SET stock = -2 WHERE voucher_id = {lab}"))
@@ -132,7 +131,7 @@ async fn audit_passes_a_clean_ledger_and_fails_a_broken_one() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("as its strategy is meant to be"), "{text}");
 
-    // Stock that went astray on a safe sale is.
+    // Lost stock of a safe sale is one.
     stack
         .database
         .run(&format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}"))
@@ -147,7 +146,7 @@ async fn audit_passes_a_clean_ledger_and_fails_a_broken_one() {
 }
 
 #[tokio::test]
-async fn audit_finds_stock_of_a_cancelled_order_that_came_back_twice_or_never() {
+async fn audit_finds_stock_of_a_cancelled_order_returned_twice_or_never() {
     let stack = Stack::lab(1).await;
     let sale = stack.publish(3, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);

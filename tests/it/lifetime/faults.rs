@@ -4,9 +4,8 @@
 use redis::AsyncCommands;
 
 use super::{HOUR, TIMEOUT, accounts, act, old_orders, pending_returns_are, unpaid};
-use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
-use testkit::proxy::{Mode, Proxy};
+use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -31,12 +30,8 @@ async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
 
 #[tokio::test]
 async fn a_fault_at_any_step_neither_loses_nor_doubles_the_stock() {
-    let mut stack = Stack::start(0, &[]).await;
-    let database = Proxy::start(stack.database.server().to_owned()).await.unwrap();
-    let mut env = stack.env();
-    env[0].1 = stack.database.url_through(database.address);
-    let args = HOUR.map(str::to_owned);
-    stack.instances.push(Instance::start(&args, &env).await);
+    let stack = Stack::behind_proxies(&HOUR).await;
+    let database = &stack.proxies.database;
     let user = stack.users(1).await.remove(0);
     let modes = [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut, Mode::Cut];
     for mode in modes {

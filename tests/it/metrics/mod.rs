@@ -68,7 +68,8 @@ async fn every_line_follows_the_format_and_values_change() {
 #[tokio::test]
 async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
-    let (stack, database, _redis) = Stack::behind_proxies(&args).await;
+    let stack = Stack::behind_proxies(&args).await;
+    let database = &stack.proxies.database;
     let url = stack.url();
     let grouped = stack.publish(50, "group-commit").await;
     let locked = stack.publish(50, "reentrant-lock").await;

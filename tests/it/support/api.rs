@@ -1,4 +1,4 @@
-//! The HTTP API as a client sees it: one request on a connection of its own, the answer as JSON.
+//! HTTP client for tests: one request on a connection of its own, the answer as JSON.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! A database of a test's own on the MariaDB at `TEST_DATABASE_URL`, dropped with it.
+//! A database of a test's own on the MariaDB server at `TEST_DATABASE_URL`, dropped at its end.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
 pub struct TestDatabase {
     server: String,
     name: String,
-    /// For looking at the rows, and for changing them behind the service's back.
+    /// For reading and changing rows without the service.
     pub pool: MySqlPool,
 }
 
@@ -69,12 +69,12 @@ impl TestDatabase {
         sqlx::query_scalar(&format!("SELECT CAST(({sql}) AS SIGNED)"))
             .fetch_one(&self.pool)
             .await
-            .unwrap_or_else(|fault| panic!("{sql}: {fault}"))
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
     /// Runs a statement.
     pub async fn run(&self, sql: &str) {
-        self.pool.execute(sql).await.unwrap_or_else(|fault| panic!("{sql}: {fault}"));
+        self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
     async fn pool(url: &str) -> MySqlPool {
@@ -90,19 +90,19 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let (server, name) = (self.server.clone(), self.name.clone());
-        // A thread of its own: drop may run inside a runtime, which must not be blocked on.
+        // A thread of its own: drop may run inside a runtime, which must not be blocked.
         let dropping = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(async {
                 let mut connection = MySqlConnection::connect(&server).await?;
-                // A test that failed with a transaction open shall fail, not hang.
+                // A test that failed with an open transaction must fail, not hang.
                 connection.execute("SET SESSION lock_wait_timeout = 10").await?;
                 connection.execute(format!("DROP DATABASE {name}").as_str()).await?;
                 Ok::<_, Box<dyn std::error::Error + Send + Sync>>(())
             })
         });
-        if let Ok(Err(fault)) = dropping.join() {
-            eprintln!("a test database is left behind: {fault}");
+        if let Ok(Err(error)) = dropping.join() {
+            eprintln!("a test database is not dropped: {error}");
         }
     }
 }

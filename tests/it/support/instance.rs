@@ -1,4 +1,4 @@
-//! A process of the service: the real binary, on a free port, its log kept for failures.
+//! A process of the service: the real binary on a free port, its log kept for failures.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to start serving, or to end, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A running instance; killed when dropped.
 pub struct Instance {
@@ -66,7 +66,7 @@ impl Instance {
 
     /// The first line of the log that contains `text`, waiting for it.
     pub async fn wait_for_line(&self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let lines = self.log.lines();
             if let Some(line) = lines.iter().find(|line| line.contains(text)) {
@@ -82,7 +82,7 @@ impl Instance {
         self.log.lines()
     }
 
-    /// Ends it at once, as a crash would (SIGKILL).
+    /// Kills it (SIGKILL).
     pub fn kill(&mut self) {
         self.child.kill().expect("kill the instance");
         self.child.wait().expect("wait for the instance");
@@ -97,7 +97,7 @@ impl Instance {
 
     /// Waits until it has ended by itself.
     pub async fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().expect("wait for the instance") {
                 if let Some(reader) = self.reader.take() {

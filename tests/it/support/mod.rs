@@ -1,4 +1,4 @@
-//! Real servers for the tests. Nothing here knows what is tested.
+//! Real servers for the tests.
 
 pub mod api;
 pub mod database;

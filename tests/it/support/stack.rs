@@ -1,4 +1,5 @@
-//! A whole stack of a test's own: a database, a redis-server, and instances of the service.
+//! A stack of a test's own: a database, a redis-server, proxies before both, and instances of the service. It owns all of
+//! them, so that none ends before what still uses it.
 
 use redis::AsyncCommands;
 use seckill::session::{CurrentUser, SharedSessions};
@@ -12,17 +13,25 @@ use super::instance::Instance;
 use testkit::proxy::Proxy;
 use testkit::redis_server::RedisServer;
 
-/// The parts, in the order in which they must end.
+/// The fields are in the order in which they must be dropped: users before what they use.
 pub struct Stack {
     /// The service.
     pub instances: Vec<Instance>,
+    /// What the instances of [`Stack::behind_proxies`] reach their servers through.
+    pub proxies: Proxies,
     /// Its Redis.
     pub redis: RedisServer,
     /// Its database.
     pub database: TestDatabase,
 }
 
-/// A user who is signed in.
+/// A proxy before each server, for faults and for counting round trips.
+pub struct Proxies {
+    pub database: Proxy,
+    pub redis: Proxy,
+}
+
+/// A signed-in user.
 #[derive(Clone, Debug)]
 pub struct SignedIn {
     /// `tb_user.id`.
@@ -41,33 +50,35 @@ impl Stack {
     pub async fn start(count: usize, args: &[&str]) -> Self {
         let database = TestDatabase::migrated().await;
         let redis = RedisServer::start_with(true).await;
-        let mut stack = Stack { instances: Vec::new(), redis, database };
+        let proxies = Proxies {
+            database: Proxy::start(database.server().to_owned()).await.expect("a proxy"),
+            redis: Proxy::start(redis.address()).await.expect("a proxy"),
+        };
+        let mut stack = Stack { instances: Vec::new(), proxies, redis, database };
         for _ in 0..count {
             stack.add_instance(args).await;
         }
         stack
     }
 
-    /// One instance with these arguments, which reaches its database and its Redis through the two proxies.
-    pub async fn behind_proxies(args: &[&str]) -> (Self, Proxy, Proxy) {
+    /// One instance with these arguments, which reaches its database and its Redis through the stack's proxies.
+    pub async fn behind_proxies(args: &[&str]) -> Self {
         let mut stack = Stack::start(0, &[]).await;
-        let database = Proxy::start(stack.database.server().to_owned()).await.unwrap();
-        let redis = Proxy::start(stack.redis.address()).await.unwrap();
         let mut env = stack.env();
-        env[0].1 = stack.database.url_through(database.address);
-        env[1].1 = format!("redis://{}/", redis.address);
+        env[0].1 = stack.database.url_through(stack.proxies.database.address);
+        env[1].1 = format!("redis://{}/", stack.proxies.redis.address);
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         stack.instances.push(Instance::start(&args, &env).await);
-        (stack, database, redis)
+        stack
     }
 
-    /// One more instance.
+    /// Adds an instance.
     pub async fn add_instance(&mut self, args: &[&str]) {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
         self.instances.push(Instance::start(&args, &self.env()).await);
     }
 
-    /// The environment an instance or another command of the binary needs.
+    /// The environment of an instance or of another subcommand.
     pub fn env(&self) -> Vec<(&'static str, String)> {
         vec![
             ("DATABASE_URL", self.database.url().expose_secret().to_owned()),
@@ -76,7 +87,7 @@ impl Stack {
         ]
     }
 
-    /// What the load tool has to know.
+    /// The addresses and secrets for the workload's tools.
     pub fn access(&self) -> Access {
         Access {
             database_url: self.database.url().expose_secret().to_owned(),
@@ -86,7 +97,7 @@ impl Stack {
         }
     }
 
-    /// Every instance, as the load tool names them.
+    /// Every instance, as a target of the workload.
     pub fn targets(&self) -> Vec<Target> {
         self.instances.iter().map(|instance| instance.url.parse().expect("an address")).collect()
     }
@@ -130,16 +141,16 @@ impl Stack {
             || {
                 let mut redis = redis.clone();
                 async move {
-                    let mut asking = redis::cmd("XLEN");
-                    asking.arg("stream.orders");
-                    asking.query_async::<u64>(&mut redis).await.expect("the stream's length") == 0
+                    let mut length = redis::cmd("XLEN");
+                    length.arg("stream.orders");
+                    length.query_async::<u64>(&mut redis).await.expect("the stream's length") == 0
                 }
             },
         )
         .await;
     }
 
-    /// Registers and signs in a user through the API, reading the code where it is kept.
+    /// Registers and signs in a user through the API, with the code from Redis.
     pub async fn sign_in(&self, phone: &str) -> SignedIn {
         post(self.url(), &format!("/user/code?phone={phone}")).send().await.data();
         let mut redis = self.redis.conn().await;
@@ -151,7 +162,7 @@ impl Stack {
         SignedIn { id: me.data()["id"].as_i64().expect("an id"), token }
     }
 
-    /// Signs in `count` users the short way, for tests that are not about signing in.
+    /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
         let client =
             seckill::connection::redis::client(&self.redis.url().into()).expect("a client");
@@ -168,7 +179,7 @@ impl Stack {
     }
 }
 
-/// Asks `base` for one voucher.
+/// Buys one voucher at the instance `base`.
 pub async fn buy(base: &str, user: &SignedIn, voucher: i64) -> api::Answer {
     post(base, &format!("/voucher-order/seckill/{voucher}")).token(&user.token).send().await
 }
