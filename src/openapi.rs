@@ -28,7 +28,7 @@ const CACHING: &str = "public, max-age=300";
     info(title = "seckill", license(name = "MIT")),
     servers((url = "/", description = "this server"), (url = "/api", description = "the same, behind nginx")),
     tags(
-        (name = "user", description = "Signing in by phone and code, and who one is"),
+        (name = "user", description = "Sign-in by phone and code, and the signed-in user"),
         (name = "shop", description = "Shops: by id, type, name and distance"),
         (name = "voucher", description = "Vouchers and flash sales: publishing and listing"),
         (name = "order", description = "Buying, looking up, paying and cancelling"),
@@ -50,7 +50,7 @@ impl Modify for Common {
         for (name, text) in [
             (
                 docs::SESSION,
-                "A session's token, as `POST /user/login` gives it; `Bearer ` may stand before it.",
+                "A session's token, as `POST /user/login` returns it, with or without `Bearer ` before it.",
             ),
             (
                 docs::ADMIN,

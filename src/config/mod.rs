@@ -41,10 +41,6 @@ pub enum Command {
     Doctor(DoctorConfig),
 }
 
-/// Whether this build lacks the lab. It still knows the lab's flags, so that it refuses them, also where the environment
-/// sets them.
-const NO_LAB: bool = cfg!(not(feature = "lab"));
-
 #[cfg(test)]
 mod tests {
     use super::*;

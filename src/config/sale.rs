@@ -8,11 +8,15 @@ use clap::Args;
 use super::parse;
 use crate::clock::Zone;
 
+/// Whether this build lacks the lab. It still knows the lab's flags, so that it refuses them, also where the environment
+/// sets them.
+pub(super) const NO_LAB: bool = cfg!(not(feature = "lab"));
+
 /// Options of sales.
 #[derive(Args, Clone, Debug)]
 pub struct SaleConfig {
     /// Turn the lab on: its pages, and sales with strategies that are unsafe on purpose. Never in production.
-    #[arg(long, env = "SECKILL_LAB", hide = super::NO_LAB)]
+    #[arg(long, env = "SECKILL_LAB", hide = NO_LAB)]
     pub lab: bool,
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use secrecy::SecretString;
 
 use super::parse;
-use super::sale::SaleConfig;
+use super::sale::{NO_LAB, SaleConfig};
 use super::servers::{DatabaseConfig, RedisConfig};
 
 /// Options of `serve`.
@@ -38,10 +38,10 @@ pub struct ServeConfig {
 #[derive(Args, Clone, Debug)]
 pub struct LabConfig {
     /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
-    #[arg(long, env = "LAB_ENTRY", value_name = "URL", hide = super::NO_LAB)]
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL", hide = NO_LAB)]
     pub lab_entry: Option<String>,
     /// The other instances' own addresses; this one may be among them.
-    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',', hide = super::NO_LAB)]
+    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',', hide = NO_LAB)]
     pub lab_peers: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl ServeConfig {
     pub fn check(&self) -> anyhow::Result<()> {
         let purchase = self.purchase_limit();
         ensure!(
-            !(self.sale.lab && super::NO_LAB),
+            !(self.sale.lab && NO_LAB),
             "--lab (SECKILL_LAB): this program was built without the lab, and sells with safe strategies only; a \
              build with the cargo feature `lab` has it"
         );

@@ -96,14 +96,14 @@ mod tests {
 
     #[tokio::test]
     async fn requests_that_arrive_during_a_round_trip_share_the_next() {
-        let (sizes, gate) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
+        let (sizes, permits) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Semaphore::new(0)));
         let coalescer = {
-            let (sizes, gate) = (sizes.clone(), gate.clone());
+            let (sizes, permits) = (sizes.clone(), permits.clone());
             Coalescer::start(4, move |requests: Vec<u32>| {
                 sizes.lock().unwrap().push(requests.len());
-                let gate = gate.clone();
+                let permits = permits.clone();
                 async move {
-                    gate.acquire().await.unwrap().forget();
+                    permits.acquire().await.unwrap().forget();
                     requests.into_iter().map(|request| request * 10).collect()
                 }
             })
@@ -115,7 +115,7 @@ mod tests {
         while sizes.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
-        gate.add_permits(9);
+        permits.add_permits(9);
         let answers = join_all((1..=6).map(|request| coalescer.request(request))).await;
         assert_eq!(answers, (1..=6).map(|request| Some(request * 10)).collect::<Vec<_>>());
         assert_eq!(first.await.unwrap(), Some(0));

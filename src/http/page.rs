@@ -140,7 +140,7 @@ mod tests {
         SHOP.into_iter().chain(LAB)
     }
 
-    /// What stands after `mark` up to the next quotation mark, everywhere in the text.
+    /// Every text between `mark` and the next quotation mark.
     fn quoted<'a>(text: &'a str, mark: &'a str) -> impl Iterator<Item = &'a str> {
         text.split(mark).skip(1).filter_map(|rest| rest.split('"').next())
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The fields of each log line in `text`: what stands before its message.
+/// The fields of each log line in `text`: the arguments before its message.
 fn fields(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for level in ["error", "warn", "info", "debug", "trace"] {

@@ -44,8 +44,8 @@ async fn a_session_has_the_contracts_shape_and_ends_on_logout() {
     assert_eq!(get(one, "/user/me").token(&bearer).send().await.data()["id"], user.id);
     let other = get(one, &format!("/user/{}", user.id)).token(&user.token).send().await;
     assert_eq!(other.data()["id"], user.id);
-    let nobody = get(one, "/user/999999999").token(&user.token).send().await;
-    assert_eq!(nobody.body, json!({ "success": true }));
+    let unknown = get(one, "/user/999999999").token(&user.token).send().await;
+    assert_eq!(unknown.body, json!({ "success": true }));
 
     post(one, "/user/logout").token(&user.token).send().await.data();
     get(one, "/user/me").token(&user.token).send().await.refused(401, "UNAUTHORIZED");

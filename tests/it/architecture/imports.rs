@@ -1,7 +1,7 @@
 //! Which source file of a crate names items of which other file, by reading `mod`, `use` and paths.
 //!
 //! - A path is an edge from the file that contains it to the file that *defines* the item. Re-exports are followed, so a
-//!   facade (`pub use child::Item` in a `mod.rs`) makes no edge to the facade for those who use it.
+//!   facade (`pub use child::Item` in a `mod.rs`) makes no edge from its users to the facade.
 //! - `pub use child::Item` itself is an edge from the facade to the child, like every `use`.
 //! - `mod child;` is no edge, and neither is naming a module without an item of it.
 //! - A glob import is an edge to the file of the module where that defines anything, else to the files of what it
@@ -311,7 +311,7 @@ impl Imports {
         files.collect()
     }
 
-    /// What `path` names where it stands in module `id`; `None` outside this crate.
+    /// What `path` names in module `id`; `None` outside this crate.
     fn resolve(
         &self,
         id: usize,

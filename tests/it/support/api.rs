@@ -34,8 +34,8 @@ impl Answer {
 
     /// Asserts that a voucher was bought, be the order committed or pending; returns its id.
     pub fn bought(&self) -> i64 {
-        let told = (self.status, self.body["code"].as_str());
-        assert!(matches!(told, (200, None) | (202, Some("PENDING"))), "{self:?}");
+        let outcome = (self.status, self.body["code"].as_str());
+        assert!(matches!(outcome, (200, None) | (202, Some("PENDING"))), "{self:?}");
         assert_eq!(self.body["success"], true, "{self:?}");
         let id = self.body["data"].as_i64().expect("an order's id");
         assert_eq!(self.body["orderId"], id.to_string(), "{self:?}");

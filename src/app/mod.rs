@@ -1,0 +1,103 @@
+//! Starts, serves and stops: configuration → application state → listening server → graceful shutdown.
+
+use anyhow::{Context, ensure};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::ServeConfig;
+use crate::http::auth::AdminToken;
+use crate::http::listen;
+use crate::http::spans::Spans;
+use crate::lab::Lab;
+use crate::order::expiry::Expiry;
+use crate::router::{RouterConfig, router};
+
+mod state;
+
+/// Serves until SIGTERM or Ctrl-C, then shuts down gracefully.
+///
+/// # Errors
+/// Where the start fails, with what to do about it, or where requests did not finish within the drain deadline.
+pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
+    config.check()?;
+    let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
+    let state = state::connect(&config, draining.clone(), connections.clone()).await?;
+    let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
+    let (stock_events, sessions) =
+        (state.vouchers.stock_events.clone(), state.users.sessions.clone());
+    let expiry = Expiry::start(state.lifetime.clone(), config.sale.unpaid_seconds);
+
+    let listener = listen::bind(config.http.bind).with_context(|| {
+        format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
+    })?;
+    let address = listener.local_addr()?;
+    let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
+    let spans = Spans::from_environment(&name)?;
+    let lab = config.sale.lab.then(|| Lab::new(&config, name, address)).transpose()?;
+    if lab.is_some() {
+        tracing::warn!(
+            "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
+        );
+    }
+    tracing::info!(%address, lab = config.sale.lab, "serving");
+    if config.http.admin_token.is_none() {
+        tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
+    }
+
+    let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
+    let router_config = RouterConfig {
+        admin: AdminToken(config.http.admin_token.clone()),
+        request_timeout: config.http.request_timeout,
+        draining: draining.clone(),
+        spans: spans.clone(),
+        zone: config.sale.time_zone,
+        lab: lab.clone(),
+    };
+    let router = router(state, router_config);
+    let server = listen::serve(listener, router, connections, draining.clone(), grace, deadline);
+    tokio::pin!(server);
+    tokio::select! {
+        // Ends only by draining, which starts below.
+        _ = &mut server => {}
+        stop = stop_signal() => {
+            tracing::info!(signal = stop?, "draining: readiness is false, purchases in flight finish");
+            draining.cancel();
+        }
+    }
+    expiry.stop();
+    let drained = tokio::time::timeout(deadline, async {
+        // Together: a run of the lab is a client of this server.
+        let (all_closed, ()) = tokio::join!(&mut server, async {
+            if let Some(lab) = lab {
+                lab.shutdown().await;
+            }
+        });
+        // A purchase whose client hung up has no connection any more, and still finishes.
+        purchases.finished().await;
+        expiry.stopped().await;
+        shops.shutdown().await;
+        stock_events.shutdown().await;
+        sessions.shutdown().await;
+        all_closed
+    })
+    .await;
+    purchases.shutdown_locks().await;
+    spans.shutdown().await;
+    ensure!(
+        matches!(drained, Ok(true)),
+        "requests were still in flight after {deadline:?} and were cut off (--drain-deadline-ms)"
+    );
+    tracing::info!("drained: no request is in flight");
+    Ok(())
+}
+
+/// Waits for SIGTERM or SIGINT; returns its name.
+async fn stop_signal() -> anyhow::Result<&'static str> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    Ok(tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
+    })
+}
