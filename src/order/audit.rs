@@ -30,7 +30,7 @@ pub struct Finding {
     /// `issued − stock − orders`: what was taken from the stock and belongs to no order, such as the stock
     /// of a cancelled order that was not returned; or, below zero, what was sold without being taken, or
     /// returned twice. 0 where `issued` is unknown.
-    pub astray: i64,
+    pub unaccounted: i64,
     /// Whether the sale's strategy is one that is meant to fail; then its findings are no alarm.
     pub expected_to_fail: bool,
 }
@@ -49,14 +49,14 @@ impl Finding {
             cancelled,
             oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
             duplicates: orders - buyers,
-            astray: issued.map_or(0, |issued| issued - stock - orders),
+            unaccounted: issued.map_or(0, |issued| issued - stock - orders),
             expected_to_fail: is_unsafe,
         }
     }
 
     /// Whether an invariant is broken.
     pub fn is_broken(&self) -> bool {
-        self.oversold != 0 || self.duplicates != 0 || self.astray != 0
+        self.oversold != 0 || self.duplicates != 0 || self.unaccounted != 0
     }
 
     /// Whether an invariant is broken that the sale's strategy guarantees.
@@ -73,7 +73,7 @@ pub async fn audit(store: &OrderStore, voucher_id: Option<i64>) -> Result<Vec<Fi
 /// The findings as a table for people.
 pub fn table(findings: &[Finding]) -> String {
     let mut text = format!(
-        "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>7}  verdict\n",
+        "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  verdict\n",
         "voucher",
         "strategy",
         "issued",
@@ -82,7 +82,7 @@ pub fn table(findings: &[Finding]) -> String {
         "cancelled",
         "oversold",
         "duplicates",
-        "astray"
+        "unaccounted"
     );
     for finding in findings {
         let verdict = match (finding.is_broken(), finding.expected_to_fail) {
@@ -92,7 +92,7 @@ pub fn table(findings: &[Finding]) -> String {
         };
         let issued = finding.issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
-            "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>7}  {verdict}\n",
+            "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  {verdict}\n",
             finding.voucher_id,
             finding.strategy,
             issued,
@@ -101,7 +101,7 @@ pub fn table(findings: &[Finding]) -> String {
             finding.cancelled,
             finding.oversold,
             finding.duplicates,
-            finding.astray,
+            finding.unaccounted,
         );
     }
     text
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(finding(Some(10), 0, 12, 12).oversold, 2);
         assert_eq!(finding(None, -3, 12, 12).oversold, 3);
         assert_eq!(finding(Some(10), 4, 6, 5).duplicates, 1);
-        assert_eq!(finding(Some(10), 3, 6, 6).astray, 1);
-        assert_eq!(finding(Some(10), 5, 6, 6).astray, -1);
+        assert_eq!(finding(Some(10), 3, 6, 6).unaccounted, 1);
+        assert_eq!(finding(Some(10), 5, 6, 6).unaccounted, -1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Commits a batch of orders of one sale in one transaction, for group commit and for the consumers of the stream.
 //!
 //! - The outcomes are what was committed: none is known before the commit.
-//! - Where fewer are left than asked for, orders are served in the order in which they stand in the batch.
+//! - Where the stock does not suffice, orders are served by their position in the batch.
 //! - A commit whose outcome is unknown is resolved by looking up one of its orders: the transaction happened for
 //!   all or for none.
 
@@ -121,7 +121,7 @@ impl BatchCommitter {
             // Nothing to keep, and the stock is what it was.
             None => transaction.rollback().await.map_err(|_| Error::Unavailable("the database")),
         };
-        // Buyers whose order the unique index dropped are told which order they have.
+        // For buyers whose order the unique index dropped: the order that they have.
         let existing = self.store.orders_by_user(voucher_id, &dropped).await;
         let dropped: HashSet<i64> = dropped.into_iter().collect();
         let outcome = |order: &NewOrder| {

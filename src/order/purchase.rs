@@ -135,7 +135,7 @@ impl Inner {
         if !sale.sold_out {
             return Ok(());
         }
-        // A buyer who has an order must not be told "sold out": the strategy finds out which it is.
+        // A buyer who has an order must not get "sold out": the strategy finds out which it is.
         let read = async || {
             let buyers = self.context.store.buyers(buyer.voucher_id, BUYERS_REMEMBERED).await?;
             Ok::<_, Error>(buyers.map(Arc::from))

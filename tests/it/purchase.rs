@@ -288,6 +288,29 @@ async fn every_log_line_of_a_request_names_it() {
     }
 }
 
+/// Opening a transaction, and placing the order in it, are one round trip; the commit is the second.
+#[tokio::test]
+async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
+    const PURCHASES: u64 = 30;
+    let (stack, database, _redis) = Stack::behind_proxies(&[]).await;
+    let users = stack.users(PURCHASES as i64 + 1).await;
+    // What else is read in the meantime: the sale about once a second, and what expiry searches for.
+    const OTHERS: u64 = 15;
+    for (strategy, round_trips) in [("reentrant-lock", 2), ("group-commit", 2), ("row-lock", 6)] {
+        let sale = stack.publish(100, strategy).await;
+        // The first purchase prepares the statements.
+        buy(stack.url(), &users[0], sale).await.bought();
+        let before = database.asked();
+        for user in &users[1..] {
+            buy(stack.url(), user, sale).await.bought();
+        }
+        let asked = database.asked() - before;
+        // The pool pings a connection when it is released, after the answer.
+        let expected = PURCHASES * (round_trips + 1);
+        assert!((expected..=expected + OTHERS).contains(&asked), "{strategy}: {asked}");
+    }
+}
+
 /// A unit test of `voucher/sales.rs` shows that the clock is the database's, not the node's.
 #[tokio::test]
 async fn a_sale_opens_on_time() {

@@ -139,7 +139,7 @@ async fn audit_passes_a_correct_sale_and_fails_a_wrong_one() {
     let id = sale.to_string();
     let (code, text) = run(&["audit", "--voucher-id", &id, "--json"], &stack.env());
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains(r#""astray": 1"#), "{text}");
+    assert!(text.contains(r#""unaccounted": 1"#), "{text}");
     let (code, text) = run(&["audit", "--voucher-id", "999"], &stack.env());
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("no flash sale"), "{text}");
@@ -153,12 +153,12 @@ async fn audit_finds_stock_of_a_cancelled_order_returned_twice_or_never() {
     let order = buy(stack.url(), &user, sale).await.data().as_i64().unwrap();
     let cancel = format!("/voucher-order/{order}/cancel");
     post(stack.url(), &cancel).token(&user.token).send().await.data();
-    for (stock, code, astray) in [(3, 0, 0), (4, 1, -1), (2, 1, 1)] {
+    for (stock, code, unaccounted) in [(3, 0, 0), (4, 1, -1), (2, 1, 1)] {
         let set = format!("UPDATE tb_seckill_voucher SET stock = {stock}");
         stack.database.run(&set).await;
         let (ended, text) = run(&["audit", "--json"], &stack.env());
         assert_eq!(ended, Some(code), "{text}");
-        for field in [format!(r#""astray": {astray}"#), r#""cancelled": 1"#.to_owned()] {
+        for field in [format!(r#""unaccounted": {unaccounted}"#), r#""cancelled": 1"#.to_owned()] {
             assert!(text.contains(&field), "{field}: {text}");
         }
     }

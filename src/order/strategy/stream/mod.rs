@@ -23,8 +23,8 @@
 //! it must be unique: it is admitted only in the *epoch* in which its number was leased, and in a new epoch nothing
 //! is admitted for a second, so that no second of an older id comes again.
 //!
-//! **Limits.** An order that a Redis lost together with the node that had admitted it is lost; its buyer was told
-//! "pending", never "ordered". A refusal is remembered in Redis alone: once that is lost, the order is unknown.
+//! **Limits.** An order that a Redis lost together with the node that had admitted it is lost; its buyer's
+//! answer was "pending", never "ordered". A refusal is kept in Redis alone: once that is lost, the order is unknown.
 //! Scripts here build keys from ids: no Redis Cluster.
 
 use crate::error::Error;

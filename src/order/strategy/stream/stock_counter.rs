@@ -32,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Buyers of one sale whose claims can be rebuilt.
 const CLAIMS: u32 = 10_000_000;
 
-/// Entries or claims that travel in one command.
+/// Entries or claims in one command.
 const PAGE: usize = 1000;
 
 impl StreamNode {
