@@ -292,7 +292,8 @@ async fn every_log_line_of_a_request_names_it() {
 #[tokio::test]
 async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     const PURCHASES: u64 = 30;
-    let (stack, database, _redis) = Stack::behind_proxies(&[]).await;
+    let stack = Stack::behind_proxies(&[]).await;
+    let database = &stack.proxies.database;
     let users = stack.users(PURCHASES as i64 + 1).await;
     // What else is read in the meantime: the sale about once a second, and what expiry searches for.
     const OTHERS: u64 = 15;
