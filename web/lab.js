@@ -39,8 +39,8 @@
     'code.NO_RUN': ['No run is under way.', '没有正在进行的运行。'],
     'code.RUN_NOT_FOUND': ['There is no such run.', '没有这次运行。'],
     'history.title': ['Earlier runs', '先前的运行'],
-    'standing.holds': ['holds', '成立'], 'standing.broken': ['broken', '出错'], 'standing.not-seen': ['not seen', '未出现'],
-    'standing.did-not-show': ['not seen', '未出现'], 'standing.violation': ['violation', '保证被打破'],
+    'conformance.holds': ['holds', '成立'], 'conformance.broken': ['broken', '出错'], 'conformance.not-seen': ['not seen', '未出现'],
+    'conformance.did-not-show': ['not seen', '未出现'], 'conformance.violation': ['violation', '保证被打破'],
     'unit.instances.1': ['one', '一个'], 'unit.instances.2': ['two, behind nginx', '两个，经由 nginx'],
   });
 
@@ -190,9 +190,9 @@
     const running = !['done', 'stopped', 'failed'].includes(run.state);
     id('run-section').hidden = false;
     id('run-section').dataset.state = run.state;
-    const standings = run.lanes.map((lane) => lane.result && lane.result.standing.kind);
+    const conformances = run.lanes.map((lane) => lane.result && lane.result.conformance.kind);
     id('state').textContent = t(`state.${run.state}`);
-    id('state').className = run.state === 'failed' || standings.includes('violation') ? 'badge bad' : run.state === 'done' ? 'badge good' : 'badge warn';
+    id('state').className = run.state === 'failed' || conformances.includes('violation') ? 'badge bad' : run.state === 'done' ? 'badge good' : 'badge warn';
     id('doing').textContent = run.state === 'failed' ? String(run.failure || '') : running ? t(`doing.${run.state}`) : '';
     const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
     id('progress').style.width = `${100 * Math.min(1, share ?? run.elapsedS / Math.max(0.5, run.setting.spreadSeconds))}%`;
@@ -262,12 +262,12 @@
   }
   function showHistory() {
     id('history-card').hidden = !earlier.length;
-    const kind = (standing) => standing.kind || standing;
+    const kind = (conformance) => conformance.kind || conformance;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' };
     id('history').replaceChildren(...earlier.map((one) => make('li', null, make('button', { type: 'button', class: 'choice', onclick: () => { follow(one.id, true); } },
       make('span', { class: 'soft when' }, String(one.startedAt).slice(11, 19)),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
-        one.standings[at] ? make('span', { class: `badge ${tone[kind(one.standings[at])] || 'warn'}` }, t(`standing.${kind(one.standings[at])}`)) : null))),
+        one.conformances[at] ? make('span', { class: `badge ${tone[kind(one.conformances[at])] || 'warn'}` }, t(`conformance.${kind(one.conformances[at])}`)) : null))),
       make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.seed}`)))));
   }
 

@@ -81,14 +81,14 @@ function RunView(root) {
 
   function verdict(lane) {
     if (!lane.result) return null;
-    const { kind, detail } = lane.result.standing;
+    const { kind, detail } = lane.result.conformance;
     const found = lane.result.report.verdict;
     const broken = ['oversold', 'duplicates'].filter((invariant) => found[invariant] > 0)
       .map((invariant) => t(`verdict.${invariant}`, { count: number(found[invariant]) }));
     const names = String(detail || '').split(', ').map((invariant) => (Words.has(`invariant.${invariant}`) ? t(`invariant.${invariant}`) : invariant));
     const what = kind === 'broken' ? broken : names;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' }[kind] || 'warn';
-    return make('p', { class: `verdict ${tone}`, 'data-standing': kind }, t(`verdict.${kind}`, {
+    return make('p', { class: `verdict ${tone}`, 'data-conformance': kind }, t(`verdict.${kind}`, {
       orders: number(found.orders), stock: number(found.issued), instances: instances(run.setting.instances),
       what: what.join(Words.language() === 'zh' ? '，' : ', '),
     }));

@@ -83,7 +83,7 @@ async fn run(scenario: Scenario) -> Result<ExitCode, Error> {
             }
             let results = document.lanes.iter().filter_map(|lane| lane.result.as_ref());
             let violated =
-                results.filter(|r| matches!(r.standing, Conformance::Violation(_))).count();
+                results.filter(|r| matches!(r.conformance, Conformance::Violation(_))).count();
             Ok(if violated == 0 { ExitCode::SUCCESS } else { ExitCode::from(VIOLATION) })
         }
         Scenario::Overload(args) => {

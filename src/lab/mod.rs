@@ -1,7 +1,7 @@
-//! The lab: runs a real load against the real instances, two strategies side by side, and lets one hurt the servers
-//! meanwhile. For learning; its routes exist only on a server started with `--lab`, and what changes anything
-//! needs the administrator's token. The load, the checker and the faults are those of the load tool
-//! ([`workload::comparison`]); here is only who may ask for what. [`runner`] keeps the runs.
+//! The lab: runs a real load against the real instances, two strategies side by side, while faults can be injected. For
+//! learning; its routes exist only on a server started with `--lab`, and what changes anything needs the
+//! administrator's token. The load, the checker and the faults are [`workload::comparison`], which the load tool runs,
+//! too; here are the routes, and in [`runner`] the runs.
 
 use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
@@ -39,13 +39,13 @@ pub struct RunRequest {
     /// Vouchers on sale, in each lane.
     #[schema(minimum = 1, maximum = 1000, example = 100)]
     stock: u32,
-    /// 1: all requests go to the instance that conducts; 2: through the proxy, to all.
+    /// 1: all requests go to the instance that runs the load; 2: through the proxy, to all.
     #[schema(minimum = 1, maximum = 2, example = 2)]
     instances: u32,
-    /// Over how many seconds the buyers come; 0 for all at once.
+    /// Over how many seconds the buyers arrive; 0 for all at once.
     #[schema(minimum = 0, maximum = 30, example = 5)]
     spread_seconds: u32,
-    /// What their moments are drawn from; a random one where absent.
+    /// Seed of their arrival times; a random one where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 9_007_199_254_740_991_u64, example = 42)]
     seed: Option<u64>,
@@ -62,7 +62,7 @@ impl From<RunRequest> for Setting {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct About {
-    /// The instance that answers, which conducts.
+    /// The instance that answers, which runs the load.
     node: String,
     /// How many instances there are.
     nodes: usize,
@@ -101,7 +101,7 @@ struct Limits {
     spread_seconds: u32,
 }
 
-/// What can be asked for.
+/// What can be run here.
 #[utoipa::path(
     get, path = "/lab/about", tag = "lab",
     responses((status = 200, description = "Strategies, limits, faults.", body = About)),
@@ -188,7 +188,7 @@ pub async fn run(
     Ok(reply::data(lab.find(&id)?.document(from)))
 }
 
-/// Stops a run (admin): nobody more comes; what is under way is finished and judged.
+/// Stops a run (admin): no purchase is begun any more; those under way are finished and judged.
 #[utoipa::path(
     post, path = "/lab/runs/{id}/stop", tag = "lab", security(("x-admin-token" = [])),
     params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
@@ -249,14 +249,14 @@ fn file(kind: &'static str, name: &str, text: String) -> Response {
 /// Body of `POST /lab/faults`.
 #[derive(Deserialize, ToSchema)]
 pub struct FaultRequest {
-    /// What to do.
+    /// The fault.
     #[schema(value_type = String, pattern = "^(pause-redis|empty-redis|kill-instance|cut-lease)$", example = "pause-redis")]
     fault: InjectedFault,
 }
 
-/// Does something to the servers (admin), while a run is selling.
+/// Injects a fault into the servers (admin), while a run is selling.
 ///
-/// `pause-redis`: Redis serves nobody for 2 s. `empty-redis`: FLUSHALL. `kill-instance`: SIGKILL of another
+/// `pause-redis`: Redis serves no client for 2 s. `empty-redis`: FLUSHALL. `kill-instance`: SIGKILL of another
 /// instance. `cut-lease`: for 2 s, every purchase lock's lease ends as soon as it is seen.
 #[utoipa::path(
     post, path = "/lab/faults", tag = "lab", security(("x-admin-token" = [])), request_body = FaultRequest,
@@ -270,7 +270,7 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
 
 /// Ends this process at once (admin), as a crash would.
 ///
-/// Nothing is drained and nothing is answered. Whoever runs the process starts it again.
+/// Nothing is drained and nothing is answered. Its supervisor starts it again.
 #[utoipa::path(
     post, path = "/lab/instance/kill", tag = "lab", security(("x-admin-token" = [])),
     responses((status = 200, description = "Never: the connection breaks.")),

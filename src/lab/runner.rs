@@ -1,5 +1,5 @@
-//! The runs: one at a time, each in a thread of its own, so that this instance's own work is disturbed by the load
-//! no more than the other's; the last ones are kept in memory.
+//! The lab's runs: one at a time, each in a thread of its own, so that the load disturbs this instance no more than the
+//! others; the last ones are kept in memory.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -29,8 +29,8 @@ use crate::error::Error;
 /// Runs that are kept.
 const KEPT: usize = 20;
 
-/// How long a fault is given to say that it cannot be done.
-const PATIENCE: Duration = Duration::from_millis(300);
+/// How long a fault is waited for, in case it fails at once.
+const FAILS_WITHIN: Duration = Duration::from_millis(300);
 
 /// The lab. Cheap to clone.
 #[derive(Clone)]
@@ -55,9 +55,9 @@ struct Runs {
 /// A run that was begun.
 #[derive(Serialize, ToSchema)]
 pub struct Started {
-    /// Names it in links.
+    /// Its id, which links contain.
     id: String,
-    /// What its buyers' moments are drawn from.
+    /// The seed of the buyers' arrival times.
     seed: u64,
 }
 
@@ -70,14 +70,14 @@ pub struct RunSummary {
     started_at: String,
     state: State,
     setting: Setting,
-    /// The verdict on each lane, once there is one.
-    standings: Vec<Conformance>,
+    /// How each lane compares to its guarantees, once it is judged.
+    conformances: Vec<Conformance>,
 }
 
 impl Lab {
     /// The lab of the instance that listens on `address` and is called `node`.
     pub fn new(config: &ServeConfig, node: String, address: SocketAddr) -> anyhow::Result<Self> {
-        // An instance that listens everywhere is asked by the shortest way.
+        // An instance that listens on all addresses is reached over the loopback.
         let host = if address.ip().is_unspecified() {
             IpAddr::V4(Ipv4Addr::LOCALHOST)
         } else {
@@ -88,7 +88,7 @@ impl Lab {
         let own = target(&own)?;
         let peers: Vec<_> =
             config.lab.lab_peers.iter().map(target).collect::<anyhow::Result<_>>()?;
-        // The first conducts: it is the one that is never killed.
+        // The first runs the load, so it is never killed.
         let mut nodes = vec![own.clone()];
         nodes.extend(peers.into_iter().filter(|peer| *peer != own));
         let secret = |secret: &secrecy::SecretString| secret.expose_secret().to_owned();
@@ -148,7 +148,7 @@ impl Lab {
         let (end, ended) = oneshot::channel();
         let running = run.clone();
         let thread = std::thread::Builder::new().name("lab".to_owned()).spawn(move || {
-            // Nobody waits for it once the process is ending.
+            // The receiver is gone once the process is ending.
             end.send(conduct(&environment, &running, &known)).ok();
         });
         let lab = self.clone();
@@ -181,7 +181,7 @@ impl Lab {
                 started_at: document.started_at,
                 state: document.state,
                 setting: document.setting,
-                standings: results.map(|result| result.standing).collect(),
+                conformances: results.map(|result| result.conformance).collect(),
             }
         };
         self.runs().states.iter().map(summary).collect()
@@ -194,7 +194,7 @@ impl Lab {
         found.cloned().ok_or(Error::RunNotFound)
     }
 
-    /// Does something to the servers while a run is selling. Returns as soon as it is under way, or has failed.
+    /// Injects a fault while a run is selling. Returns as soon as the fault is under way, or has failed.
     pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
         let run = self.runs().states.front().cloned();
         let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
@@ -207,8 +207,8 @@ impl Lab {
             }
             outcome
         });
-        match tokio::time::timeout(PATIENCE, &mut injecting).await {
-            // It lasts; the tracker sees it to its end.
+        match tokio::time::timeout(FAILS_WITHIN, &mut injecting).await {
+            // It goes on; the tracker waits for its end.
             Err(_) => Ok(()),
             Ok(Ok(Ok(()))) => Ok(()),
             Ok(Ok(Err(error))) => Err(Error::LabFault(error.to_string())),

@@ -53,8 +53,8 @@ class Lab(BrowserTest):
         expect(lane(page, "process-lock").locator("[data-invariant=duplicates]")).to_have_class(re.compile("broken"))
         for invariant in ("oversold", "duplicates", "lost", "phantom"):
             expect(lane(page, "reentrant-lock").locator(f"[data-invariant={invariant}]")).to_have_class(re.compile("holds"))
-        expect(lane(page, "process-lock").locator(".verdict")).to_have_attribute("data-standing", "broken")
-        expect(lane(page, "reentrant-lock").locator(".verdict")).to_have_attribute("data-standing", "holds")
+        expect(lane(page, "process-lock").locator(".verdict")).to_have_attribute("data-conformance", "broken")
+        expect(lane(page, "reentrant-lock").locator(".verdict")).to_have_attribute("data-conformance", "holds")
 
         story = page.locator(".story.two-orders")
         expect(story).to_contain_text("in its own memory")

@@ -106,8 +106,8 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
         );
         assert_eq!(last["duplicates"], verdict(lane)["duplicates"]);
     }
-    assert_eq!(run["lanes"][0]["result"]["standing"]["kind"], "broken");
-    assert_eq!(run["lanes"][1]["result"]["standing"]["kind"], "holds");
+    assert_eq!(run["lanes"][0]["result"]["conformance"]["kind"], "broken");
+    assert_eq!(run["lanes"][1]["result"]["conformance"]["kind"], "holds");
 
     // Two nodes each held the lock of the same user at the same time, and neither saw an order.
     let story = &run["lanes"][0]["stories"][0];
@@ -146,7 +146,7 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
     assert!(raw.headers["content-disposition"].to_str().unwrap().starts_with("attachment"));
     assert_eq!(raw.body["records"][0].as_array().unwrap().len(), 240);
     let kept = get(stack.url(), "/lab/runs").send().await;
-    assert_eq!(kept.data()[0]["standings"][1]["kind"], "holds");
+    assert_eq!(kept.data()[0]["conformances"][1]["kind"], "holds");
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn naive_oversells_and_the_story_shows_who_read_the_same_stock() {
     assert_eq!(saw(&story["requests"][0]), saw(&story["requests"][1]));
     let group = &run["lanes"][1]["result"];
     assert_eq!(
-        (&group["standing"]["kind"], &group["report"]["verdict"]["orders"]),
+        (&group["conformance"]["kind"], &group["report"]["verdict"]["orders"]),
         (&json!("holds"), &json!(10))
     );
     let batches = group["batches"].as_array().unwrap();

@@ -109,7 +109,7 @@ async fn redis(access: &Access) -> Result<MultiplexedConnection, Error> {
 /// Registers and signs in `count` new users with random phones, spread over `targets`.
 ///
 /// # Errors
-/// Any refusal or outage ends it: half a crowd would make half a test.
+/// Any refusal or outage ends it: with half of the buyers, the test would be another one.
 pub async fn sign_in(
     access: &Access,
     targets: &[Target],

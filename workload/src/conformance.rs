@@ -44,19 +44,19 @@ impl Conformance {
         let second = strategy.second_order_on(instances);
         let mut broken = Vec::new();
         let mut violated = Vec::new();
-        for (law, count) in verdict.violations() {
-            let allowed = match law {
+        for (invariant, count) in verdict.violations() {
+            let allowed = match invariant {
                 "oversold" => oversell.can_break(),
                 "duplicates" => second.can_break(),
                 // A read followed by a write loses updates: the books of such a sale are off too.
                 "drift" | "false sold-out" => oversell.can_break(),
                 _ => false,
             };
-            let found = format!("{law} {count}");
+            let found = format!("{invariant} {count}");
             if !allowed {
                 violated.push(found);
-            } else if matches!(law, "oversold" | "duplicates") {
-                broken.push(law);
+            } else if matches!(invariant, "oversold" | "duplicates") {
+                broken.push(invariant);
             }
         }
         if strategy.holds_on(instances) && !sold_out {
@@ -65,9 +65,9 @@ impl Conformance {
         if !violated.is_empty() {
             return Self::Violation(violated.join(", "));
         }
-        for (law, guarantee) in [("oversold", oversell), ("duplicates", second)] {
-            if guarantee == Guarantee::Shown && !broken.contains(&law) {
-                return Self::DidNotShow(law.to_owned());
+        for (invariant, guarantee) in [("oversold", oversell), ("duplicates", second)] {
+            if guarantee == Guarantee::Shown && !broken.contains(&invariant) {
+                return Self::DidNotShow(invariant.to_owned());
             }
         }
         if !broken.is_empty() {
@@ -119,8 +119,8 @@ mod tests {
         let judge = |instances, verdict: &Verdict, sold_out| {
             Conformance::of(Strategy::Conditional, instances, verdict, sold_out)
         };
-        let standing = judge(1, &verdict(0, 0, 0), true);
-        assert!(matches!(standing, Conformance::NotSeen(_)) && standing.is_as_promised());
+        let conformance = judge(1, &verdict(0, 0, 0), true);
+        assert!(matches!(conformance, Conformance::NotSeen(_)) && conformance.is_as_promised());
         assert!(matches!(judge(1, &verdict(0, 1, 0), true), Conformance::Broken(_)));
         assert!(matches!(judge(1, &verdict(1, 1, 0), true), Conformance::Violation(_)));
     }

@@ -5,7 +5,7 @@
 
 use std::{io, path::PathBuf};
 
-/// A set-up fault. The binary prints it and exits with code 2.
+/// An error of the set-up. The binary prints it and exits with code 2.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,7 +1,7 @@
-//! Very many purchases at once.
+//! Load generator: very many purchases at once.
 //!
 //! Connections are opened first and wait at a barrier; when it opens, each takes the next attempt
-//! of its target's queue until none is left. The attempts of one buyer stand side by side in the
+//! of its target's queue until none is left. The attempts of one buyer are neighbours in the
 //! queues and go to the targets in turn, so they truly overlap, on one instance and across them.
 
 use std::{
@@ -30,14 +30,14 @@ use crate::{
     reply::Reply,
 };
 
-/// What to fire.
+/// The load to generate.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Base URLs; attempts go to them in turn.
     pub targets: Vec<Target>,
     /// The voucher to buy.
     pub voucher_id: u64,
-    /// Who buys.
+    /// The buyers.
     pub buyers: Arc<[Buyer]>,
     /// Attempts of each buyer.
     pub tries: u32,
@@ -45,13 +45,13 @@ pub struct Plan {
     pub connections: usize,
     /// Time limit of one attempt, from its first byte to the last of its answer.
     pub timeout: Duration,
-    /// When the buyers come.
+    /// When the buyers arrive.
     pub arrivals: Arrivals,
-    /// Whether the service is asked for each attempt's steps; a server without `--lab` tells none.
+    /// Whether each attempt asks the service for its steps; a server without `--lab` sends none.
     pub traced: bool,
 }
 
-/// When the buyers come. All attempts of one buyer are made at the same moment.
+/// When the buyers arrive. All attempts of one buyer are made at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrivals {
     /// All at once.
@@ -66,7 +66,7 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// The buyers by index, in the order in which they come, each with its moment.
+    /// The buyers by index, in the order in which they arrive, each with its time.
     fn draw(self, buyers: usize) -> Vec<(usize, Duration)> {
         let mut order: Vec<usize> = (0..buyers).collect();
         let mut due = vec![Duration::ZERO; buyers];
@@ -83,7 +83,7 @@ impl Arrivals {
 /// One finished attempt.
 #[derive(Debug, Clone)]
 pub struct Record {
-    /// Who asked, and what the reply was: the checker's food.
+    /// The buyer and the reply, for the checker.
     pub asked: Asked,
     /// Index of the target asked.
     pub target: usize,
@@ -91,7 +91,7 @@ pub struct Record {
     pub sent: Duration,
     /// From sending to the last byte of the answer, or to giving up.
     pub latency: Duration,
-    /// What the service did for it, step by step, as its header told it.
+    /// The steps that the service took for it, as its header has them.
     pub trace: Option<Box<str>>,
 }
 
@@ -112,10 +112,10 @@ fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Arc
     attempts.into_iter().map(queue).collect()
 }
 
-/// Fires, and returns a record of every attempt.
+/// Generates the load, and returns a record of every attempt.
 ///
 /// # Errors
-/// A [`Error`] only before the barrier opens; after it, whatever happens is a record.
+/// An [`Error`] only before the barrier opens; after it, every failure is part of a record.
 pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Error> {
     let targets = plan.targets.len();
     if targets == 0 {
@@ -149,8 +149,8 @@ pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Erro
     }
     drop(ready);
     for _ in 0..connections {
-        if let Some(Err(fault)) = waiting.recv().await {
-            return Err(fault);
+        if let Some(Err(error)) = waiting.recv().await {
+            return Err(error);
         }
     }
     live.open();
@@ -185,7 +185,7 @@ impl Worker {
             reason: error.to_string(),
         });
         let mut records = Vec::new();
-        // Nobody listens any more once another connection has failed: the run is over.
+        // The receiver is gone once another connection has failed: the run is over.
         if ready.send(opened).await.is_err() {
             return records;
         }
@@ -218,7 +218,7 @@ impl Worker {
         records
     }
 
-    /// Waits for the moment; says no where the run was stopped meanwhile.
+    /// Waits for `moment`; `false` where the run was stopped meanwhile.
     async fn is_due(&self, moment: Instant) -> bool {
         if moment > Instant::now() {
             tokio::select! {

@@ -102,7 +102,7 @@ impl Response {
         self.text(&RETRY_AFTER).is_some_and(|text| text.parse::<u32>().is_ok())
     }
 
-    /// The steps of the request, where they were asked for and told.
+    /// The steps of the request, where they were asked for and sent.
     pub fn trace(&self) -> Option<&str> {
         self.text(&TRACE)
     }

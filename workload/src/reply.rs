@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::http::{Failure, Response};
 
-/// What one attempt to buy was told.
+/// The reply to one attempt to buy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
     /// Success, with the order's id.
     Ordered(i64),
-    /// A place is held: the order will be decided under this id.
+    /// Admitted: the order will be committed or refused under this id.
     Pending(i64),
     /// It was [`Reply::Pending`], and refused later, for the reason `code`.
     Withdrawn {
-        /// The id that was told.
+        /// The id in the reply.
         id: i64,
         /// What its look-up said.
         code: Cow<'static, str>,
@@ -29,14 +29,14 @@ pub enum Reply {
     AlreadyOrdered(Option<i64>),
     /// A definite refusal, by its code: no order came of this attempt.
     Refused(Cow<'static, str>),
-    /// No telling: an order may exist.
+    /// The outcome is unknown: an order may exist.
     Unknown {
         /// `TIME_OUT`, `CONNECTION_LOST`, `OUTCOME_UNKNOWN`, `HTTP_502`, …
         why: Cow<'static, str>,
         /// The id to look up, where the service gave one.
         id: Option<i64>,
     },
-    /// Success without a usable order id, or with two that disagree. Always a fault of the service.
+    /// Success without a usable order id, or with two that disagree. Always an error of the service.
     Malformed,
 }
 
@@ -154,7 +154,7 @@ impl Reply {
         Self::Unknown { why: Cow::Borrowed(why), id: None }
     }
 
-    /// Whether it was told as a success, committed or pending.
+    /// Whether it was a success, committed or pending.
     pub fn is_success(&self) -> bool {
         matches!(self, Self::Ordered(_) | Self::Pending(_) | Self::Withdrawn { .. })
     }

@@ -56,7 +56,7 @@ async fn each(
     buyers: &[Buyer],
     does: impl Fn(&mut redis::Pipeline, String, &Buyer),
 ) -> Result<(), Error> {
-    let fault = |source| Error::Redis { what: "while writing sessions", source };
+    let failed = |source| Error::Redis { what: "while writing sessions", source };
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     for buyers in buyers.chunks(AT_A_TIME) {
         let mut pipe = redis::pipe();
@@ -64,7 +64,7 @@ async fn each(
             let key = format!("login:token:{}", buyer.token.to_str().unwrap_or_default());
             does(&mut pipe, key, buyer);
         }
-        pipe.query_async::<()>(&mut redis).await.map_err(fault)?;
+        pipe.query_async::<()>(&mut redis).await.map_err(failed)?;
     }
     Ok(())
 }

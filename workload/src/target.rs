@@ -40,15 +40,16 @@ impl FromStr for Target {
     type Err = Error;
 
     fn from_str(url: &str) -> Result<Self, Error> {
-        let fault = |reason: &str| Error::Target { url: url.to_owned(), reason: reason.to_owned() };
-        let uri: Uri = url.trim().parse().map_err(|_| fault("it is not a URL"))?;
+        let unusable =
+            |reason: &str| Error::Target { url: url.to_owned(), reason: reason.to_owned() };
+        let uri: Uri = url.trim().parse().map_err(|_| unusable("it is not a URL"))?;
         if uri.scheme_str() != Some("http") {
-            return Err(fault("only http:// is spoken"));
+            return Err(unusable("only http:// is spoken"));
         }
         if uri.query().is_some() {
-            return Err(fault("a query has no place here"));
+            return Err(unusable("a query has no place here"));
         }
-        let host = uri.host().ok_or_else(|| fault("it names no host"))?;
+        let host = uri.host().ok_or_else(|| unusable("it names no host"))?;
         Ok(Self {
             host: host.to_owned(),
             port: uri.port_u16().unwrap_or(80),

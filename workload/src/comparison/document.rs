@@ -1,5 +1,5 @@
 //! A comparison as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
-//! Times are seconds from the begin of the firing, in a story milliseconds from its first request.
+//! Times are seconds from the first request, in a story milliseconds from its first request.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +24,7 @@ pub struct Document {
     pub started_at: String,
     /// What was asked for.
     pub setting: Setting,
-    /// Seconds since the firing began.
+    /// Seconds since the first request.
     pub elapsed_s: f64,
     /// What was done to the servers, and what came of it.
     pub events: Vec<Event>,
@@ -78,7 +78,7 @@ pub struct Setting {
     pub seed: Option<u64>,
 }
 
-/// What was done to the servers in the middle of it.
+/// A fault that was injected into the servers, or an instance that is back.
 #[derive(Debug, Clone, Serialize)]
 pub struct Event {
     /// When.
@@ -113,7 +113,7 @@ pub struct Lane {
     pub samples: Vec<Sample>,
     /// The judgement.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub result: Option<Outcome>,
+    pub result: Option<LaneResult>,
     /// Attempts of which one can see why they ended as they did.
     pub stories: Vec<Story>,
 }
@@ -126,7 +126,7 @@ pub struct Sample {
     pub at: f64,
     /// Attempts answered so far.
     pub requests: u64,
-    /// Successes told so far.
+    /// Successes so far.
     pub orders: u64,
     /// Stock by the database.
     pub stock: i64,
@@ -151,9 +151,9 @@ pub struct Sample {
 /// How a sale ended.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Outcome {
-    /// The judgement, held against what the strategy promises.
-    pub standing: Conformance,
+pub struct LaneResult {
+    /// The verdict, compared to the guarantees of the strategy.
+    pub conformance: Conformance,
     /// Figures, replies and the checker's verdict.
     pub report: Report,
     /// Latency in ms by share of the attempts.
@@ -167,7 +167,7 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Story {
     /// What it shows.
-    pub kind: Kind,
+    pub kind: StoryKind,
     /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<usize>,
@@ -178,7 +178,7 @@ pub struct Story {
 /// What a story shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum StoryKind {
     /// Requests of one user that all ended in an order.
     TwoOrders,
     /// Requests of different users who read the same stock, and all took from it.
@@ -203,7 +203,7 @@ pub struct Request {
     pub answered: f64,
     /// The reply's label.
     pub reply: String,
-    /// The order it was told.
+    /// The order in the reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order_id: Option<String>,
     /// What the node did for it.

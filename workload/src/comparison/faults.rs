@@ -1,5 +1,5 @@
-//! What can be done to the servers in the middle of a comparison, from outside and with what an operator has: the
-//! database's and Redis's addresses and the administrator's token. Nothing here needs to know a process.
+//! Faults that are injected while a comparison sells, from outside and with what an operator has: the addresses of
+//! the database and of Redis, and the administrator's token. No process needs to be known.
 
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,11 @@ const LIMIT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InjectedFault {
-    /// Redis serves nobody for two seconds (CLIENT PAUSE), then goes on.
+    /// Redis serves no client for two seconds (CLIENT PAUSE), then goes on.
     PauseRedis,
-    /// FLUSHALL: locks, gates, ids, sessions are gone. The buyers' sessions are put back.
+    /// FLUSHALL: locks, stock counters, ids and sessions are gone. The buyers' sessions are put back.
     EmptyRedis,
-    /// SIGKILL of the last instance; whoever runs it starts it again.
+    /// SIGKILL of the last instance; its supervisor starts it again.
     KillInstance,
     /// For two seconds, every purchase lock's lease ends as soon as it is seen.
     CutLease,
@@ -56,35 +56,35 @@ impl InjectedFault {
         }
     }
 
-    /// Does it, tells it on the board, and returns when it is over.
+    /// Injects the fault, records it as an event of the run, and returns when it is over.
     ///
     /// # Errors
-    /// A [`Error`] where it could not be done.
-    pub async fn inject(self, environment: &Environment, board: &RunState) -> Result<(), Error> {
+    /// A [`Error`] where that failed.
+    pub async fn inject(self, environment: &Environment, run: &RunState) -> Result<(), Error> {
         let event = |at| Event { at, what: self.name(), seconds: None, node: None, cut: None };
         match self {
             Self::PauseRedis => {
                 let mut redis = connect(&environment.access.redis_url).await?;
                 let lasts = LASTS.as_millis() as u64;
                 ask(redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"), &mut redis).await?;
-                board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
+                run.record_event(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
             }
             Self::EmptyRedis => {
                 let mut redis = connect(&environment.access.redis_url).await?;
                 ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
-                board.tell(event);
-                restore_sessions(&environment.access, board.buyers().unwrap_or_default()).await?;
+                run.record_event(event);
+                restore_sessions(&environment.access, run.buyers().unwrap_or_default()).await?;
             }
-            Self::KillInstance => kill(environment, board, event).await?,
+            Self::KillInstance => kill(environment, run, event).await?,
             Self::CutLease => {
                 let mut redis = connect(&environment.access.redis_url).await?;
-                let place =
-                    board.tell(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
+                let index = run
+                    .record_event(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
                 let until = Instant::now() + LASTS;
                 let mut cut = 0;
                 while Instant::now() < until {
                     cut += cut_leases(&mut redis).await?;
-                    board.lock().events[place].cut = Some(cut);
+                    run.lock().events[index].cut = Some(cut);
                     sleep(CUT_EVERY).await;
                 }
             }
@@ -100,25 +100,25 @@ pub(super) async fn restore_sessions(access: &Access, buyers: &[Buyer]) -> Resul
 
 async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Result<(), Error> {
     let asked = command.query_async::<()>(redis).await;
-    asked.map_err(|source| Error::Redis { what: "while it was being maltreated", source })
+    asked.map_err(|source| Error::Redis { what: "while a fault was injected", source })
 }
 
 /// Ends the lease of every purchase lock there is; returns how many there were.
 async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Error> {
-    let fault = |source| Error::Redis { what: "while cutting leases", source };
+    let failed = |source| Error::Redis { what: "while cutting leases", source };
     let mut cut = 0;
     for pattern in LOCKS {
         let mut cursor = 0_u64;
         loop {
             let mut scan = redis::cmd("SCAN");
             scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
-            let (next, keys): (u64, Vec<String>) = scan.query_async(redis).await.map_err(fault)?;
+            let (next, keys): (u64, Vec<String>) = scan.query_async(redis).await.map_err(failed)?;
             let mut pipe = redis::pipe();
             for key in &keys {
                 pipe.cmd("PEXPIRE").arg(key).arg(1);
             }
             if !keys.is_empty() {
-                let ended: Vec<u64> = pipe.query_async(redis).await.map_err(fault)?;
+                let ended: Vec<u64> = pipe.query_async(redis).await.map_err(failed)?;
                 cut += ended.into_iter().sum::<u64>();
             }
             cursor = next;
@@ -132,17 +132,17 @@ async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Error> {
 
 async fn kill(
     environment: &Environment,
-    board: &RunState,
+    run: &RunState,
     event: impl FnOnce(f64) -> Event,
 ) -> Result<(), Error> {
     let [_, .., node] = &environment.nodes[..] else {
-        return Err(Error::Usage("there is only one instance, and it conducts".to_owned()));
+        return Err(Error::Usage("there is only one instance, which runs the lab".to_owned()));
     };
     let mut connection = Connection::new(node.clone(), LIMIT);
     let admin = environment.access.admin_header("killing an instance")?;
     let call = Call::post("/lab/instance/kill").admin(&admin);
     match connection.send(&call).await {
-        // The dead do not answer.
+        // A killed process does not answer.
         Err(_) => {}
         Ok(response) => {
             return Err(Error::server(
@@ -151,16 +151,16 @@ async fn kill(
             ));
         }
     }
-    board.tell(|at| Event { node: Some(node.authority()), ..event(at) });
+    run.record_event(|at| Event { node: Some(node.authority()), ..event(at) });
     let until = Instant::now() + BACK;
     let ready = Call::get("/health/ready");
     while Instant::now() < until {
-        // Whether it comes back after the run is nobody's concern.
-        if !board.state().is_under_way() {
+        // After the run, it does not matter whether it comes back.
+        if !run.state().is_under_way() {
             return Ok(());
         }
         if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
-            board.tell(|at| Event {
+            run.record_event(|at| Event {
                 at,
                 what: "instance-back",
                 seconds: None,
@@ -171,6 +171,6 @@ async fn kill(
         }
         sleep(Duration::from_millis(50)).await;
     }
-    let text = format!("not back within {} s: who runs it must start it again", BACK.as_secs());
+    let text = format!("not back within {} s: its supervisor must start it again", BACK.as_secs());
     Err(Error::server("the killed instance", text))
 }

@@ -1,11 +1,11 @@
-//! Two strategies side by side: two sales at the same time on the same instances, each with buyers of its own
-//! who come by the same draw of the seed, watched while they go on and judged by the same checker as every other
-//! run. The service's lab and `loadtest compare` both run this.
+//! Side-by-side comparison of two strategies: two sales at the same time on the same instances, each with buyers of
+//! its own, who arrive at times drawn from the same seed. The sales are sampled while they run, and judged by the same
+//! checker as every other run. The service's lab and `loadtest compare` both run this.
 //!
-//! - [`run`] does it; [`run_state`] is what others may see of it meanwhile; [`document`] is its shape.
-//! - [`story`] finds attempts that show why a sale ended as it did.
-//! - [`faults`] is what can be done to the servers meanwhile; [`sampler`] and [`batches`] look.
-//! - [`report`] and [`raw`] are what is left of it.
+//! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
+//! - [`story`] picks attempts that show why a sale ended as it did.
+//! - [`faults`] injects faults into the servers meanwhile; [`sampler`] and [`batches`] read figures.
+//! - [`report`] and [`raw`] are its results as files.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -34,7 +34,7 @@ mod show;
 pub mod story;
 
 use batches::Batches;
-use document::{Outcome, Setting, State};
+use document::{LaneResult, Setting, State};
 pub use run_state::RunState;
 use sampler::Sampler;
 
@@ -44,15 +44,15 @@ const CONNECTIONS: usize = 256;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for purchases that are under way when the last buyer has been answered.
 const SETTLE: Duration = Duration::from_secs(20);
-/// The shares of attempts whose latency is told.
+/// The shares of attempts whose latency is in the result.
 const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
 
-/// Where a comparison is run.
+/// The servers that a comparison runs against.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// Servers and secrets.
     pub access: Access,
-    /// What stands before all instances; where nothing does, the instances, which are then asked in turn.
+    /// The proxy in front of all instances; without one, the instances, which are then asked in turn.
     pub entry: Vec<Target>,
     /// The instances; the first is the one that a comparison on one instance asks.
     pub nodes: Vec<Target>,
@@ -106,65 +106,69 @@ impl Setting {
 /// 2^53 − 1.
 const MOST_SEED: u64 = 9_007_199_254_740_991;
 
-/// Runs the comparison of `board`, and leaves it judged; `known` are buyers who may still be signed in.
+/// Runs the comparison of `run_state`, and leaves it judged; `known` are buyers who may still be signed in.
 ///
 /// # Errors
-/// A [`Error`] of the set-up. What the sales did wrong is on the board, not an error.
-pub async fn run(ground: &Environment, board: &RunState, known: &[Buyer]) -> Result<(), Error> {
-    let setting = board.document(0).setting;
-    setting.check(ground.nodes.len())?;
+/// A [`Error`] of the set-up. Violations are in the run's document, not an error.
+pub async fn run(
+    environment: &Environment,
+    run_state: &RunState,
+    known: &[Buyer],
+) -> Result<(), Error> {
+    let setting = run_state.document(0).setting;
+    setting.check(environment.nodes.len())?;
     descriptors::reserve(2 * CONNECTIONS)?;
-    let ledger = Ledger::open(&ground.access.database_url).await?;
-    let targets = match (setting.instances, ground.nodes.first()) {
+    let ledger = Ledger::open(&environment.access.database_url).await?;
+    let targets = match (setting.instances, environment.nodes.first()) {
         (1, Some(first)) => vec![first.clone()],
-        _ => ground.entry.clone(),
+        _ => environment.entry.clone(),
     };
-    let crowds = crowds(ground, board, &setting, known).await?;
+    let buyers = buyers_of_lanes(environment, run_state, &setting, known).await?;
     let lanes = [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].clone(),
-        crowd: BuyerSource::Given(crowds[lane].clone()),
+        crowd: BuyerSource::Given(buyers[lane].clone()),
         tries: setting.tries,
         stock: setting.stock,
         connections: Some(CONNECTIONS),
         timeout: TIMEOUT,
         settle: SETTLE,
-        live: board.live[lane].clone(),
+        live: run_state.live[lane].clone(),
         arrivals: arrivals(&setting),
         traced: true,
-        progress: ground.progress,
-        ..BurstOptions::new(ground.access.clone(), targets.clone())
+        progress: environment.progress,
+        ..BurstOptions::new(environment.access.clone(), targets.clone())
     });
     let mut vouchers = [0; 2];
     for lane in 0..2 {
         vouchers[lane] = burst::publish(&lanes[lane]).await?;
-        board.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
+        run_state.lock().lanes[lane].voucher_id = Some(vouchers[lane]);
     }
-    board.set(State::Preparing, "opening connections");
+    run_state.set(State::Preparing, "opening connections");
     let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
-    let nodes: &[Target] = if shared { &ground.nodes } else { &[] };
-    let sampler = Sampler { board, ledger: &ledger, vouchers, nodes };
+    let nodes: &[Target] = if shared { &environment.nodes } else { &[] };
+    let sampler = Sampler { run: run_state, ledger: &ledger, vouchers, nodes };
     let before = Batches::read(nodes).await;
     let [left, right] = &lanes;
     let selling = async {
-        let all = async |lane: &BurstOptions, voucher, crowd: &Arc<[Buyer]>| {
-            burst::on(voucher, lane, &ledger, crowd.clone()).await
+        let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
+            burst::on(voucher, lane, &ledger, buyers.clone()).await
         };
-        tokio::try_join!(all(left, vouchers[0], &crowds[0]), all(right, vouchers[1], &crowds[1]))
+        tokio::try_join!(sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]))
     };
     let watching = async {
-        for live in &board.live {
+        for live in &run_state.live {
             live.opened().await;
         }
-        board.begin();
-        board.set(State::Running, "selling");
+        run_state.begin();
+        run_state.set(State::Running, "selling");
         sampler.run().await;
     };
     let judging = async {
         let total = u64::from(setting.buyers) * u64::from(setting.tries);
-        for live in &board.live {
+        for live in &run_state.live {
             tokio::select! { () = live.reached(total) => {}, () = live.stopped() => {} }
         }
-        board.set(State::Judging, "waiting for the last orders, then judging");
+        run_state.set(State::Judging, "waiting for the last orders, then judging");
         std::future::pending::<()>().await;
     };
     let (left, right) = tokio::select! {
@@ -173,16 +177,16 @@ pub async fn run(ground: &Environment, board: &RunState, known: &[Buyer]) -> Res
             return Err(Error::Usage("the sampler ended by itself".to_owned()));
         }
     };
-    sampler.look(0.2, None).await;
+    sampler.take(0.2, None).await;
     let after = Batches::read(nodes).await.since(&before);
-    finish(board, &setting, [left, right], &after);
+    finish(run_state, &setting, [left, right], &after);
     Ok(())
 }
 
-/// Two crowds, of buyers who are known as far as they are still signed in, and new ones.
-async fn crowds(
-    ground: &Environment,
-    board: &RunState,
+/// The buyers of each lane: known ones who are still signed in first, then new ones.
+async fn buyers_of_lanes(
+    environment: &Environment,
+    run_state: &RunState,
     setting: &Setting,
     known: &[Buyer],
 ) -> Result<[Arc<[Buyer]>; 2], Error> {
@@ -190,19 +194,19 @@ async fn crowds(
     let mut buyers: Vec<Buyer> = known.iter().take(2 * each).cloned().collect();
     if buyers.len() < 2 * each {
         let missing = 2 * each - buyers.len();
-        board.set(State::Preparing, &format!("signing in {missing} buyers"));
+        run_state.set(State::Preparing, &format!("signing in {missing} buyers"));
         let options = BurstOptions {
             crowd: BuyerSource::SignIn(missing),
-            progress: ground.progress,
-            ..BurstOptions::new(ground.access.clone(), ground.entry.clone())
+            progress: environment.progress,
+            ..BurstOptions::new(environment.access.clone(), environment.entry.clone())
         };
         buyers.extend_from_slice(&burst::prepare(&options).await?);
     }
     // Those of an earlier run may have lost their sessions with a Redis that was emptied.
-    faults::restore_sessions(&ground.access, &buyers).await?;
-    let crowds = [buyers[..each].into(), buyers[each..].into()];
-    board.buyers.get_or_init(|| buyers);
-    Ok(crowds)
+    faults::restore_sessions(&environment.access, &buyers).await?;
+    let lanes = [buyers[..each].into(), buyers[each..].into()];
+    run_state.buyers.get_or_init(|| buyers);
+    Ok(lanes)
 }
 
 fn arrivals(setting: &Setting) -> Arrivals {
@@ -215,21 +219,21 @@ fn arrivals(setting: &Setting) -> Arrivals {
     }
 }
 
-fn finish(board: &RunState, setting: &Setting, reports: [Report; 2], batches: &Batches) {
+fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], batches: &Batches) {
     let judged = reports.map(|mut report| {
         let records = std::mem::take(&mut report.records);
         (records, report)
     });
-    let state = if board.is_stopped() { State::Stopped } else { State::Done };
-    let mut document = board.lock();
+    let state = if run_state.is_stopped() { State::Stopped } else { State::Done };
+    let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
     for (lane, (records, report)) in document.lanes.iter_mut().zip(judged) {
         lane.stories = story::stories(&records);
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency));
         let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
-        lane.result = Some(Outcome {
-            standing: standing(setting, &report),
+        lane.result = Some(LaneResult {
+            conformance: conformance(setting, &report),
             report,
             curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
             batches,
@@ -238,15 +242,15 @@ fn finish(board: &RunState, setting: &Setting, reports: [Report; 2], batches: &B
     }
     // Before the state that says that all is there.
     if let Ok(kept) = kept.try_into() {
-        board.keep(kept);
+        run_state.store_records(kept);
     }
     document.state = state;
     document.doing = String::new();
 }
 
-/// The verdict against the promises. Unsold vouchers are no fault here: buyers may have been too few, or
+/// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or
 /// turned away while a server was ill.
-fn standing(setting: &Setting, report: &Report) -> Conformance {
+fn conformance(setting: &Setting, report: &Report) -> Conformance {
     match report.strategy.parse() {
         Ok(strategy) if report.settled => {
             Conformance::of(strategy, setting.instances, &report.verdict, true)

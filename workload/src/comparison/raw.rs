@@ -1,4 +1,4 @@
-//! The raw data of a comparison: its document, and every attempt with what it was told and what the node did for it.
+//! The raw data of a comparison: its document, and every attempt with its reply and the node's steps.
 //! Enough to judge it again.
 
 use serde::Serialize;
@@ -21,24 +21,24 @@ pub struct Raw {
 struct Attempt {
     user_id: u64,
     attempt: u32,
-    /// Seconds since the firing began.
+    /// Seconds since the first request.
     sent: f64,
     latency_ms: f64,
     reply: String,
     /// As text, since it passes 2^53.
     #[serde(skip_serializing_if = "Option::is_none")]
     order_id: Option<String>,
-    /// The node's own words.
+    /// The node's steps, as its header had them.
     #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<String>,
 }
 
 impl Raw {
-    /// All that is known of this comparison.
-    pub fn of(board: &RunState) -> Self {
+    /// The raw data of this run, as far as there are any.
+    pub fn of(run: &RunState) -> Self {
         let attempts = |records: &Vec<Record>| records.iter().map(Attempt::of).collect();
-        let records = board.records().map(|lanes| lanes.iter().map(attempts).collect());
-        Self { document: board.document(0), records: records.unwrap_or_default() }
+        let records = run.records().map(|lanes| lanes.iter().map(attempts).collect());
+        Self { document: run.document(0), records: records.unwrap_or_default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What everybody may see of a comparison while it goes on: the runner writes it, pages and progress lines read it.
+//! The state of a comparison while it runs: the runner writes it, pages and progress lines read it.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -15,9 +15,9 @@ pub struct RunState {
     seed: u64,
     document: Mutex<Document>,
     begun: OnceLock<Instant>,
-    /// The counters of each lane; they are also how the firing is stopped.
+    /// The counters of each lane; they are also how the load is stopped.
     pub(super) live: [Arc<Live>; 2],
-    /// Everybody who buys, once they are signed in.
+    /// All buyers, once they are signed in.
     pub(super) buyers: OnceLock<Vec<Buyer>>,
     records: OnceLock<[Vec<Record>; 2]>,
 }
@@ -98,12 +98,12 @@ impl RunState {
         self.seed
     }
 
-    /// Everybody who buys, once they are signed in.
+    /// All buyers, once they are signed in.
     pub fn buyers(&self) -> Option<&[Buyer]> {
         self.buyers.get().map(Vec::as_slice)
     }
 
-    /// How far it is.
+    /// How far the run is.
     pub fn state(&self) -> State {
         self.lock().state
     }
@@ -113,20 +113,20 @@ impl RunState {
         self.records.get()
     }
 
-    /// Nobody more comes; what is under way is finished and judged.
+    /// Stops the load: no attempt is begun any more; those under way are finished and judged.
     pub fn stop(&self) {
         self.live.iter().for_each(|live| live.stop());
     }
 
-    /// Tells what happened to the servers; returns the event's place among all.
-    pub fn tell(&self, event: impl FnOnce(f64) -> Event) -> usize {
+    /// Adds an event; returns its index.
+    pub fn record_event(&self, event: impl FnOnce(f64) -> Event) -> usize {
         let at = self.seconds();
         let mut document = self.lock();
         document.events.push(event(at));
         document.events.len() - 1
     }
 
-    /// Seconds since the firing began.
+    /// Seconds since the first request.
     pub(super) fn seconds(&self) -> f64 {
         self.begun.get().map_or(0.0, |begun| begun.elapsed().as_secs_f64())
     }
@@ -135,7 +135,7 @@ impl RunState {
         self.begun.get_or_init(Instant::now);
     }
 
-    pub(super) fn keep(&self, records: [Vec<Record>; 2]) {
+    pub(super) fn store_records(&self, records: [Vec<Record>; 2]) {
         // Set once, by the one runner.
         self.records.get_or_init(|| records);
     }
@@ -150,7 +150,7 @@ impl RunState {
         document.doing = doing.to_owned();
     }
 
-    /// Says that it failed, and why.
+    /// Marks the run as failed, with the reason.
     pub fn fail(&self, why: &impl ToString) {
         let mut document = self.lock();
         document.state = State::Failed;

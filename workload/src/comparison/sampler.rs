@@ -1,5 +1,5 @@
-//! Looks at both sales five times a second while they go on: at the client's counters, at the tables, and, for
-//! shared commits, at the instances' own figures.
+//! Samples both sales five times a second while they run: the client's counters, the tables, and, for group commit,
+//! the instances' metrics.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,12 @@ use crate::{
     ledger::{Ledger, Tally},
 };
 
-/// From one look to the next.
+/// From one sample to the next.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// What is looked at.
+/// What is sampled.
 pub(super) struct Sampler<'a> {
-    pub board: &'a RunState,
+    pub run: &'a RunState,
     pub ledger: &'a Ledger,
     pub vouchers: [u64; 2],
     /// Asked for the sizes of commits, where a lane shares them; else empty.
@@ -24,7 +24,7 @@ pub(super) struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
-    /// Looks until the future is dropped.
+    /// Samples until the future is dropped.
     pub async fn run(&self) {
         let mut tick = interval(PERIOD);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,20 +43,20 @@ impl Sampler<'_> {
                 batches = now;
                 size
             };
-            self.look(elapsed, size).await;
+            self.take(elapsed, size).await;
         }
     }
 
     /// Adds a sample to each lane; `elapsed` seconds after the last one.
-    pub async fn look(&self, elapsed: f64, batch: Option<f64>) {
+    pub async fn take(&self, elapsed: f64, batch: Option<f64>) {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
-            // A database that is away for a moment may be part of the show.
+            // The database may be away for a moment: a fault may have been injected.
             let tally = self.ledger.tally(self.vouchers[lane]).await.ok();
             samples.push(self.sample(lane, elapsed, tally, batch));
         }
-        let mut document = self.board.lock();
-        document.elapsed_s = self.board.seconds();
+        let mut document = self.run.lock();
+        document.elapsed_s = self.run.seconds();
         for (lane, sample) in document.lanes.iter_mut().zip(samples) {
             lane.samples.push(sample);
         }
@@ -69,9 +69,9 @@ impl Sampler<'_> {
         tally: Option<Tally>,
         batch: Option<f64>,
     ) -> Sample {
-        let live = &self.board.live[lane];
+        let live = &self.run.live[lane];
         let (last, shares, issued) = {
-            let document = self.board.lock();
+            let document = self.run.lock();
             let of = &document.lanes[lane];
             (of.samples.last().cloned(), of.strategy == "group-commit", document.setting.stock)
         };
@@ -86,7 +86,7 @@ impl Sampler<'_> {
             buyers: last.rows - last.duplicates,
         });
         Sample {
-            at: self.board.seconds(),
+            at: self.run.seconds(),
             requests,
             orders,
             stock: tally.stock,

@@ -41,7 +41,7 @@ pub(super) fn write(document: &Document, f: &mut fmt::Formatter<'_>) -> fmt::Res
                 verdict.duplicates.to_string(),
                 format!("{:.1}", report.latency.p50_ms),
                 format!("{:.1}", report.latency.p99_ms),
-                result.standing.text(),
+                result.conformance.text(),
             ])
         })
         .collect();

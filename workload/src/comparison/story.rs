@@ -1,19 +1,19 @@
-//! Finds, among all attempts of a sale, those of which one can see why they ended as they did: two that both
+//! Stories: the few attempts of a sale that show why it ended as it did: two that both
 //! became orders of one user, two that sold the same last voucher, or, where the strategy held, one that was
 //! let through while others were turned away. Pure; works on the run's own records.
 //!
-//! The nodes' clocks need not agree: no request can arrive before it was sent, so the least difference between a
+//! The nodes' clocks need not agree: no request can arrive before it was sent, so the smallest difference between a
 //! node's clock and ours, over all its requests, is taken for the difference of the clocks.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::document::{Kind, Request, Step, Story};
+use super::document::{Request, Step, Story, StoryKind};
 use crate::{generator::Record, reply::Reply, trace::Trace};
 
 /// Requests in a story at most.
 const MOST: usize = 3;
 
-/// An attempt with its steps, on our clock; µs since the begin of the firing.
+/// An attempt with its steps, on our clock; µs since the first request.
 struct Attempt<'a> {
     record: &'a Record,
     trace: Trace,
@@ -51,7 +51,7 @@ fn micros(value: u128) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The stories of one sale, the most telling first: at most one of each kind, and [`Kind::Held`] only where
+/// The stories of one sale, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where
 /// nothing went wrong.
 pub fn stories(records: &[Record]) -> Vec<Story> {
     let attempts = attempts(records);
@@ -103,7 +103,7 @@ fn two_orders(attempts: &[Attempt<'_>]) -> Option<Story> {
             better(&mut best, ordered);
         }
     }
-    best.map(|(_, chosen)| story(Kind::TwoOrders, chosen))
+    best.map(|(_, chosen)| story(StoryKind::TwoOrders, chosen))
 }
 
 /// The fewest vouchers that were left when more read that number, and took one, than there were.
@@ -124,7 +124,8 @@ fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
     readers.sort_by_key(|attempt| attempt.at_us);
     readers.dedup_by_key(|attempt| attempt.record.asked.user_id);
     readers.truncate(MOST);
-    (readers.len() > 1).then(|| Story { readers: Some(count), ..story(Kind::Oversold, readers) })
+    (readers.len() > 1)
+        .then(|| Story { readers: Some(count), ..story(StoryKind::Oversold, readers) })
 }
 
 /// One user's order, and the attempts at the same time that did not get one.
@@ -139,7 +140,7 @@ fn held(attempts: &[Attempt<'_>]) -> Option<Story> {
         if chosen.is_empty() {
             continue;
         }
-        // Those who met the lock, on another node, tell most.
+        // Attempts that met the lock, on another node, are the clearest.
         chosen.sort_by_key(|other| {
             let busy = other.trace.step("lock-busy").is_some();
             (other.trace.node == ordered.trace.node, !busy, other.at_us)
@@ -148,7 +149,7 @@ fn held(attempts: &[Attempt<'_>]) -> Option<Story> {
         chosen.push(ordered);
         better(&mut best, chosen);
     }
-    best.map(|(_, chosen)| story(Kind::Held, chosen))
+    best.map(|(_, chosen)| story(StoryKind::Held, chosen))
 }
 
 /// Keeps the attempts that are on different nodes, then those that are closest together.
@@ -166,7 +167,7 @@ fn better<'a>(
     }
 }
 
-fn story(kind: Kind, mut chosen: Vec<&Attempt<'_>>) -> Story {
+fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     let readers = None;
@@ -249,7 +250,7 @@ mod tests {
             record(3, "b", 3_600_000_000, 30_000, Reply::Ordered(5), TAKEN),
         ];
         let stories = stories(&records);
-        let [Story { kind: Kind::TwoOrders, requests, .. }] = &stories[..] else {
+        let [Story { kind: StoryKind::TwoOrders, requests, .. }] = &stories[..] else {
             panic!("{stories:?}")
         };
         assert_eq!(requests.len(), 2);
@@ -270,7 +271,7 @@ mod tests {
             record(3, "b", 0, 20, Reply::Ordered(3), &saw(1)),
         ];
         let found = stories(&records);
-        assert_eq!((found[0].kind, found[0].readers), (Kind::Oversold, Some(2)));
+        assert_eq!((found[0].kind, found[0].readers), (StoryKind::Oversold, Some(2)));
         assert_eq!(found[0].requests[0].steps[0].saw["stock"], 1);
         assert_eq!(found[0].requests[0].steps[0].saw["order"], false);
         // Three who read that three are left took no more than there were.
@@ -290,7 +291,7 @@ mod tests {
         ];
         let records: Vec<_> = records.into_iter().filter(|r| r.trace.is_some()).collect();
         let found = stories(&records[..2]);
-        assert_eq!(found[0].kind, Kind::Held);
+        assert_eq!(found[0].kind, StoryKind::Held);
         assert_eq!(found[0].requests.len(), 2);
         assert_eq!(found[0].requests[1].reply, "LOCK_BUSY");
         assert_eq!(stories(&records[..1]), []);

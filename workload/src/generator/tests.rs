@@ -41,11 +41,11 @@ fn buyers(count: u64) -> Arc<[Buyer]> {
     (1..=count).map(|user_id| Buyer { user_id, token: token(user_id) }).collect()
 }
 
-/// A server that answers nobody until `crowd` requests are waiting, then sells one to each.
-async fn server(crowd: usize, seen: Arc<Mutex<HashMap<String, u32>>>) -> Target {
+/// A server that answers once `expected` requests are waiting, then sells one to each.
+async fn server(expected: usize, seen: Arc<Mutex<HashMap<String, u32>>>) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    let barrier = Arc::new(Barrier::new(crowd));
+    let barrier = Arc::new(Barrier::new(expected));
     tokio::spawn(async move {
         loop {
             let (stream, _) = listener.accept().await.unwrap();
@@ -123,7 +123,7 @@ async fn a_target_that_is_down_is_a_fault_before_anything_is_fired() {
         traced: false,
     };
     let live = Arc::new(Live::default());
-    let fault = generate(&plan, &live).await.unwrap_err();
-    assert!(matches!(fault, Error::Unreachable { .. }), "{fault}");
+    let error = generate(&plan, &live).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
     assert_eq!((live.done(), seen.lock().unwrap().len()), (0, 0));
 }
