@@ -4,10 +4,12 @@ use std::fmt;
 
 use anyhow::Context as _;
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogConfig, LogFormat};
 use crate::request::context::RequestContext;
@@ -17,10 +19,14 @@ use crate::request::context::RequestContext;
 /// # Errors
 /// Where the directives are invalid.
 pub fn init(config: &LogConfig) -> anyhow::Result<()> {
-    let filter = EnvFilter::builder()
-        .parse(&config.log)
+    // `Targets` and not `EnvFilter`: no directive here is about spans, and the latter brings a regex engine along.
+    let filter: Targets = config
+        .log
+        .parse()
         .with_context(|| format!("RUST_LOG / --log is not valid: `{}`", config.log))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(LevelFilter::TRACE) // the filter decides
+        .with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => {
             let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
@@ -29,15 +35,19 @@ pub fn init(config: &LogConfig) -> anyhow::Result<()> {
                     format: format.with_ansi(ansi),
                     json: false,
                 })
+                .finish()
+                .with(filter)
                 .try_init()
         }
         LogFormat::Json => builder
             .json()
             .flatten_event(true)
             .map_event_format(|format| WithRequest { format, json: true })
+            .finish()
+            .with(filter)
             .try_init(),
     }
-    .map_err(|error| anyhow::anyhow!("cannot set up logging: {error}"))
+    .context("cannot set up logging")
 }
 
 /// A log format that appends the current request to each line.

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # What is built, with which cargo profile, and where the binaries are. The first three lines decide.
 
-PROFILE=${SECKILL_PROFILE:-release}             # of `up`, `demo`, `load` and `chaos`
+PROFILE=${SECKILL_PROFILE:-local}               # of `up`, `demo`, `load` and `chaos`
 BENCH_PROFILE=${SECKILL_BENCH_PROFILE:-release} # of `bench`
 TEST_PROFILE=${SECKILL_TEST_PROFILE:-dev}       # of `test`
 

@@ -5,3 +5,4 @@ pub mod coalescer;
 pub mod migrate;
 pub mod mysql;
 pub mod redis;
+pub mod row;

@@ -1,30 +1,32 @@
 //! The SQL of shops and shop types.
 
 use chrono::{DateTime, Utc};
-use sqlx::{FromRow, MySql, QueryBuilder};
+use sqlx::{MySql, QueryBuilder};
 
 use super::model::{Shop, ShopChange, ShopType};
 use crate::connection::mysql::Database;
+use crate::connection::row::row;
 use crate::error::Error;
 
-/// A row of `tb_shop`.
-#[derive(FromRow)]
-struct ShopRow {
-    id: i64,
-    name: String,
-    type_id: i64,
-    images: String,
-    area: Option<String>,
-    address: String,
-    x: f64,
-    y: f64,
-    avg_price: Option<i64>,
-    sold: i64,
-    comments: i64,
-    score: i64,
-    open_hours: Option<String>,
-    create_time: DateTime<Utc>,
-    update_time: DateTime<Utc>,
+row! {
+    /// A row of `tb_shop`.
+    struct ShopRow {
+        id: i64,
+        name: String,
+        type_id: i64,
+        images: String,
+        area: Option<String>,
+        address: String,
+        x: f64,
+        y: f64,
+        avg_price: Option<i64>,
+        sold: i64,
+        comments: i64,
+        score: i64,
+        open_hours: Option<String>,
+        create_time: DateTime<Utc>,
+        update_time: DateTime<Utc>,
+    }
 }
 
 /// A sample shop for `seed`.

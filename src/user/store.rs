@@ -2,21 +2,22 @@
 
 use rand::Rng;
 use rand::distr::Alphanumeric;
-use sqlx::FromRow;
 
 use super::phone::Phone;
 use crate::connection::mysql::Database;
+use crate::connection::row::row;
 use crate::error::Error;
 use crate::session::CurrentUser;
 
 /// Characters after `user_` in a new user's name.
 const NICK_LENGTH: usize = 10;
 
-#[derive(FromRow)]
-struct Row {
-    id: i64,
-    nick_name: Option<String>,
-    icon: Option<String>,
+row! {
+    struct Row {
+        id: i64,
+        nick_name: Option<String>,
+        icon: Option<String>,
+    }
 }
 
 impl From<Row> for CurrentUser {

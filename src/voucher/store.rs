@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use serde::Serialize;
-use sqlx::FromRow;
 use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
+use crate::connection::row::row;
 use crate::error::Error;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
@@ -52,31 +52,33 @@ pub struct ListedVoucher {
     pub end_time: Option<NaiveDateTime>,
 }
 
-#[derive(FromRow)]
-struct ListedRow {
-    id: i64,
-    shop_id: Option<i64>,
-    title: String,
-    sub_title: Option<String>,
-    rules: Option<String>,
-    pay_value: i64,
-    actual_value: i64,
-    kind: i64,
-    stock: Option<i64>,
-    begin_time: Option<DateTime<Utc>>,
-    end_time: Option<DateTime<Utc>>,
+row! {
+    struct ListedRow {
+        id: i64,
+        shop_id: Option<i64>,
+        title: String,
+        sub_title: Option<String>,
+        rules: Option<String>,
+        pay_value: i64,
+        actual_value: i64,
+        kind: i64,
+        stock: Option<i64>,
+        begin_time: Option<DateTime<Utc>>,
+        end_time: Option<DateTime<Utc>>,
+    }
 }
 
-/// A sale as stored, with the database's clock at the moment of reading.
-#[derive(FromRow)]
-#[allow(missing_docs)] // columns under their names
-pub struct SaleRow {
-    pub status: i64,
-    pub begin_time: DateTime<Utc>,
-    pub end_time: DateTime<Utc>,
-    pub strategy: String,
-    pub stock: i64,
-    pub now: NaiveDateTime,
+row! {
+    /// A sale as stored, with the database's clock at the moment of reading.
+    #[allow(missing_docs)] // columns under their names
+    pub struct SaleRow {
+        pub status: i64,
+        pub begin_time: DateTime<Utc>,
+        pub end_time: DateTime<Utc>,
+        pub strategy: String,
+        pub stock: i64,
+        pub now: NaiveDateTime,
+    }
 }
 
 /// Vouchers in the database.

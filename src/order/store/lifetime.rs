@@ -8,22 +8,24 @@
 //! second changes none and returns no stock. All statements use the primary key alone: two that reach a row by
 //! different indexes can deadlock.
 
-use sqlx::FromRow;
 
 use super::OrderStore;
 use super::id_list::id_list;
 use super::transaction::{OrderTransaction, until};
+use crate::connection::row::row;
 use crate::error::Error;
 
-/// An order's ids: what a cancellation, and the return of its stock, need to know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromRow)]
-pub struct OrderKey {
-    /// The order.
-    pub order_id: i64,
-    /// The voucher that was ordered.
-    pub voucher_id: i64,
-    /// The buyer.
-    pub user_id: i64,
+row! {
+    /// An order's ids: what a cancellation, and the return of its stock, need to know of it.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct OrderKey {
+        /// The order.
+        pub order_id: i64,
+        /// The voucher that was ordered.
+        pub voucher_id: i64,
+        /// The buyer.
+        pub user_id: i64,
+    }
 }
 
 impl OrderStore {

@@ -1,11 +1,11 @@
 //! [`OrderStore`]: the orders in the database, and the reads of it.
 
 use chrono::{DateTime, Utc};
-use sqlx::FromRow;
 
 use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
+use crate::connection::row::row;
 use crate::error::Error;
 use crate::order::model::{Buyer, BuyerStatus, Order};
 
@@ -85,18 +85,19 @@ const SELECT_ORDER: &str = "SELECT id, CAST(user_id AS SIGNED) AS user_id, \
      CAST(status AS SIGNED) AS status, create_time, pay_time, use_time, refund_time, update_time \
      FROM tb_voucher_order";
 
-#[derive(FromRow)]
-struct Row {
-    id: i64,
-    user_id: i64,
-    voucher_id: i64,
-    pay_type: i64,
-    status: i64,
-    create_time: DateTime<Utc>,
-    pay_time: Option<DateTime<Utc>>,
-    use_time: Option<DateTime<Utc>>,
-    refund_time: Option<DateTime<Utc>>,
-    update_time: DateTime<Utc>,
+row! {
+    struct Row {
+        id: i64,
+        user_id: i64,
+        voucher_id: i64,
+        pay_type: i64,
+        status: i64,
+        create_time: DateTime<Utc>,
+        pay_time: Option<DateTime<Utc>>,
+        use_time: Option<DateTime<Utc>>,
+        refund_time: Option<DateTime<Utc>>,
+        update_time: DateTime<Utc>,
+    }
 }
 
 impl Row {

@@ -1,27 +1,29 @@
 //! Sums for the audit: stock, orders and buyers of each sale.
 
-use sqlx::FromRow;
 
 use super::OrderStore;
+use crate::connection::row::row;
 use crate::error::Error;
 
-/// One sale's totals, read in one statement and so at one moment.
-#[derive(Debug, FromRow)]
-pub struct Totals {
-    /// `tb_voucher.id`.
-    pub voucher_id: i64,
-    /// How it sells.
-    pub strategy: String,
-    /// Put on sale in all; `None` where a Java node published the sale.
-    pub issued: Option<i64>,
-    /// Left to sell.
-    pub stock: i64,
-    /// Orders that are not cancelled.
-    pub orders: i64,
-    /// Orders that are cancelled, and have given their stock back.
-    pub cancelled: i64,
-    /// Users who have an order that is not cancelled.
-    pub buyers: i64,
+row! {
+    /// One sale's totals, read in one statement and so at one moment.
+    #[derive(Debug)]
+    pub struct Totals {
+        /// `tb_voucher.id`.
+        pub voucher_id: i64,
+        /// How it sells.
+        pub strategy: String,
+        /// Put on sale in all; `None` where a Java node published the sale.
+        pub issued: Option<i64>,
+        /// Left to sell.
+        pub stock: i64,
+        /// Orders that are not cancelled.
+        pub orders: i64,
+        /// Orders that are cancelled, and have given their stock back.
+        pub cancelled: i64,
+        /// Users who have an order that is not cancelled.
+        pub buyers: i64,
+    }
 }
 
 impl OrderStore {
