@@ -161,9 +161,9 @@ mod tests {
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         files.sort();
-        let listed = STEPS.iter().map(|(version, name, _)| {
-            format!("{version:04}_{}.sql", name.replace(' ', "_"))
-        });
+        let listed = STEPS
+            .iter()
+            .map(|(version, name, _)| format!("{version:04}_{}.sql", name.replace(' ', "_")));
         assert_eq!(files, Vec::from_iter(listed));
     }
 }

@@ -1,6 +1,5 @@
 //! Sums for the audit: stock, orders and buyers of each sale.
 
-
 use super::OrderStore;
 use crate::connection::row::row;
 use crate::error::Error;
