@@ -2,26 +2,29 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use chrono_tz::Tz;
 use clap::{Args, Parser, Subcommand};
-use seckill_loadtest::scenario::{ladder::LadderOptions, overload::OverloadOptions};
+use seckill_loadtest::{
+    chaos::ChaosOptions,
+    options::Run,
+    scenario::{
+        avalanche::AvalancheOptions, ladder::LadderOptions, overload::OverloadOptions,
+        penetration::PenetrationOptions, read::ReadOptions, stampede::StampedeOptions,
+        updates::UpdatesOptions,
+    },
+};
 use workload::{
     Access, Target,
     burst::{BurstOptions, BuyerSource},
     live::{Live, Progress},
 };
 
-mod chaos;
-mod compare;
-mod reads;
+pub mod compare;
 
-use chaos::ChaosArgs;
 use compare::CompareArgs;
-use reads::{AvalancheArgs, PenetrationArgs, ReadArgs, StampedeArgs, UpdatesArgs};
 
-/// Drives flash sales and reads of shops, and judges every reply.
+/// Drives flash sales and reads of shops, and checks every reply.
 ///
-/// Exit code: 0 clean, 1 a violation (or a strategy that does not keep its guarantees), 2 a fault of
+/// Exit code: 0 clean, 1 a violation (or a strategy that does not keep its guarantees), 2 an error of
 /// usage or set-up, or nothing proved. `eval "$(./dev env)"` sets the variables for the private stack.
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version)]
@@ -32,86 +35,32 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub enum Scenario {
-    /// One sale, and all buyers at once; then the judgement
-    Burst(BurstArgs),
+    /// One sale, and all buyers at once; then every reply is checked
+    Burst(Run<BurstArgs>),
     /// The demonstration: every strategy on one instance and on two
-    Ladder(LadderArgs),
+    Ladder(Run<LadderArgs>),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),
-    /// Several times as many purchases as can be done: what still gets through, and who is told what
-    Overload(OverloadArgs),
-    /// A hot key expires under readers on two instances: loads per expiry, and who waits (breakdown)
-    Stampede(StampedeArgs),
+    /// Several times as many purchases as can be done: what still gets through, and what is refused
+    Overload(Run<OverloadArgs>),
+    /// A hot key expires under readers on two instances: loads per expiry, and waiting times (breakdown)
+    Stampede(Run<StampedeOptions>),
     /// Random ids that do not exist: how many reach the database (penetration)
-    Penetration(PenetrationArgs),
+    Penetration(Run<PenetrationOptions>),
     /// Keys stored together: how many expire in the worst second, with and without jitter (avalanche)
-    Avalanche(AvalancheArgs),
+    Avalanche(Run<AvalancheOptions>),
     /// Steady reads with a mixed hit ratio, second by second; break something meanwhile
-    Read(ReadArgs),
+    Read(Run<ReadOptions>),
     /// Changes of a shop under readers: how long an old value is still served
-    Updates(UpdatesArgs),
+    Updates(Run<UpdatesOptions>),
     /// Servers of its own, killed, stopped, emptied and cut off in the middle of sales
-    Chaos(ChaosArgs),
+    Chaos(Run<ChaosOptions>),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }
 
 #[derive(Debug, Args)]
-pub struct AccessArgs {
-    /// The service's database, mysql://user:password@host:port/database
-    #[arg(
-        long,
-        env = "DATABASE_URL",
-        hide_env_values = true,
-        default_value = "",
-        hide_default_value = true,
-        value_name = "URL"
-    )]
-    database_url: String,
-    /// The service's Redis, redis://host:port/ (sign-in codes and cached shops are there)
-    #[arg(
-        long,
-        env = "REDIS_URL",
-        hide_env_values = true,
-        default_value = "",
-        hide_default_value = true,
-        value_name = "URL"
-    )]
-    redis_url: String,
-    #[command(flatten)]
-    admin: AdminArgs,
-}
-
-impl AccessArgs {
-    fn access(self) -> Access {
-        Access {
-            database_url: self.database_url,
-            redis_url: self.redis_url,
-            admin_token: self.admin.admin_token,
-            time_zone: self.admin.time_zone,
-        }
-    }
-}
-
-#[derive(Debug, Args)]
-pub struct AdminArgs {
-    /// The administrator's token, for publishing a sale or changing a shop
-    #[arg(
-        long,
-        env = "ADMIN_TOKEN",
-        hide_env_values = true,
-        default_value = "",
-        hide_default_value = true,
-        value_name = "TOKEN"
-    )]
-    admin_token: String,
-    /// The zone of the service's date-times
-    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_name = "ZONE")]
-    time_zone: Tz,
-}
-
-#[derive(Debug, Args)]
-pub struct FiringArgs {
+pub struct GeneratorArgs {
     /// Keep-alive connections, all targets together [default: one per attempt, at most 1024]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
@@ -119,16 +68,13 @@ pub struct FiringArgs {
     #[arg(long, default_value_t = 10, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
-    /// Longest wait for in-flight purchases before judging, in seconds
+    /// Longest wait for in-flight purchases before the check, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=600))]
     settle: u64,
     /// Take buyers from this file (one session token per line) instead of signing them in
     #[arg(long, value_name = "FILE")]
     tokens_file: Option<PathBuf>,
-    /// Write the report as JSON
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -155,9 +101,9 @@ pub struct BurstArgs {
     )]
     targets: Vec<Target>,
     #[command(flatten)]
-    firing: FiringArgs,
+    generator: GeneratorArgs,
     #[command(flatten)]
-    access: AccessArgs,
+    access: Access,
 }
 
 #[derive(Debug, Args)]
@@ -178,9 +124,9 @@ pub struct LadderArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     stock: u32,
     #[command(flatten)]
-    firing: FiringArgs,
+    generator: GeneratorArgs,
     #[command(flatten)]
-    access: AccessArgs,
+    access: Access,
 }
 
 #[derive(Debug, Args)]
@@ -214,21 +160,20 @@ pub struct OverloadArgs {
     #[command(flatten)]
     nodes: NodesArgs,
     #[command(flatten)]
-    firing: FiringArgs,
+    generator: GeneratorArgs,
     #[command(flatten)]
-    access: AccessArgs,
+    access: Access,
 }
 
 impl OverloadArgs {
-    /// The overload asked for, and where its JSON goes.
-    pub fn options(self) -> (OverloadOptions, Option<PathBuf>) {
-        let json = self.firing.json.clone();
-        let mut burst = burst(self.firing, self.access, self.buyers, 1, self.buyers);
+    /// The overload asked for.
+    pub fn options(self) -> OverloadOptions {
+        let mut burst = burst(self.generator, self.access, self.buyers, 1, self.buyers);
         let nodes = self.nodes.nodes;
         burst.targets = nodes.clone();
         burst.strategy = self.strategy;
         let duration = Duration::from_secs(self.seconds);
-        (OverloadOptions { burst, duration, factor: self.factor, nodes }, json)
+        OverloadOptions { burst, duration, factor: self.factor, nodes }
     }
 }
 
@@ -250,7 +195,7 @@ pub struct PublishArgs {
     )]
     targets: Vec<Target>,
     #[command(flatten)]
-    admin: AdminArgs,
+    pub access: Access,
 }
 
 impl PublishArgs {
@@ -258,57 +203,44 @@ impl PublishArgs {
     pub fn target(&self) -> Option<&Target> {
         self.targets.first()
     }
-
-    /// Publishing speaks HTTP only: no database, no Redis.
-    pub fn access(&self) -> Access {
-        Access {
-            database_url: String::new(),
-            redis_url: String::new(),
-            admin_token: self.admin.admin_token.clone(),
-            time_zone: self.admin.time_zone,
-        }
-    }
 }
 
 impl BurstArgs {
-    /// The burst asked for, and where its JSON goes.
-    pub fn options(self) -> (BurstOptions, Option<PathBuf>) {
-        let json = self.firing.json.clone();
-        let mut options = burst(self.firing, self.access, self.buyers, self.tries, self.stock);
+    /// The burst asked for.
+    pub fn options(self) -> BurstOptions {
+        let mut options = burst(self.generator, self.access, self.buyers, self.tries, self.stock);
         options.targets = self.targets;
         options.strategy = self.strategy;
-        (options, json)
+        options
     }
 }
 
 impl LadderArgs {
-    /// The ladder asked for, and where its JSON goes.
-    pub fn options(self) -> (LadderOptions, Option<PathBuf>) {
-        let json = self.firing.json.clone();
-        let burst = burst(self.firing, self.access, self.buyers, self.tries, self.stock);
-        (LadderOptions { burst, one: self.one, two: self.two }, json)
+    /// The ladder asked for.
+    pub fn options(self) -> LadderOptions {
+        let burst = burst(self.generator, self.access, self.buyers, self.tries, self.stock);
+        LadderOptions { burst, one: self.one, two: self.two }
     }
 }
 
 fn burst(
-    firing: FiringArgs,
-    access: AccessArgs,
+    generator: GeneratorArgs,
+    access: Access,
     buyers: u32,
     tries: u32,
     stock: u32,
 ) -> BurstOptions {
-    let access = access.access();
     let buyers = buyers as usize;
     BurstOptions {
-        crowd: match firing.tokens_file {
+        crowd: match generator.tokens_file {
             Some(file) => BuyerSource::File(file, buyers),
             None => BuyerSource::SignIn(buyers),
         },
         tries,
         stock,
-        connections: firing.connections.map(|connections| connections as usize),
-        timeout: Duration::from_secs(firing.timeout),
-        settle: Duration::from_secs(firing.settle),
+        connections: generator.connections.map(|connections| connections as usize),
+        timeout: Duration::from_secs(generator.timeout),
+        settle: Duration::from_secs(generator.settle),
         progress: Progress::Stderr,
         live: Arc::new(Live::default()),
         ..BurstOptions::new(access, Vec::new())

@@ -8,5 +8,7 @@
 //!   integration tests run.
 
 pub mod chaos;
+pub mod links;
+pub mod options;
 pub mod reads;
 pub mod scenario;

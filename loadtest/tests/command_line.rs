@@ -1,5 +1,5 @@
-//! The binary's own promises: exit code 2 and a way out for every fault of usage or set-up, and no
-//! secret on the screen.
+//! The binary's command line: exit code 2 and a way out for every error of usage or set-up, and no
+//! secret in its output.
 
 use std::process::{Command, Output};
 
@@ -23,7 +23,7 @@ fn refused(args: &[&str], env: &[(&str, &str)], way_out: &str) {
 }
 
 #[test]
-fn a_fault_of_usage_or_set_up_exits_2_and_names_the_way_out() {
+fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst"], &[], "set DATABASE_URL");
     refused(&["publish"], &[], "set ADMIN_TOKEN");
     refused(&["ladder", "--buyers", "10", "--stock", "4"], &[], "three times as many");
@@ -36,11 +36,11 @@ fn a_fault_of_usage_or_set_up_exits_2_and_names_the_way_out() {
         refused(&[scenario], &[("NODES", "https://127.0.0.1")], "http://127.0.0.1:8080");
     }
     refused(&["updates"], &[], "set ADMIN_TOKEN");
-    refused(&["stampede", "--policies", "mutex,mutexes"], &[], "there are cache-aside, ");
+    refused(&["stampede", "--read-strategies", "mutex,mutexes"], &[], "values: cache-aside, ");
     refused(&["penetration", "--false-positives", "1"], &[], "below 1");
     refused(&["read", "--rate", "0"], &[], "above 0");
     refused(&["read", "--absent", "101"], &[], "from 0 to 100");
-    refused(&["avalanche", "--policy", "logical-expiry"], &[], "never leave");
+    refused(&["avalanche", "--read-strategy", "logical-expiry"], &[], "never leave");
     let closed = "http://127.0.0.1:1";
     refused(&["publish", "--targets", closed], &[("ADMIN_TOKEN", "x")], "./dev up");
     let database = [("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x")];

@@ -9,16 +9,41 @@ use hyper::header::HeaderValue;
 
 use crate::Error;
 
-/// Addresses and secrets of the deployment under test.
-#[derive(Clone)]
+/// Addresses and secrets of the deployment under test, as the tools' command lines take them.
+#[derive(Clone, clap::Args)]
 pub struct Access {
-    /// The service's database, `mysql://user:password@host:port/database`.
+    /// The service's database, mysql://user:password@host:port/database
+    #[arg(
+        long,
+        env = "DATABASE_URL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "URL"
+    )]
     pub database_url: String,
-    /// The service's Redis, `redis://host:port/`.
+    /// The service's Redis, redis://host:port/ (sign-in codes and cached shops are there)
+    #[arg(
+        long,
+        env = "REDIS_URL",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "URL"
+    )]
     pub redis_url: String,
-    /// The value of `x-admin-token`; publishing a sale needs it.
+    /// The administrator's token, for publishing a sale or changing a shop
+    #[arg(
+        long,
+        env = "ADMIN_TOKEN",
+        hide_env_values = true,
+        default_value = "",
+        hide_default_value = true,
+        value_name = "TOKEN"
+    )]
     pub admin_token: String,
-    /// The zone in which the service reads and writes date-times.
+    /// The zone of the service's date-times
+    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_name = "ZONE")]
     pub time_zone: Tz,
 }
 

@@ -1,35 +1,26 @@
 //! Plain text tables with aligned columns.
 
-/// Which side a column's text keeps to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
-    /// Text.
-    Left,
-    /// Figures.
-    Right,
-}
-
-/// Lays out `rows` under `head`; one column per head entry. Widths count characters.
-pub fn render(head: &[(&str, Align)], rows: &[Vec<String>]) -> String {
-    let widths: Vec<usize> = head
+/// Lays out `rows` under `titles`; one column per title. A title that begins with `>` aligns its column right.
+/// Widths count characters.
+pub fn render(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let right: Vec<bool> = titles.iter().map(|title| title.starts_with('>')).collect();
+    let titles: Vec<&str> = titles.iter().map(|title| title.trim_start_matches('>')).collect();
+    let widths: Vec<usize> = titles
         .iter()
         .enumerate()
-        .map(|(i, (title, _))| {
+        .map(|(i, title)| {
             let cells = rows.iter().filter_map(|row| row.get(i)).map(|cell| cell.chars().count());
             cells.chain([title.chars().count()]).max().unwrap_or(0)
         })
         .collect();
     let line = |cells: &[&str]| {
-        let padded = cells.iter().zip(head).zip(&widths).map(|((cell, (_, align)), width)| {
+        let padded = cells.iter().zip(&right).zip(&widths).map(|((cell, right), width)| {
             let fill = " ".repeat(width.saturating_sub(cell.chars().count()));
-            match align {
-                Align::Left => format!("{cell}{fill}"),
-                Align::Right => format!("{fill}{cell}"),
-            }
+            if *right { format!("{fill}{cell}") } else { format!("{cell}{fill}") }
         });
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
-    let mut text = line(&head.iter().map(|(title, _)| *title).collect::<Vec<_>>());
+    let mut text = line(&titles);
     let rule: usize = widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
     text.push_str(&"-".repeat(rule));
     text.push('\n');
@@ -48,7 +39,7 @@ mod tests {
         let rows =
             [vec!["naive".to_owned(), "12".to_owned()], vec!["x".to_owned(), "3".to_owned()]];
         assert_eq!(
-            render(&[("name", Align::Left), ("orders", Align::Right)], &rows),
+            render(&["name", ">orders"], &rows),
             "name   orders\n-------------\nnaive      12\nx           3\n"
         );
     }

@@ -14,6 +14,8 @@
 
 use std::path::PathBuf;
 
+use clap::{Args, value_parser};
+
 use ladder::Strategy;
 use workload::{Error, ledger::Ledger};
 
@@ -37,23 +39,35 @@ use verdict::RoundVerdict;
 /// far as the ladder has them.
 pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
 
-/// A chaos run.
-#[derive(Debug, Clone)]
+/// Options of a chaos run.
+#[derive(Debug, Clone, Args)]
 pub struct ChaosOptions {
-    /// The service's binary.
-    pub program: PathBuf,
-    /// What everything is drawn from.
-    pub seed: u64,
-    /// Rounds to run; strategies take turns.
+    /// Sales to run; the strategies take turns
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
-    /// Only this round, from 1.
+    /// The seed of the faults, their times and the buyers' [default: a random one, which is printed]
+    #[arg(long, default_value_t = rand::random_range(1..1_000_000), hide_default_value = true)]
+    pub seed: u64,
+    /// Only this one of the rounds, to repeat it; recoveries are left out
+    #[arg(long, value_name = "ROUND", value_parser = value_parser!(u32).range(1..=10_000))]
     pub only_round: Option<u32>,
-    /// The strategies; none means [`STRATEGIES`].
+    /// The strategies [default: all whose guarantees hold under faults]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub strategies: Vec<String>,
-    /// Buyers of a sale.
-    pub buyers: usize,
-    /// How often each recovery is measured; 0 for not at all.
+    /// Buyers of a sale, three attempts each
+    #[arg(long, default_value_t = 600, value_parser = value_parser!(u32).range(4..=20_000))]
+    pub buyers: u32,
+    /// How often to measure each recovery of throughput; 0 for not at all
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(..=100))]
     pub recoveries: u32,
+    /// The service's binary [default: `seckill` beside this one]
+    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = beside(), hide_default_value = true)]
+    pub program: PathBuf,
+}
+
+/// `seckill` in the folder of this program.
+fn beside() -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
 }
 
 /// Runs all rounds, passing each to `shown` as it ends.
@@ -70,7 +84,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     let ledger = Ledger::open(&cluster.access.database_url).await?;
     let mut rounds = Vec::new();
     let turns = strategies.len().max(1);
-    for number in 1..=options.rounds {
+    for number in 1..=options.rounds.max(options.only_round.unwrap_or(0)) {
         if options.only_round.is_some_and(|only| only != number) {
             continue;
         }
@@ -80,7 +94,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             number,
             strategy: strategies[index % turns].clone(),
             turn: u32::try_from(index / turns).unwrap_or(u32::MAX),
-            buyers: options.buyers,
+            buyers: options.buyers as usize,
         };
         let round = round::run(&cluster, &ledger, &options).await.inspect_err(|_| {
             if let Ok(logs) = cluster.save_logs() {
@@ -91,7 +105,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
         rounds.push(round);
     }
     let mut recoveries = Vec::new();
-    if options.recoveries > 0 {
+    if options.recoveries > 0 && options.only_round.is_none() {
         cluster.start_instances(false).await?;
         for strategy in &strategies {
             for after in [After::InstanceKill, After::RedisWipe] {

@@ -8,7 +8,8 @@ use super::{
     recovery::{After, Recovery},
     round::Round,
 };
-use workload::table::{Align, render};
+use crate::scenario::check_result::{self, Outcome};
+use workload::table::render;
 
 /// A run that was checked.
 #[derive(Debug, Clone, Serialize)]
@@ -29,6 +30,12 @@ impl Report {
     /// Whether no round found a violation.
     pub fn is_clean(&self) -> bool {
         self.rounds.iter().all(|round| round.verdict.is_clean())
+    }
+}
+
+impl check_result::Report for Report {
+    fn outcome(&self) -> Outcome {
+        if self.is_clean() { Outcome::Clean } else { Outcome::Violated }
     }
 }
 
@@ -92,18 +99,12 @@ fn laws(rounds: &[Round]) -> String {
     for round in rounds {
         by_strategy.entry(&round.strategy).or_default().push(round);
     }
-    let names: Vec<&'static str> = rounds
+    let names: Vec<String> = rounds
         .first()
-        .map(|round| round.verdict.laws().into_iter().map(|(name, _)| name).collect())
+        .map(|round| round.verdict.laws().iter().map(|(name, _)| format!(">{name}")).collect())
         .unwrap_or_default();
-    let mut head = vec![
-        ("strategy", Align::Left),
-        ("rounds", Align::Right),
-        ("faults", Align::Right),
-        ("attempts", Align::Right),
-        ("orders", Align::Right),
-    ];
-    head.extend(names.iter().map(|name| (*name, Align::Right)));
+    let mut head = vec!["strategy", ">rounds", ">faults", ">attempts", ">orders"];
+    head.extend(names.iter().map(String::as_str));
     let rows: Vec<Vec<String>> = by_strategy
         .iter()
         .map(|(strategy, rounds)| {
@@ -127,13 +128,7 @@ fn laws(rounds: &[Round]) -> String {
 }
 
 fn recoveries(all: &[Recovery]) -> String {
-    let head = [
-        ("strategy", Align::Left),
-        ("after", Align::Left),
-        ("orders/s", Align::Right),
-        ("back after", Align::Right),
-        ("range", Align::Right),
-    ];
+    let head = ["strategy", "after", ">orders/s", ">back after", ">range"];
     let mut groups: Vec<(&str, After, Vec<&Recovery>)> = Vec::new();
     for one in all {
         match groups.last_mut().filter(|last| last.0 == one.strategy && last.1 == one.after) {

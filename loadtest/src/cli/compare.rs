@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use workload::{
-    Target,
+    Access, Target,
     comparison::{Environment, document::Setting},
     live::Progress,
 };
 
-use super::{AccessArgs, NodesArgs};
+use super::NodesArgs;
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -53,14 +53,14 @@ pub struct CompareArgs {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     #[command(flatten)]
-    access: AccessArgs,
+    access: Access,
 }
 
 impl CompareArgs {
     /// Where it is run, and what.
     pub fn options(self) -> (Environment, Setting) {
         let environment = Environment {
-            access: self.access.access(),
+            access: self.access,
             entry: self.entry,
             nodes: self.nodes.nodes,
             progress: Progress::Stderr,

@@ -1,17 +1,17 @@
-//! What the read scenarios are made of: connections that read shops, what their answers say, what
-//! the service's metrics and the cache's keys tell. Nothing here judges.
+//! Parts of the read scenarios: connections that read shops, their answers, the service's metrics, the cache's keys
+//! in Redis. Nothing here checks a guarantee.
 
 pub mod answer;
 pub mod metrics;
-pub mod pace;
+pub mod read_strategy;
 pub mod readers;
 pub mod redis_keys;
+pub mod schedule;
 pub mod shops;
-pub mod way;
 
 pub use answer::Answer;
 pub use metrics::{Layers, Nodes};
+pub use read_strategy::ReadStrategy;
 pub use readers::{Read, Readers, Source};
 pub use redis_keys::RedisKeys;
 pub use shops::ShopTable;
-pub use way::Way;

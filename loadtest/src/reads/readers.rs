@@ -1,5 +1,5 @@
 //! Many keep-alive connections that read: all at once ([`Readers::burst`]), or from a source until
-//! it is dry ([`Readers::drain`]). Connections are opened beforehand and kept between runs.
+//! it is empty ([`Readers::drain`]). Connections are opened beforehand and kept between runs.
 
 use std::{
     sync::Arc,
@@ -12,13 +12,8 @@ use tokio::{
 };
 
 use super::Answer;
-use workload::{
-    Error, Target, descriptors,
-    http::{Call, Connection},
-};
-
-/// Connections being opened at once, so that no listener's backlog overflows.
-const OPENING: usize = 128;
+use crate::links::{self, Link};
+use workload::{Error, Target, http::Call};
 
 /// One finished read.
 #[derive(Debug, Clone)]
@@ -63,18 +58,12 @@ pub trait Source: Send + Sync + 'static {
     fn ended(&self, read: Read);
 }
 
-struct Link {
-    target: usize,
-    connection: Connection,
-}
-
-impl Link {
-    async fn read(&mut self, id: u64, call: &Call, due: Option<Instant>) -> Read {
-        let sent = Instant::now();
-        let answer = Answer::of(self.connection.send(call).await);
-        let due = due.unwrap_or(sent);
-        Read { target: self.target, due, sent, ended: Instant::now(), id, answer }
-    }
+/// Reads a shop once.
+async fn read(link: &mut Link, id: u64, call: &Call, due: Option<Instant>) -> Read {
+    let sent = Instant::now();
+    let answer = Answer::of(link.connection.send(call).await);
+    let due = due.unwrap_or(sent);
+    Read { target: link.target, due, sent, ended: Instant::now(), id, answer }
 }
 
 /// The connections.
@@ -88,21 +77,9 @@ impl Readers {
     ///
     /// # Errors
     /// Too few file descriptors, or a target that does not accept.
-    pub async fn open(
-        targets: &[Target],
-        per_target: usize,
-        limit: Duration,
-    ) -> Result<Self, Error> {
-        if targets.is_empty() || per_target == 0 {
-            return Err(Error::Usage("at least one target and one connection are needed".into()));
-        }
-        descriptors::reserve(targets.len() * per_target)?;
-        let links = (0..per_target).flat_map(|_| targets.iter().enumerate());
-        let links = links
-            .map(|(target, url)| Link { target, connection: Connection::new(url.clone(), limit) });
-        let mut readers = Self { targets: targets.to_vec(), links: links.collect() };
-        readers.reopen().await?;
-        Ok(readers)
+    pub async fn open(targets: &[Target], per_target: u32, limit: Duration) -> Result<Self, Error> {
+        let links = links::open(targets, targets.len() * per_target as usize, limit).await?;
+        Ok(Self { targets: targets.to_vec(), links })
     }
 
     /// How many connections there are.
@@ -120,25 +97,7 @@ impl Readers {
     /// # Errors
     /// [`Error::Unreachable`].
     pub async fn reopen(&mut self) -> Result<(), Error> {
-        let mut waiting = std::mem::take(&mut self.links);
-        while !waiting.is_empty() {
-            let mut opening = JoinSet::new();
-            for mut link in waiting.drain(waiting.len().saturating_sub(OPENING)..) {
-                opening.spawn(async move {
-                    let opened = link.connection.open().await;
-                    (link, opened)
-                });
-            }
-            while let Some(joined) = opening.join_next().await {
-                let (link, opened) = joined?;
-                opened.map_err(|error| Error::Unreachable {
-                    url: self.targets[link.target].to_string(),
-                    what: "a connection",
-                    reason: error.to_string(),
-                })?;
-                self.links.push(link);
-            }
-        }
+        self.links = links::reopen(&self.targets, std::mem::take(&mut self.links)).await?;
         Ok(())
     }
 
@@ -154,17 +113,17 @@ impl Readers {
         begin: Instant,
     ) -> Result<Vec<Read>, Error> {
         let call = Arc::new(call.clone());
-        let mut firing = JoinSet::new();
+        let mut burst = JoinSet::new();
         for mut link in self.links.drain(..) {
             let call = call.clone();
-            firing.spawn(async move {
+            burst.spawn(async move {
                 sleep_until(TokioInstant::from_std(begin)).await;
-                let read = link.read(id, &call, Some(begin)).await;
+                let read = read(&mut link, id, &call, Some(begin)).await;
                 (link, read)
             });
         }
-        let mut reads = Vec::with_capacity(firing.len());
-        while let Some(joined) = firing.join_next().await {
+        let mut reads = Vec::with_capacity(burst.len());
+        while let Some(joined) = burst.join_next().await {
             let (link, read) = joined?;
             self.links.push(link);
             reads.push(read);
@@ -185,7 +144,7 @@ impl Readers {
                     if let Some(due) = job.due.filter(|due| *due > Instant::now()) {
                         sleep_until(TokioInstant::from_std(due)).await;
                     }
-                    source.ended(link.read(job.id, &job.call, job.due).await);
+                    source.ended(read(&mut link, job.id, &job.call, job.due).await);
                 }
                 link
             });

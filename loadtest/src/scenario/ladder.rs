@@ -10,6 +10,7 @@ use std::{fmt, sync::Arc};
 use ::ladder::Strategy;
 use serde::Serialize;
 
+use super::check_result::{self, Outcome};
 use workload::{
     Error, Target,
     burst::{self, BurstOptions, Report},
@@ -17,7 +18,7 @@ use workload::{
     conformance::Conformance,
     ledger::Ledger,
     live::Live,
-    table::{Align, render},
+    table::render,
 };
 
 /// Sales a race is given to show itself.
@@ -71,7 +72,7 @@ pub struct Line {
     /// The checker's judgement of the last of them.
     pub verdict: Verdict,
     /// That judgement compared to the strategy's guarantees.
-    pub standing: Conformance,
+    pub check: Conformance,
 }
 
 /// The whole ladder.
@@ -118,7 +119,7 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
                 let report = burst::sale(&burst, &ledger, buyers.clone()).await?;
                 sales += 1;
                 let line = line(strategy, instances, sales, report);
-                if let Conformance::DidNotShow(what) = &line.standing
+                if let Conformance::DidNotShow(what) = &line.check
                     && sales < ATTEMPTS
                 {
                     progress.say(&format!("  {what} did not show this time: a fresh sale"));
@@ -127,18 +128,18 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
                 break line;
             };
             let on = if instances == 1 { "one instance" } else { "two instances" };
-            progress.say(&format!("  {} on {on}: {}", strategy.name(), line.standing.text()));
+            progress.say(&format!("  {} on {on}: {}", strategy.name(), line.check.text()));
             lines.push(line);
         }
     }
-    let as_promised = lines.iter().all(|line| line.standing.is_as_promised());
+    let as_promised = lines.iter().all(|line| line.check.is_as_promised());
     let (scenario, tries) = ("ladder", shared.tries);
     Ok(Climb { scenario, buyers: buyers.len(), tries, lines, as_promised })
 }
 
 fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line {
     let sold_out = report.verdict.stock_left == 0;
-    let standing = if report.settled {
+    let check = if report.settled {
         Conformance::of(strategy, instances, &report.verdict, sold_out)
     } else {
         Conformance::Violation("the tables never stood still".to_owned())
@@ -155,7 +156,13 @@ fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line 
         voucher_id: report.voucher_id,
         sales,
         verdict: report.verdict,
-        standing,
+        check,
+    }
+}
+
+impl check_result::Report for Climb {
+    fn outcome(&self) -> Outcome {
+        if self.as_promised { Outcome::Clean } else { Outcome::Violated }
     }
 }
 
@@ -167,16 +174,16 @@ impl fmt::Display for Climb {
             self.buyers, self.tries
         )?;
         let columns = [
-            ("strategy", Align::Left),
-            ("instances", Align::Right),
-            ("stock", Align::Right),
-            ("requests", Align::Right),
-            ("orders", Align::Right),
-            ("oversold", Align::Right),
-            ("duplicates", Align::Right),
-            ("orders/s", Align::Right),
-            ("p99 ms", Align::Right),
-            ("verdict", Align::Left),
+            "strategy",
+            ">instances",
+            ">stock",
+            ">requests",
+            ">orders",
+            ">oversold",
+            ">duplicates",
+            ">orders/s",
+            ">p99 ms",
+            "verdict",
         ];
         let rows: Vec<_> = self.lines.iter().map(cells).collect();
         writeln!(f, "{}", render(&columns, &rows))?;
@@ -186,11 +193,11 @@ impl fmt::Display for Climb {
             let failed: Vec<_> = self
                 .lines
                 .iter()
-                .filter(|line| !line.standing.is_as_promised())
+                .filter(|line| !line.check.is_as_promised())
                 .map(|line| format!("{} on {}", line.strategy, line.instances))
                 .collect();
             writeln!(f, "NOT as promised: {}.", failed.join(", "))?;
-            for line in self.lines.iter().filter(|line| !line.standing.is_as_promised()) {
+            for line in self.lines.iter().filter(|line| !line.check.is_as_promised()) {
                 for example in &line.verdict.examples {
                     writeln!(f, "  {} (voucher {}): {example}", line.strategy, line.voucher_id)?;
                 }
@@ -201,9 +208,9 @@ impl fmt::Display for Climb {
 }
 
 fn cells(line: &Line) -> Vec<String> {
-    let mut verdict = line.standing.text();
+    let mut verdict = line.check.text();
     // What compare-and-set pays for its safety: losers of a race go away, and the stock stays.
-    if line.verdict.stock_left > 0 && line.standing.is_as_promised() {
+    if line.verdict.stock_left > 0 && line.check.is_as_promised() {
         verdict.push_str(&format!("; {} unsold", line.verdict.stock_left));
     }
     if line.sales > 1 {

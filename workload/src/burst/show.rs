@@ -3,10 +3,7 @@
 use std::fmt;
 
 use super::Report;
-use crate::{
-    latency::Latency,
-    table::{Align, render},
-};
+use crate::{latency, table::render};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,39 +23,18 @@ impl fmt::Display for Report {
             let mark = if count == 0 { "ok" } else { "VIOLATION" };
             judged.push(vec![name.to_owned(), count.to_string(), mark.to_owned()]);
         }
-        let columns = [("judged", Align::Left), ("count", Align::Right), ("", Align::Left)];
+        let columns = ["judged", ">count", ""];
         writeln!(f, "{}", render(&columns, &judged))?;
 
-        let line = |name: &str, latency: &Latency| {
-            let ms = |value: f64| format!("{value:.1}");
-            vec![
-                name.to_owned(),
-                latency.count.to_string(),
-                ms(latency.p50_ms),
-                ms(latency.p90_ms),
-                ms(latency.p99_ms),
-                ms(latency.p999_ms),
-                ms(latency.max_ms),
-            ]
-        };
-        let columns = [
-            ("latency in ms", Align::Left),
-            ("count", Align::Right),
-            ("p50", Align::Right),
-            ("p90", Align::Right),
-            ("p99", Align::Right),
-            ("p99.9", Align::Right),
-            ("max", Align::Right),
-        ];
-        let rows = [line("all requests", &self.latency), line("orders", &self.latency_ordered)];
-        writeln!(f, "{}", render(&columns, &rows))?;
+        let rows = [("all requests", &self.latency), ("orders", &self.latency_ordered)];
+        writeln!(f, "{}", latency::table("latency in ms", &rows))?;
 
         let replies: Vec<_> = self
             .replies
             .iter()
             .map(|(label, count)| vec![label.clone(), count.to_string()])
             .collect();
-        let columns = [("reply", Align::Left), ("count", Align::Right)];
+        let columns = ["reply", ">count"];
         writeln!(f, "{}", render(&columns, &replies))?;
 
         writeln!(

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::document::Document;
-use crate::table::{Align, render};
+use crate::table::render;
 
 pub(super) fn write(document: &Document, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let setting = &document.setting;
@@ -18,14 +18,14 @@ pub(super) fn write(document: &Document, f: &mut fmt::Formatter<'_>) -> fmt::Res
         document.seed
     )?;
     let columns = [
-        ("lane", Align::Left),
-        ("requests", Align::Right),
-        ("orders", Align::Right),
-        ("oversold", Align::Right),
-        ("duplicates", Align::Right),
-        ("p50 ms", Align::Right),
-        ("p99 ms", Align::Right),
-        ("verdict", Align::Left),
+        "lane",
+        ">requests",
+        ">orders",
+        ">oversold",
+        ">duplicates",
+        ">p50 ms",
+        ">p99 ms",
+        "verdict",
     ];
     let rows: Vec<_> = document
         .lanes

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::reads::way::{Way, read};
+use crate::reads::read_strategy::{ReadStrategy, read};
 
 /// Answers every read of a shop with its id and, as its name, the policy asked for.
 async fn server() -> Target {
@@ -25,9 +25,10 @@ async fn server() -> Target {
             let (stream, _) = listener.accept().await.unwrap();
             let service = service_fn(|request: Request<hyper::body::Incoming>| async move {
                 let id = request.uri().path().rsplit('/').next().unwrap_or_default();
-                let way = request.headers().get("x-lab-cache");
-                let way = way.map_or("none", |way| way.to_str().unwrap());
-                let body = format!(r#"{{"success":true,"data":{{"id":{id},"name":"{way}"}}}}"#);
+                let strategy = request.headers().get("x-lab-cache");
+                let strategy = strategy.map_or("none", |strategy| strategy.to_str().unwrap());
+                let body =
+                    format!(r#"{{"success":true,"data":{{"id":{id},"name":"{strategy}"}}}}"#);
                 Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(body))))
             });
             let http = hyper::server::conn::http1::Builder::new();
@@ -46,7 +47,7 @@ async fn a_burst_sends_one_read_on_each_connection_and_not_before_its_time() {
     for round in 0..2 {
         readers.reopen().await.unwrap();
         let begin = Instant::now() + Duration::from_millis(20);
-        let reads = readers.burst(7, &Way::Mutex.read(7), begin).await.unwrap();
+        let reads = readers.burst(7, &ReadStrategy::Mutex.read(7), begin).await.unwrap();
         assert_eq!((reads.len(), readers.len()), (400, 400), "round {round}");
         for target in 0..2 {
             assert_eq!(reads.iter().filter(|read| read.target == target).count(), 200);

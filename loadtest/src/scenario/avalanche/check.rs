@@ -1,8 +1,8 @@
-//! How many keys expire in the worst second, and whether jitter spreads them enough. Pure.
+//! The check of an avalanche: how many keys expire in the worst second, and whether jitter spreads them enough.
 
 use serde::Serialize;
 
-use crate::{reads::answer::Tally, scenario::standing::Standing};
+use crate::{reads::answer::Tally, scenario::check_result::CheckResult};
 
 /// Jitter must bring the worst second's share down to this part of what it would be without.
 const PART: f64 = 0.1;
@@ -40,28 +40,30 @@ pub fn spread(instants: &[i64]) -> Spread {
     Spread { keys: sorted.len() as u64, worst_second: worst as u64, span_ms }
 }
 
-/// Judges the measured spread against both ways without jitter; the milder of the two counts.
-pub fn judge(
+/// Checks the measured spread against both ways without jitter; the milder of the two counts.
+pub fn check(
     keys: u64,
     answers: &Tally,
     jittered: &Spread,
     exact_calculated: &Spread,
     exact_set: &Spread,
-) -> Standing {
+) -> CheckResult {
     if answers.found != keys {
-        return Standing::Violation(format!("not all shops were served: {}", answers.text()));
+        return CheckResult::Violation(format!("not all shops were served: {}", answers.text()));
     }
     let mut violations = Vec::new();
     if jittered.keys != keys {
         violations.push(format!("{} of {keys} keys have a time to live", jittered.keys));
     }
     if exact_set.keys != keys || exact_calculated.keys != keys {
-        return Standing::Unclear("keys were lost while this tool worked on them".to_owned());
+        return CheckResult::Unclear("keys were lost while this tool worked on them".to_owned());
     }
     let most = PART * exact_calculated.share().min(exact_set.share());
     // One key in the worst second is the least there can be: too few keys cannot prove anything.
     if most * keys as f64 <= 1.0 {
-        return Standing::Unclear("too few keys, or read too slowly: use more --keys".to_owned());
+        return CheckResult::Unclear(
+            "too few keys, or read too slowly: use more --keys".to_owned(),
+        );
     }
     if jittered.share() > most {
         violations.push(format!(
@@ -70,7 +72,7 @@ pub fn judge(
             100.0 * most
         ));
     }
-    Standing::of(violations)
+    CheckResult::of(violations)
 }
 
 #[cfg(test)]
@@ -99,9 +101,9 @@ mod tests {
         let by = |jitter: i64| {
             let instants: Vec<_> =
                 stored.iter().enumerate().map(|(i, at)| at + (i as i64 * 7919) % jitter).collect();
-            judge(10_000, &all(10_000), &spread(&instants), &exact, &set)
+            check(10_000, &all(10_000), &spread(&instants), &exact, &set)
         };
-        assert_eq!(by(360_000), Standing::Holds);
+        assert_eq!(by(360_000), CheckResult::Holds);
         assert!(by(10_000).is_violation(), "a tenth in one second is too many");
         assert!(by(1).is_violation(), "no jitter at all");
     }
@@ -110,9 +112,9 @@ mod tests {
     fn missing_times_to_live_and_missing_shops_are_found() {
         let (exact, wide) = (spread(&vec![0; 1000]), spread(&(0..1000).collect::<Vec<_>>()));
         let fewer = Spread { keys: 999, worst_second: 1, ..wide };
-        assert!(judge(1000, &all(1000), &fewer, &exact, &exact).is_violation());
-        assert!(judge(1000, &all(999), &fewer, &exact, &exact).is_violation());
+        assert!(check(1000, &all(1000), &fewer, &exact, &exact).is_violation());
+        assert!(check(1000, &all(999), &fewer, &exact, &exact).is_violation());
         let few = Spread { keys: 8, worst_second: 8, span_ms: 0 };
-        assert!(matches!(judge(8, &all(8), &few, &few, &few), Standing::Unclear(_)));
+        assert!(matches!(check(8, &all(8), &few, &few, &few), CheckResult::Unclear(_)));
     }
 }

@@ -14,154 +14,98 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::{Args, value_parser};
 use rand::Rng;
-use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use self::judge::judge;
-use super::standing::{Outcome, Standing};
-use crate::reads::{
-    Layers, Nodes, Read, Readers, RedisKeys, ShopTable, Source, Way,
-    answer::Tally,
-    pace::{Zipf, due},
-    readers::Job,
-    shops::Temporary,
-    way,
+use self::{
+    check::check,
+    report::{Report, Second},
 };
-use workload::{
-    Access, Error, Target,
-    latency::{Latency, Recorder},
-    live::Progress,
+use super::check_result::CheckResult;
+use crate::{
+    options::{Instances, number},
+    reads::{
+        Layers, Nodes, Read, ReadStrategy, Readers, RedisKeys, ShopTable, Source,
+        answer::Tally,
+        read_strategy,
+        readers::Job,
+        schedule::{Zipf, due},
+        shops::Temporary,
+    },
 };
+use workload::{Error, latency::Recorder};
 
-pub mod judge;
-mod show;
+pub mod check;
+pub mod report;
 
 /// Ids that do not exist, of which there is a fixed number, so that they can be cleaned up after.
 const ABSENT: std::ops::Range<u64> = 5_000_000_000_000..5_000_000_001_000;
 /// How long the clean-up waits for a server that is away.
 const CLEAN_UP: Duration = Duration::from_secs(15);
 
-/// Reads to make.
-#[derive(Debug, Clone)]
+/// Options of steady reads.
+#[derive(Debug, Clone, Args)]
 pub struct ReadOptions {
-    /// Servers and secrets.
-    pub access: Access,
-    /// The instances, asked in turn.
-    pub targets: Vec<Target>,
-    /// How long.
-    pub duration: Duration,
-    /// Requests per second, over all instances; `None`: a closed loop.
+    /// How long to read
+    #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..=86_400))]
+    pub seconds: u64,
+    /// Requests per second over all instances: an open loop [default: a closed loop]
+    #[arg(long, value_name = "PER_SECOND", value_parser = positive)]
     pub rate: Option<f64>,
-    /// Keep-alive connections per instance.
-    pub connections: usize,
-    /// Different shops; temporary ones are made where the table has fewer.
+    /// Keep-alive connections per instance
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// Different shops; temporary ones are made where there are fewer
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub ids: u64,
-    /// Skew of Zipf's law over them; 0: all alike.
+    /// Skew of Zipf's law over them: 0 means all alike, 1 is the classic web
+    #[arg(long, default_value_t = 1.0, value_name = "SKEW", value_parser = not_negative)]
     pub zipf: f64,
-    /// Share of requests for ids that do not exist, 0…1.
+    /// Share of the requests that ask for shops which do not exist, in percent
+    #[arg(long, default_value_t = 1.0, value_name = "PERCENT", value_parser = percent)]
     pub absent: f64,
-    /// Keys removed from Redis per second.
+    /// Keys removed from Redis per second, as if they had expired, so that there are loads
+    #[arg(long, default_value_t = 20.0, value_name = "KEYS", value_parser = not_negative)]
     pub expire_per_second: f64,
-    /// The policy; `None`: the configured one.
-    pub way: Option<Way>,
-    /// Seconds with failures that are allowed.
+    /// The read strategy [default: the configured one]
+    #[arg(long, alias = "policy", value_name = "NAME")]
+    pub read_strategy: Option<ReadStrategy>,
+    /// Seconds with a 5xx, or without an answer, that are no violation
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     pub tolerate_seconds: usize,
-    /// Time limit of one read.
-    pub timeout: Duration,
-    /// Where progress goes.
-    pub progress: Progress,
+    /// Time limit of one read, in seconds
+    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=600))]
+    pub timeout: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub instances: Instances,
 }
 
-impl ReadOptions {
-    /// Silent; 20 s of a closed loop over 1,000 shops, 1 % absent, 20 keys removed per second.
-    pub fn new(access: Access, targets: Vec<Target>) -> Self {
-        Self {
-            access,
-            targets,
-            duration: Duration::from_secs(20),
-            rate: None,
-            connections: 64,
-            ids: 1000,
-            zipf: 1.0,
-            absent: 0.01,
-            expire_per_second: 20.0,
-            way: None,
-            tolerate_seconds: 0,
-            timeout: Duration::from_secs(10),
-            progress: Progress::Silent,
-        }
-    }
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, |number| number > 0.0, "above 0")
 }
 
-/// One second of a run.
-#[derive(Debug, Clone, Default, Serialize)]
-pub struct Second {
-    /// Its answers.
-    pub answers: Tally,
-    /// Latency of the reads that ended in it.
-    pub latency: Latency,
-    /// Who answered, by the service's metrics; `None`: an instance did not tell in time.
-    pub layers: Option<Layers>,
-    /// Instances that had given Redis up at its end.
-    pub breakers_open: Option<u64>,
+fn not_negative(text: &str) -> Result<f64, String> {
+    number(text, |number| number >= 0.0, "of at least 0")
 }
 
-/// Reads that were made and judged.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Always `read`.
-    pub scenario: &'static str,
-    /// The instances.
-    pub targets: Vec<String>,
-    /// The policy, or `the configured one`.
-    pub policy: String,
-    /// Requests per second asked for.
-    pub rate: Option<f64>,
-    /// Connections, over all instances.
-    pub connections: usize,
-    /// Different shops.
-    pub ids: usize,
-    /// Skew of Zipf's law over them.
-    pub zipf: f64,
-    /// Share of requests for ids that do not exist.
-    pub absent: f64,
-    /// From the first request to the last answer, in seconds.
-    pub elapsed_s: f64,
-    /// Answers per second.
-    pub requests_per_s: f64,
-    /// Requests of an open loop that were never sent because all connections were busy.
-    pub unsent: u64,
-    /// All answers.
-    pub answers: Tally,
-    /// Latency of all reads: from the due time in an open loop, from sending in a closed one.
-    pub latency: Latency,
-    /// Who answered, by the service's metrics.
-    pub layers: Layers,
-    /// Keys removed from Redis meanwhile.
-    pub expired: u64,
-    /// Second by second.
-    pub timeline: Vec<Second>,
-    /// Seconds with failures that were allowed.
-    pub tolerate_seconds: usize,
-    /// The judgement.
-    pub standing: Standing,
-    /// What it amounts to.
-    pub outcome: Outcome,
+fn percent(text: &str) -> Result<f64, String> {
+    number(text, |number| (0.0..=100.0).contains(&number), "from 0 to 100")
 }
 
 /// Reads, and removes what it made.
 ///
 /// # Errors
-/// A [`Error`] of the set-up.
+/// An [`Error`] of the set-up.
 pub async fn run(options: &ReadOptions) -> Result<Report, Error> {
-    let table = ShopTable::open(&options.access.database_url).await?;
-    let keys = RedisKeys::open(&options.access).await?;
+    let table = ShopTable::open(&options.instances.access.database_url).await?;
+    let keys = RedisKeys::open(&options.instances.access).await?;
     let mut ids = table.ids(options.ids).await?;
     let missing = options.ids.saturating_sub(ids.len() as u64);
     let mut temporary = None;
     if missing > 0 {
-        options.progress.say(&format!("making {missing} temporary shops"));
+        options.instances.progress.say(&format!("making {missing} temporary shops"));
         let shops = table.make_temporary(missing).await?;
         ids.extend(&shops.ids);
         temporary = Some(shops);
@@ -173,7 +117,7 @@ pub async fn run(options: &ReadOptions) -> Result<Report, Error> {
         match clean_up(&keys, temporary.as_ref()).await {
             Ok(()) => break,
             Err(fault) if Instant::now() > give_up => {
-                options.progress.say(&format!("not all was cleaned up: {fault}"));
+                options.instances.progress.say(&format!("not all was cleaned up: {fault}"));
                 break;
             }
             Err(_) => sleep(Duration::from_millis(500)).await,
@@ -198,17 +142,23 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
     }
     // The filter does not know rows it was not told of; it is filled anew, with them.
     keys.drop_filters(&keys.filters().await?).await?;
-    let mut readers = Readers::open(&options.targets, options.connections, options.timeout).await?;
-    let mut nodes = Nodes::new(&options.targets);
+    let mut readers = Readers::open(
+        &options.instances.targets,
+        options.connections,
+        Duration::from_secs(options.timeout),
+    )
+    .await?;
+    let mut nodes = Nodes::new(&options.instances.targets);
     let before = nodes.layers().await?;
+    let duration = Duration::from_secs(options.seconds);
     let steady = Arc::new(Steady {
-        way: options.way,
+        strategy: options.read_strategy,
         zipf: Zipf::new(ids.len(), options.zipf),
         ids: ids.into(),
-        absent: options.absent,
+        absent: options.absent / 100.0,
         rate: options.rate,
         begin: Instant::now(),
-        end: Instant::now() + options.duration,
+        end: Instant::now() + duration,
         next: AtomicU64::new(0),
         state: Mutex::new(State { overall: Recorder::new(3), seconds: Vec::new() }),
     });
@@ -223,7 +173,7 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
     drained?;
     let elapsed = steady.begin.elapsed().as_secs_f64();
     // What was told last counts where an instance is away at the end.
-    told.push(Told::by(&mut Nodes::new(&options.targets)).await);
+    told.push(Told::by(&mut Nodes::new(&options.instances.targets)).await);
     let last = told.iter().rev().find_map(|told| told.layers).unwrap_or(before);
     let layers = last.since(before);
     let state = steady.state();
@@ -233,16 +183,16 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
     }
     let mut answers = Tally::default();
     state.seconds.iter().for_each(|bin| answers.add(&bin.answers));
-    let due = options.rate.map_or(0, |rate| (rate * options.duration.as_secs_f64()) as u64);
+    let due = options.rate.map_or(0, |rate| (rate * duration.as_secs_f64()) as u64);
     let mut report = Report {
         scenario: "read",
-        targets: options.targets.iter().map(Target::to_string).collect(),
-        policy: options.way.map_or("the configured one", Way::name).to_owned(),
+        targets: options.instances.urls(),
+        read_strategy: read_strategy::name(options.read_strategy),
         rate: options.rate,
         connections: readers.len(),
         ids: ids.len(),
         zipf: options.zipf,
-        absent: options.absent,
+        absent: options.absent / 100.0,
         elapsed_s: elapsed,
         requests_per_s: answers.total() as f64 / elapsed.max(1e-6),
         unsent: due.saturating_sub(answers.total()),
@@ -252,11 +202,9 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
         expired,
         timeline,
         tolerate_seconds: options.tolerate_seconds,
-        standing: Standing::Holds,
-        outcome: Outcome::Clean,
+        check: CheckResult::Holds,
     };
-    report.standing = judge(&report);
-    report.outcome = Outcome::of([&report.standing]);
+    report.check = check(&report);
     Ok(report)
 }
 
@@ -296,9 +244,11 @@ async fn watch(options: &ReadOptions, steady: &Steady, nodes: &mut Nodes, told: 
         let number = told.len() - 2;
         let second = steady.state().seconds.get(number).map(Bin::summary).unwrap_or_default();
         let layers = now.since(before);
-        let line =
-            show::progress(number, &Second { layers, breakers_open: now.breakers_open, ..second });
-        options.progress.say(&line);
+        let line = report::progress(
+            number,
+            &Second { layers, breakers_open: now.breakers_open, ..second },
+        );
+        options.instances.progress.say(&line);
     }
 }
 
@@ -336,7 +286,7 @@ struct State {
 
 /// The source of a steady load.
 struct Steady {
-    way: Option<Way>,
+    strategy: Option<ReadStrategy>,
     ids: Box<[u64]>,
     zipf: Zipf,
     absent: f64,
@@ -370,7 +320,7 @@ impl Source for Steady {
         } else {
             self.ids[self.zipf.draw(&mut rng)]
         };
-        Some(Job { id, call: way::read(self.way, id), due: self.rate.map(|_| due) })
+        Some(Job { id, call: read_strategy::read(self.strategy, id), due: self.rate.map(|_| due) })
     }
 
     fn ended(&self, read: Read) {

@@ -13,25 +13,32 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::{Args, value_parser};
 use hyper::{Method, header::HeaderValue};
-use serde::Serialize;
 use tokio::time::sleep;
 
-use self::judge::{Board, Findings, judge};
-use super::standing::{Outcome, Standing};
-use crate::reads::{
-    Answer, Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job, way,
+use self::{
+    check::{Findings, Versions, check},
+    report::Report,
+};
+use super::check_result::CheckResult;
+use crate::{
+    options::Instances,
+    reads::{
+        Answer, Read, ReadStrategy, Readers, RedisKeys, ShopTable, Source, answer::Tally,
+        read_strategy, readers::Job,
+    },
 };
 use workload::{
-    Access, Error, Target,
+    Error, Target,
     buyers::Envelope,
     http::{Call, Connection},
-    latency::{Latency, Recorder},
-    live::{Live, Progress},
+    latency::Recorder,
+    live::Live,
 };
 
-pub mod judge;
-mod show;
+pub mod check;
+pub mod report;
 
 /// Time limit of one read or write.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -40,110 +47,50 @@ const TAIL: Duration = Duration::from_millis(500);
 /// Attempts to give the shop its name back.
 const RESTORE_ATTEMPTS: u32 = 10;
 
-/// Changes to make.
-#[derive(Debug, Clone)]
+/// Options of a run of updates.
+#[derive(Debug, Clone, Args)]
 pub struct UpdatesOptions {
-    /// Servers and secrets.
-    pub access: Access,
-    /// The instances.
-    pub targets: Vec<Target>,
-    /// How many changes.
+    /// Changes of the shop's name, one after the other
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     pub updates: u64,
-    /// Pause after each.
-    pub pause: Duration,
-    /// Readers per instance.
-    pub readers: usize,
-    /// The shop.
-    pub shop_id: u64,
-    /// How the readers read; `None`: the configured way.
-    pub way: Option<Way>,
-    /// How long an old value may be served after the change was confirmed.
-    pub bound: Duration,
-    /// Cut the invalidation connections during each so-manieth change; 0: never.
-    pub cut_every: u64,
-    /// Where progress goes.
-    pub progress: Progress,
-}
-
-impl UpdatesOptions {
-    /// Silent; 1,000 changes of shop 1, 16 readers per instance, a bound of 1 s, cut every 100.
-    pub fn new(access: Access, targets: Vec<Target>) -> Self {
-        Self {
-            access,
-            targets,
-            updates: 1000,
-            pause: Duration::from_millis(10),
-            readers: 16,
-            shop_id: 1,
-            way: None,
-            bound: Duration::from_secs(1),
-            cut_every: 100,
-            progress: Progress::Silent,
-        }
-    }
-}
-
-/// Changes that were made, and what the readers saw.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Always `updates`.
-    pub scenario: &'static str,
-    /// The instances.
-    pub targets: Vec<String>,
-    /// The readers' policy, or `the configured one`.
-    pub policy: String,
-    /// The shop.
-    pub shop_id: u64,
-    /// Changes confirmed.
-    pub confirmed: u64,
-    /// Changes that were not: refused, or without an answer.
-    pub unconfirmed: u64,
-    /// Latency of the changes.
-    pub put: Latency,
-    /// Times the invalidation connections were cut.
-    pub cuts: u64,
-    /// Connections that were cut, all together.
-    pub connections_cut: u64,
-    /// Whether cutting was asked for.
-    pub cut_every: u64,
-    /// How long an old value may be served, in milliseconds.
+    /// Pause after each change, in milliseconds
+    #[arg(long, default_value_t = 10, value_name = "MS")]
+    pub pause_ms: u64,
+    /// Readers per instance
+    #[arg(long, default_value_t = 16, value_parser = value_parser!(u32).range(1..=10_000))]
+    pub readers: u32,
+    /// How long an old value may still be served after its change was confirmed, in milliseconds
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
     pub bound_ms: u64,
-    /// Reads, by answer.
-    pub reads: Tally,
-    /// Latency of the reads.
-    pub latency: Latency,
-    /// Reads that began after a change was confirmed and returned an older version.
-    pub stale: u64,
-    /// How long after that confirmation they began.
-    pub staleness: Latency,
-    /// The worst of them on each instance, in milliseconds.
-    pub worst_ms: Vec<f64>,
-    /// Reads of each instance that began after the last change was confirmed.
-    pub tail_reads: Vec<u64>,
-    /// Reads beyond the bound.
-    pub beyond: u64,
-    /// Reads that returned a name nobody had written yet.
-    pub foreign: u64,
-    /// The judgement.
-    pub standing: Standing,
-    /// What it amounts to.
-    pub outcome: Outcome,
+    /// Cut the invalidation connections (CLIENT KILL TYPE pubsub) during every n-th change; 0:
+    /// never
+    #[arg(long, default_value_t = 100, value_name = "UPDATES")]
+    pub cut_every: u64,
+    /// The readers' read strategy [default: the configured one]
+    #[arg(long, alias = "policy", value_name = "NAME")]
+    pub read_strategy: Option<ReadStrategy>,
+    /// The shop; it gets its name back at the end
+    #[arg(long, default_value_t = 1, value_name = "ID")]
+    pub shop_id: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub instances: Instances,
 }
 
 /// Makes the changes, judges the reads, and gives the shop its name back.
 ///
 /// # Errors
-/// A [`Error`] of the set-up.
+/// An [`Error`] of the set-up.
 pub async fn run(options: &UpdatesOptions) -> Result<Report, Error> {
-    let admin_token = options.access.admin_header("changing a shop")?;
-    let table = ShopTable::open(&options.access.database_url).await?;
-    let keys = RedisKeys::open(&options.access).await?;
+    let admin_token = options.instances.access.admin_header("changing a shop")?;
+    let table = ShopTable::open(&options.instances.access.database_url).await?;
+    let keys = RedisKeys::open(&options.instances.access).await?;
     let name = table.name(options.shop_id).await?;
-    let mut readers = Readers::open(&options.targets, options.readers, LIMIT).await?;
+    let mut readers = Readers::open(&options.instances.targets, options.readers, LIMIT).await?;
     let prefix = format!("load test {:08x} version ", rand::random::<u32>());
     let watch = Arc::new(Watch {
         shop_id: options.shop_id,
-        way: options.way,
+        strategy: options.read_strategy,
         original: name.clone(),
         prefix,
         state: Mutex::new(State::new(options)),
@@ -154,13 +101,13 @@ pub async fn run(options: &UpdatesOptions) -> Result<Report, Error> {
     let writing = async {
         let written = writer.write(options, &watch, &keys).await;
         // The readers must see for themselves that the last version is there everywhere.
-        sleep(options.bound + TAIL).await;
+        sleep(Duration::from_millis(options.bound_ms) + TAIL).await;
         watch.over.store(true, Ordering::Relaxed);
         written
     };
     let both = async { tokio::join!(readers.drain(&watch), writing) };
     let (read, written) =
-        options.progress.watch("changes", options.updates, &watch.live, both).await;
+        options.instances.progress.watch("changes", options.updates, &watch.live, both).await;
     writer.restore(options.shop_id, &name).await?;
     read?;
     written?;
@@ -182,7 +129,7 @@ impl Writer {
         let connection =
             |target: &Target| (target.to_string(), Connection::new(target.clone(), LIMIT));
         Self {
-            connections: options.targets.iter().map(connection).collect(),
+            connections: options.instances.targets.iter().map(connection).collect(),
             token,
             put: Recorder::new(3),
             unconfirmed: 0,
@@ -198,7 +145,7 @@ impl Writer {
         keys: &RedisKeys,
     ) -> Result<(), Error> {
         for version in 1..=options.updates {
-            watch.state().board.issue(version);
+            watch.state().versions.issue(version);
             let begin = Instant::now();
             let name = format!("{}{version}", watch.prefix);
             let put = self.put(version as usize, options.shop_id, &name);
@@ -212,13 +159,13 @@ impl Writer {
                 put.await?
             };
             if confirmed {
-                watch.state().board.confirm(version, Instant::now());
+                watch.state().versions.confirm(version, Instant::now());
             } else {
                 self.unconfirmed += 1;
             }
             self.put.record(begin.elapsed());
             watch.live.count(false);
-            sleep(options.pause).await;
+            sleep(Duration::from_millis(options.pause_ms)).await;
         }
         Ok(())
     }
@@ -263,7 +210,7 @@ impl Writer {
 /// What the readers know and find.
 struct Watch {
     shop_id: u64,
-    way: Option<Way>,
+    strategy: Option<ReadStrategy>,
     original: String,
     prefix: String,
     state: Mutex<State>,
@@ -272,7 +219,7 @@ struct Watch {
 }
 
 struct State {
-    board: Board,
+    versions: Versions,
     findings: Findings,
     reads: Tally,
     latency: Recorder,
@@ -282,8 +229,8 @@ struct State {
 impl State {
     fn new(options: &UpdatesOptions) -> Self {
         Self {
-            board: Board::default(),
-            findings: Findings::new(options.targets.len()),
+            versions: Versions::default(),
+            findings: Findings::new(options.instances.targets.len()),
             reads: Tally::default(),
             latency: Recorder::new(3),
             staleness: Recorder::new(3),
@@ -308,7 +255,7 @@ impl Watch {
 impl Source for Watch {
     fn next(&self, _target: usize) -> Option<Job> {
         let id = self.shop_id;
-        let job = || Job { id, call: way::read(self.way, id), due: None };
+        let job = || Job { id, call: read_strategy::read(self.strategy, id), due: None };
         (!self.over.load(Ordering::Relaxed)).then(job)
     }
 
@@ -319,7 +266,7 @@ impl Source for Watch {
         state.latency.record(read.latency());
         let Answer::Found { name, .. } = &read.answer else { return };
         let version = self.version(name);
-        if let Some(stale) = state.findings.take(&state.board, read.target, read.sent, version) {
+        if let Some(stale) = state.findings.take(&state.versions, read.target, read.sent, version) {
             state.staleness.record(stale);
         }
     }
@@ -327,20 +274,20 @@ impl Source for Watch {
 
 fn report(options: &UpdatesOptions, watch: &Watch, writer: &Writer) -> Report {
     let mut state = watch.state();
-    let bound = options.bound;
+    let bound = Duration::from_millis(options.bound_ms);
     state.findings.close(bound);
     let mut report = Report {
         scenario: "updates",
-        targets: options.targets.iter().map(Target::to_string).collect(),
-        policy: options.way.map_or("the configured one", Way::name).to_owned(),
+        targets: options.instances.urls(),
+        read_strategy: read_strategy::name(options.read_strategy),
         shop_id: options.shop_id,
-        confirmed: state.board.confirmed(),
+        confirmed: state.versions.confirmed(),
         unconfirmed: writer.unconfirmed,
         put: writer.put.summary(),
         cuts: writer.cuts,
         connections_cut: writer.connections_cut,
         cut_every: options.cut_every,
-        bound_ms: bound.as_millis() as u64,
+        bound_ms: options.bound_ms,
         reads: state.reads,
         latency: state.latency.summary(),
         stale: state.findings.stale,
@@ -349,10 +296,8 @@ fn report(options: &UpdatesOptions, watch: &Watch, writer: &Writer) -> Report {
         tail_reads: state.findings.tail.clone(),
         beyond: state.findings.beyond,
         foreign: state.findings.foreign,
-        standing: Standing::Holds,
-        outcome: Outcome::Clean,
+        check: CheckResult::Holds,
     };
-    report.standing = judge(&report);
-    report.outcome = Outcome::of([&report.standing]);
+    report.check = check(&report);
     report
 }

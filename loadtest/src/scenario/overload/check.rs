@@ -1,20 +1,20 @@
-//! What a service owes its clients under overload. Pure.
+//! The check of an overload: goodput, refusals, memory.
 
-use super::Report;
-use crate::scenario::standing::Standing;
+use super::report::Report;
+use crate::scenario::check_result::CheckResult;
 
 /// Share of the peak that must still get through.
 pub const GOODPUT: f64 = 0.8;
 /// Memory may grow under overload by this share of what it was, and by [`MEMORY_BYTES`].
 pub const MEMORY_SHARE: f64 = 0.25;
-/// See [`MEMORY_SHARE`]: a small process may double without anybody noticing.
+/// See [`MEMORY_SHARE`]: a small process may double without harm.
 pub const MEMORY_BYTES: u64 = 64 << 20;
 /// More than this share of the attempts unsent, or of users who were still busy, and the tool was the
 /// bottleneck.
 const UNSENT: f64 = 0.05;
 
-/// Judges a run.
-pub fn judge(report: &Report) -> Standing {
+/// Checks a run.
+pub fn check(report: &Report) -> CheckResult {
     let load = &report.overload;
     let mut violations: Vec<String> =
         report.violations.iter().map(|(law, count)| format!("{law} {count}")).collect();
@@ -35,25 +35,25 @@ pub fn judge(report: &Report) -> Standing {
         violations.push(format!("{:.2} of the peak got through", report.goodput));
     }
     if !violations.is_empty() {
-        return Standing::of(violations);
+        return CheckResult::of(violations);
     }
     if report.peak.accepted == 0 {
-        return Standing::Unclear("nothing was sold".to_owned());
+        return CheckResult::Unclear("nothing was sold".to_owned());
     }
     if !sent_enough {
         let unsent = load.unsent;
-        return Standing::Unclear(format!(
+        return CheckResult::Unclear(format!(
             "{unsent} attempts were never made, as all connections were busy: use more --connections"
         ));
     }
     if load.busy as f64 > UNSENT * load.requests as f64 {
         let busy = load.busy;
-        return Standing::Unclear(format!("{busy} users were still busy: use more --buyers"));
+        return CheckResult::Unclear(format!("{busy} users were still busy: use more --buyers"));
     }
     if load.refused == 0 {
-        return Standing::DidNotShow("nobody was refused: this was no overload".to_owned());
+        return CheckResult::DidNotShow("nothing was refused: this was no overload".to_owned());
     }
-    Standing::Holds
+    CheckResult::Holds
 }
 
 #[cfg(test)]
@@ -61,7 +61,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::scenario::{overload::Load, standing::Outcome};
+    use crate::scenario::overload::report::Load;
     use workload::latency::Latency;
 
     fn load(accepted: u64, refused: u64) -> Load {
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    fn judged(change: impl FnOnce(&mut Report)) -> Standing {
+    fn checked(change: impl FnOnce(&mut Report)) -> CheckResult {
         let mut report = Report {
             scenario: "overload",
             strategy: String::new(),
@@ -94,40 +94,39 @@ mod tests {
             overload: load(900, 2100),
             goodput: 0.9,
             violations: BTreeMap::new(),
-            standing: Standing::Holds,
-            outcome: Outcome::Clean,
+            check: CheckResult::Holds,
         };
         change(&mut report);
-        judge(&report)
+        check(&report)
     }
 
     #[test]
     fn an_overload_that_is_shed_well_holds() {
-        assert_eq!(judged(|_| ()), Standing::Holds);
+        assert_eq!(checked(|_| ()), CheckResult::Holds);
     }
 
     #[test]
-    fn each_fault_is_found() {
-        for (found, standing) in [
-            ("0.79 of the peak", judged(|report| report.goodput = 0.79)),
-            ("Retry-After", judged(|report| report.overload.without_retry_after = 1)),
-            ("neither", judged(|report| report.overload.failed = 1)),
-            ("memory", judged(|report| report.overload.memory = Some((100 << 20, 200 << 20)))),
-            ("lost 1", judged(|report| report.violations = BTreeMap::from([("lost", 1)]))),
+    fn each_violation_is_found() {
+        for (found, result) in [
+            ("0.79 of the peak", checked(|report| report.goodput = 0.79)),
+            ("Retry-After", checked(|report| report.overload.without_retry_after = 1)),
+            ("neither", checked(|report| report.overload.failed = 1)),
+            ("memory", checked(|report| report.overload.memory = Some((100 << 20, 200 << 20)))),
+            ("lost 1", checked(|report| report.violations = BTreeMap::from([("lost", 1)]))),
         ] {
-            assert!(standing.is_violation() && standing.text().contains(found), "{standing:?}");
+            assert!(result.is_violation() && result.text().contains(found), "{result:?}");
         }
     }
 
     #[test]
     fn what_was_no_overload_proves_nothing() {
-        for standing in [
-            judged(|report| report.overload.refused = 0),
-            judged(|report| report.overload.unsent = 1000),
-            judged(|report| report.overload.busy = 1000),
-            judged(|report| report.peak.accepted = 0),
+        for result in [
+            checked(|report| report.overload.refused = 0),
+            checked(|report| report.overload.unsent = 1000),
+            checked(|report| report.overload.busy = 1000),
+            checked(|report| report.peak.accepted = 0),
         ] {
-            assert!(!standing.is_violation() && !standing.is_proof(), "{standing:?}");
+            assert!(!result.is_violation() && !result.is_proof(), "{result:?}");
         }
     }
 }

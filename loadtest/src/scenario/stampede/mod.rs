@@ -11,16 +11,22 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use clap::{Args, value_parser};
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
-use self::judge::{Round, judge};
-use super::standing::{Outcome, Standing};
-use crate::reads::{Answer, Nodes, Read, Readers, RedisKeys, ShopTable, Way};
-use workload::{Access, Error, Target, latency::Latency, live::Progress};
+use self::{
+    check::{Round, check},
+    report::{Line, Report},
+};
+use super::check_result::CheckResult;
+use crate::{
+    options::Instances,
+    reads::{Answer, Nodes, Read, ReadStrategy, Readers, RedisKeys, ShopTable},
+};
+use workload::{Error, Target, latency::Latency};
 
-pub mod judge;
-mod show;
+pub mod check;
+pub mod report;
 
 /// Extra rounds a policy is given to show what it has to show.
 pub const EXTRA_ROUNDS: u32 = 4;
@@ -33,80 +39,37 @@ const PROBES: usize = 4;
 /// Longest wait for rebuilds in the background.
 const SETTLE: Duration = Duration::from_secs(5);
 
-/// A stampede to let loose.
-#[derive(Debug, Clone)]
+/// Options of a stampede.
+#[derive(Debug, Clone, Args)]
 pub struct StampedeOptions {
-    /// Servers and secrets.
-    pub access: Access,
-    /// The instances.
-    pub targets: Vec<Target>,
-    /// Readers per instance, each with a connection of its own.
-    pub waiters: usize,
-    /// Expiries per policy.
+    /// Readers per instance, each with a connection of its own
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u32).range(1..=30_000))]
+    pub waiters: u32,
+    /// Expiries per read strategy
+    #[arg(long, default_value_t = 5, value_parser = value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// The policies, by turns in each round.
-    pub ways: Vec<Way>,
-    /// The hot shop.
+    /// The read strategies, by turns in each round
+    #[arg(
+        long,
+        alias = "policies",
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "cache-aside,null-caching,mutex,logical-expiry,layered"
+    )]
+    pub read_strategies: Vec<ReadStrategy>,
+    /// How long loads are made to last, in milliseconds, by locking the table of shops against
+    /// readers; 0: as long as they take
+    #[arg(long, default_value_t = 300, value_name = "MS", value_parser = value_parser!(u64).range(0..=800))]
+    pub slow_load: u64,
+    /// How long an instance may serve a copy from its memory, in milliseconds
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    pub local_ttl_ms: u64,
+    /// The hot shop
+    #[arg(long, default_value_t = 1, value_name = "ID")]
     pub shop_id: u64,
-    /// How long loads are made to last at least; zero: as long as they take.
-    pub slow_load: Duration,
-    /// How long an instance may serve a copy from its memory.
-    pub local_ttl: Duration,
-    /// Where progress goes.
-    pub progress: Progress,
-}
-
-impl StampedeOptions {
-    /// Silent; 1,000 readers per instance, five expiries per policy, loads of 300 ms, shop 1.
-    pub fn new(access: Access, targets: Vec<Target>) -> Self {
-        Self {
-            access,
-            targets,
-            waiters: 1000,
-            rounds: 5,
-            ways: Way::ALL.to_vec(),
-            shop_id: 1,
-            slow_load: Duration::from_millis(300),
-            local_ttl: Duration::from_secs(1),
-            progress: Progress::Silent,
-        }
-    }
-}
-
-/// One policy's rounds, judged.
-#[derive(Debug, Clone, Serialize)]
-pub struct Line {
-    /// The policy.
-    pub way: Way,
-    /// Each expiry.
-    pub rounds: Vec<Round>,
-    /// Latency of all readers on the warm key.
-    pub warm: Latency,
-    /// Latency of all readers when it had expired.
-    pub expired: Latency,
-    /// The judgement.
-    pub standing: Standing,
-}
-
-/// A stampede that was run and judged.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Always `stampede`.
-    pub scenario: &'static str,
-    /// The instances.
-    pub targets: Vec<String>,
-    /// Readers per instance.
-    pub waiters: usize,
-    /// The hot shop.
-    pub shop_id: u64,
-    /// How long the table was locked from the beginning of each burst, in milliseconds.
-    pub slow_load_ms: u64,
-    /// Median time of the tool's own query for the shop, in milliseconds.
-    pub query_ms: f64,
-    /// A line per policy.
-    pub lines: Vec<Line>,
-    /// What it amounts to.
-    pub outcome: Outcome,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub instances: Instances,
 }
 
 /// What a run needs at hand.
@@ -122,22 +85,23 @@ struct Stage<'a> {
 /// Runs all rounds of all policies.
 ///
 /// # Errors
-/// A [`Error`] of the set-up; a policy that breaks its promise is in the [`Report`].
+/// An [`Error`] of the set-up; a policy that breaks its promise is in the [`Report`].
 pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
-    let progress = options.progress;
-    let table = ShopTable::open(&options.access.database_url).await?;
-    let keys = RedisKeys::open(&options.access).await?;
+    let progress = options.instances.progress;
+    let table = ShopTable::open(&options.instances.access.database_url).await?;
+    let keys = RedisKeys::open(&options.instances.access).await?;
     table.name(options.shop_id).await?;
     let query = table.query_time(options.shop_id).await?;
-    let mut nodes = Nodes::new(&options.targets);
+    let mut nodes = Nodes::new(&options.instances.targets);
     nodes.layers().await?;
-    let total = options.waiters * options.targets.len();
+    let total = options.waiters as usize * options.instances.targets.len();
     progress.say(&format!("opening {total} connections"));
-    let readers = Readers::open(&options.targets, options.waiters, READ_LIMIT).await?;
+    let readers = Readers::open(&options.instances.targets, options.waiters, READ_LIMIT).await?;
     let mut stage = Stage { options, keys, table, nodes, readers, query };
     stage.insist_on_lab().await?;
 
-    let mut seen: Vec<Seen> = options.ways.iter().map(|way| Seen::new(*way)).collect();
+    let mut seen: Vec<Seen> =
+        options.read_strategies.iter().map(|strategy| Seen::new(*strategy)).collect();
     for number in 1..=options.rounds {
         for seen in &mut seen {
             stage.round(number, seen).await?;
@@ -145,7 +109,7 @@ pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
     }
     for seen in &mut seen {
         for extra in 1..=EXTRA_ROUNDS {
-            if !matches!(seen.judge(options), Standing::DidNotShow(_)) {
+            if !matches!(seen.check(options), CheckResult::DidNotShow(_)) {
                 break;
             }
             stage.round(options.rounds + extra, seen).await?;
@@ -155,37 +119,36 @@ pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
     let lines: Vec<_> = seen.into_iter().map(|seen| seen.line(options)).collect();
     Ok(Report {
         scenario: "stampede",
-        targets: options.targets.iter().map(Target::to_string).collect(),
-        waiters: options.waiters,
+        targets: options.instances.urls(),
+        waiters: options.waiters as usize,
         shop_id: options.shop_id,
-        slow_load_ms: options.slow_load.as_millis() as u64,
+        slow_load_ms: options.slow_load,
         query_ms: query.as_secs_f64() * 1e3,
-        outcome: Outcome::of(lines.iter().map(|line| &line.standing)),
         lines,
     })
 }
 
 /// All rounds of one policy so far.
 struct Seen {
-    way: Way,
+    strategy: ReadStrategy,
     rounds: Vec<Round>,
     warm: Vec<Duration>,
     expired: Vec<Duration>,
 }
 
 impl Seen {
-    fn new(way: Way) -> Self {
-        Self { way, rounds: Vec::new(), warm: Vec::new(), expired: Vec::new() }
+    fn new(strategy: ReadStrategy) -> Self {
+        Self { strategy, rounds: Vec::new(), warm: Vec::new(), expired: Vec::new() }
     }
 
-    fn judge(&self, options: &StampedeOptions) -> Standing {
-        judge(self.way, &self.rounds, options.slow_load)
+    fn check(&self, options: &StampedeOptions) -> CheckResult {
+        check(self.strategy, &self.rounds, Duration::from_millis(options.slow_load))
     }
 
     fn line(self, options: &StampedeOptions) -> Line {
         Line {
-            way: self.way,
-            standing: self.judge(options),
+            strategy: self.strategy,
+            check: self.check(options),
             warm: Latency::of(self.warm),
             expired: Latency::of(self.expired),
             rounds: self.rounds,
@@ -198,12 +161,12 @@ impl Stage<'_> {
     /// counted where reads and metrics meet the same instance each time.
     async fn insist_on_lab(&mut self) -> Result<(), Error> {
         let id = self.options.shop_id;
-        for target in self.options.targets.iter().flat_map(|target| [target; PROBES]) {
+        for target in self.options.instances.targets.iter().flat_map(|target| [target; PROBES]) {
             let one = std::slice::from_ref(target);
             let mut node = Nodes::new(one);
             self.keys.remove(&[id]).await?;
             let before = node.layers().await?.loads;
-            self.read_each(one, Way::LogicalExpiry).await?;
+            self.read_each(one, ReadStrategy::LogicalExpiry).await?;
             if !self.keys.is_fresh(id).await? {
                 return Err(Error::Usage(format!(
                     "{target} did not store a logical expiry when asked to by x-lab-cache: is it a \
@@ -222,14 +185,14 @@ impl Stage<'_> {
 
     /// Until no instance can have a copy of the shop in its memory.
     async fn forget_local(&self) {
-        sleep(self.options.local_ttl + Duration::from_millis(200)).await;
+        sleep(Duration::from_millis(self.options.local_ttl_ms) + Duration::from_millis(200)).await;
     }
 
     /// Reads the shop once on each target.
-    async fn read_each(&self, targets: &[Target], way: Way) -> Result<(), Error> {
+    async fn read_each(&self, targets: &[Target], strategy: ReadStrategy) -> Result<(), Error> {
         let id = self.options.shop_id;
         let mut readers = Readers::open(targets, 1, READ_LIMIT).await?;
-        for read in readers.burst(id, &way.read(id), Instant::now()).await? {
+        for read in readers.burst(id, &strategy.read(id), Instant::now()).await? {
             if !matches!(read.answer, Answer::Found { id: found, .. } if found == id) {
                 return Err(Error::Unreachable {
                     url: targets[read.target].to_string(),
@@ -242,16 +205,16 @@ impl Stage<'_> {
     }
 
     async fn round(&mut self, number: u32, seen: &mut Seen) -> Result<(), Error> {
-        let (way, id) = (seen.way, self.options.shop_id);
-        let call = way.read(id);
+        let (strategy, id) = (seen.strategy, self.options.shop_id);
+        let call = strategy.read(id);
         self.keys.remove(&[id]).await?;
         self.forget_local().await;
-        self.read_each(&self.options.targets, way).await?;
+        self.read_each(&self.options.instances.targets, strategy).await?;
 
         self.readers.reopen().await?;
         let warm = self.readers.burst(id, &call, Instant::now() + LEAD).await?;
 
-        if way == Way::LogicalExpiry {
+        if strategy == ReadStrategy::LogicalExpiry {
             if !self.keys.expire_logically(id).await? {
                 return Err(Error::Usage(format!(
                     "cache:shop:{id} holds no logical expiry although it was read that way"
@@ -265,7 +228,7 @@ impl Stage<'_> {
 
         let layers = self.nodes.layers().await?;
         let statements = self.table.statements().await?;
-        let slow = self.options.slow_load;
+        let slow = Duration::from_millis(self.options.slow_load);
         let blockade = if slow.is_zero() { None } else { Some(self.table.block().await?) };
         let begin = Instant::now() + LEAD;
         let lifting = async {
@@ -276,7 +239,7 @@ impl Stage<'_> {
         };
         let (reads, lifted) = tokio::join!(self.readers.burst(id, &call, begin), lifting);
         let (reads, lifted) = (reads?, lifted?);
-        let rebuilt = self.settle(way).await?;
+        let rebuilt = self.settle(strategy).await?;
         let loads = self.nodes.layers().await?.since(layers).loads;
         let statements = self.table.statements().await?.saturating_sub(statements);
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -292,8 +255,8 @@ impl Stage<'_> {
             failed: (reads.len() - reads.iter().filter(wanted).count()) as u64,
             failed_warm: (warm.len() - warm.iter().filter(wanted).count()) as u64,
         };
-        self.options.progress.say(&format!(
-            "round {number}, {way}: {loads} loads ({statements} statements), longest wait {:.0} ms, \
+        self.options.instances.progress.say(&format!(
+            "round {number}, {strategy}: {loads} loads ({statements} statements), longest wait {:.0} ms, \
              {:.0} ms on the warm key",
             round.expired.max_ms, round.warm.max_ms
         ));
@@ -304,13 +267,13 @@ impl Stage<'_> {
     }
 
     /// Waits for rebuilds in the background; returns whether the key is fresh again.
-    async fn settle(&mut self, way: Way) -> Result<bool, Error> {
+    async fn settle(&mut self, strategy: ReadStrategy) -> Result<bool, Error> {
         let give_up = Instant::now() + SETTLE;
         loop {
             sleep(Duration::from_millis(50)).await;
             let id = self.options.shop_id;
-            let fresh = match way {
-                Way::LogicalExpiry => self.keys.is_fresh(id).await?,
+            let fresh = match strategy {
+                ReadStrategy::LogicalExpiry => self.keys.is_fresh(id).await?,
                 _ => self.keys.value(id).await?.is_some(),
             };
             let running = self.nodes.sum("cache_loads_running").await?;

@@ -1,4 +1,4 @@
-//! Purchases without end: many connections, each buyer once in each sale, sales published ahead.
+//! The load generator of an overload: many connections, each buyer once in each sale, sales published ahead.
 
 use std::{
     sync::{
@@ -13,24 +13,20 @@ use tokio::{
     time::{Instant as TokioInstant, sleep, sleep_until},
 };
 
-use super::{BurstOptions, Buyers};
-use crate::reads::pace::due;
+use crate::{
+    links::{self, Link},
+    reads::schedule::due,
+};
 use workload::{
-    Error,
-    checker::Asked,
-    http::{Call, Connection},
-    publish,
-    reply::Reply,
+    Error, burst::BurstOptions, buyers::Buyer, checker::Asked, http::Call, publish, reply::Reply,
 };
 
 /// Sales that are ready before they are needed.
 const AHEAD: usize = 8;
-/// Connections being opened at once, so that no listener's backlog overflows.
-const OPENING: usize = 128;
 
 /// One finished attempt.
 #[derive(Debug)]
-pub(super) struct Shot {
+pub(super) struct Attempt {
     /// What it was told.
     pub reply: Reply,
     /// Whether the answer said when to come back.
@@ -44,15 +40,15 @@ pub(super) struct Shot {
 }
 
 /// The connections and what has been used up.
-pub(super) struct Pump {
+pub(super) struct Generator {
     options: BurstOptions,
     shared: Arc<Shared>,
-    links: Vec<Connection>,
+    links: Vec<Link>,
     asked: Vec<Vec<Asked>>,
 }
 
 struct Shared {
-    buyers: Buyers,
+    buyers: Arc<[Buyer]>,
     /// Vouchers, in the order in which they are used.
     sales: RwLock<Vec<u64>>,
     /// Attempts handed out: each is a buyer's only one in its sale.
@@ -79,38 +75,17 @@ impl Shared {
     }
 }
 
-impl Pump {
+impl Generator {
     /// Opens the connections.
     pub async fn open(
         options: &BurstOptions,
-        buyers: Buyers,
+        buyers: Arc<[Buyer]>,
         connections: usize,
     ) -> Result<Self, Error> {
-        if buyers.is_empty() || options.targets.is_empty() {
-            return Err(Error::Usage("at least one buyer and one target are needed".to_owned()));
+        if buyers.is_empty() {
+            return Err(Error::Usage("at least one buyer is needed".to_owned()));
         }
-        let targets = options.targets.iter().cycle().take(connections);
-        let mut waiting: Vec<_> =
-            targets.map(|target| Connection::new(target.clone(), options.timeout)).collect();
-        let mut links = Vec::with_capacity(connections);
-        while !waiting.is_empty() {
-            let mut opening = JoinSet::new();
-            for mut link in waiting.drain(waiting.len().saturating_sub(OPENING)..) {
-                opening.spawn(async move {
-                    let opened = link.open().await;
-                    (link, opened)
-                });
-            }
-            while let Some(joined) = opening.join_next().await {
-                let (link, opened) = joined?;
-                opened.map_err(|error| Error::Unreachable {
-                    url: options.targets[0].to_string(),
-                    what: "a connection",
-                    reason: error.to_string(),
-                })?;
-                links.push(link);
-            }
-        }
+        let links = links::open(&options.targets, connections, options.timeout).await?;
         let shared = Shared { buyers, sales: RwLock::default(), used: AtomicU64::new(0) };
         Ok(Self { options: options.clone(), shared: shared.into(), links, asked: Vec::new() })
     }
@@ -120,21 +95,25 @@ impl Pump {
         &mut self,
         connections: usize,
         duration: Duration,
-    ) -> Result<Vec<Shot>, Error> {
-        self.pump(connections, None, duration).await
+    ) -> Result<Vec<Attempt>, Error> {
+        self.run(connections, None, duration).await
     }
 
     /// Buys `rate` times a second, on all of them.
-    pub async fn open_loop(&mut self, rate: f64, duration: Duration) -> Result<Vec<Shot>, Error> {
-        self.pump(self.links.len(), Some(rate), duration).await
+    pub async fn open_loop(
+        &mut self,
+        rate: f64,
+        duration: Duration,
+    ) -> Result<Vec<Attempt>, Error> {
+        self.run(self.links.len(), Some(rate), duration).await
     }
 
-    async fn pump(
+    async fn run(
         &mut self,
         connections: usize,
         rate: Option<f64>,
         duration: Duration,
-    ) -> Result<Vec<Shot>, Error> {
+    ) -> Result<Vec<Attempt>, Error> {
         self.publish().await?;
         let begin = Instant::now();
         let plan = Plan { begin, end: begin + duration, rate, made: Arc::default() };
@@ -142,26 +121,26 @@ impl Pump {
         for link in self.links.drain(..connections.min(self.links.len())).collect::<Vec<_>>() {
             working.spawn(work(link, self.shared.clone(), plan.clone()));
         }
-        let mut shots = Vec::new();
+        let mut attempts = Vec::new();
         loop {
             tokio::select! {
                 joined = working.join_next() => {
                     let Some(joined) = joined else { break };
                     let (link, mut more) = joined?;
                     self.links.push(link);
-                    shots.append(&mut more);
+                    attempts.append(&mut more);
                 }
                 () = sleep(Duration::from_millis(20)) => self.publish().await?,
             }
         }
-        for shot in &shots {
-            if self.asked.len() <= shot.sale {
-                self.asked.resize(shot.sale + 1, Vec::new());
+        for attempt in &attempts {
+            if self.asked.len() <= attempt.sale {
+                self.asked.resize(attempt.sale + 1, Vec::new());
             }
-            let reply = shot.reply.clone();
-            self.asked[shot.sale].push(Asked { user_id: shot.user_id, attempt: 0, reply });
+            let reply = attempt.reply.clone();
+            self.asked[attempt.sale].push(Asked { user_id: attempt.user_id, attempt: 0, reply });
         }
-        Ok(shots)
+        Ok(attempts)
     }
 
     /// Has sales ready, each with enough for all.
@@ -204,8 +183,8 @@ impl Plan {
     }
 }
 
-async fn work(mut link: Connection, shared: Arc<Shared>, plan: Plan) -> (Connection, Vec<Shot>) {
-    let mut shots = Vec::new();
+async fn work(mut link: Link, shared: Arc<Shared>, plan: Plan) -> (Link, Vec<Attempt>) {
+    let mut attempts = Vec::new();
     let mut call = Call::post("");
     while let Some(due) = plan.next() {
         if due > Instant::now() {
@@ -215,11 +194,11 @@ async fn work(mut link: Connection, shared: Arc<Shared>, plan: Plan) -> (Connect
         let buyer = &shared.buyers[buyer];
         call.path = format!("/voucher-order/seckill/{voucher}");
         call.set_token(&buyer.token);
-        let answer = link.send(&call).await;
+        let answer = link.connection.send(&call).await;
         let reply = Reply::of(&answer);
         let retry_after = answer.is_ok_and(|answer| answer.has_retry_after());
         let ended = Instant::now();
-        shots.push(Shot {
+        attempts.push(Attempt {
             reply,
             retry_after,
             ended: ended.saturating_duration_since(plan.begin),
@@ -228,5 +207,5 @@ async fn work(mut link: Connection, shared: Arc<Shared>, plan: Plan) -> (Connect
             user_id: buyer.user_id,
         });
     }
-    (link, shots)
+    (link, attempts)
 }

@@ -18,23 +18,26 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::{Args, value_parser};
 use rand::Rng;
-use serde::Serialize;
 use tokio::time::sleep;
 
-use self::judge::judge;
-use super::standing::{Outcome, Standing};
-use crate::reads::{
-    Layers, Nodes, Read, Readers, RedisKeys, ShopTable, Source, Way, answer::Tally, readers::Job,
+use self::{
+    check::check,
+    report::{Pass, Report},
 };
-use workload::{
-    Access, Error, Target,
-    latency::Latency,
-    live::{Live, Progress},
+use super::check_result::CheckResult;
+use crate::{
+    options::{Instances, number},
+    reads::{
+        Nodes, Read, ReadStrategy, Readers, RedisKeys, ShopTable, Source, answer::Tally,
+        readers::Job,
+    },
 };
+use workload::{Error, latency::Latency, live::Live};
 
-pub mod judge;
-mod show;
+pub mod check;
+pub mod report;
 
 /// Random ids are taken from here, far above those in use.
 const RANGE: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
@@ -43,103 +46,48 @@ const READ_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for a filter that is being filled.
 const FILTER_WAIT: Duration = Duration::from_secs(15);
 
-/// A crawl to make.
-#[derive(Debug, Clone)]
+/// Options of a penetration run.
+#[derive(Debug, Clone, Args)]
 pub struct PenetrationOptions {
-    /// Servers and secrets.
-    pub access: Access,
-    /// The instances, asked in turn.
-    pub targets: Vec<Target>,
-    /// Requests of each judged pass.
-    pub requests: usize,
-    /// Distinct ids of the pass without the filter.
-    pub distinct: usize,
-    /// Keep-alive connections per instance.
-    pub connections: usize,
-    /// The filter's stated rate of false positives.
+    /// Requests of each checked pass
+    #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
+    pub requests: u32,
+    /// Distinct ids of the passes without the filter, each asked requests ÷ distinct times
+    #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..))]
+    pub distinct: u32,
+    /// Keep-alive connections per instance
+    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
+    /// The filter's stated rate of false positives, above 0 and below 1
+    #[arg(long, default_value_t = 0.01, value_name = "RATE", value_parser = share)]
     pub false_positives: f64,
-    /// How long a cached null is remembered.
-    pub null_ttl: Duration,
-    /// Where progress goes.
-    pub progress: Progress,
+    /// How long a cached null is remembered, in seconds
+    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
+    pub null_ttl: u64,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub instances: Instances,
 }
 
-impl PenetrationOptions {
-    /// Silent; 100,000 requests, 10,000 ids without the filter, a rate of 1 %, nulls of 2 minutes.
-    pub fn new(access: Access, targets: Vec<Target>) -> Self {
-        Self {
-            access,
-            targets,
-            requests: 100_000,
-            distinct: 10_000,
-            connections: 64,
-            false_positives: 0.01,
-            null_ttl: Duration::from_secs(120),
-            progress: Progress::Silent,
-        }
-    }
-}
-
-/// One pass, judged.
-#[derive(Debug, Clone, Serialize)]
-pub struct Pass {
-    /// The policy.
-    pub way: Way,
-    /// Whether the filter was there.
-    pub filter: bool,
-    /// Requests made.
-    pub requests: usize,
-    /// Different ids among them.
-    pub distinct: usize,
-    /// How long it took, in seconds.
-    pub elapsed_s: f64,
-    /// Most loads it may cause; `None`: as many as it likes.
-    pub most_loads: Option<u64>,
-    /// Who answered, by the service's metrics.
-    pub layers: Layers,
-    /// Prepared statements the database executed meanwhile.
-    pub statements: u64,
-    /// The answers.
-    pub answers: Tally,
-    /// Latency of all reads.
-    pub latency: Latency,
-    /// The judgement.
-    pub standing: Standing,
-}
-
-/// A crawl that was made and judged.
-#[derive(Debug, Clone, Serialize)]
-pub struct Report {
-    /// Always `penetration`.
-    pub scenario: &'static str,
-    /// The instances.
-    pub targets: Vec<String>,
-    /// The filter's stated rate of false positives.
-    pub false_positives: f64,
-    /// How long a cached null is remembered, in seconds.
-    pub null_ttl_s: u64,
-    /// The passes.
-    pub passes: Vec<Pass>,
-    /// Cached nulls removed afterwards.
-    pub removed: u64,
-    /// What it amounts to.
-    pub outcome: Outcome,
+fn share(text: &str) -> Result<f64, String> {
+    number(text, |number| number > 0.0 && number < 1.0, "above 0 and below 1")
 }
 
 /// Makes all passes, and removes what they left in Redis.
 ///
 /// # Errors
-/// A [`Error`] of the set-up.
+/// An [`Error`] of the set-up.
 pub async fn run(options: &PenetrationOptions) -> Result<Report, Error> {
-    let table = ShopTable::open(&options.access.database_url).await?;
-    let keys = RedisKeys::open(&options.access).await?;
+    let table = ShopTable::open(&options.instances.access.database_url).await?;
+    let keys = RedisKeys::open(&options.instances.access).await?;
     if table.count(RANGE.start, RANGE.end).await? > 0 {
         return Err(Error::Usage(format!(
             "there are shops with ids in {RANGE:?}: use another table"
         )));
     }
-    let readers = Readers::open(&options.targets, options.connections, READ_LIMIT).await?;
-    let nodes = Nodes::new(&options.targets);
+    let readers =
+        Readers::open(&options.instances.targets, options.connections, READ_LIMIT).await?;
+    let nodes = Nodes::new(&options.instances.targets);
     let mut used = Vec::new();
     let mut stage = Stage { options, table, keys: keys.clone(), nodes, readers };
     let passes = stage.passes(&mut used).await;
@@ -148,10 +96,9 @@ pub async fn run(options: &PenetrationOptions) -> Result<Report, Error> {
     let (passes, removed) = (passes?, removed?);
     Ok(Report {
         scenario: "penetration",
-        targets: options.targets.iter().map(Target::to_string).collect(),
+        targets: options.instances.urls(),
         false_positives: options.false_positives,
-        null_ttl_s: options.null_ttl.as_secs(),
-        outcome: Outcome::of(passes.iter().map(|pass| &pass.standing)),
+        null_ttl_s: options.null_ttl,
         passes,
         removed,
     })
@@ -168,6 +115,7 @@ struct Stage<'a> {
 impl Stage<'_> {
     async fn passes(&mut self, used: &mut Vec<u64>) -> Result<Vec<Pass>, Error> {
         let PenetrationOptions { requests, distinct, .. } = *self.options;
+        let (requests, distinct) = (requests as usize, distinct as usize);
         let fresh = |used: &mut Vec<u64>, count| {
             let ids = random_ids(count, used);
             used.extend_from_slice(&ids);
@@ -175,15 +123,15 @@ impl Stage<'_> {
         };
         self.await_filter(used).await?;
         let ids = fresh(used, requests);
-        let layered = self.pass(Way::Layered, true, &ids, requests).await?;
+        let layered = self.pass(ReadStrategy::Layered, true, &ids, requests).await?;
 
         let keys = self.keys.clone();
         let ids = fresh(used, distinct.min(requests));
-        let unfiltered = self.pass(Way::NullCaching, false, &ids, requests);
+        let unfiltered = self.pass(ReadStrategy::NullCaching, false, &ids, requests);
         let nulls = keys.without_filters(unfiltered).await?;
 
         let ids = fresh(used, distinct.min(requests.div_ceil(10)));
-        let naive = self.pass(Way::CacheAside, false, &ids, requests.div_ceil(10));
+        let naive = self.pass(ReadStrategy::CacheAside, false, &ids, requests.div_ceil(10));
         let naive = keys.without_filters(naive).await?;
         Ok(vec![layered, nulls, naive])
     }
@@ -191,7 +139,7 @@ impl Stage<'_> {
     /// Asks each instance for absent ids until its filter is seen to answer.
     async fn await_filter(&mut self, used: &mut Vec<u64>) -> Result<(), Error> {
         let give_up = Instant::now() + FILTER_WAIT;
-        for target in &self.options.targets {
+        for target in &self.options.instances.targets {
             let one = std::slice::from_ref(target);
             let mut node = Nodes::new(one);
             let mut readers = Readers::open(one, 1, READ_LIMIT).await?;
@@ -199,7 +147,7 @@ impl Stage<'_> {
                 let before = node.layers().await?.filtered;
                 let ids = random_ids(1, used);
                 used.extend_from_slice(&ids);
-                readers.burst(ids[0], &Way::Layered.read(ids[0]), Instant::now()).await?;
+                readers.burst(ids[0], &ReadStrategy::Layered.read(ids[0]), Instant::now()).await?;
                 if node.layers().await?.filtered > before {
                     break;
                 }
@@ -218,7 +166,7 @@ impl Stage<'_> {
 
     async fn pass(
         &mut self,
-        way: Way,
+        strategy: ReadStrategy,
         filter: bool,
         ids: &[u64],
         requests: usize,
@@ -227,7 +175,7 @@ impl Stage<'_> {
         let layers = self.nodes.layers().await?;
         let statements = self.table.statements().await?;
         let crawl = Arc::new(Crawl {
-            way,
+            strategy,
             ids: ids.into(),
             requests,
             next: AtomicUsize::new(0),
@@ -235,19 +183,23 @@ impl Stage<'_> {
             live: Live::default(),
         });
         let begin = Instant::now();
-        let what = format!("{way}, {} ids", ids.len());
+        let what = format!("{strategy}, {} ids", ids.len());
         let draining = self.readers.drain(&crawl);
-        self.options.progress.watch(&what, requests as u64, &crawl.live, draining).await?;
+        self.options
+            .instances
+            .progress
+            .watch(&what, requests as u64, &crawl.live, draining)
+            .await?;
         let elapsed = begin.elapsed();
         let (answers, latency) = crawl.summary();
-        let laps = 1 + (elapsed.as_secs_f64() / self.options.null_ttl.as_secs_f64()) as u64;
-        let most_loads = match way {
-            Way::CacheAside => None,
-            Way::NullCaching => Some(ids.len() as u64 * laps),
+        let laps = 1 + (elapsed.as_secs_f64() / self.options.null_ttl as f64) as u64;
+        let most_loads = match strategy {
+            ReadStrategy::CacheAside => None,
+            ReadStrategy::NullCaching => Some(ids.len() as u64 * laps),
             _ => Some((self.options.false_positives * requests as f64) as u64),
         };
         let mut pass = Pass {
-            way,
+            strategy,
             filter,
             requests,
             distinct: ids.len(),
@@ -257,9 +209,9 @@ impl Stage<'_> {
             statements: self.table.statements().await?.saturating_sub(statements),
             answers,
             latency,
-            standing: Standing::Holds,
+            check: CheckResult::Holds,
         };
-        pass.standing = judge(&pass);
+        pass.check = check(&pass);
         Ok(pass)
     }
 }
@@ -281,7 +233,7 @@ fn random_ids(count: usize, used: &[u64]) -> Vec<u64> {
 /// Lap after lap over the ids: two reads of one id are a whole lap apart, so that nobody can blame
 /// a second load on the two having met.
 struct Crawl {
-    way: Way,
+    strategy: ReadStrategy,
     ids: Box<[u64]>,
     requests: usize,
     next: AtomicUsize,
@@ -304,7 +256,7 @@ impl Source for Crawl {
     fn next(&self, _target: usize) -> Option<Job> {
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         let id = *self.ids.get(index % self.ids.len().max(1))?;
-        (index < self.requests).then(|| Job { id, call: self.way.read(id), due: None })
+        (index < self.requests).then(|| Job { id, call: self.strategy.read(id), due: None })
     }
 
     fn ended(&self, read: Read) {

@@ -1,17 +1,11 @@
-//! Which seconds of a run count as failed, and how many of them are allowed. Pure.
+//! The check of steady reads: which seconds failed, and how many may.
 
-use super::{Report, Second};
-use crate::scenario::standing::Standing;
+use super::report::Report;
+use crate::scenario::check_result::CheckResult;
 
-/// The seconds, counted from 0, in which a read got a 5xx or no answer.
-pub fn failed_seconds(timeline: &[Second]) -> Vec<usize> {
-    let failed = |(second, bin): (usize, &Second)| (bin.answers.failures() > 0).then_some(second);
-    timeline.iter().enumerate().filter_map(failed).collect()
-}
-
-/// Judges a run by its timeline.
-pub fn judge(report: &Report) -> Standing {
-    let failed = failed_seconds(&report.timeline);
+/// Checks a run by its timeline.
+pub fn check(report: &Report) -> CheckResult {
+    let failed = report.failed_seconds();
     let mut violations = Vec::new();
     if failed.len() > report.tolerate_seconds {
         let (count, allowed) = (failed.len(), report.tolerate_seconds);
@@ -32,18 +26,18 @@ pub fn judge(report: &Report) -> Standing {
         violations.push(format!("{count} answers deny a shop that exists"));
     }
     if !violations.is_empty() {
-        return Standing::of(violations);
+        return CheckResult::of(violations);
     }
     if report.answers.total() == 0 {
-        return Standing::Unclear("nothing was read".to_owned());
+        return CheckResult::Unclear("nothing was read".to_owned());
     }
     if report.unsent > 0 {
-        return Standing::Unclear(format!(
+        return CheckResult::Unclear(format!(
             "{} requests were never sent: use a lower --rate or more --connections",
             report.unsent
         ));
     }
-    Standing::Holds
+    CheckResult::Holds
 }
 
 #[cfg(test)]
@@ -51,7 +45,7 @@ mod tests {
     use super::*;
     use crate::{
         reads::{Layers, answer::Tally},
-        scenario::standing::Outcome,
+        scenario::read::report::Second,
     };
     use workload::latency::Latency;
 
@@ -68,7 +62,7 @@ mod tests {
         Report {
             scenario: "read",
             targets: Vec::new(),
-            policy: String::new(),
+            read_strategy: String::new(),
             rate: None,
             connections: 1,
             ids: 1,
@@ -83,40 +77,39 @@ mod tests {
             expired: 0,
             timeline,
             tolerate_seconds,
-            standing: Standing::Holds,
-            outcome: Outcome::Clean,
+            check: CheckResult::Holds,
         }
     }
 
     #[test]
     fn seconds_with_failures_are_counted_and_named() {
-        assert_eq!(judge(&report(&[0, 0, 0], 0)), Standing::Holds);
-        let standing = judge(&report(&[0, 1, 0], 0));
-        assert!(standing.is_violation() && standing.text().contains("seconds 1"), "{standing:?}");
-        assert_eq!(judge(&report(&[0, 70, 0], 1)), Standing::Holds);
-        assert!(judge(&report(&[0, 70, 1], 1)).is_violation());
+        assert_eq!(check(&report(&[0, 0, 0], 0)), CheckResult::Holds);
+        let result = check(&report(&[0, 1, 0], 0));
+        assert!(result.is_violation() && result.text().contains("seconds 1"), "{result:?}");
+        assert_eq!(check(&report(&[0, 70, 0], 1)), CheckResult::Holds);
+        assert!(check(&report(&[0, 70, 1], 1)).is_violation());
         let silent = Tally { no_answer: 1, ..Tally::default() };
         let mut lost = report(&[0], 0);
         lost.timeline[0].answers = silent;
-        assert!(judge(&lost).is_violation(), "no answer is a failure, too");
+        assert!(check(&lost).is_violation(), "no answer is a failure, too");
     }
 
     #[test]
     fn wrong_answers_are_found() {
         let mut odd = report(&[0], 0);
         odd.answers.odd = 1;
-        assert!(judge(&odd).is_violation());
+        assert!(check(&odd).is_violation());
         let mut denied = report(&[0], 0);
         denied.answers.absent = 1;
-        assert!(judge(&denied).is_violation());
+        assert!(check(&denied).is_violation());
         denied.absent = 0.01;
-        assert_eq!(judge(&denied), Standing::Holds);
+        assert_eq!(check(&denied), CheckResult::Holds);
     }
 
     #[test]
     fn a_rate_that_was_not_kept_proves_nothing() {
         let slow = Report { unsent: 1, ..report(&[0], 0) };
-        assert!(matches!(judge(&slow), Standing::Unclear(_)));
-        assert!(matches!(judge(&report(&[], 0)), Standing::Unclear(_)));
+        assert!(matches!(check(&slow), CheckResult::Unclear(_)));
+        assert!(matches!(check(&report(&[], 0)), CheckResult::Unclear(_)));
     }
 }

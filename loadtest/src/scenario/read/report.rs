@@ -1,10 +1,17 @@
-//! The report of steady reads as text, and their lines of progress.
+//! The report of steady reads, and their lines of progress.
 
 use std::fmt;
 
-use super::{Report, Second, judge::failed_seconds};
-use crate::reads::Layers;
-use workload::table::{Align, render};
+use serde::Serialize;
+
+use crate::{
+    reads::{Layers, answer::Tally},
+    scenario::check_result::{self, CheckResult, Outcome},
+};
+use workload::{
+    latency::{self, Latency},
+    table::render,
+};
 
 /// Seconds shown in full; a longer timeline is shown around its failures (all of it is in the JSON).
 const MOST_SECONDS: usize = 120;
@@ -29,9 +36,77 @@ pub(super) fn progress(number: usize, second: &Second) -> String {
     line
 }
 
+/// One second of a run.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Second {
+    /// Its answers.
+    pub answers: Tally,
+    /// Latency of the reads that ended in it.
+    pub latency: Latency,
+    /// Who answered, by the service's metrics; `None`: an instance did not tell in time.
+    pub layers: Option<Layers>,
+    /// Instances that had given Redis up at its end.
+    pub breakers_open: Option<u64>,
+}
+
+/// Reads that were made and checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always `read`.
+    pub scenario: &'static str,
+    /// The instances.
+    pub targets: Vec<String>,
+    /// The read strategy, or `the configured one`.
+    pub read_strategy: String,
+    /// Requests per second asked for.
+    pub rate: Option<f64>,
+    /// Connections, over all instances.
+    pub connections: usize,
+    /// Different shops.
+    pub ids: usize,
+    /// Skew of Zipf's law over them.
+    pub zipf: f64,
+    /// Share of requests for ids that do not exist.
+    pub absent: f64,
+    /// From the first request to the last answer, in seconds.
+    pub elapsed_s: f64,
+    /// Answers per second.
+    pub requests_per_s: f64,
+    /// Requests of an open loop that were never sent because all connections were busy.
+    pub unsent: u64,
+    /// All answers.
+    pub answers: Tally,
+    /// Latency of all reads: from the due time in an open loop, from sending in a closed one.
+    pub latency: Latency,
+    /// Who answered, by the service's metrics.
+    pub layers: Layers,
+    /// Keys removed from Redis meanwhile.
+    pub expired: u64,
+    /// Second by second.
+    pub timeline: Vec<Second>,
+    /// Seconds with failures that were allowed.
+    pub tolerate_seconds: usize,
+    /// The result of the check.
+    pub check: CheckResult,
+}
+
+impl Report {
+    /// The seconds, counted from 0, in which a read got a 5xx or no answer.
+    pub fn failed_seconds(&self) -> Vec<usize> {
+        let failed =
+            |(second, bin): (usize, &Second)| (bin.answers.failures() > 0).then_some(second);
+        self.timeline.iter().enumerate().filter_map(failed).collect()
+    }
+}
+
+impl check_result::Report for Report {
+    fn outcome(&self) -> Outcome {
+        Outcome::of([&self.check])
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let right = |title| (title, Align::Right);
         let loop_ = match self.rate {
             Some(rate) => format!("open loop, {rate} requests/s, latency from the due time"),
             None => "closed loop, latency from sending".to_owned(),
@@ -39,29 +114,29 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "\n{} shops (Zipf {}), {} % of the requests for absent ones, {} connections to {};\n\
-             {loop_}; policy: {}.\n",
+             {loop_}; read strategy: {}.\n",
             self.ids,
             self.zipf,
             100.0 * self.absent,
             self.connections,
             self.targets.join(", "),
-            self.policy
+            self.read_strategy
         )?;
         let columns = [
-            right("second"),
-            right("reads"),
-            right("p50 ms"),
-            right("p99 ms"),
-            right("max ms"),
-            right("5xx"),
-            right("no answer"),
-            right("429"),
-            right("memory"),
-            right("Redis"),
-            right("loads"),
-            right("breakers open"),
+            ">second",
+            ">reads",
+            ">p50 ms",
+            ">p99 ms",
+            ">max ms",
+            ">5xx",
+            ">no answer",
+            ">429",
+            ">memory",
+            ">Redis",
+            ">loads",
+            ">breakers open",
         ];
-        let failed = failed_seconds(&self.timeline);
+        let failed = self.failed_seconds();
         let near = |second: usize| failed.iter().any(|failed| second.abs_diff(*failed) <= 3);
         let rows: Vec<_> = self
             .timeline
@@ -89,15 +164,10 @@ impl fmt::Display for Report {
             row("Bloom filter", layers.filtered),
             row("database", layers.loads),
         ];
-        let columns = [("answered by", Align::Left), right("count"), right("share")];
+        let columns = ["answered by", ">count", ">share"];
         writeln!(f, "{}", render(&columns, &rows))?;
 
-        let latency = &self.latency;
-        let columns = [right("p50 ms"), right("p90"), right("p99"), right("p99.9"), right("max")];
-        let figures =
-            [latency.p50_ms, latency.p90_ms, latency.p99_ms, latency.p999_ms, latency.max_ms];
-        let row = figures.map(|ms| format!("{ms:.2}")).to_vec();
-        writeln!(f, "{}", render(&columns, &[row]))?;
+        writeln!(f, "{}", latency::table("latency in ms", &[("all reads", &self.latency)]))?;
         writeln!(
             f,
             "{} reads in {:.1} s: {:.0} requests/s. Answers: {}. {} stale values were served during\n\
@@ -117,7 +187,7 @@ impl fmt::Display for Report {
             "Seconds with a 5xx or without an answer: {}, {allowed} allowed.",
             failed.len()
         )?;
-        writeln!(f, "{}", self.standing.verdict())
+        writeln!(f, "{}", self.check.verdict())
     }
 }
 

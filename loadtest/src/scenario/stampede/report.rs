@@ -1,12 +1,55 @@
-//! A stampede's report as text.
+//! The report of a stampede.
 
 use std::fmt;
 
-use super::{Line, Report, judge::GRACE_MS};
-use workload::{
-    latency::Latency,
-    table::{Align, render},
+use serde::Serialize;
+
+use super::check::{GRACE_MS, Round};
+use crate::{
+    reads::ReadStrategy,
+    scenario::check_result::{self, CheckResult, Outcome, Report as _},
 };
+use workload::{latency::Latency, table::render};
+
+/// One read strategy's rounds, checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// The read strategy.
+    pub strategy: ReadStrategy,
+    /// Each expiry.
+    pub rounds: Vec<Round>,
+    /// Latency of all readers on the warm key.
+    pub warm: Latency,
+    /// Latency of all readers when it had expired.
+    pub expired: Latency,
+    /// The result of the check.
+    pub check: CheckResult,
+}
+
+/// A stampede that was run and checked.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// Always `stampede`.
+    pub scenario: &'static str,
+    /// The instances.
+    pub targets: Vec<String>,
+    /// Readers per instance.
+    pub waiters: usize,
+    /// The hot shop.
+    pub shop_id: u64,
+    /// How long the table was locked from the beginning of each burst, in milliseconds.
+    pub slow_load_ms: u64,
+    /// Median time of the tool's own query for the shop, in milliseconds.
+    pub query_ms: f64,
+    /// A line per read strategy.
+    pub lines: Vec<Line>,
+}
+
+impl check_result::Report for Report {
+    fn outcome(&self) -> Outcome {
+        Outcome::of(self.lines.iter().map(|line| &line.check))
+    }
+}
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,28 +61,19 @@ impl fmt::Display for Report {
             self.waiters,
             self.targets.join(", ")
         )?;
-        let right = |title| (title, Align::Right);
         let columns = [
-            ("policy", Align::Left),
-            right("expiries"),
-            right("loads per expiry"),
-            right("statements"),
-            right("longest wait"),
-            ("verdict", Align::Left),
+            "read strategy",
+            ">expiries",
+            ">loads per expiry",
+            ">statements",
+            ">longest wait",
+            "verdict",
         ];
         let rows: Vec<_> = self.lines.iter().map(cells).collect();
         writeln!(f, "{}", render(&columns, &rows))?;
 
-        let columns = [
-            ("latency in ms", Align::Left),
-            right("warm p50"),
-            right("p99"),
-            right("max"),
-            right("expired p50"),
-            right("p99"),
-            right("max"),
-            right("load"),
-        ];
+        let columns =
+            ["latency in ms", ">warm p50", ">p99", ">max", ">expired p50", ">p99", ">max", ">load"];
         let rows: Vec<_> = self.lines.iter().map(latencies).collect();
         writeln!(f, "{}", render(&columns, &rows))?;
 
@@ -66,7 +100,7 @@ impl fmt::Display for Report {
              answered before the load can be done. \"statements\" is the database's own count of\n\
              whatever it executed meanwhile.\n"
         )?;
-        writeln!(f, "{}", self.outcome.text())
+        writeln!(f, "{}", self.outcome().text())
     }
 }
 
@@ -85,12 +119,12 @@ fn longest(line: &Line, of: impl Fn(&super::Round) -> f64) -> String {
 
 fn cells(line: &Line) -> Vec<String> {
     vec![
-        line.way.to_string(),
+        line.strategy.to_string(),
         line.rounds.len().to_string(),
         range(line.rounds.iter().map(|round| round.loads)),
         range(line.rounds.iter().map(|round| round.statements)),
         longest(line, |round| round.wait_ms()) + " ms",
-        line.standing.text(),
+        line.check.text(),
     ]
 }
 
@@ -98,7 +132,7 @@ fn latencies(line: &Line) -> Vec<String> {
     let three = |latency: &Latency| {
         [latency.p50_ms, latency.p99_ms, latency.max_ms].map(|ms| format!("{ms:.0}"))
     };
-    let mut cells = vec![line.way.to_string()];
+    let mut cells = vec![line.strategy.to_string()];
     cells.extend(three(&line.warm));
     cells.extend(three(&line.expired));
     cells.push(longest(line, |round| round.load_ms));

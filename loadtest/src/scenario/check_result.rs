@@ -1,30 +1,33 @@
-//! How one line of a read scenario stands against what it promises.
+//! The result of a check, and what a whole run proved.
+
+use std::fmt::Display;
 
 use serde::Serialize;
+use workload::burst;
 
-/// A judgement.
+/// The result of a check: what was measured, compared to what is guaranteed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "detail")]
-pub enum Standing {
-    /// The promise was kept.
+pub enum CheckResult {
+    /// The guarantee was kept.
     Holds,
-    /// Nothing is promised: what was seen is told.
+    /// Nothing is guaranteed; this was seen.
     Shown(String),
-    /// What had to show itself did not. No fault of the service.
+    /// What had to show itself did not. No error of the service.
     DidNotShow(String),
-    /// Nothing can be said, and what to do about it. No fault of the service.
+    /// Nothing can be said, and what to do about it. No error of the service.
     Unclear(String),
-    /// The promise was not kept.
+    /// The guarantee was broken.
     Violation(String),
 }
 
-impl Standing {
+impl CheckResult {
     /// Holds, unless there are violations to name.
     pub fn of(violations: Vec<String>) -> Self {
         if violations.is_empty() { Self::Holds } else { Self::Violation(violations.join("; ")) }
     }
 
-    /// Whether the service is at fault.
+    /// Whether a guarantee was broken.
     pub fn is_violation(&self) -> bool {
         matches!(self, Self::Violation(_))
     }
@@ -51,27 +54,27 @@ impl Standing {
     }
 }
 
-/// What a whole run amounts to.
+/// What a whole run proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Everything holds, and everything that had to show itself did.
     Clean,
-    /// Something could not be judged or shown.
+    /// Something could not be checked or shown.
     Unproved,
-    /// A promise was broken.
+    /// A guarantee was broken.
     Violated,
 }
 
 impl Outcome {
     /// The worst of all lines.
-    pub fn of<'a>(standings: impl IntoIterator<Item = &'a Standing>) -> Self {
-        let one = |standing: &Standing| match standing {
-            standing if standing.is_violation() => Self::Violated,
-            standing if standing.is_proof() => Self::Clean,
+    pub fn of<'a>(results: impl IntoIterator<Item = &'a CheckResult>) -> Self {
+        let one = |result: &CheckResult| match result {
+            result if result.is_violation() => Self::Violated,
+            result if result.is_proof() => Self::Clean,
             _ => Self::Unproved,
         };
-        standings.into_iter().map(one).max().unwrap_or(Self::Unproved)
+        results.into_iter().map(one).max().unwrap_or(Self::Unproved)
     }
 
     /// The last line of a report.
@@ -79,9 +82,27 @@ impl Outcome {
         match self {
             Self::Clean => "No violation.",
             Self::Unproved => {
-                "Not proved: something did not show or could not be judged; see above."
+                "Not proved: something did not show or could not be checked; see above."
             }
             Self::Violated => "VIOLATION: see above.",
+        }
+    }
+}
+
+/// The report of a run: printed as text, written as JSON, told by an exit code.
+pub trait Report: Display + Serialize {
+    /// What the run proved.
+    fn outcome(&self) -> Outcome;
+}
+
+impl Report for burst::Report {
+    fn outcome(&self) -> Outcome {
+        if !self.verdict.is_clean() {
+            Outcome::Violated
+        } else if !self.settled || (self.verdict.orders == 0 && self.stock > 0) {
+            Outcome::Unproved
+        } else {
+            Outcome::Clean
         }
     }
 }
@@ -92,12 +113,12 @@ mod tests {
 
     #[test]
     fn a_run_is_as_good_as_its_worst_line() {
-        let (good, shown) = (Standing::Holds, Standing::Shown(String::new()));
-        let (bad, open) = (Standing::Violation("x".into()), Standing::Unclear(String::new()));
+        let (good, shown) = (CheckResult::Holds, CheckResult::Shown(String::new()));
+        let (bad, open) = (CheckResult::Violation("x".into()), CheckResult::Unclear(String::new()));
         assert_eq!(Outcome::of([&good, &shown]), Outcome::Clean);
         assert_eq!(Outcome::of([&good, &open, &shown]), Outcome::Unproved);
         assert_eq!(Outcome::of([&bad, &open, &good]), Outcome::Violated);
         assert_eq!(Outcome::of([]), Outcome::Unproved, "no line proves nothing");
-        assert_eq!(Standing::of(vec!["a".into(), "b".into()]).text(), "VIOLATION: a; b");
+        assert_eq!(CheckResult::of(vec!["a".into(), "b".into()]).text(), "VIOLATION: a; b");
     }
 }

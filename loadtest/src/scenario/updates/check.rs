@@ -1,23 +1,23 @@
-//! Which reads are stale, by how much, and what of it is allowed. Pure.
+//! The check of updates: which reads are stale, by how much, and what of it is allowed.
 //!
 //! Version *v* was superseded when the first higher version was confirmed. A read that was sent
 //! later than that and returned *v* is stale by the time between the two. A read that was sent
-//! before may return either: the change had not been promised to anybody yet.
+//! before may return either: the change had not been confirmed yet.
 
 use std::time::{Duration, Instant};
 
-use super::Report;
-use crate::scenario::standing::Standing;
+use super::report::Report;
+use crate::scenario::check_result::CheckResult;
 
 /// The versions written so far.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct Versions {
     issued: u64,
     /// Versions and the instants of their confirmation, both rising.
     confirmed: Vec<(u64, Instant)>,
 }
 
-impl Board {
+impl Versions {
     /// This version is about to be written.
     pub fn issue(&mut self, version: u64) {
         self.issued = version;
@@ -50,7 +50,7 @@ pub struct Findings {
     pub worst: Vec<Duration>,
     /// Stale reads beyond the bound; known after [`Findings::close`].
     pub beyond: u64,
-    /// Reads of a version nobody had issued, or of somebody else's name.
+    /// Reads of a version that was not issued yet, or of a name that is no version.
     pub foreign: u64,
     /// Reads of each instance sent after the latest confirmation so far, and fresh.
     pub tail: Vec<u64>,
@@ -74,17 +74,17 @@ impl Findings {
     /// Takes one read of a shop; returns its staleness, if it was stale.
     pub fn take(
         &mut self,
-        board: &Board,
+        versions: &Versions,
         instance: usize,
         sent: Instant,
         version: Option<u64>,
     ) -> Option<Duration> {
-        let Some(version) = version.filter(|version| *version <= board.issued) else {
+        let Some(version) = version.filter(|version| *version <= versions.issued) else {
             self.foreign += 1;
             return None;
         };
-        let Some(stale) = board.stale_by(version, sent) else {
-            if board.confirmed.last().is_some_and(|(last, at)| *last <= version && *at < sent) {
+        let Some(stale) = versions.stale_by(version, sent) else {
+            if versions.confirmed.last().is_some_and(|(last, at)| *last <= version && *at < sent) {
                 self.tail[instance] += 1;
             }
             return None;
@@ -101,8 +101,8 @@ impl Findings {
     }
 }
 
-/// Judges a run by its figures.
-pub fn judge(report: &Report) -> Standing {
+/// Checks a run by its figures.
+pub fn check(report: &Report) -> CheckResult {
     let mut violations = Vec::new();
     if report.beyond > 0 {
         let worst = report.worst_ms.iter().copied().fold(0.0, f64::max);
@@ -113,52 +113,52 @@ pub fn judge(report: &Report) -> Standing {
         ));
     }
     if report.foreign > 0 {
-        violations.push(format!("{} reads of a name nobody had written", report.foreign));
+        violations.push(format!("{} reads of a name that was not written", report.foreign));
     }
-    // A limit per shop is no fault: those readers were told to come back.
+    // A rate limit per shop is no violation: those readers were told to come back.
     if report.reads.found + report.reads.throttled < report.reads.total() {
         violations.push(format!("not every read got the shop: {}", report.reads.text()));
     }
     if !violations.is_empty() {
-        return Standing::of(violations);
+        return CheckResult::of(violations);
     }
     if report.confirmed <= report.unconfirmed {
-        return Standing::Unclear(format!("{} changes were not confirmed", report.unconfirmed));
+        return CheckResult::Unclear(format!("{} changes were not confirmed", report.unconfirmed));
     }
     if report.tail_reads.contains(&0) {
-        return Standing::Unclear("an instance was not read often enough".to_owned());
+        return CheckResult::Unclear("an instance was not read often enough".to_owned());
     }
     if report.cut_every > 0 && report.connections_cut == 0 {
-        return Standing::Unclear("there was no invalidation connection to cut".to_owned());
+        return CheckResult::Unclear("there was no invalidation connection to cut".to_owned());
     }
-    Standing::Holds
+    CheckResult::Holds
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{reads::answer::Tally, scenario::standing::Outcome};
+    use crate::reads::answer::Tally;
     use workload::latency::Latency;
 
     const MS: Duration = Duration::from_millis(1);
 
     /// Versions 1 and 3 are confirmed at 10 and 30 ms; 2 was not confirmed; 4 is under way.
-    fn board(begin: Instant) -> Board {
-        let mut board = Board::default();
+    fn versions(begin: Instant) -> Versions {
+        let mut versions = Versions::default();
         for version in 1..=4 {
-            board.issue(version);
+            versions.issue(version);
             if version % 2 == 1 {
-                board.confirm(version, begin + 10 * version as u32 * MS);
+                versions.confirm(version, begin + 10 * version as u32 * MS);
             }
         }
-        board
+        versions
     }
 
     #[test]
     fn staleness_counts_from_the_first_higher_version_confirmed() {
         let begin = Instant::now();
-        let board = board(begin);
-        let stale = |version, ms: u32| board.stale_by(version, begin + ms * MS);
+        let versions = versions(begin);
+        let stale = |version, ms: u32| versions.stale_by(version, begin + ms * MS);
         assert_eq!(stale(0, 9), None, "before the change was confirmed");
         assert_eq!(stale(0, 10), None, "at that very instant");
         assert_eq!(stale(0, 15), Some(5 * MS));
@@ -170,12 +170,12 @@ mod tests {
     }
 
     #[test]
-    fn findings_keep_the_worst_of_each_instance_and_what_nobody_wrote() {
+    fn findings_keep_the_worst_of_each_instance_and_foreign_names() {
         let begin = Instant::now();
-        let board = board(begin);
+        let versions = versions(begin);
         let mut findings = Findings::new(2);
         let mut take =
-            |node, ms: u32, version| findings.take(&board, node, begin + ms * MS, version);
+            |node, ms: u32, version| findings.take(&versions, node, begin + ms * MS, version);
         assert_eq!(take(0, 40, Some(1)), Some(10 * MS));
         assert_eq!(take(0, 35, Some(2)), Some(5 * MS));
         assert_eq!(take(1, 40, Some(3)), None);
@@ -191,7 +191,7 @@ mod tests {
         Report {
             scenario: "updates",
             targets: Vec::new(),
-            policy: String::new(),
+            read_strategy: String::new(),
             shop_id: 1,
             confirmed: 1000,
             unconfirmed: 0,
@@ -208,20 +208,19 @@ mod tests {
             tail_reads: vec![10, 10],
             beyond: 0,
             foreign: 0,
-            standing: Standing::Holds,
-            outcome: Outcome::Clean,
+            check: CheckResult::Holds,
         }
     }
 
     #[test]
     fn one_read_beyond_the_bound_is_a_violation() {
-        assert_eq!(judge(&report()), Standing::Holds);
-        assert!(judge(&Report { beyond: 1, ..report() }).is_violation());
-        assert!(judge(&Report { foreign: 1, ..report() }).is_violation());
+        assert_eq!(check(&report()), CheckResult::Holds);
+        assert!(check(&Report { beyond: 1, ..report() }).is_violation());
+        assert!(check(&Report { foreign: 1, ..report() }).is_violation());
         let reads = Tally { found: 5000, server_errors: 1, ..Tally::default() };
-        assert!(judge(&Report { reads, ..report() }).is_violation());
+        assert!(check(&Report { reads, ..report() }).is_violation());
         let reads = Tally { found: 5000, throttled: 1, ..Tally::default() };
-        assert_eq!(judge(&Report { reads, ..report() }), Standing::Holds);
+        assert_eq!(check(&Report { reads, ..report() }), CheckResult::Holds);
     }
 
     #[test]
@@ -231,7 +230,7 @@ mod tests {
             Report { tail_reads: vec![10, 0], ..report() },
             Report { connections_cut: 0, ..report() },
         ] {
-            assert!(matches!(judge(&idle), Standing::Unclear(_)), "{idle:?}");
+            assert!(matches!(check(&idle), CheckResult::Unclear(_)), "{idle:?}");
         }
     }
 }

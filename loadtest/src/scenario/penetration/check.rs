@@ -1,13 +1,13 @@
-//! What a pass over absent ids may cost. Pure.
+//! The check of a penetration run: how many loads a pass over absent ids may cause.
 
-use super::Pass;
-use crate::{reads::Way, scenario::standing::Standing};
+use super::report::Pass;
+use crate::{reads::ReadStrategy, scenario::check_result::CheckResult};
 
-/// Statements of others that the witness may count during a pass.
+/// Statements of other clients that the database may count during a pass.
 const OTHERS: u64 = 100;
 
-/// Judges a pass by its counts.
-pub fn judge(pass: &Pass) -> Standing {
+/// Checks a pass by its counts.
+pub fn check(pass: &Pass) -> CheckResult {
     let mut violations = Vec::new();
     let loads = pass.layers.loads;
     if pass.answers.found > 0 {
@@ -15,10 +15,10 @@ pub fn judge(pass: &Pass) -> Standing {
     }
     let Some(most) = pass.most_loads else {
         if !violations.is_empty() {
-            return Standing::of(violations);
+            return CheckResult::of(violations);
         }
         let share = 100.0 * loads as f64 / pass.requests.max(1) as f64;
-        return Standing::Shown(format!("{share:.0} % of all requests reach the database"));
+        return CheckResult::Shown(format!("{share:.0} % of all requests reach the database"));
     };
     if pass.answers.unanswered() > 0 {
         violations.push(format!("not answered: {}", pass.answers.text()));
@@ -31,16 +31,16 @@ pub fn judge(pass: &Pass) -> Standing {
     }
     let unfiltered = pass.requests as u64 - pass.layers.filtered.min(pass.requests as u64);
     if violations.is_empty()
-        && pass.way == Way::NullCaching
+        && pass.strategy == ReadStrategy::NullCaching
         && unfiltered < pass.requests as u64 / 2
     {
         let filtered = pass.layers.filtered;
-        return Standing::Unclear(format!(
+        return CheckResult::Unclear(format!(
             "the filter answered {filtered} of {} requests before any cached null could",
             pass.requests
         ));
     }
-    Standing::of(violations)
+    CheckResult::of(violations)
 }
 
 #[cfg(test)]
@@ -49,10 +49,10 @@ mod tests {
     use crate::reads::{Layers, answer::Tally};
     use workload::latency::Latency;
 
-    fn pass(way: Way, most_loads: Option<u64>, loads: u64) -> Pass {
+    fn pass(strategy: ReadStrategy, most_loads: Option<u64>, loads: u64) -> Pass {
         Pass {
-            way,
-            filter: way == Way::Layered,
+            strategy,
+            filter: strategy == ReadStrategy::Layered,
             requests: 1000,
             distinct: 100,
             elapsed_s: 1.0,
@@ -61,37 +61,37 @@ mod tests {
             statements: loads,
             answers: Tally { absent: 1000, ..Tally::default() },
             latency: Latency::default(),
-            standing: Standing::Holds,
+            check: CheckResult::Holds,
         }
     }
 
     #[test]
     fn one_load_too_many_is_found() {
-        for (way, most) in [(Way::Layered, 10), (Way::NullCaching, 100)] {
-            assert_eq!(judge(&pass(way, Some(most), most)), Standing::Holds);
-            assert!(judge(&pass(way, Some(most), most + 1)).is_violation());
-            let lying = Pass { statements: 1000, ..pass(way, Some(most), 1) };
-            assert!(judge(&lying).is_violation(), "the witness is heard");
+        for (strategy, most) in [(ReadStrategy::Layered, 10), (ReadStrategy::NullCaching, 100)] {
+            assert_eq!(check(&pass(strategy, Some(most), most)), CheckResult::Holds);
+            assert!(check(&pass(strategy, Some(most), most + 1)).is_violation());
+            let lying = Pass { statements: 1000, ..pass(strategy, Some(most), 1) };
+            assert!(check(&lying).is_violation(), "the database counts, too");
         }
     }
 
     #[test]
-    fn answers_that_are_none_or_wrong_are_found() {
+    fn missing_and_wrong_answers_are_found() {
         let tally = Tally { absent: 999, server_errors: 1, ..Tally::default() };
-        let failing = Pass { answers: tally, ..pass(Way::Layered, Some(10), 1) };
-        assert!(judge(&failing).is_violation());
+        let failing = Pass { answers: tally, ..pass(ReadStrategy::Layered, Some(10), 1) };
+        assert!(check(&failing).is_violation());
         let tally = Tally { absent: 999, found: 1, ..Tally::default() };
         for most in [Some(10), None] {
-            let phantom = Pass { answers: tally, ..pass(Way::Layered, most, 1) };
-            assert!(judge(&phantom).is_violation());
+            let phantom = Pass { answers: tally, ..pass(ReadStrategy::Layered, most, 1) };
+            assert!(check(&phantom).is_violation());
         }
     }
 
     #[test]
-    fn nulls_that_nobody_asked_prove_nothing() {
-        let mut idle = pass(Way::NullCaching, Some(100), 5);
+    fn filtered_requests_prove_nothing_about_cached_nulls() {
+        let mut idle = pass(ReadStrategy::NullCaching, Some(100), 5);
         idle.layers.filtered = 900;
-        assert!(matches!(judge(&idle), Standing::Unclear(_)));
-        assert!(judge(&pass(Way::CacheAside, None, 1000)).is_proof());
+        assert!(matches!(check(&idle), CheckResult::Unclear(_)));
+        assert!(check(&pass(ReadStrategy::CacheAside, None, 1000)).is_proof());
     }
 }

@@ -1,0 +1,65 @@
+//! Command-line options that several scenarios share.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use clap::Args;
+use workload::{Access, Target, live::Progress};
+
+/// A scenario's options, and where its report goes.
+#[derive(Debug, Args)]
+pub struct Run<O: Args> {
+    #[command(flatten)]
+    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
+    pub options: O,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The instances that a read scenario asks, and the servers behind them.
+#[derive(Debug, Clone, Args)]
+pub struct Instances {
+    /// Base URLs of the instances themselves, not of the proxy: their metrics are read, too
+    #[arg(
+        long,
+        env = "NODES",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
+    )]
+    pub targets: Vec<Target>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub access: Access,
+    #[arg(skip = Progress::Stderr)]
+    #[allow(missing_docs)]
+    pub progress: Progress,
+}
+
+impl Instances {
+    /// Instances that are asked silently, for tests.
+    pub fn silent(access: Access, targets: Vec<Target>) -> Self {
+        Self { targets, access, progress: Progress::Silent }
+    }
+
+    /// The base URLs as text.
+    pub fn urls(&self) -> Vec<String> {
+        self.targets.iter().map(Target::to_string).collect()
+    }
+}
+
+/// Options as an empty command line gives them, for tests. Ends the process where the environment holds values that
+/// cannot be used.
+pub fn defaults<O: Args>() -> O {
+    let command = O::augment_args(clap::Command::new("defaults").no_binary_name(true));
+    let matches = command.get_matches_from(std::iter::empty::<OsString>());
+    O::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Parses a finite number that `holds`; the error says which was `wanted`.
+pub(crate) fn number(text: &str, holds: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && holds(number) => Ok(number),
+        _ => Err(format!("it must be a number {wanted}")),
+    }
+}
