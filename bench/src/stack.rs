@@ -2,43 +2,45 @@
 //! the benchmark, listen on free ports of 127.0.0.1, and end with it.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::time::{Instant, sleep};
+use anyhow::{Context, ensure};
+use testkit::process::{Process, free_port};
+use testkit::wait::until;
 use workload::Target;
 use workload::http::{Call, Connection};
 
 use crate::ground::{Buyers, Ground};
 
+/// Longest wait for nginx to end by itself.
+const END: Duration = Duration::from_secs(5);
 /// Longest wait for a server to be ready.
 const START: Duration = Duration::from_secs(30);
 
-/// A process that is asked to end (SIGTERM: nginx would leave its workers behind otherwise) when this goes
-/// out of scope.
+/// A server process, ended when dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
-    child: Child,
-    /// Processes that work for it.
+    process: Process,
+    /// The instances behind nginx.
     behind: Vec<u32>,
 }
 
 impl Drop for Server {
+    /// Lets nginx end by itself (SIGTERM): killed, it would leave its workers behind.
     fn drop(&mut self) {
-        // One that has ended already may have left its id to somebody else.
-        let runs = matches!(self.child.try_wait(), Ok(None));
-        let pid = i32::try_from(self.child.id()).ok().filter(|_| runs).and_then(Pid::from_raw);
-        if let Some(pid) = pid
-            && let Err(fault) = kill_process(pid, Signal::TERM)
-        {
-            eprintln!("cannot end process {pid:?}: {fault}");
+        if self.behind.is_empty() {
+            return;
+        }
+        // Fails only for a process that has ended already.
+        self.process.terminate().ok();
+        let begin = Instant::now();
+        while self.process.is_running() && begin.elapsed() < END {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -52,7 +54,7 @@ impl Server {
 
     /// Processor time that it and what is behind it have used, in seconds; 0 where the system does not tell.
     pub fn cpu_s(&self) -> f64 {
-        cpu_s(self.child.id()) + self.behind.iter().map(|pid| cpu_s(*pid)).sum::<f64>()
+        cpu_s(self.process.id()) + self.behind.iter().map(|pid| cpu_s(*pid)).sum::<f64>()
     }
 }
 
@@ -65,7 +67,7 @@ pub fn cpu_s(pid: u32) -> f64 {
 
 /// A port of 127.0.0.1 that was free a moment ago.
 fn free() -> anyhow::Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    Ok((Ipv4Addr::LOCALHOST, free_port()?).into())
 }
 
 /// Starts an instance of the service, with `flags` beyond the addresses.
@@ -124,7 +126,7 @@ pub async fn nginx(ground: &Ground, one: &Server, two: &Server) -> anyhow::Resul
     command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
     let mut nginx = start(command, bind, &ground.folder, "nginx").await?;
-    nginx.behind = vec![one.child.id(), two.child.id()];
+    nginx.behind = vec![one.process.id(), two.process.id()];
     Ok(nginx)
 }
 
@@ -134,36 +136,23 @@ fn is_root() -> bool {
 }
 
 async fn start(
-    mut command: Command,
+    command: Command,
     address: SocketAddr,
     folder: &Path,
     name: &str,
 ) -> anyhow::Result<Server> {
-    let log: PathBuf = folder.join(format!("{name}.log"));
-    let out = File::create(&log)?;
-    let program = command.get_program().to_owned();
-    let child = command
-        .stdin(Stdio::null())
-        .stdout(out.try_clone()?)
-        .stderr(out)
-        .spawn()
-        .with_context(|| format!("starting {}", program.display()))?;
-    let mut server = Server { address, child, behind: Vec::new() };
+    let process = Process::start(command, &folder.join(format!("{name}.log")))?;
+    let server = Server { address, process, behind: Vec::new() };
     let mut connection = Connection::new(server.target(), Duration::from_secs(2));
-    let deadline = Instant::now() + START;
-    loop {
-        let call = Call::get("/health/ready");
-        if connection.send(&call).await.is_ok_and(|answer| answer.status == 200) {
-            return Ok(server);
-        }
-        let ended = server.child.try_wait()?;
-        if ended.is_some() || Instant::now() > deadline {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let tail: Vec<_> = said.lines().rev().take(5).collect();
-            bail!("{name} is not ready: {}", tail.into_iter().rev().collect::<Vec<_>>().join("\n"));
-        }
-        sleep(Duration::from_millis(50)).await;
-    }
+    let mut ready = false;
+    until(START, async || {
+        let answer = connection.send(&Call::get("/health/ready")).await;
+        ready = answer.is_ok_and(|answer| answer.status == 200);
+        ready || !server.process.is_running()
+    })
+    .await;
+    ensure!(ready, "{name} is not ready: {}", server.process.log_end());
+    Ok(server)
 }
 
 /// Runs a program to its end.

@@ -4,7 +4,6 @@
 use std::fmt::Write;
 
 use serde_json::{Value, json};
-use workload::table::Align;
 
 use super::{RATIO_COLUMNS, RUN_COLUMNS, Report};
 use crate::runs::{CURVE, Run};
@@ -195,20 +194,21 @@ fn curves(runs: &[Run]) -> Vec<Line> {
 
 fn table<'a>(
     out: &mut String,
-    columns: &[(&str, Align)],
+    columns: &[&str],
     rows: &[Vec<String>],
     classes: impl Iterator<Item = &'a str>,
 ) {
-    let class = |align: &Align| if *align == Align::Right { " class=\"right\"" } else { "" };
+    let class = |column: &str| if column.starts_with('>') { " class=\"right\"" } else { "" };
     *out += "<div class=\"wide\"><table><tr>";
-    for (name, align) in columns {
-        write!(out, "<th{}>{}</th>", class(align), escape(name)).ok();
+    for column in columns {
+        let name = column.trim_start_matches('>');
+        write!(out, "<th{}>{}</th>", class(column), escape(name)).ok();
     }
     *out += "</tr>\n";
     for (row, row_class) in rows.iter().zip(classes) {
         write!(out, "<tr class=\"{row_class}\">").ok();
-        for (cell, (_, align)) in row.iter().zip(columns) {
-            write!(out, "<td{}>{}</td>", class(align), escape(cell)).ok();
+        for (cell, column) in row.iter().zip(columns) {
+            write!(out, "<td{}>{}</td>", class(column), escape(cell)).ok();
         }
         *out += "</tr>\n";
     }

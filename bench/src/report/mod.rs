@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde::Serialize;
-use workload::table::{Align, render};
+use workload::table::render;
 
 use crate::ground::{Ground, Servers};
 use crate::ratios::{Ratio, Standing, figure};
@@ -232,30 +232,22 @@ impl Report {
     }
 }
 
-/// Columns of [`Report::rows`].
-const RATIO_COLUMNS: [(&str, Align); 7] = [
-    ("#", Align::Left),
-    ("ratio", Align::Left),
-    ("median", Align::Right),
-    ("range", Align::Right),
-    ("floor", Align::Right),
-    ("aim", Align::Right),
-    ("verdict", Align::Left),
-];
+/// Columns of [`Report::rows`], as [`render`] takes them.
+const RATIO_COLUMNS: [&str; 7] = ["#", "ratio", ">median", ">range", ">floor", ">aim", "verdict"];
 
 /// Columns of [`Report::footnotes`].
-const RUN_COLUMNS: [(&str, Align); 11] = [
-    ("run (medians)", Align::Left),
-    ("orders/s", Align::Right),
-    ("answers/s", Align::Right),
-    ("p50 ms", Align::Right),
-    ("p99 ms", Align::Right),
-    ("p99.9 ms", Align::Right),
-    ("max ms", Align::Right),
-    ("service µs", Align::Right),
-    ("database µs", Align::Right),
-    ("Redis µs", Align::Right),
-    ("client µs", Align::Right),
+const RUN_COLUMNS: [&str; 11] = [
+    "run (medians)",
+    ">orders/s",
+    ">answers/s",
+    ">p50 ms",
+    ">p99 ms",
+    ">p99.9 ms",
+    ">max ms",
+    ">service µs",
+    ">database µs",
+    ">Redis µs",
+    ">client µs",
 ];
 
 impl fmt::Display for Report {
