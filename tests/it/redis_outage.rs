@@ -83,7 +83,7 @@ async fn a_redis_killed_during_reads_fails_no_read_and_is_used_again_after_its_r
     let limit = 2 * CacheConfig::default().max_concurrent_loads;
     assert!((limit / 4..=limit).contains(&most), "{most} statements at once, {limit} allowed");
 
-    let open = |second: &read::Second| second.breakers_open.unwrap_or(2) > 0;
+    let open = |second: &read::report::Second| second.breakers_open.unwrap_or(2) > 0;
     assert!(
         report.timeline.iter().any(open),
         "the breaker was open while Redis was away: {report}"
