@@ -6,9 +6,7 @@
 
 use std::{error::Error, fmt, str::FromStr};
 
-mod markdown;
-
-pub use markdown::{Language, markdown_table};
+pub mod markdown;
 
 /// A text in both languages of the project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ladder::{Language, markdown_table};
+use ladder::markdown::{Language, markdown_table};
 
 const BEGIN: &str = "<!-- ladder:begin -->\n";
 const END: &str = "<!-- ladder:end -->\n";

@@ -25,13 +25,7 @@ const CRATES: [&str; 12] = [
 ];
 
 /// Temporary: crates that still have cycles between files. To be empty.
-const STILL_CYCLIC: &[&str] = &[
-    "bench/src/main.rs",
-    "ladder/src/lib.rs",
-    "loadtest/src/lib.rs",
-    "loadtest/src/main.rs",
-    "workload/src/lib.rs",
-];
+const STILL_CYCLIC: &[&str] = &["bench/src/main.rs", "loadtest/src/lib.rs", "loadtest/src/main.rs"];
 
 const FEATURES: [&str; 5] = ["lab", "order", "shop", "user", "voucher"];
 
@@ -94,7 +88,9 @@ fn no_files_of_a_crate_import_each_other() {
     let mut found = BTreeMap::new();
     for root in CRATES {
         let cycles = Imports::read(root, &read).cycles();
-        if !cycles.is_empty() && !STILL_CYCLIC.contains(&root) {
+        let is_allowed = STILL_CYCLIC.contains(&root);
+        assert!(!is_allowed || !cycles.is_empty(), "take {root} out of STILL_CYCLIC");
+        if !cycles.is_empty() && !is_allowed {
             found.insert(root, cycles.iter().map(|edges| edges.join("\n")).collect::<Vec<_>>());
         }
     }

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use super::{Environment, document::Event, run_state::RunState};
+use super::{document::Event, environment::Environment, run_state::RunState};
 use crate::{
     Access, Error,
     buyers::Buyer,

@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use ladder::Strategy;
 
 use crate::{
-    Access, Error, Target,
+    Error, Target,
     burst::{self, BurstOptions, BuyerSource, Report},
     buyers::Buyer,
     conformance::Conformance,
@@ -20,11 +20,11 @@ use crate::{
     generator::Arrivals,
     latency::Recorder,
     ledger::Ledger,
-    live::Progress,
 };
 
 pub mod batches;
 pub mod document;
+mod environment;
 pub mod faults;
 pub mod raw;
 pub mod report;
@@ -35,6 +35,7 @@ pub mod story;
 
 use batches::Batches;
 use document::{LaneResult, Setting, State};
+pub use environment::Environment;
 pub use run_state::RunState;
 use sampler::Sampler;
 
@@ -46,19 +47,6 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(20);
 /// The shares of attempts whose latency is in the result.
 const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
-
-/// The servers that a comparison runs against.
-#[derive(Debug, Clone)]
-pub struct Environment {
-    /// Servers and secrets.
-    pub access: Access,
-    /// The proxy in front of all instances; without one, the instances, which are then asked in turn.
-    pub entry: Vec<Target>,
-    /// The instances; the first is the one that a comparison on one instance asks.
-    pub nodes: Vec<Target>,
-    /// Where progress goes.
-    pub progress: Progress,
-}
 
 /// Most that may be asked for.
 pub const MOST: Setting = Setting {
