@@ -1,17 +1,16 @@
-//! `./dev interop`: this crate's locks and Redisson's on one Redis, made to wait for each other,
-//! wake each other and exclude each other; prints a table and fails if a row does.
+//! `./dev interop`: interoperability tests of this repository's locks with Redisson's, as processes of
+//! both languages on one Redis. Prints a table, and fails if a row fails.
 //!
-//! One binary in two roles: the orchestrator, and (`interop side …`) the Rust side that it starts
-//! twice, beside two processes of the Java side in redisson/. See README.md.
+//! One binary in two roles: the orchestrator, and (`interop client …`) the Rust client process, which it
+//! starts twice, beside two processes of the Java client in redisson/. See README.md.
 
-mod family;
-mod peer;
-#[allow(dead_code)] // it can do more than is needed here
+mod client_process;
+mod kinds;
 mod rows;
+mod rust_client;
 mod scenarios;
-mod side;
-mod stage;
 mod table;
+mod test_bed;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,29 +20,29 @@ use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 
 use rows::Outcome;
-use side::Fault;
-use stage::{Cast, Stage};
+use rust_client::Fault;
+use test_bed::{Launcher, TestBed};
 use testkit::redis_server::RedisServer;
 
 /// The oldest Redisson that hm-dianping nodes of today carry, and the newest.
 const VERSIONS: [&str; 2] = ["3.17.7", "4.7.0"];
 
-/// Short, so that leases end while one watches; long enough for a busy machine.
+/// The watchdog's lease: short, so that leases end during a row; long enough for a busy machine.
 const WATCHDOG: Duration = Duration::from_millis(1500);
 
 #[derive(Parser)]
-#[command(about = "The locks of this crate and those of Redisson, tested against each other")]
+#[command(about = "Interoperability tests of this repository's locks with Redisson's")]
 struct Arguments {
-    /// Versions of Redisson to test against; needs them in reach of Maven
+    /// Versions of Redisson to test against; Maven has to be able to fetch them
     #[arg(value_name = "VERSION", default_values = VERSIONS)]
     versions: Vec<String>,
-    /// Break the Rust side in each known way, and expect that the scenarios notice
+    /// Start the Rust client with each known fault, and expect that a row fails
     #[arg(long)]
     prove: bool,
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
-    /// Play each row so many times
+    /// Run each row so many times
     #[arg(long, value_name = "TIMES", default_value_t = 1)]
     repeat: u32,
     #[command(subcommand)]
@@ -52,9 +51,9 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Role {
-    /// Be the Rust side (the orchestrator starts it)
+    /// The Rust client process (the orchestrator starts it)
     #[command(hide = true)]
-    Side {
+    Client {
         url: String,
         watchdog_millis: u64,
         #[arg(long)]
@@ -65,15 +64,15 @@ enum Role {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    if let Some(Role::Side { url, watchdog_millis, fault }) = arguments.role {
+    if let Some(Role::Client { url, watchdog_millis, fault }) = arguments.role {
         tracing_subscriber::fmt().with_writer(std::io::stderr).init();
-        return side::run(&url, Duration::from_millis(watchdog_millis), fault).await;
+        return rust_client::run(&url, Duration::from_millis(watchdog_millis), fault).await;
     }
     let redis = RedisServer::start().await;
     let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
-    let cast = |version: &str| -> anyhow::Result<Cast> {
-        Ok(Cast {
+    let launcher = |version: &str| -> anyhow::Result<Launcher> {
+        Ok(Launcher {
             redisson: version.to_owned(),
             classpath: compile(version)?,
             fault: None,
@@ -85,53 +84,59 @@ async fn main() -> anyhow::Result<()> {
     let mut results = Vec::new();
     if arguments.prove {
         let version = arguments.versions.last().context("no version")?;
-        results.push(("noticed".to_owned(), prove(&cast(version)?).await?));
+        results.push(("detected".to_owned(), prove(&launcher(version)?).await?));
     } else {
         for version in &arguments.versions {
-            let stage = Stage::set(cast(version)?).await?;
+            let bed = TestBed::start(launcher(version)?).await?;
             println!("\nRedisson {version}, watchdogs of {} ms", WATCHDOG.as_millis());
-            let outcomes = rows::play(&stage, &arguments.only, arguments.repeat).await?;
+            let outcomes = rows::run(&bed, &arguments.only, arguments.repeat).await?;
             results.push((format!("Redisson {version}"), outcomes));
         }
     }
     table::print(&results);
     let failed = table::count(&results, |outcome| matches!(outcome, Outcome::Failed(_)));
     let passed = table::count(&results, |outcome| matches!(outcome, Outcome::Passed(_)));
-    let absent = table::count(&results, |outcome| matches!(outcome, Outcome::Absent(_)));
-    println!("\n{passed} passed, {failed} failed, {absent} not played");
-    ensure!(failed == 0 && passed > 0, "the sides' logs are in {}", logs.display());
+    let not_run = table::count(&results, |outcome| matches!(outcome, Outcome::NotRun(_)));
+    println!("\n{passed} passed, {failed} failed, {not_run} not run");
+    ensure!(
+        failed == 0 && passed > 0,
+        "the logs of the client processes are in {}",
+        logs.display()
+    );
     Ok(())
 }
 
-/// Each fault on a stage of its own, and one row that has to fail there.
-async fn prove(cast: &Cast) -> anyhow::Result<Vec<(String, Outcome)>> {
+/// Runs for each fault the row that has to fail, on a test bed of its own.
+async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
-    for (fault, row) in rows::TELLTALE {
-        let stage = Stage::set(Cast { fault: Some(fault), ..cast.clone() }).await?;
-        println!("\na Rust side that is {}", format!("{fault:?}").to_lowercase());
-        for (name, outcome) in rows::play(&stage, row, 1).await? {
-            let judged = match outcome {
+    for (fault, row) in rows::DETECTED_BY {
+        let bed = TestBed::start(Launcher { fault: Some(fault), ..launcher.clone() }).await?;
+        println!("\nthe Rust client with the fault {fault}");
+        for (name, outcome) in rows::run(&bed, row, 1).await? {
+            let inverted = match outcome {
                 Outcome::Failed(why) => Outcome::Passed(why),
-                Outcome::Passed(figures) => Outcome::Failed(format!("was not noticed: {figures}")),
-                absent => absent,
+                Outcome::Passed(figures) => Outcome::Failed(format!("was not detected: {figures}")),
+                not_run => not_run,
             };
-            outcomes.push((format!("{fault:?}: {name}"), judged));
+            outcomes.push((format!("{fault}: {name}"), inverted));
         }
     }
     Ok(outcomes)
 }
 
-/// Compile the Java side against one version of Redisson; returns its class path.
+/// Compiles the Java client against one version of Redisson; returns its class path.
 fn compile(version: &str) -> anyhow::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
-    println!("compiling the Java side with Redisson {version} (the first time, Maven fetches it)");
+    println!(
+        "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
+    );
     let output = Command::new("mvn")
         .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
         .current_dir(&folder)
         .output()
         .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
     let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{said}\nmvn failed; is Redisson {version} in its reach?");
+    ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
     let built = folder.join("target").join(version);
     let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
     Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))

@@ -1,16 +1,16 @@
-//! The rows of the table: which scenario is played with which kind of lock. A row that one of the
-//! sides cannot play is said to be absent, never passed.
+//! The rows of the table: the scenarios run for each kind of lock. A row that one of the libraries does
+//! not support is reported as not run, never as passed.
 
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::family;
-use crate::scenarios::{self, NotOurs};
-use crate::side::Fault;
-use crate::stage::{Side, Stage};
+use crate::kinds;
+use crate::rust_client::Fault;
+use crate::scenarios::{self, RedissonDefect};
+use crate::test_bed::{Language, TestBed};
 
-/// How long any row may take.
+/// Time limit of a row.
 const LIMIT: Duration = Duration::from_secs(180);
 
 /// How a row ended.
@@ -18,33 +18,33 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub enum Outcome {
     /// As it should, with figures.
     Passed(String),
-    /// What went wrong.
+    /// The error.
     Failed(String),
-    /// Why it cannot be played.
-    Absent(String),
+    /// The reason why it was not run.
+    NotRun(String),
 }
 
-/// Which row has to fail when the Rust side is broken in this way.
-pub const TELLTALE: [(Fault, &str); 5] = [
-    (Fault::Deaf, "reentrant: Java releases, Rust is woken"),
-    (Fault::Mute, "reentrant: Rust releases, Java is woken"),
-    (Fault::Greedy, "reentrant: four processes count"),
-    (Fault::Forgetful, "reentrant: Rust's watchdog"),
-    (Fault::Shallow, "reentrant: Rust re-enters"),
+/// The row that has to fail for each fault of the Rust client.
+pub const DETECTED_BY: [(Fault, &str); 5] = [
+    (Fault::IgnoresMessages, "reentrant: Java releases, Rust is woken"),
+    (Fault::PublishesNothing, "reentrant: Rust releases, Java is woken"),
+    (Fault::NeverLocks, "reentrant: four processes count"),
+    (Fault::NeverRenews, "reentrant: Rust's watchdog"),
+    (Fault::ReleasesAllHolds, "reentrant: Rust re-enters"),
 ];
 
-type Play = for<'a> fn(&'a Stage, &'a str) -> BoxFuture<'a, anyhow::Result<String>>;
+type Run = for<'a> fn(&'a TestBed, &'a str) -> BoxFuture<'a, anyhow::Result<String>>;
 
 struct Row {
     what: &'static str,
-    play: Play,
+    run: Run,
 }
 
-/// Makes rows, as a function of an `async fn` has a type that cannot be written down.
+/// Makes rows: the type of an `async fn` cannot be named.
 macro_rules! rows {
-    ($($what:literal => $function:path $(, $side:ident)?;)*) => {
-        &[$(Row { what: $what, play: |stage, kind| {
-            $function(stage, kind $(, Side::$side)?).boxed()
+    ($($what:literal => $function:path $(, $language:ident)?;)*) => {
+        &[$(Row { what: $what, run: |bed, kind| {
+            $function(bed, kind $(, Language::$language)?).boxed()
         } }),*]
     };
 }
@@ -61,19 +61,19 @@ const EXCLUSIVE: &[Row] = rows! {
     "Rust is killed, Java gets in" => scenarios::killed, Rust;
     "Rust frees Java's by force" => scenarios::forced, Java;
     "Java frees Rust's by force" => scenarios::forced, Rust;
-    "Java and six waiters" => scenarios::crowd, Java;
-    "Rust and six waiters" => scenarios::crowd, Rust;
+    "Java and six waiters" => scenarios::many_waiters, Java;
+    "Rust and six waiters" => scenarios::many_waiters, Rust;
     "four processes count" => scenarios::counter;
 };
 
 /// For fair locks.
 const FAIR: &[Row] = rows! {
-    "Java holds, six come in order" => family::order, Java;
-    "Rust holds, six come in order" => family::order, Rust;
-    "a killed waiter is passed over" => family::dead_waiter;
+    "Java holds, six come in order" => kinds::order, Java;
+    "Rust holds, six come in order" => kinds::order, Rust;
+    "a killed waiter is passed over" => kinds::dead_waiter;
 };
 
-/// For the reading side of read-write locks; whoever is kept out is a writer.
+/// For read locks, which exclude writers.
 const READ: &[Row] = rows! {
     "Java reads, Rust's writer is woken" => scenarios::woken, Java;
     "Rust reads, Java's writer is woken" => scenarios::woken, Rust;
@@ -83,27 +83,27 @@ const READ: &[Row] = rows! {
     "Rust's watchdog" => scenarios::watchdog, Rust;
     "Java is killed, Rust's writer gets in" => scenarios::killed, Java;
     "Rust is killed, Java's writer gets in" => scenarios::killed, Rust;
-    "both read, Java's writer waits" => family::readers_share, Java;
-    "both read, Rust's writer waits" => family::readers_share, Rust;
-    "Java writes, four readers are woken" => family::readers_woken, Java;
-    "Rust writes, four readers are woken" => family::readers_woken, Rust;
-    "Java downgrades" => family::downgrade, Java;
-    "Rust downgrades" => family::downgrade, Rust;
+    "both read, Java's writer waits" => kinds::readers_share, Java;
+    "both read, Rust's writer waits" => kinds::readers_share, Rust;
+    "Java writes, four readers are woken" => kinds::readers_woken, Java;
+    "Rust writes, four readers are woken" => kinds::readers_woken, Rust;
+    "Java downgrades" => kinds::downgrade, Java;
+    "Rust downgrades" => kinds::downgrade, Rust;
 };
 
 /// For fenced locks.
 const FENCED: &[Row] = rows! {
-    "fences rise across both" => family::fences;
+    "fences rise across both" => kinds::fences;
 };
 
 /// For semaphores.
 const SEMAPHORE: &[Row] = rows! {
-    "Java gives a permit, Rust is woken" => family::permits, Java;
-    "Rust gives a permit, Java is woken" => family::permits, Rust;
-    "one permit, four processes count" => family::one_permit;
+    "Java gives a permit, Rust is woken" => kinds::permits, Java;
+    "Rust gives a permit, Java is woken" => kinds::permits, Rust;
+    "one permit, four processes count" => kinds::one_permit;
 };
 
-/// Kinds of lock and their rows. Those that one of the sides does not have are absent.
+/// The kinds of lock and their rows.
 const KINDS: &[(&str, &[&[Row]])] = &[
     ("reentrant", &[EXCLUSIVE]),
     ("fair", &[EXCLUSIVE, FAIR]),
@@ -113,27 +113,23 @@ const KINDS: &[(&str, &[&[Row]])] = &[
     ("semaphore", &[SEMAPHORE]),
 ];
 
-/// Play all rows whose name contains `only`, saying each as it ends. A row that is repeated has
-/// passed if it did every time.
-pub async fn play(
-    stage: &Stage,
-    only: &str,
-    repeat: u32,
-) -> anyhow::Result<Vec<(String, Outcome)>> {
+/// Runs all rows whose name contains `only`, and prints each result. A repeated row passes if every
+/// run does.
+pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(String, Outcome)>> {
     let mut outcomes = Vec::new();
     for (kind, groups) in KINDS {
-        let supported = stage.supports(kind).await?;
+        let supported = bed.supports(kind).await?;
         for row in groups.iter().copied().flatten() {
             let name = format!("{kind}: {}", row.what);
             if !name.contains(only) {
                 continue;
             }
             let begun = Instant::now();
-            let mut outcome = Outcome::Absent("not played".to_owned());
+            let mut outcome = Outcome::NotRun("not run".to_owned());
             for _ in 0..repeat.max(1) {
                 outcome = match supported {
-                    Err(side) => Outcome::Absent(format!("{side:?} has no {kind} lock")),
-                    Ok(()) => once(stage, row, kind).await,
+                    Err(language) => Outcome::NotRun(format!("{language:?} has no {kind} lock")),
+                    Ok(()) => once(bed, row, kind).await,
                 };
                 if !matches!(outcome, Outcome::Passed(_)) {
                     break;
@@ -143,10 +139,10 @@ pub async fn play(
             match &outcome {
                 Outcome::Passed(figures) => println!("  ok      {took:5.1} s  {name}: {figures}"),
                 Outcome::Failed(why) => println!("  FAILED  {took:5.1} s  {name}: {why}"),
-                Outcome::Absent(why) if supported.is_ok() => {
+                Outcome::NotRun(why) if supported.is_ok() => {
                     println!("  -       {took:5.1} s  {why}")
                 }
-                Outcome::Absent(_) => {}
+                Outcome::NotRun(_) => {}
             }
             outcomes.push((name, outcome));
         }
@@ -154,11 +150,11 @@ pub async fn play(
     Ok(outcomes)
 }
 
-async fn once(stage: &Stage, row: &Row, kind: &str) -> Outcome {
-    match tokio::time::timeout(LIMIT, (row.play)(stage, kind)).await {
+async fn once(bed: &TestBed, row: &Row, kind: &str) -> Outcome {
+    match tokio::time::timeout(LIMIT, (row.run)(bed, kind)).await {
         Ok(Ok(figures)) => Outcome::Passed(figures),
-        Ok(Err(error)) if error.is::<NotOurs>() => {
-            Outcome::Absent(format!("{kind}, {}: {error}", row.what))
+        Ok(Err(error)) if error.is::<RedissonDefect>() => {
+            Outcome::NotRun(format!("{kind}, {}: {error}", row.what))
         }
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
         Err(_) => Outcome::Failed(format!("not done within {} s", LIMIT.as_secs())),

@@ -7,8 +7,8 @@ use crate::rows::Outcome;
 /// A column: its title, and an outcome for each row by name.
 pub type Column = (String, Vec<(String, Outcome)>);
 
-/// Print it, and below it why some cells are empty. The first column names the rows; the others have
-/// the same rows in the same order. Rows that nobody could play are left out.
+/// Prints the table, and below it the reasons of rows not run. The first column names the rows; the
+/// others have the same rows in the same order. Rows that were run in no column are left out.
 pub fn print(columns: &[Column]) {
     let Some((_, first)) = columns.first() else { return };
     let mut lines = vec![vec!["scenario".to_owned()]];
@@ -18,11 +18,11 @@ pub fn print(columns: &[Column]) {
         let outcomes: Vec<&Outcome> =
             columns.iter().filter_map(|(_, rows)| Some(&rows.get(number)?.1)).collect();
         for (outcome, (title, _)) in outcomes.iter().zip(columns) {
-            if let Outcome::Absent(why) = outcome {
+            if let Outcome::NotRun(why) = outcome {
                 *reasons.entry(format!("{title}: {why}")).or_default() += 1;
             }
         }
-        if outcomes.iter().all(|outcome| matches!(outcome, Outcome::Absent(_))) {
+        if outcomes.iter().all(|outcome| matches!(outcome, Outcome::NotRun(_))) {
             continue;
         }
         let mut line = vec![name.clone()];
@@ -43,22 +43,22 @@ pub fn print(columns: &[Column]) {
         }
     }
     if !reasons.is_empty() {
-        println!("\nNot played:");
+        println!("\nNot run:");
     }
     for (reason, scenarios) in reasons {
         println!("  {reason} ({scenarios} scenarios)");
     }
 }
 
-/// How many cells are such.
-pub fn count(columns: &[Column], such: impl Fn(&Outcome) -> bool) -> usize {
-    columns.iter().flat_map(|(_, rows)| rows).filter(|(_, outcome)| such(outcome)).count()
+/// The number of cells that satisfy `predicate`.
+pub fn count(columns: &[Column], predicate: impl Fn(&Outcome) -> bool) -> usize {
+    columns.iter().flat_map(|(_, rows)| rows).filter(|(_, outcome)| predicate(outcome)).count()
 }
 
 fn cell(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Passed(figures) => format!("ok: {figures}"),
         Outcome::Failed(why) => format!("FAILED: {why}").replace('|', "/"),
-        Outcome::Absent(_) => "not played".to_owned(),
+        Outcome::NotRun(_) => "not run".to_owned(),
     }
 }

@@ -58,7 +58,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
         metric(&url, "purchases_in_flight").await == 2
     })
     .await;
-    let before = (redis.asked(), database.asked());
+    let before = (redis.requests(), database.requests());
     // Each has a session that is not cached. All at once, because a refusal is delayed.
     let began = Instant::now();
     let late = users[2..].iter().map(|user| buy_from("127.0.0.1", &url, user, sale));
@@ -66,7 +66,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
         refused(&answer, 503, "OVERLOADED");
     }
     assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
-    let asked = (redis.asked() - before.0, database.asked() - before.1);
+    let asked = (redis.requests() - before.0, database.requests() - before.1);
     assert!(asked.0 < 20 && asked.1 < 20, "{asked:?} for 98 refusals");
     assert_eq!(metric(&url, "purchases_refused_total{reason=\"overloaded\"}").await, 98);
     // Other routes need no permit.

@@ -301,11 +301,11 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
         let sale = stack.publish(100, strategy).await;
         // The first purchase prepares the statements.
         buy(stack.url(), &users[0], sale).await.bought();
-        let before = database.asked();
+        let before = database.requests();
         for user in &users[1..] {
             buy(stack.url(), user, sale).await.bought();
         }
-        let asked = database.asked() - before;
+        let asked = database.requests() - before;
         // The pool pings a connection when it is released, after the answer.
         let expected = PURCHASES * (round_trips + 1);
         assert!((expected..=expected + OTHERS).contains(&asked), "{strategy}: {asked}");

@@ -122,12 +122,12 @@ async fn a_database_that_fails_in_the_middle_of_a_sale_causes_no_false_reply() {
         (Strategy::ReentrantLock, Mode::Cut),
         (Strategy::Stream, Mode::LoseCommitReply),
         (Strategy::Stream, Mode::LoseCommitReplyThenCut),
-        (Strategy::Stream, Mode::LoseInsert),
+        (Strategy::Stream, Mode::LoseRequest("INTO tb_voucher_order")),
         (Strategy::Stream, Mode::Cut),
         (Strategy::GroupCommit, Mode::LoseCommitReply),
         (Strategy::GroupCommit, Mode::LoseCommitReplyThenCut),
         (Strategy::GroupCommit, Mode::LoseCommit),
-        (Strategy::GroupCommit, Mode::LoseInsert),
+        (Strategy::GroupCommit, Mode::LoseRequest("INTO tb_voucher_order")),
         (Strategy::GroupCommit, Mode::Cut),
     ] {
         let (options, total) = big_burst(&stack, strategy).await;

@@ -38,12 +38,12 @@ async fn a_sold_out_reply_costs_no_round_trip() {
         let sale = stack.publish(1, strategy.name()).await;
         buy(stack.url(), &users[0], sale).await.bought();
         stack.stream_drained().await;
-        let before = (database.asked(), redis.asked());
+        let before = (database.requests(), redis.requests());
         for _ in 0..200 {
             buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
         }
         // A few are sent all the same: the sale is read and the session renewed about once a second.
-        let asked = (database.asked() - before.0, redis.asked() - before.1);
+        let asked = (database.requests() - before.0, redis.requests() - before.1);
         assert!(asked.0 < 60 && asked.1 < 60, "{strategy}: {asked:?} for 200 replies");
     }
 }

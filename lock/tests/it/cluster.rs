@@ -1,5 +1,5 @@
-//! Locks over a real Redis Cluster: every slot reached, both kinds of messages, slots that move,
-//! masters that die or hang.
+//! Locks on a Redis Cluster: routing by slot, ordinary and sharded Pub/Sub, moving slots, masters
+//! that die or hang.
 
 use std::time::{Duration, Instant};
 
@@ -8,10 +8,10 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind};
 use redisson_lock::{Error, Guard, LockConfig, LockUsage, Locks, Server};
 use tokio::task::JoinHandle;
 
-use super::{ask, eventually, soon};
+use super::{eventually, query, soon};
 use crate::support::redis_cluster::RedisCluster;
 
-/// A wake-up that came by message, not by the end of a lease of 30 s.
+/// The longest time of a wake-up by a message, as opposed to one by the end of a lease of 30 s.
 const PROMPT: Duration = Duration::from_secs(10);
 
 async fn connect(cluster: &RedisCluster) -> Locks {
@@ -19,7 +19,7 @@ async fn connect(cluster: &RedisCluster) -> Locks {
     Locks::connect(server, LockConfig::default()).await.expect("connect")
 }
 
-/// A lock name served by each of the three masters.
+/// Three lock names with their slots, one for each master.
 async fn names(cluster: &RedisCluster) -> Vec<(String, u16)> {
     let mut names = Vec::new();
     for master in 0..3 {
@@ -43,7 +43,7 @@ fn channel(name: &str) -> String {
     format!("redisson_lock__channel:{{{name}}}")
 }
 
-/// A waiter that is asleep: its process listens for both kinds of messages on `node`.
+/// Starts a waiter; returns when it is subscribed to ordinary and sharded messages on `node`.
 async fn waiter(
     cluster: &RedisCluster,
     node: usize,
@@ -52,30 +52,30 @@ async fn waiter(
 ) -> JoinHandle<Guard> {
     let (locks, lock) = (locks.clone(), locks.reentrant(name).unwrap());
     let waiter = tokio::spawn(async move { lock.acquire(&locks.owner()).await.expect("acquire") });
-    listening(cluster, node, name).await;
+    subscribed(cluster, node, name).await;
     waiter
 }
 
-async fn listening(cluster: &RedisCluster, node: usize, name: &str) {
+async fn subscribed(cluster: &RedisCluster, node: usize, name: &str) {
     let mut raw = cluster.nodes[node].conn().await;
-    eventually("both kinds are listened to", async || {
+    eventually("both subscriptions exist", async || {
         let (_, ordinary): (String, i64) =
-            ask(&mut raw, "PUBSUB", &["NUMSUB", &channel(name)]).await;
+            query(&mut raw, "PUBSUB", &["NUMSUB", &channel(name)]).await;
         let (_, sharded): (String, i64) =
-            ask(&mut raw, "PUBSUB", &["SHARDNUMSUB", &channel(name)]).await;
+            query(&mut raw, "PUBSUB", &["SHARDNUMSUB", &channel(name)]).await;
         (ordinary, sharded) == (1, 1)
     })
     .await;
 }
 
-/// Nothing is left on any node that answers, nor in the processes.
+/// Waits until nothing is left on `nodes` and in the processes.
 async fn nothing_left(cluster: &RedisCluster, nodes: &[usize], locks: &[&Locks]) {
     for node in nodes {
         let mut raw = cluster.nodes[*node].conn().await;
         eventually("no key, no subscription, no entry left", async || {
-            let keys: Vec<String> = ask(&mut raw, "KEYS", &["*"]).await;
-            let ordinary: Vec<String> = ask(&mut raw, "PUBSUB", &["CHANNELS"]).await;
-            let sharded: Vec<String> = ask(&mut raw, "PUBSUB", &["SHARDCHANNELS"]).await;
+            let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
+            let ordinary: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
+            let sharded: Vec<String> = query(&mut raw, "PUBSUB", &["SHARDCHANNELS"]).await;
             let left = [keys, ordinary, sharded].concat();
             left.is_empty() && locks.iter().all(|locks| locks.usage() == LockUsage::default())
         })
@@ -93,47 +93,47 @@ async fn every_operation_reaches_the_node_of_its_slot() {
         for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
             let mut raw = cluster.nodes[node].conn().await;
             if round == 1 {
-                let _: () = ask(&mut raw, "SCRIPT", &["FLUSH"]).await;
+                let _: () = query(&mut raw, "SCRIPT", &["FLUSH"]).await;
             }
             let lock = locks.reentrant(&name).unwrap();
-            let (me, other) = (locks.owner(), locks.owner());
-            let first = lock.acquire(&me).await.unwrap();
-            let second = lock.acquire(&me).await.unwrap();
-            let field: String = ask(&mut raw, "HGET", &[&name, &me.to_string()]).await;
+            let (owner, other) = (locks.owner(), locks.owner());
+            let first = lock.acquire(&owner).await.unwrap();
+            let second = lock.acquire(&owner).await.unwrap();
+            let field: String = query(&mut raw, "HGET", &[&name, &owner.to_string()]).await;
             assert_eq!(field, "2");
             assert!(lock.try_acquire(&other).await.unwrap().is_none());
-            assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+            assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
             assert!(lock.remaining().await.unwrap().is_some());
             second.release().await.unwrap();
             first.release().await.unwrap();
-            let taken = lock.acquire(&other).await.unwrap();
+            let held = lock.acquire(&other).await.unwrap();
             assert!(lock.force_unlock().await.unwrap());
             assert!(!lock.is_locked().await.unwrap());
-            drop(taken);
-            let simple = locks.setnx(&format!("simple:{name}"), Duration::from_secs(60));
-            simple.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+            drop(held);
+            let setnx = locks.setnx(&format!("setnx:{name}"), Duration::from_secs(60));
+            setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
         }
     }
     nothing_left(&cluster, &[0, 1, 2], &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_release_is_published_both_ways() {
+async fn a_release_publishes_ordinary_and_sharded_messages() {
     let cluster = RedisCluster::start().await;
     let locks = connect(&cluster).await;
     let (name, _) = name_on(&cluster, 1).await;
-    let (sender, mut heard) = tokio::sync::mpsc::unbounded_channel::<PushInfo>();
+    let (sender, mut messages) = tokio::sync::mpsc::unbounded_channel::<PushInfo>();
     let client = Client::open(format!("{}?protocol=resp3", cluster.nodes[1].url())).unwrap();
     let config = AsyncConnectionConfig::new().set_push_sender(sender);
     let mut raw: MultiplexedConnection =
         client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     for subscribe in ["SUBSCRIBE", "SSUBSCRIBE"] {
-        let _: redis::Value = ask(&mut raw, subscribe, &[&channel(&name)]).await;
+        let _: redis::Value = query(&mut raw, subscribe, &[&channel(&name)]).await;
     }
     let lock = locks.reentrant(&name).unwrap();
-    for by_force in [false, true] {
+    for forced in [false, true] {
         let guard = lock.acquire(&locks.owner()).await.unwrap();
-        if by_force {
+        if forced {
             assert!(lock.force_unlock().await.unwrap());
             drop(guard);
         } else {
@@ -141,7 +141,7 @@ async fn a_release_is_published_both_ways() {
         }
         let mut kinds = Vec::new();
         while kinds.len() < 2 {
-            let push = soon("a message", heard.recv()).await.unwrap();
+            let push = soon("a message", messages.recv()).await.unwrap();
             if matches!(push.kind, PushKind::Message | PushKind::SMessage) {
                 let text: Vec<String> =
                     push.data.into_iter().map(|v| redis::from_redis_value(v).unwrap()).collect();
@@ -163,7 +163,7 @@ async fn a_release_wakes_a_waiter_of_another_process() {
         let waiting = waiter(&cluster, node, &there, &name).await;
         let released = Instant::now();
         guard.release().await.unwrap();
-        soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+        soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
         assert!(released.elapsed() < PROMPT, "{:?}", released.elapsed());
     }
     nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
@@ -171,52 +171,52 @@ async fn a_release_wakes_a_waiter_of_another_process() {
 
 /// Redisson before 3.22 publishes on any node, later versions on the shard.
 #[tokio::test]
-async fn messages_of_both_kinds_of_redisson_wake_a_waiter() {
+async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
     let cluster = RedisCluster::start().await;
     let locks = connect(&cluster).await;
     let (name, _) = name_on(&cluster, 1).await;
     for (publish, node) in [("PUBLISH", 0), ("SPUBLISH", 1)] {
         let mut raw = cluster.nodes[1].conn().await;
         let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
-        let _: i64 = ask(&mut raw, "HSET", &[&name, foreign, "1"]).await;
-        let _: i64 = ask(&mut raw, "PEXPIRE", &[&name, "30000"]).await;
+        let _: i64 = query(&mut raw, "HSET", &[&name, foreign, "1"]).await;
+        let _: i64 = query(&mut raw, "PEXPIRE", &[&name, "30000"]).await;
         let waiting = waiter(&cluster, 1, &locks, &name).await;
         let released = Instant::now();
-        let _: i64 = ask(&mut raw, "DEL", &[&name]).await;
+        let _: i64 = query(&mut raw, "DEL", &[&name]).await;
         let mut raw = cluster.nodes[node].conn().await;
-        let _: i64 = ask(&mut raw, publish, &[&channel(&name), "0"]).await;
-        soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+        let _: i64 = query(&mut raw, publish, &[&channel(&name), "0"]).await;
+        soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
         assert!(released.elapsed() < PROMPT, "{publish}: {:?}", released.elapsed());
     }
 }
 
 #[tokio::test]
-async fn a_moving_slot_is_followed() {
+async fn commands_and_subscriptions_follow_a_moving_slot() {
     let cluster = RedisCluster::start().await;
     let (here, there) = (connect(&cluster).await, connect(&cluster).await);
     let (name, slot) = name_on(&cluster, 0).await;
     // Another lock of the same slot, that does not exist while the slot moves.
-    let sister = format!("sister:{{{name}}}");
+    let neighbour = format!("neighbour:{{{name}}}");
     let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
     let waiting = waiter(&cluster, 0, &there, &name).await;
 
     cluster.begin_move(slot, 0, 1).await;
     // ASK: the key is not at the old node, and the new one does not serve the slot yet.
-    let other = here.reentrant(&sister).unwrap();
+    let other = here.reentrant(&neighbour).unwrap();
     let held = other.acquire(&here.owner()).await.unwrap();
     let mut raw = cluster.nodes[1].conn().await;
-    let _: () = ask(&mut raw, "ASKING", &[]).await;
-    assert_eq!(ask::<i64>(&mut raw, "EXISTS", &[&sister]).await, 1, "not at the new node");
+    let _: () = query(&mut raw, "ASKING", &[]).await;
+    assert_eq!(query::<i64>(&mut raw, "EXISTS", &[&neighbour]).await, 1, "not at the new node");
     held.release().await.unwrap();
-    // And what is still at the old node is used there.
+    // A key that is still at the old node is used there.
     assert_eq!(here.reentrant(&name).unwrap().is_locked().await, Ok(true));
 
     cluster.end_move(slot, 0, 1).await;
-    // MOVED: the holder's next command goes to the new node, and the waiter listens there.
-    listening(&cluster, 1, &name).await;
+    // MOVED: the holder's next command goes to the new node, and the waiter subscribes there.
+    subscribed(&cluster, 1, &name).await;
     let released = Instant::now();
     guard.release().await.unwrap();
-    soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+    soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
     assert!(released.elapsed() < PROMPT, "{:?}", released.elapsed());
     nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
 }
@@ -232,13 +232,13 @@ async fn a_killed_master_is_replaced() {
     // The replica has the lock; a failover may forget it otherwise, as the documentation says.
     let mut replica = cluster.nodes[3].conn().await;
     eventually("the replica has the lock", async || {
-        let keys: Vec<String> = ask(&mut replica, "KEYS", &["*"]).await;
+        let keys: Vec<String> = query(&mut replica, "KEYS", &["*"]).await;
         keys.contains(&name)
     })
     .await;
     cluster.nodes[0].kill();
 
-    // Meanwhile locks of other nodes are to be had, and these fail in time.
+    // Meanwhile locks of other nodes work, and those of the dead node fail in time.
     let lock = here.reentrant(&name).unwrap();
     let other = here.reentrant(&healthy).unwrap();
     let mut failed = 0;
@@ -257,10 +257,10 @@ async fn a_killed_master_is_replaced() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(failed > 0, "nobody noticed the loss of a master");
-    listening(&cluster, 3, &name).await;
+    assert!(failed > 0, "no command failed");
+    subscribed(&cluster, 3, &name).await;
     guard.release().await.unwrap();
-    soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+    soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
     for _ in 0..10 {
         lock.acquire(&here.owner()).await.unwrap().release().await.unwrap();
     }
@@ -268,26 +268,26 @@ async fn a_killed_master_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_node_that_hangs_delays_no_other() {
+async fn a_hanging_node_does_not_delay_others() {
     let cluster = RedisCluster::start().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(2));
     let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
-    // The node that hangs is the first in the order of addresses, the first that might be asked.
+    // The hanging node is the first in the order of addresses, which a refresh may query first.
     let mut nodes = [0, 1, 2];
     nodes.sort_by_key(|node| cluster.nodes[*node].url());
     let names = names(&cluster).await;
-    let [hanging, kept, busy] = nodes.map(|node| locks.reentrant(&names[node].0).unwrap());
-    let kept = kept.acquire(&locks.owner()).await.unwrap();
+    let [hanging, renewed, busy] = nodes.map(|node| locks.reentrant(&names[node].0).unwrap());
+    let renewed = renewed.acquire(&locks.owner()).await.unwrap();
     let lost = hanging.acquire(&locks.owner()).await.unwrap();
     cluster.nodes[nodes[0]].pause();
 
     let started = Instant::now();
-    // The second time, somebody has been left without an answer, and wonders who serves what.
+    // In the second round a command has timed out, so the slot table is being refreshed.
     for _ in 0..2 {
-        let asking: Vec<_> = (0..20)
+        let pending: Vec<_> = (0..20)
             .map(|_| {
-                let (lock, me) = (hanging.clone(), locks.owner());
-                tokio::spawn(async move { lock.try_acquire(&me).await.map(drop) })
+                let (lock, owner) = (hanging.clone(), locks.owner());
+                tokio::spawn(async move { lock.try_acquire(&owner).await.map(drop) })
             })
             .collect();
         let others = Instant::now();
@@ -295,23 +295,23 @@ async fn a_node_that_hangs_delays_no_other() {
             busy.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
         }
         assert!(others.elapsed() < Duration::from_secs(3), "{:?}", others.elapsed());
-        for reply in asking {
+        for reply in pending {
             let error = reply.await.unwrap().unwrap_err();
             assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         }
     }
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    // The one that cannot be renewed is lost; the other is renewed well past its lease.
+    // The lock that cannot be renewed is lost; the other is renewed past its lease.
     soon("it is lost", lost.lost()).await;
-    assert!(kept.valid_for() > Duration::ZERO);
-    kept.release().await.unwrap();
+    assert!(renewed.valid_for() > Duration::ZERO);
+    renewed.release().await.unwrap();
     cluster.nodes[nodes[0]].resume();
     drop(lost);
     nothing_left(&cluster, &[0, 1, 2], &[&locks]).await;
 }
 
 #[tokio::test]
-async fn what_is_no_cluster_is_refused() {
+async fn a_server_that_is_no_cluster_is_rejected() {
     let single = crate::support::redis_server::RedisServer::start().await;
     let server = Server::cluster([single.url()]).unwrap();
     let error = Locks::connect(server, LockConfig::default()).await.unwrap_err();

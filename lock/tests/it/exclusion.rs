@@ -1,5 +1,5 @@
-//! Mutual exclusion, seen by a counter that loses updates as soon as two are inside at once. The
-//! same check is run over locks known to be broken, so that it is known to be able to fail.
+//! Mutual exclusion, checked with a counter that loses updates when two holders overlap. The same
+//! check is run on locks known to be broken, to show that it can fail.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ const NAME: &str = "lock:order:1";
 const TASKS: u32 = 40;
 const TURNS: u32 = 5;
 
-/// Read, pause, write back: the pause is where an update of somebody else gets lost.
+/// Read, pause, write back: the pause is where an update of another owner gets lost.
 pub(super) async fn increment(counter: &AtomicU32) {
     let seen = counter.load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(1)).await;
     counter.store(seen + 1, Ordering::SeqCst);
 }
 
-/// Run `turn` from many tasks, half of them with each of two processes' worth of locks; returns
-/// the updates that were lost.
+/// Runs `turn` in many tasks, half of them with each of two clients; returns the number of lost
+/// updates.
 pub(super) async fn lost_updates<L, F>(
     both: [L; 2],
     turn: impl Fn(L, Arc<AtomicU32>) -> F + Copy + Send + 'static,
@@ -67,7 +67,7 @@ async fn the_reentrant_lock_loses_no_update() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_simple_lock_loses_no_update_within_its_lease() {
+async fn the_setnx_lock_loses_no_update_within_its_lease() {
     let server = RedisServer::start().await;
     let both = [locks(&server).await, locks(&server).await];
     let lost = lost_updates(both.clone(), |locks: Locks, counter| async move {
@@ -99,7 +99,7 @@ async fn the_process_lock_excludes_in_one_process_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_check_sees_a_missing_lock() {
+async fn the_check_detects_a_missing_lock() {
     let lost = lost_updates([(), ()], |(), counter: Arc<AtomicU32>| async move {
         increment(&counter).await;
     })
@@ -108,14 +108,14 @@ async fn the_check_sees_a_missing_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_check_sees_a_lock_that_late_owners_delete() {
+async fn the_check_detects_a_release_without_an_owner_check() {
     let server = RedisServer::start().await;
-    // The classic mistake, on raw commands: the work outlives the lease, and whoever is late
-    // deletes the key of the next owner.
+    // The classic mistake: the work outlives the lease, and the late DEL removes the next owner's
+    // key.
     let both = [server.conn().await, server.conn().await];
     let lost = lost_updates(both, |mut raw: MultiplexedConnection, counter| async move {
-        let take = super::command("SET", &[NAME, "1", "NX", "PX", "1"]);
-        while take.query_async::<Option<String>>(&mut raw).await.unwrap().is_none() {
+        let acquire = super::command("SET", &[NAME, "1", "NX", "PX", "1"]);
+        while acquire.query_async::<Option<String>>(&mut raw).await.unwrap().is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         increment(&counter).await;

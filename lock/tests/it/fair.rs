@@ -1,5 +1,5 @@
-//! The fair lock: its queue on the wire, first come first served, and what becomes of waiters that
-//! give up, die, or belong to another client.
+//! The fair lock: wire format of its queue, first-in first-out order, and waiters that give up, die,
+//! or belong to another client library.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -10,65 +10,61 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{FairLock, LockConfig, Locks, Owner};
 use tokio::task::JoinHandle;
 
-use super::{ask, eventually, nothing_left, soon};
+use super::{default_locks, eventually, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "printer";
 const QUEUE: &str = "redisson_lock_queue:{printer}";
 const TIMES: &str = "redisson_lock_timeout:{printer}";
 const ALIVE: &str = "lock_waiters_alive:{printer}";
-/// What Redisson allows each waiter, in ms.
-const ALLOWANCE: f64 = 300_000.0;
+/// Redisson's timeout per waiter in the queue, in ms (`threadWaitTime`).
+const WAITER_TIMEOUT: f64 = 300_000.0;
 
-/// Locks with a lease long enough that a waiter on a busy machine is not taken for dead.
+/// Locks with a lease; too short a one lets a live waiter on a busy machine pass for dead.
 async fn locks_with(server: &RedisServer, lease: Duration) -> Locks {
     let config = LockConfig::default().with_lease(lease);
     Locks::connect(server.client(), config).await.unwrap()
 }
 
-async fn locks(server: &RedisServer) -> Locks {
-    locks_with(server, Duration::from_secs(30)).await
-}
-
-/// Who waits, first come first.
+/// The owners in the queue, in order.
 async fn queue(raw: &mut MultiplexedConnection) -> Vec<String> {
     raw.lrange(QUEUE, 0, -1).await.unwrap()
 }
 
-/// Until when Redisson believes `owner` to be alive, in ms from now.
-async fn believed(raw: &mut MultiplexedConnection, owner: &str) -> f64 {
+/// The time until Redisson considers `owner` dead, in ms from now.
+async fn timeout_in(raw: &mut MultiplexedConnection, owner: &str) -> f64 {
     let score: f64 = raw.zscore(TIMES, owner).await.unwrap();
     score - now(raw).await
 }
 
 /// The server's clock in ms.
 async fn now(raw: &mut MultiplexedConnection) -> f64 {
-    let (seconds, micros): (f64, f64) = ask(raw, "TIME", &[]).await;
+    let (seconds, micros): (f64, f64) = query(raw, "TIME", &[]).await;
     seconds * 1000.0 + (micros / 1000.0).floor()
 }
 
-/// Wait until so many stand in the queue, and each of ours listens on a channel of its own.
+/// Waits until the queue has `count` waiters, and each of this library has subscribed to its channel.
 async fn queued(raw: &mut MultiplexedConnection, count: usize) {
-    eventually("they stand in the queue and listen", async || {
-        let channels: Vec<String> = ask(raw, "PUBSUB", &["CHANNELS"]).await;
+    eventually("they are queued and subscribed", async || {
+        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
         let queue = queue(raw).await;
-        let foreign = queue.iter().filter(|owner| owner.starts_with("somebody")).count();
+        let foreign = queue.iter().filter(|owner| owner.starts_with("another:")).count();
         queue.len() == count && channels.len() + foreign == count
     })
     .await;
 }
 
-/// A task that waits for the lock, notes its owner when it is in, and leaves.
-fn passing(lock: FairLock, me: Owner, order: &Arc<Mutex<Vec<Owner>>>) -> JoinHandle<()> {
+/// Starts a task that acquires the lock, appends its owner to `order`, and releases the lock.
+fn spawn_waiter(lock: FairLock, owner: Owner, order: &Arc<Mutex<Vec<Owner>>>) -> JoinHandle<()> {
     let order = order.clone();
     tokio::spawn(async move {
-        let guard = lock.acquire(&me).await.unwrap();
-        order.lock().unwrap().push(me);
+        let guard = lock.acquire(&owner).await.unwrap();
+        order.lock().unwrap().push(owner);
         guard.release().await.unwrap();
     })
 }
 
-/// Another client's waiter stands in the queue, alive for so many ms.
+/// Queues a waiter of another client library that times out after `alive` ms.
 async fn foreign_waiter(raw: &mut MultiplexedConnection, owner: &str, alive: f64) {
     let until = now(raw).await + alive;
     let _: () = raw.rpush(QUEUE, owner).await.unwrap();
@@ -76,41 +72,41 @@ async fn foreign_waiter(raw: &mut MultiplexedConnection, owner: &str, alive: f64
 }
 
 #[tokio::test]
-async fn every_step_is_redissons() {
+async fn the_wire_format_is_that_of_redisson() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
-    let (me, second, third) = (locks.owner(), locks.owner(), locks.owner());
+    let (owner, second, third) = (locks.owner(), locks.owner(), locks.owner());
 
-    let guard = lock.acquire(&me).await.unwrap();
+    let guard = lock.acquire(&owner).await.unwrap();
     let hash: Vec<(String, String)> = raw.hgetall(NAME).await.unwrap();
-    assert_eq!(hash, [(me.to_string(), "1".to_owned())]);
-    let keys: Vec<String> = ask(&mut raw, "KEYS", &["*"]).await;
+    assert_eq!(hash, [(owner.to_string(), "1".to_owned())]);
+    let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, [NAME], "without waiters it is the lock alone");
-    // Trying does not queue.
+    // An attempt without waiting does not enter the queue.
     assert!(lock.try_acquire(&second).await.unwrap().is_none());
     assert!(lock.acquire_within(&second, Duration::ZERO).await.unwrap().is_none());
     assert!(queue(&mut raw).await.is_empty());
 
     let order = Arc::default();
-    let waiting = passing(lock.clone(), second, &order);
+    let waiting = spawn_waiter(lock.clone(), second, &order);
     queued(&mut raw, 1).await;
-    let last = passing(lock.clone(), third, &order);
+    let last = spawn_waiter(lock.clone(), third, &order);
     queued(&mut raw, 2).await;
     assert_eq!(queue(&mut raw).await, [second.to_string(), third.to_string()]);
-    // The lease of the holder, and five minutes for each place.
-    let first = believed(&mut raw, &second.to_string()).await;
-    assert!((ALLOWANCE..=ALLOWANCE + 30_000.0).contains(&first), "{first}");
-    let behind = believed(&mut raw, &third.to_string()).await - first;
-    assert!((behind - ALLOWANCE).abs() < 30_000.0, "{behind}");
-    let mut channels: Vec<String> = ask(&mut raw, "PUBSUB", &["CHANNELS"]).await;
+    // The holder's lease, and five minutes for each position in the queue.
+    let first = timeout_in(&mut raw, &second.to_string()).await;
+    assert!((WAITER_TIMEOUT..=WAITER_TIMEOUT + 30_000.0).contains(&first), "{first}");
+    let behind = timeout_in(&mut raw, &third.to_string()).await - first;
+    assert!((behind - WAITER_TIMEOUT).abs() < 30_000.0, "{behind}");
+    let mut channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
     channels.sort();
     let mut expected = [second, third].map(|o| format!("redisson_lock__channel:{{printer}}:{o}"));
     expected.sort();
     assert_eq!(channels, expected);
 
-    // The release tells the first, and nobody else.
+    // A release notifies the first waiter only.
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
     sink.psubscribe("*").await.unwrap();
     guard.release().await.unwrap();
@@ -122,10 +118,10 @@ async fn every_step_is_redissons() {
             (&*channel, &b"0"[..])
         );
     }
-    soon("both get in", async { (waiting.await.unwrap(), last.await.unwrap()) }).await;
+    soon("both acquire the lock", async { (waiting.await.unwrap(), last.await.unwrap()) }).await;
     assert_eq!(*order.lock().unwrap(), [second, third]);
-    // Nobody waits, so nobody is told.
-    lock.acquire(&me).await.unwrap().release().await.unwrap();
+    // Without waiters no message is published.
+    lock.acquire(&owner).await.unwrap().release().await.unwrap();
     let _: i64 = raw.publish("the end", "").await.unwrap();
     let message = soon("a message", messages.next()).await.unwrap();
     assert_eq!(message.get_channel_name(), "the end");
@@ -134,67 +130,67 @@ async fn every_step_is_redissons() {
 }
 
 #[tokio::test]
-async fn first_come_first_served() {
+async fn waiters_acquire_in_order_of_arrival() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let both = [locks(&server).await, locks(&server).await];
+    let both = [default_locks(&server).await, default_locks(&server).await];
     let holder = both[0].fair(NAME).unwrap().acquire(&both[0].owner()).await.unwrap();
     let order = Arc::default();
     let mut expected = Vec::new();
     let mut waiting = Vec::new();
     for i in 0..12 {
         let locks = &both[i % 2];
-        let me = locks.owner();
-        waiting.push(passing(locks.fair(NAME).unwrap(), me, &order));
-        expected.push(me);
+        let owner = locks.owner();
+        waiting.push(spawn_waiter(locks.fair(NAME).unwrap(), owner, &order));
+        expected.push(owner);
         queued(&mut raw, i + 1).await;
     }
     let started = Instant::now();
     holder.release().await.unwrap();
     for task in waiting {
-        soon("each gets in", task).await.unwrap();
+        soon("each acquires the lock", task).await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), expected);
-    // By messages, not by timers, which would take a third of 30 s each.
+    // Woken by messages; timers would take a third of 30 s each.
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     nothing_left(&server, &[&both[0], &both[1]]).await;
 }
 
 #[tokio::test]
-async fn nobody_overtakes_a_waiter() {
+async fn a_queued_waiter_is_not_overtaken() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
-    // The lock is free, and another client's waiter has just been told so.
-    foreign_waiter(&mut raw, "somebody:1", 60_000.0).await;
-    let me = locks.owner();
-    assert!(lock.try_acquire(&me).await.unwrap().is_none());
-    assert!(lock.acquire_within(&me, Duration::from_millis(100)).await.unwrap().is_none());
-    eventually("it has left", async || queue(&mut raw).await == ["somebody:1"]).await;
+    // The lock is free, and another client's waiter has just been notified.
+    foreign_waiter(&mut raw, "another:1", 60_000.0).await;
+    let owner = locks.owner();
+    assert!(lock.try_acquire(&owner).await.unwrap().is_none());
+    assert!(lock.acquire_within(&owner, Duration::from_millis(100)).await.unwrap().is_none());
+    eventually("it has left", async || queue(&mut raw).await == ["another:1"]).await;
 
-    // It is in, and leaves as Redisson does: whoever stands first is told.
-    let waiting = passing(lock.clone(), me, &Arc::default());
+    // It acquires, and releases as Redisson does: the first waiter is notified.
+    let waiting = spawn_waiter(lock.clone(), owner, &Arc::default());
     queued(&mut raw, 2).await;
     let _: () = raw.lpop(QUEUE, None).await.unwrap();
-    let _: () = raw.zrem(TIMES, "somebody:1").await.unwrap();
-    let _: f64 = raw.zincr(TIMES, me.to_string(), -ALLOWANCE).await.unwrap();
-    let channel = format!("redisson_lock__channel:{{printer}}:{me}");
+    let _: () = raw.zrem(TIMES, "another:1").await.unwrap();
+    let _: f64 = raw.zincr(TIMES, owner.to_string(), -WAITER_TIMEOUT).await.unwrap();
+    let channel = format!("redisson_lock__channel:{{printer}}:{owner}");
     let _: i64 = raw.publish(&channel, "0").await.unwrap();
-    soon("it gets in", waiting).await.unwrap();
+    soon("it acquires the lock", waiting).await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_foreign_waiter_that_died_is_passed_over() {
+async fn a_dead_waiter_of_another_client_is_removed() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     foreign_waiter(&mut raw, "dead:1", -1.0).await;
     foreign_waiter(&mut raw, "dead:2", -1.0).await;
     let _: () = raw.rpush(QUEUE, "without a time:3").await.unwrap();
-    let guard = lock.try_acquire(&locks.owner()).await.unwrap().expect("nobody alive waits");
+    let guard = lock.try_acquire(&locks.owner()).await.unwrap().expect("no live waiter is queued");
     foreign_waiter(&mut raw, "dead:4", 50.0).await;
     foreign_waiter(&mut raw, "alive:5", 60_000.0).await;
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
@@ -206,8 +202,8 @@ async fn a_foreign_waiter_that_died_is_passed_over() {
     assert_eq!(queue(&mut raw).await, ["alive:5"]);
 }
 
-/// A process that waits and dies: its runtime goes, and nothing in it can clean up.
-fn dying_waiter(server: &RedisServer, lease: Duration) -> tokio::runtime::Runtime {
+/// A waiter whose process dies when the runtime is shut down: none of its clean-up runs.
+fn waiter_in_its_own_runtime(server: &RedisServer, lease: Duration) -> tokio::runtime::Runtime {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let client = server.client();
@@ -215,56 +211,60 @@ fn dying_waiter(server: &RedisServer, lease: Duration) -> tokio::runtime::Runtim
         let config = LockConfig::default().with_lease(lease);
         let locks = Locks::connect(client, config).await.unwrap();
         let guard = locks.fair(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
-        panic!("it got in: {guard:?}");
+        panic!("it acquired the lock: {guard:?}");
     });
     runtime
 }
 
 #[tokio::test]
-async fn a_waiter_that_died_is_passed_over_within_a_lease() {
+async fn a_dead_waiter_is_removed_within_a_lease() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let lease = Duration::from_secs(3);
     let locks = locks_with(&server, lease).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
-    let process = dying_waiter(&server, lease);
+    let process = waiter_in_its_own_runtime(&server, lease);
     queued(&mut raw, 1).await;
-    let me = locks.owner();
-    let waiting = passing(lock.clone(), me, &Arc::default());
+    let owner = locks.owner();
+    let waiting = spawn_waiter(lock.clone(), owner, &Arc::default());
     queued(&mut raw, 2).await;
     process.shutdown_background();
     let dead = queue(&mut raw).await[0].clone();
     let died = Instant::now();
     guard.release().await.unwrap();
-    soon("it is passed over", waiting).await.unwrap();
+    soon("the dead waiter is removed", waiting).await.unwrap();
     assert!(!queue(&mut raw).await.contains(&dead));
-    // A lease, and a third until the next one looks; not the five minutes of Redisson.
+    // A lease, and a third until the next waiter's attempt; not the five minutes of Redisson.
     assert!(died.elapsed() < lease * 2, "{:?}", died.elapsed());
     nothing_left(&server, &[&locks]).await;
 }
 
-/// With nobody else waiting, nobody kept up the times until which our waiters are alive.
+/// With no other waiter, no command updates the timeouts in the queue until the next attempt.
 #[tokio::test]
-async fn a_lone_waiter_that_died_is_passed_over_however_late() {
+async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (locks, lease) = (locks(&server).await, Duration::from_millis(300));
+    let (locks, lease) = (default_locks(&server).await, Duration::from_millis(300));
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
-    let process = dying_waiter(&server, lease);
+    let process = waiter_in_its_own_runtime(&server, lease);
     queued(&mut raw, 1).await;
     process.shutdown_background();
     tokio::time::sleep(lease * 3).await;
-    assert_eq!(queue(&mut raw).await.len(), 1, "it left by itself; this shows nothing");
+    assert_eq!(
+        queue(&mut raw).await.len(),
+        1,
+        "it left the queue by itself, so this test shows nothing"
+    );
     guard.release().await.unwrap();
     let next = lock.acquire_within(&locks.owner(), Duration::from_secs(5)).await.unwrap();
-    next.expect("the dead waiter is in the way").release().await.unwrap();
+    next.expect("the dead waiter still blocks the lock").release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn waiters_keep_their_places_however_long_it_takes() {
+async fn live_waiters_keep_their_positions_for_any_time() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let lease = Duration::from_secs(2);
@@ -273,122 +273,122 @@ async fn waiters_keep_their_places_however_long_it_takes() {
     let guard = lock.acquire(&locks.owner()).await.unwrap();
     let order = Arc::default();
     let (first, second) = (locks.owner(), locks.owner());
-    let one = passing(lock.clone(), first, &order);
+    let one = spawn_waiter(lock.clone(), first, &order);
     queued(&mut raw, 1).await;
-    let two = passing(lock.clone(), second, &order);
+    let two = spawn_waiter(lock.clone(), second, &order);
     queued(&mut raw, 2).await;
-    // Other clients took and gave back so often that by Redisson's sums both are long dead.
+    // As after so many releases by other clients that Redisson would consider both dead.
     for owner in [first, second] {
-        let _: f64 = raw.zincr(TIMES, owner.to_string(), -3.0 * ALLOWANCE).await.unwrap();
+        let _: f64 = raw.zincr(TIMES, owner.to_string(), -3.0 * WAITER_TIMEOUT).await.unwrap();
     }
     let end = Instant::now() + lease * 3;
     while Instant::now() < end {
         assert_eq!(queue(&mut raw).await, [first.to_string(), second.to_string()]);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    assert!(believed(&mut raw, &first.to_string()).await > ALLOWANCE / 2.0);
-    assert!(believed(&mut raw, &second.to_string()).await > ALLOWANCE);
+    assert!(timeout_in(&mut raw, &first.to_string()).await > WAITER_TIMEOUT / 2.0);
+    assert!(timeout_in(&mut raw, &second.to_string()).await > WAITER_TIMEOUT);
     guard.release().await.unwrap();
-    soon("both get in", async { (one.await.unwrap(), two.await.unwrap()) }).await;
+    soon("both acquire the lock", async { (one.await.unwrap(), two.await.unwrap()) }).await;
     assert_eq!(*order.lock().unwrap(), [first, second]);
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_waiter_that_gives_up_leaves_at_once_and_those_behind_move_up() {
+async fn a_cancelled_waiter_leaves_the_queue_at_once() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
-    let quitter = passing(lock.clone(), locks.owner(), &Arc::default());
+    let cancelled = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 1).await;
-    foreign_waiter(&mut raw, "somebody:1", 3.0 * ALLOWANCE).await;
-    let me = locks.owner();
-    let stayer = passing(lock.clone(), me, &Arc::default());
+    foreign_waiter(&mut raw, "another:1", 3.0 * WAITER_TIMEOUT).await;
+    let owner = locks.owner();
+    let remaining = spawn_waiter(lock.clone(), owner, &Arc::default());
     queued(&mut raw, 3).await;
-    let before = believed(&mut raw, "somebody:1").await;
-    quitter.abort();
-    let expected = ["somebody:1".to_owned(), me.to_string()];
+    let before = timeout_in(&mut raw, "another:1").await;
+    cancelled.abort();
+    let expected = ["another:1".to_owned(), owner.to_string()];
     eventually("it has left", async || queue(&mut raw).await == expected).await;
-    let moved = before - believed(&mut raw, "somebody:1").await;
-    assert!((moved - ALLOWANCE).abs() < 20_000.0, "{moved}");
+    let moved = before - timeout_in(&mut raw, "another:1").await;
+    assert!((moved - WAITER_TIMEOUT).abs() < 20_000.0, "{moved}");
     let alive: Vec<String> = raw.zrange(ALIVE, 0, -1).await.unwrap();
-    assert_eq!(alive, [me.to_string()]);
+    assert_eq!(alive, [owner.to_string()]);
 
-    // The lock comes free while the other client's waiter is first, and that one gives up: as a
-    // Redisson client does, without telling anybody. Ours finds out by itself; here it is told.
+    // The lock becomes free while the other client's waiter is first, and that one gives up without
+    // a message, as Redisson does. Ours would find out by its timer; the message saves the time.
     guard.release().await.unwrap();
-    let _: () = raw.lrem(QUEUE, 0, "somebody:1").await.unwrap();
-    let _: () = raw.zrem(TIMES, "somebody:1").await.unwrap();
-    let channel = format!("redisson_lock__channel:{{printer}}:{me}");
+    let _: () = raw.lrem(QUEUE, 0, "another:1").await.unwrap();
+    let _: () = raw.zrem(TIMES, "another:1").await.unwrap();
+    let channel = format!("redisson_lock__channel:{{printer}}:{owner}");
     let _: i64 = raw.publish(&channel, "0").await.unwrap();
-    soon("it gets in", stayer).await.unwrap();
+    soon("it acquires the lock", remaining).await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
-/// The first was told, and gives up without having looked: the next has to be told by it.
+/// The first waiter was notified and is cancelled before its attempt: it has to notify the next.
 #[tokio::test]
-async fn a_first_waiter_that_goes_away_hands_its_turn_on() {
+async fn a_cancelled_first_waiter_notifies_the_next() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
-    let _: () = raw.hset(NAME, "somebody", 1).await.unwrap();
+    let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
-    let quitter = passing(lock.clone(), locks.owner(), &Arc::default());
+    let cancelled = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 1).await;
-    let stayer = passing(lock.clone(), locks.owner(), &Arc::default());
+    let remaining = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 2).await;
-    // Free, and the message to the first never comes.
+    // The lock is free, and no message to the first waiter arrives.
     let _: () = raw.del(NAME).await.unwrap();
-    let left = Instant::now();
-    quitter.abort();
-    soon("the next gets in", stayer).await.unwrap();
-    assert!(left.elapsed() < Duration::from_secs(5), "{:?}: by its timer", left.elapsed());
+    let started = Instant::now();
+    cancelled.abort();
+    soon("the next acquires the lock", remaining).await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}: by its timer", started.elapsed());
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn calls_of_one_owner_share_a_place() {
+async fn calls_of_one_owner_share_a_queue_position() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
-    let me = locks.owner();
-    let one = passing(lock.clone(), me, &Arc::default());
+    let owner = locks.owner();
+    let one = spawn_waiter(lock.clone(), owner, &Arc::default());
     queued(&mut raw, 1).await;
-    let behind = passing(lock.clone(), locks.owner(), &Arc::default());
+    let behind = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 2).await;
-    // The second call of the same owner comes and goes; the first keeps their place.
-    assert!(lock.acquire_within(&me, Duration::from_millis(100)).await.unwrap().is_none());
+    // A second call of the same owner times out; the first keeps the position in the queue.
+    assert!(lock.acquire_within(&owner, Duration::from_millis(100)).await.unwrap().is_none());
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(queue(&mut raw).await[0], me.to_string());
+    assert_eq!(queue(&mut raw).await[0], owner.to_string());
     guard.release().await.unwrap();
-    soon("both get in", async { (one.await.unwrap(), behind.await.unwrap()) }).await;
+    soon("both acquire the lock", async { (one.await.unwrap(), behind.await.unwrap()) }).await;
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_force_unlock_tells_the_first() {
+async fn a_force_unlock_notifies_the_first_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
-    let waiting = passing(lock.clone(), locks.owner(), &Arc::default());
+    let waiting = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 1).await;
     let freed = Instant::now();
     assert!(lock.force_unlock().await.unwrap());
-    soon("it gets in", waiting).await.unwrap();
+    soon("it acquires the lock", waiting).await.unwrap();
     assert!(freed.elapsed() < Duration::from_secs(5), "{:?}", freed.elapsed());
     drop(guard);
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn waiters_of_a_server_that_lost_its_data_get_in_all_the_same() {
+async fn waiters_acquire_after_the_server_lost_its_data() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks_with(&server, Duration::from_secs(2)).await;
@@ -397,12 +397,12 @@ async fn waiters_of_a_server_that_lost_its_data_get_in_all_the_same() {
     let order = Arc::default();
     let mut waiting = Vec::new();
     for count in 1..=3 {
-        waiting.push(passing(lock.clone(), locks.owner(), &order));
+        waiting.push(spawn_waiter(lock.clone(), locks.owner(), &order));
         queued(&mut raw, count).await;
     }
-    let _: () = ask(&mut raw, "FLUSHALL", &[]).await;
+    let _: () = query(&mut raw, "FLUSHALL", &[]).await;
     for task in waiting {
-        soon("each gets in", task).await.unwrap();
+        soon("each acquires the lock", task).await.unwrap();
     }
     assert_eq!(order.lock().unwrap().len(), 3);
     drop(guard);

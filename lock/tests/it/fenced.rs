@@ -1,4 +1,4 @@
-//! The fenced lock: tokens that rise, and a resource that refuses the lower ones.
+//! The fenced lock: fencing tokens that rise, and a resource that rejects lower ones.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LockConfig, Locks, LostReason};
 
-use super::{ask, locks, nothing_left, soon};
+use super::{locks, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 const TOKEN: &str = "redisson_lock_token:{lock:order:1}";
 
 #[tokio::test]
-async fn it_is_redissons_lock_with_a_counter_beside_it() {
+async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (locks(&server).await, locks(&server).await);
-    let (lock, me) = (here.fenced(NAME).unwrap(), here.owner());
+    let (lock, owner) = (here.fenced(NAME).unwrap(), here.owner());
 
-    let first = lock.acquire(&me).await.unwrap();
+    let first = lock.acquire(&owner).await.unwrap();
     let hash: Vec<(String, String)> = raw.hgetall(NAME).await.unwrap();
-    assert_eq!(hash, [(me.to_string(), "1".to_owned())]);
+    assert_eq!(hash, [(owner.to_string(), "1".to_owned())]);
     assert_eq!(raw.get::<_, String>(TOKEN).await.unwrap(), "1");
     assert_eq!(raw.pttl::<_, i64>(TOKEN).await.unwrap(), -1);
     assert_eq!(first.fence(), 1);
-    let again = lock.acquire(&me).await.unwrap();
+    let again = lock.acquire(&owner).await.unwrap();
     assert_eq!((again.fence(), raw.get::<_, u64>(TOKEN).await.unwrap()), (1, 1));
-    // A refused try takes no number.
+    // A failed attempt uses up no token.
     let other = there.fenced(NAME).unwrap();
     assert!(other.try_acquire(&there.owner()).await.unwrap().is_none());
     assert_eq!(raw.get::<_, u64>(TOKEN).await.unwrap(), 1);
@@ -37,13 +37,13 @@ async fn it_is_redissons_lock_with_a_counter_beside_it() {
     let second = other.acquire(&there.owner()).await.unwrap();
     assert_eq!(second.fence(), 2);
     second.release().await.unwrap();
-    // A client of another language took one in between.
+    // A client of another language acquired it in between.
     let _: i64 = raw.incr(TOKEN, 5).await.unwrap();
-    let third = lock.acquire(&me).await.unwrap();
+    let third = lock.acquire(&owner).await.unwrap();
     assert_eq!(third.fence(), 8);
     third.release().await.unwrap();
 
-    let braces = here.fenced("lock:{7}:order").unwrap().acquire(&me).await.unwrap();
+    let braces = here.fenced("lock:{7}:order").unwrap().acquire(&owner).await.unwrap();
     let key = "redisson_lock_token:lock:{7}:order";
     assert_eq!((braces.fence(), raw.get::<_, u64>(key).await.unwrap()), (1, 1));
     drop(braces);
@@ -51,7 +51,7 @@ async fn it_is_redissons_lock_with_a_counter_beside_it() {
 }
 
 #[tokio::test]
-async fn its_release_and_force_unlock_publish_0_on_the_locks_channel() {
+async fn release_and_force_unlock_publish_0_on_the_lock_channel() {
     use futures_util::StreamExt;
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
@@ -59,9 +59,9 @@ async fn its_release_and_force_unlock_publish_0_on_the_locks_channel() {
     sink.subscribe("redisson_lock__channel:{lock:order:1}").await.unwrap();
     let lock = locks.fenced(NAME).unwrap();
     lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
-    let kept = lock.acquire(&locks.owner()).await.unwrap();
+    let held = lock.acquire(&locks.owner()).await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
-    drop(kept);
+    drop(held);
     for _ in 0..2 {
         let message = soon("a message", messages.next()).await.unwrap();
         assert_eq!(message.get_payload_bytes(), b"0");
@@ -69,7 +69,7 @@ async fn its_release_and_force_unlock_publish_0_on_the_locks_channel() {
 }
 
 #[tokio::test]
-async fn a_counter_of_another_type_is_refused_before_anything_is_held() {
+async fn a_counter_of_another_type_is_rejected_before_acquiring() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -79,18 +79,18 @@ async fn a_counter_of_another_type_is_refused_before_anything_is_held() {
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
 }
 
-/// Write `value` unless a higher fence was seen: what a guarded resource does.
+/// Writes `value` unless a higher token was seen, as a resource protected by fencing does.
 async fn guarded_write(raw: &mut MultiplexedConnection, fence: u64, value: &str) -> bool {
     let script = "if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then
         return 0 end
         return redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2]) * 0 + 1";
-    ask(raw, "EVAL", &[script, "1", "register", &fence.to_string(), value]).await
+    query(raw, "EVAL", &[script, "1", "register", &fence.to_string(), value]).await
 }
 
-/// A holder that is late by more than its lease writes all the same, because nothing tells it in
-/// time; only the resource can refuse.
+/// A holder that resumes after its lease writes all the same, as it cannot know in time; only the
+/// resource can reject the write.
 #[tokio::test]
-async fn a_resource_that_keeps_the_highest_fence_refuses_a_late_holder() {
+async fn a_resource_rejects_writes_with_an_older_token() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let config = LockConfig::default();
@@ -103,13 +103,13 @@ async fn a_resource_that_keeps_the_highest_fence_refuses_a_late_holder() {
     let next = soon("the key expires", lock.acquire(&locks.owner())).await.unwrap();
     assert!(next.fence() > late.fence());
     assert!(guarded_write(&mut raw, next.fence(), "next").await);
-    assert!(!guarded_write(&mut raw, late.fence(), "stale").await, "a stale write landed");
+    assert!(!guarded_write(&mut raw, late.fence(), "stale").await, "a stale write was accepted");
     let value: String = raw.hget("register", "value").await.unwrap();
     assert_eq!(value, "next");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fences_rise_in_the_order_of_holding() {
+async fn tokens_rise_in_the_order_of_acquisition() {
     let server = RedisServer::start().await;
     let both = [locks(&server).await, locks(&server).await];
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));

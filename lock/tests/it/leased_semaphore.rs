@@ -1,5 +1,4 @@
-//! Permits with ids and leases: what is written, what comes back by itself, and what a lost reply
-//! costs.
+//! The leased semaphore: wire format, permits that expire, lost replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,29 +9,25 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LeasedSemaphore, LockConfig, LockUsage, Locks, LostReason};
 use tokio::task::JoinSet;
 
-use super::cancel::{POLLS, cut_after};
-use super::semaphore::told;
-use super::{ask, eventually, soon};
-use crate::support::proxy::{Mode, Proxy};
+use super::cancellation::{cut_after, cut_everywhere, released_later};
+use super::semaphore::next_message;
+use super::{default_locks, eventually, losing_reply, query, soon};
+use crate::support::proxy::Proxy;
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
-const OUT: &str = "{gate}:timeout";
+const LEASES: &str = "{gate}:timeout";
 const CHANNEL: &str = "redisson_sc:{gate}";
 
-/// A lease so long that only giving back can be what frees a permit in time.
+/// A lease so long that a permit that becomes free in a test was released.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What Redisson's RPermitExpirableSemaphore does to give a permit back, command by command.
+/// What Redisson's RPermitExpirableSemaphore does to release a permit, command by command.
 const FOREIGN_RELEASE: &str = "redis.call('ZREM', KEYS[2], redis.call('ZRANGE', KEYS[2], 0, 0)[1])
     redis.call('PUBLISH', KEYS[3], redis.call('INCRBY', KEYS[1], 1))";
 
-/// How many are free and how many are out, at one moment.
+/// Permits free and permits held, read atomically.
 const COUNT: &str = "return {tonumber(redis.call('GET', KEYS[1])), redis.call('ZCARD', KEYS[2])}";
-
-async fn locks(server: &RedisServer) -> Locks {
-    Locks::connect(server.client(), LockConfig::default()).await.expect("connect")
-}
 
 /// A semaphore of so many permits.
 async fn semaphore(locks: &Locks, permits: u32, lease: Duration) -> LeasedSemaphore {
@@ -41,13 +36,16 @@ async fn semaphore(locks: &Locks, permits: u32, lease: Duration) -> LeasedSemaph
     semaphore
 }
 
-/// Wait until so many permits are free and nothing else is left.
+/// Waits until `permits` are free and nothing else is left.
 async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i64) {
-    eventually("all permits are back and nobody listens", async || {
-        let (free, out): (i64, i64) = ask(raw, "EVAL", &[COUNT, "2", NAME, OUT]).await;
-        let channels: Vec<String> = ask(raw, "PUBSUB", &["CHANNELS"]).await;
-        assert!(free + out <= permits, "{free} are free and {out} are out of {permits}");
-        (free, out) == (permits, 0)
+    eventually("all permits are free and no subscription is left", async || {
+        let (free, acquired): (i64, i64) = query(raw, "EVAL", &[COUNT, "2", NAME, LEASES]).await;
+        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
+        assert!(
+            free + acquired <= permits,
+            "{free} are free and {acquired} are acquired of {permits}"
+        );
+        (free, acquired) == (permits, 0)
             && channels.is_empty()
             && locks.iter().all(|locks| locks.usage() == LockUsage::default())
     })
@@ -56,39 +54,39 @@ async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i6
 
 /// The server's clock, in Unix milliseconds.
 async fn now(raw: &mut MultiplexedConnection) -> i64 {
-    let (seconds, micros): (i64, i64) = ask(raw, "TIME", &[]).await;
+    let (seconds, micros): (i64, i64) = query(raw, "TIME", &[]).await;
     seconds * 1000 + micros / 1000
 }
 
 #[tokio::test]
-async fn it_writes_what_redisson_reads_and_says_what_redisson_hears() {
+async fn the_wire_format_is_that_of_redisson() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let mut pubsub = server.client().get_async_pubsub().await.unwrap();
     pubsub.subscribe(CHANNEL).await.unwrap();
     let mut messages = pubsub.into_on_message();
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let gate = semaphore(&locks, 2, LONG).await;
-    assert_eq!(told(&mut messages).await, "2");
+    assert_eq!(next_message(&mut messages).await, "2");
 
     let before = now(&mut raw).await;
     let permit = gate.try_acquire().await.unwrap().expect("it is free");
     let after = now(&mut raw).await;
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "1");
-    let out: Vec<(Vec<u8>, i64)> = raw.zrange_withscores(OUT, 0, -1).await.unwrap();
+    let out: Vec<(Vec<u8>, i64)> = raw.zrange_withscores(LEASES, 0, -1).await.unwrap();
     let [(id, expires)] = out.try_into().expect("one permit is out");
     let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!((id.len(), hex), (16, permit.id()));
     assert!((before..=after).contains(&(expires - 60_000)), "{before} {expires} {after}");
     assert!(permit.valid_for() <= LONG && permit.valid_for() > LONG / 2);
     permit.release().await.unwrap();
-    assert_eq!(told(&mut messages).await, "2");
-    assert_eq!(raw.exists::<_, i64>(OUT).await.unwrap(), 0);
+    assert_eq!(next_message(&mut messages).await, "2");
+    assert_eq!(raw.exists::<_, i64>(LEASES).await.unwrap(), 0);
 
-    // The whole semaphore's expiry, which Redisson can set, holds for the permits too.
+    // An expiry of the whole semaphore, which Redisson can set, applies to the permits too.
     let _: bool = raw.pexpire(NAME, 50_000).await.unwrap();
     let permit = gate.try_acquire().await.unwrap().unwrap();
-    let left: i64 = raw.pttl(OUT).await.unwrap();
+    let left: i64 = raw.pttl(LEASES).await.unwrap();
     assert!(left > 0 && left <= 50_000, "{left}");
     permit.release().await.unwrap();
     drop(messages);
@@ -96,29 +94,29 @@ async fn it_writes_what_redisson_reads_and_says_what_redisson_hears() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn never_more_than_the_permits_are_inside() {
+async fn never_more_permits_are_held_than_exist() {
     const PERMITS: i64 = 3;
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
     semaphore(&here, 3, LONG).await;
-    let (inside, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let (held, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let mut tasks = JoinSet::new();
     for number in 0..12 {
         let locks = if number % 2 == 0 { &here } else { &there };
         let gate = locks.leased_semaphore(NAME, LONG).unwrap();
-        let (inside, most) = (inside.clone(), most.clone());
+        let (held, most) = (held.clone(), most.clone());
         tasks.spawn(async move {
             for _ in 0..15 {
                 let permit = gate.acquire().await.unwrap();
-                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                most.fetch_max(held.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
-                inside.fetch_sub(1, Ordering::SeqCst);
+                held.fetch_sub(1, Ordering::SeqCst);
                 permit.release().await.unwrap();
             }
         });
     }
-    while let Some(end) = soon("everybody gets in", tasks.join_next()).await {
+    while let Some(end) = soon("every task is done", tasks.join_next()).await {
         end.unwrap();
     }
     assert_eq!(most.load(Ordering::SeqCst), PERMITS);
@@ -126,37 +124,37 @@ async fn never_more_than_the_permits_are_inside() {
 }
 
 #[tokio::test]
-async fn a_foreign_clients_release_wakes_a_waiter() {
+async fn a_release_by_another_client_library_wakes_a_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let gate = semaphore(&locks, 0, LONG).await;
-    // For ever, as Redisson writes it where no lease is given.
-    let _: () = raw.zadd(OUT, "a client's", 922_337_203_685_477i64).await.unwrap();
+    // Redisson's expiry of a permit without a lease: the end of time.
+    let _: () = raw.zadd(LEASES, "a client's", 922_337_203_685_477i64).await.unwrap();
     let waiting = tokio::spawn(async move { gate.acquire().await.unwrap() });
     eventually("it waits", async || locks.usage().channels == 1).await;
-    let given = Instant::now();
-    let _: () = ask(&mut raw, "EVAL", &[FOREIGN_RELEASE, "3", NAME, OUT, CHANNEL]).await;
+    let released = Instant::now();
+    let _: () = query(&mut raw, "EVAL", &[FOREIGN_RELEASE, "3", NAME, LEASES, CHANNEL]).await;
     let permit = soon("it is woken", waiting).await.unwrap();
-    assert!(given.elapsed() < Duration::from_secs(5), "{:?}", given.elapsed());
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     permit.release().await.unwrap();
     all_back(&mut raw, &[&locks], 1).await;
 }
 
 #[tokio::test]
-async fn permits_of_a_crashed_holder_come_back_without_a_message() {
+async fn permits_of_a_crashed_holder_become_free_without_a_message() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let gate = semaphore(&locks, 0, LONG).await;
     let expires = now(&mut raw).await + 700;
-    let _: () = raw.zadd(OUT, "one of a client that crashed", expires).await.unwrap();
-    let _: () = raw.zadd(OUT, "another", expires).await.unwrap();
+    let _: () = raw.zadd(LEASES, "one of a client that crashed", expires).await.unwrap();
+    let _: () = raw.zadd(LEASES, "another", expires).await.unwrap();
     let started = Instant::now();
     let (first, second) =
         soon("the leases end", async { tokio::join!(gate.acquire(), gate.acquire()) }).await;
     let took = started.elapsed();
-    // Without knowing when, they look every ten seconds.
+    // Waiters that did not know the end of the lease would retry every ten seconds.
     assert!(took > Duration::from_millis(400) && took < Duration::from_secs(5), "{took:?}");
     assert!(gate.try_acquire().await.unwrap().is_none());
     drop((first, second));
@@ -164,10 +162,10 @@ async fn permits_of_a_crashed_holder_come_back_without_a_message() {
 }
 
 #[tokio::test]
-async fn a_lease_ends_and_is_extended() {
+async fn a_lease_expires_unless_extended() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let lease = Duration::from_millis(500);
     let gate = semaphore(&locks, 1, lease).await;
 
@@ -183,10 +181,10 @@ async fn a_lease_ends_and_is_extended() {
     let next = soon("the lease ends", gate.acquire()).await.unwrap();
     assert_eq!(permit.valid_for(), Duration::ZERO);
     assert_eq!(permit.extend(LONG).await, Err(Error::Lost(LostReason::Expired)));
-    // Given back too late, it gives nothing.
+    // A release after expiry frees no permit.
     assert_eq!(permit.release().await, Err(Error::Lost(LostReason::Expired)));
     assert_eq!(raw.get::<_, i64>(NAME).await.unwrap(), 0);
-    // Expired and not yet collected, it is given back once.
+    // An expired permit that is not yet collected becomes free once.
     tokio::time::sleep(lease + Duration::from_millis(50)).await;
     assert_eq!(gate.available().await.unwrap(), 1);
     assert_eq!(next.release().await, Err(Error::Lost(LostReason::Expired)));
@@ -194,30 +192,26 @@ async fn a_lease_ends_and_is_extended() {
 }
 
 #[tokio::test]
-async fn a_lost_reply_neither_takes_nor_gives_twice() {
+async fn a_command_with_a_lost_reply_counts_once() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let lossy = Proxy::start(server.address()).await.unwrap();
-    let locks = Locks::connect(lossy.redis(), LockConfig::default()).await.unwrap();
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let gate = semaphore(&locks, 3, LONG).await;
-    // Once without loss, so that the scripts are known and the next reply is the script's.
+    // Once without loss: with the scripts loaded, the next reply is the script's.
     gate.acquire().await.unwrap().release().await.unwrap();
-    lossy.set(Mode::LoseReply);
-    let permit = gate.try_acquire().await.unwrap().expect("it is free");
-    assert!(lossy.mode() == Mode::Forward);
+    let permit = losing_reply(&proxy, gate.try_acquire()).await.unwrap().expect("it is free");
     assert_eq!(gate.available().await.unwrap(), 2);
-    lossy.set(Mode::LoseReply);
-    permit.release().await.unwrap();
-    assert!(lossy.mode() == Mode::Forward);
+    losing_reply(&proxy, permit.release()).await.unwrap();
     assert_eq!(gate.available().await.unwrap(), 3);
     all_back(&mut raw, &[&locks], 3).await;
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_ends_the_call_and_keeps_nothing() {
+async fn a_paused_server_ends_the_call_and_leaves_nothing() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = default_locks(&server).await;
     let gate = semaphore(&locks, 3, LONG).await;
     let held = gate.acquire().await.unwrap();
     gate.acquire().await.unwrap().release().await.unwrap();
@@ -235,25 +229,21 @@ async fn a_server_that_stands_still_ends_the_call_and_keeps_nothing() {
 }
 
 #[tokio::test]
-async fn cut_short_anywhere_it_leaves_nothing() {
+async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
     let gate = semaphore(&here, 1, LONG).await;
     let other = there.leased_semaphore(NAME, LONG).unwrap();
     for case in 0..4 {
-        let mut completed = false;
-        for polls in 0..POLLS {
-            completed = match case {
+        cut_everywhere(&format!("case {case}"), async |polls| {
+            let completed = match case {
                 0 => cut_after(polls, gate.try_acquire()).await.map(Result::unwrap).is_some(),
                 1 => {
                     let holder = other.acquire().await.unwrap();
-                    let letting_go = tokio::spawn(async move {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        holder.release().await.unwrap();
-                    });
+                    let releasing = released_later(async move { holder.release().await });
                     let got = cut_after(polls, gate.acquire()).await.map(Result::unwrap);
-                    letting_go.await.unwrap();
+                    releasing.await.unwrap();
                     got.is_some()
                 }
                 2 => {
@@ -266,11 +256,8 @@ async fn cut_short_anywhere_it_leaves_nothing() {
                 }
             };
             all_back(&mut raw, &[&here, &there], 1).await;
-            if completed {
-                assert!(polls > 1, "case {case}: nothing was cut short");
-                break;
-            }
-        }
-        assert!(completed, "case {case} never completed within {POLLS} polls");
+            completed
+        })
+        .await;
     }
 }

@@ -1,46 +1,47 @@
-//! The lock module against real Redis servers of its own: what it writes, how it waits, what it
-//! leaves behind, and what it says when Redis fails.
+//! Integration tests of the locks and semaphores on throw-away Redis servers: wire format, waiting,
+//! clean-up, and errors when Redis fails.
 
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code)]
 
-mod cancel;
+mod all_kinds;
+mod cancellation;
 mod cluster;
 mod exclusion;
 mod fair;
-mod family;
-mod faults;
 mod fenced;
 mod history;
 mod leased_semaphore;
-mod lossy;
-mod lost;
+mod lost_locks;
+mod lost_replies;
 mod majority;
 mod multi;
+mod outage;
 mod process;
 mod read_write;
-mod reentry;
-mod replica;
+mod reentrant;
+mod replicas;
 mod semaphore;
 mod sentinel;
 mod setnx;
 mod support;
-mod wait;
-mod wire;
+mod waiting;
+mod wire_format;
 
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockConfig, LockUsage, Locks};
 
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
-/// The lease of most tests: short, so that expiry and renewal are seen, and still long enough
+/// The lease of most tests: short, so that expiry and renewal happen during a test, and long enough
 /// that a busy machine does not lose a lock by accident.
 const LEASE: Duration = Duration::from_millis(900);
 
-/// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time limit for a condition to become true.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Locks on `server` with a short lease.
 async fn locks(server: &RedisServer) -> Locks {
@@ -48,18 +49,24 @@ async fn locks(server: &RedisServer) -> Locks {
     Locks::connect(server.client(), config).await.expect("connect")
 }
 
-/// Wait until `condition` holds.
-async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
-    support::wait::eventually(what, PATIENCE, condition).await;
+/// Locks on `server` with the default lease of 30 s: a waiter that acquires or a key that disappears
+/// within a few seconds did so because of a release, not because a lease ended.
+async fn default_locks(server: &RedisServer) -> Locks {
+    Locks::connect(server.client(), LockConfig::default()).await.expect("connect")
 }
 
-/// Wait until nothing is left: no key but the counters of fenced locks, which have to outlive them,
-/// no subscription on the server, no entry in the process.
+/// Waits until `condition` holds.
+async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    support::wait::eventually(what, TIMEOUT, condition).await;
+}
+
+/// Waits until nothing is left: no key but the counters of fenced locks, which outlive the locks, no
+/// subscription on the server, no entry in the process.
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     let mut conn = server.conn().await;
     eventually("no key, no subscription, no entry left", async || {
-        let keys: Vec<String> = ask(&mut conn, "KEYS", &["*"]).await;
-        let channels: Vec<String> = ask(&mut conn, "PUBSUB", &["CHANNELS"]).await;
+        let keys: Vec<String> = query(&mut conn, "KEYS", &["*"]).await;
+        let channels: Vec<String> = query(&mut conn, "PUBSUB", &["CHANNELS"]).await;
         keys.iter().all(|key| key.starts_with("redisson_lock_token:"))
             && channels.is_empty()
             && locks.iter().all(|locks| locks.usage() == LockUsage::default())
@@ -67,16 +74,32 @@ async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     .await;
 }
 
-/// What `future` gives, which has to be soon.
+/// The output of `future`; fails after [`TIMEOUT`].
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
+    match tokio::time::timeout(TIMEOUT, future).await {
         Ok(output) => output,
-        Err(_) => panic!("not within {PATIENCE:?}: {what}"),
+        Err(_) => panic!("not within {TIMEOUT:?}: {what}"),
     }
 }
 
-/// Send a raw command.
-async fn ask<T: redis::FromRedisValue>(
+/// Runs `call` while the proxy loses the next reply; fails if no reply was lost.
+async fn losing_reply<T>(proxy: &Proxy, call: impl Future<Output = T>) -> T {
+    proxy.set(Mode::LoseReply);
+    let output = call.await;
+    assert_eq!(proxy.mode(), Mode::Forward, "no reply was lost");
+    output
+}
+
+/// How many times the server has run `command` since its start or the last `CONFIG RESETSTAT`.
+async fn calls_of(raw: &mut MultiplexedConnection, command: &str) -> i64 {
+    let stats: String = query(raw, "INFO", &["commandstats"]).await;
+    let prefix = format!("cmdstat_{command}:calls=");
+    let calls = stats.lines().find_map(|line| line.strip_prefix(&prefix)?.split(',').next());
+    calls.map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// Sends a raw command and returns its reply.
+async fn query<T: redis::FromRedisValue>(
     raw: &mut MultiplexedConnection,
     name: &str,
     args: &[&str],

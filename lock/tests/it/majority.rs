@@ -1,4 +1,5 @@
-//! One lock on several independent servers: what a majority decides, and what a minority cannot.
+//! The majority lock on several independent servers: quorum, validity, servers that die, lose their
+//! data or hang.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,13 +9,14 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority};
 use tokio::task::JoinSet;
 
-use super::cancel::{POLLS, cut_after};
+use super::all_kinds::hold_as_another_owner;
+use super::cancellation::{cut_after, cut_everywhere, released_later};
 use super::{eventually, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
 
-/// A lease so long that only giving back can be what frees a key in time.
+/// A lease so long that a key that disappears in a test was released.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn servers<const N: usize>() -> [RedisServer; N] {
@@ -25,17 +27,17 @@ async fn servers<const N: usize>() -> [RedisServer; N] {
     servers.try_into().ok().expect("so many servers")
 }
 
-/// One process's locks on each of the servers.
+/// The locks of one process, one for each server.
 fn process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
     let config = LockConfig::default().with_lease(lease);
     let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
     servers.iter().map(|server| locks(server).expect("a valid address")).collect()
 }
 
-/// Take and give back once on every server, so that all are connected and know the scripts.
-async fn warm(locks: &[Locks]) {
+/// Acquires and releases once on every server, so that all are connected and have the scripts.
+async fn warm_up(locks: &[Locks]) {
     for locks in locks {
-        let lock = locks.reentrant("warm").unwrap();
+        let lock = locks.reentrant("warm-up").unwrap();
         lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
     }
 }
@@ -47,36 +49,29 @@ async fn nothing_left_on(servers: &[RedisServer], locks: &[&[Locks]]) {
     }
 }
 
-/// Somebody else's lock on one server.
-async fn occupy(server: &RedisServer) {
-    let mut raw = server.conn().await;
-    let _: () = raw.hset(NAME, "somebody else", 1).await.unwrap();
-    let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_owner_at_a_time_and_everybody_in_the_end() {
+async fn one_owner_at_a_time_and_no_owner_starves() {
     const ROUNDS: u32 = 12;
     let servers = servers::<3>().await;
     let (here, there) = (process(&servers, LONG), process(&servers, LONG));
-    let inside = Arc::new(AtomicBool::new(false));
+    let held = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for locks in [&here, &there, &here, &there] {
         let lock = Majority::new(locks, NAME).unwrap();
-        let (inside, done) = (inside.clone(), done.clone());
+        let (held, done) = (held.clone(), done.clone());
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
                 let guard = lock.acquire(&lock.owner()).await.unwrap();
-                assert!(!inside.swap(true, Ordering::SeqCst), "two hold it");
+                assert!(!held.swap(true, Ordering::SeqCst), "two hold it");
                 tokio::task::yield_now().await;
-                inside.store(false, Ordering::SeqCst);
+                held.store(false, Ordering::SeqCst);
                 guard.release().await.unwrap();
                 done.fetch_add(1, Ordering::SeqCst);
             }
         });
     }
-    while let Some(end) = soon("everybody gets in", tasks.join_next()).await {
+    while let Some(end) = soon("every task is done", tasks.join_next()).await {
         end.unwrap();
     }
     assert_eq!(done.load(Ordering::SeqCst), 4 * ROUNDS);
@@ -84,65 +79,65 @@ async fn one_owner_at_a_time_and_everybody_in_the_end() {
 }
 
 #[tokio::test]
-async fn what_a_minority_says_does_not_count_and_what_a_majority_says_does() {
+async fn a_free_majority_is_enough_and_a_free_minority_is_not() {
     let servers = servers::<5>().await;
     let locks = process(&servers, LONG);
     let lock = Majority::new(&locks, NAME).unwrap();
     assert_eq!(lock.quorum(), 3);
-    occupy(&servers[0]).await;
-    occupy(&servers[1]).await;
+    hold_as_another_owner(&mut servers[0].conn().await, NAME).await;
+    hold_as_another_owner(&mut servers[1].conn().await, NAME).await;
     let guard = lock.try_acquire(&lock.owner()).await.unwrap().expect("three of five are free");
     assert_eq!(guard.held(), 3);
     assert!(lock.try_acquire(&lock.owner()).await.unwrap().is_none());
     guard.release().await.unwrap();
 
-    occupy(&servers[2]).await;
+    hold_as_another_owner(&mut servers[2].conn().await, NAME).await;
     assert!(lock.try_acquire(&lock.owner()).await.unwrap().is_none());
     nothing_left_on(&servers[3..], &[&locks[3..]]).await;
 }
 
 #[tokio::test]
-async fn it_is_valid_for_the_lease_less_drift_and_what_a_majority_has_left() {
+async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
     let servers = servers::<3>().await;
     let locks = process(&servers, LONG);
-    warm(&locks).await;
+    warm_up(&locks).await;
     let lease = Duration::from_secs(20);
     let lock = Majority::new(&locks, NAME).unwrap().with_lease(lease);
-    let asked = Instant::now();
+    let started = Instant::now();
     let guard = lock.acquire(&lock.owner()).await.unwrap();
-    let (valid, elapsed) = (guard.valid_for(), asked.elapsed());
+    let (valid, elapsed) = (guard.valid_for(), started.elapsed());
     let drift = Duration::from_millis(202);
     assert!(valid <= lease - drift, "{valid:?}");
     assert!(valid >= lease - drift - elapsed, "{valid:?} after {elapsed:?}");
     guard.release().await.unwrap();
 
-    // It ends by the drift before the keys do.
+    // It ends before the keys do, by the drift.
     let lease = Duration::from_millis(600);
     let lock = lock.with_lease(lease);
-    let asked = Instant::now();
+    let started = Instant::now();
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
-    assert!(asked.elapsed() >= lease - Duration::from_millis(8), "{:?}", asked.elapsed());
+    assert!(started.elapsed() >= lease - Duration::from_millis(8), "{:?}", started.elapsed());
     drop(guard);
     nothing_left_on(&servers, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_killed_minority_costs_nothing() {
+async fn a_killed_minority_does_not_end_the_lock() {
     let lease = Duration::from_secs(3);
     let mut servers = servers::<3>().await;
     let (here, there) = (process(&servers, lease), process(&servers, lease));
-    warm(&here).await;
+    warm_up(&here).await;
     let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     servers[0].kill();
-    // The two that are left renew it past its lease, and keep others out.
+    // The two that are left renew it past its lease, and exclude others.
     assert!(tokio::time::timeout(lease + lease / 2, guard.lost()).await.is_err(), "it was lost");
     assert_eq!(guard.held(), 2);
     assert!(guard.valid_for() > Duration::ZERO);
     assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
     guard.release().await.unwrap();
-    // And a new one is had at once.
+    // The next acquire is immediate.
     let started = Instant::now();
     let guard = other.acquire(&other.owner()).await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
@@ -151,7 +146,7 @@ async fn a_killed_minority_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_killed_majority_ends_it_within_the_lease() {
+async fn a_killed_majority_ends_the_lock_within_the_lease() {
     let lease = Duration::from_secs(2);
     let mut servers = servers::<3>().await;
     let locks = process(&servers, lease);
@@ -160,7 +155,7 @@ async fn a_killed_majority_ends_it_within_the_lease() {
     servers[0].kill();
     servers[2].kill();
     let killed = Instant::now();
-    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Unreachable);
+    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
     assert!(killed.elapsed() < lease + Duration::from_millis(500), "{:?}", killed.elapsed());
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert!(guard.release().await.is_err());
@@ -173,7 +168,7 @@ async fn a_killed_majority_ends_it_within_the_lease() {
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     nothing_left_on(&servers[1..2], &[&locks[1..2]]).await;
 
-    // One of them comes back, empty, and a majority is there again.
+    // One of them restarts, empty, which makes a majority again.
     servers[0].restart().await;
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     guard.release().await.unwrap();
@@ -181,27 +176,27 @@ async fn a_killed_majority_ends_it_within_the_lease() {
 }
 
 #[tokio::test]
-async fn servers_that_forget_take_their_votes_along() {
+async fn votes_of_servers_that_lose_the_key_are_lost() {
     let lease = Duration::from_secs(3);
     let servers = servers::<3>().await;
     let locks = process(&servers, lease);
     let lock = Majority::new(&locks, NAME).unwrap();
     let guard = lock.acquire(&lock.owner()).await.unwrap();
-    let forget = async |server: &RedisServer| {
+    let delete = async |server: &RedisServer| {
         let _: () = server.conn().await.del(NAME).await.unwrap();
     };
-    forget(&servers[0]).await;
-    eventually("one vote is missed", async || guard.held() == 2).await;
+    delete(&servers[0]).await;
+    eventually("one vote is lost", async || guard.held() == 2).await;
     assert!(tokio::time::timeout(lease + lease / 2, guard.lost()).await.is_err(), "it was lost");
-    forget(&servers[1]).await;
-    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Expired);
+    delete(&servers[1]).await;
+    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert!(guard.release().await.is_err());
     nothing_left_on(&servers, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_minority_that_stands_still_is_not_waited_for() {
+async fn a_paused_minority_is_not_waited_for() {
     let servers = servers::<3>().await;
     let config =
         LockConfig::default().with_lease(LONG).with_command_timeout(Duration::from_secs(4));
@@ -209,26 +204,26 @@ async fn a_minority_that_stands_still_is_not_waited_for() {
         .iter()
         .map(|server| Locks::lazy(server.client(), config.clone()).unwrap())
         .collect();
-    warm(&locks).await;
+    warm_up(&locks).await;
     let lock = Majority::new(&locks, NAME).unwrap();
     servers[1].pause();
     for _ in 0..3 {
         let started = Instant::now();
         let guard = lock.acquire(&lock.owner()).await.unwrap();
         guard.release().await.unwrap();
-        // Each server would be given 4 s to answer.
+        // The command timeout of each server is 4 s.
         assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     }
-    // It took the lock as soon as it could, with 60 s of lease, and it is told to give it back.
+    // Once resumed it runs the acquire, with a lease of 60 s, and then the release.
     servers[1].resume();
     nothing_left_on(&servers, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_majority_that_stands_still_ends_the_call_at_its_limit() {
+async fn a_paused_majority_ends_the_call_at_its_limit() {
     let servers = servers::<3>().await;
     let locks = process(&servers, LONG);
-    warm(&locks).await;
+    warm_up(&locks).await;
     let lock = Majority::new(&locks, NAME).unwrap();
     servers[0].pause();
     servers[1].pause();
@@ -238,7 +233,7 @@ async fn a_majority_that_stands_still_ends_the_call_at_its_limit() {
     let took = started.elapsed();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
-    // Without a limit, the servers' own time limit holds.
+    // Without a limit, the command timeout applies.
     let started = Instant::now();
     let error = lock.acquire(&lock.owner()).await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
@@ -271,7 +266,7 @@ async fn a_release_wakes_a_waiter() {
 }
 
 #[tokio::test]
-async fn a_majority_lock_of_nothing_or_of_one_server_twice_is_refused() {
+async fn a_majority_lock_of_no_or_repeated_servers_is_rejected() {
     let servers = servers::<1>().await;
     let locks = process(&servers, LONG);
     for servers in [vec![], vec![&locks[0], &locks[0]]] {
@@ -281,38 +276,31 @@ async fn a_majority_lock_of_nothing_or_of_one_server_twice_is_refused() {
 }
 
 #[tokio::test]
-async fn cut_short_anywhere_it_leaves_nothing() {
+async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let servers = servers::<3>().await;
     let (here, there) = (process(&servers, LONG), process(&servers, LONG));
-    warm(&here).await;
+    warm_up(&here).await;
     let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
     for case in 0..3 {
-        let mut completed = false;
-        for polls in 0..POLLS {
-            let me = lock.owner();
-            completed = match case {
-                0 => cut_after(polls, lock.try_acquire(&me)).await.map(Result::unwrap).is_some(),
+        cut_everywhere(&format!("case {case}"), async |polls| {
+            let owner = lock.owner();
+            let completed = match case {
+                0 => cut_after(polls, lock.try_acquire(&owner)).await.map(Result::unwrap).is_some(),
                 1 => {
                     let holder = other.acquire(&other.owner()).await.unwrap();
-                    let letting_go = tokio::spawn(async move {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        holder.release().await.unwrap();
-                    });
-                    let got = cut_after(polls, lock.acquire(&me)).await.map(Result::unwrap);
-                    letting_go.await.unwrap();
+                    let releasing = released_later(async move { holder.release().await });
+                    let got = cut_after(polls, lock.acquire(&owner)).await.map(Result::unwrap);
+                    releasing.await.unwrap();
                     got.is_some()
                 }
                 _ => {
-                    let guard = lock.acquire(&me).await.unwrap();
+                    let guard = lock.acquire(&owner).await.unwrap();
                     cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
                 }
             };
             nothing_left_on(&servers, &[&here, &there]).await;
-            if completed {
-                assert!(polls > 1, "case {case}: nothing was cut short");
-                break;
-            }
-        }
-        assert!(completed, "case {case} never completed within {POLLS} polls");
+            completed
+        })
+        .await;
     }
 }

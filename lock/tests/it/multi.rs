@@ -1,4 +1,4 @@
-//! Several locks as one: all or none, no deadlock, one lease, nothing left behind.
+//! The multi-lock: all locks or none, no deadlock, one validity, nothing left behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,45 +8,40 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, MultiLock};
 use tokio::task::JoinSet;
 
-use super::cancel::{POLLS, cut_after};
-use super::{LEASE, ask, eventually, locks, nothing_left, soon};
+use super::cancellation::{cut_after, cut_everywhere, released_later};
+use super::{LEASE, default_locks, eventually, locks, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
-/// Locks with a lease so long that only giving back can be what frees a key in time.
-async fn slow(server: &RedisServer) -> Locks {
-    Locks::connect(server.client(), LockConfig::default()).await.expect("connect")
-}
-
 #[tokio::test]
-async fn all_or_nothing() {
+async fn all_locks_are_acquired_or_none() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = slow(&server).await;
+    let locks = default_locks(&server).await;
     let three = locks.multi(["a", "b", "c", "b"]).unwrap();
-    let (me, other) = (locks.owner(), locks.owner());
+    let (owner, other) = (locks.owner(), locks.owner());
 
-    let guard = three.try_acquire(&me).await.unwrap().expect("all are free");
-    assert_eq!(guard.held(), 3, "a name given twice is one lock");
+    let guard = three.try_acquire(&owner).await.unwrap().expect("all are free");
+    assert_eq!(guard.held(), 3, "a repeated name is one lock");
     for name in ["a", "b", "c"] {
-        assert_eq!(locks.reentrant(name).unwrap().hold_count(&me).await.unwrap(), 1, "{name}");
+        assert_eq!(locks.reentrant(name).unwrap().hold_count(&owner).await.unwrap(), 1, "{name}");
     }
-    // Its owner may take one of them again, and nobody else may take any.
-    let inner = locks.reentrant("b").unwrap().try_acquire(&me).await.unwrap().unwrap();
+    // Its owner may re-enter one of them; other owners may acquire none.
+    let inner = locks.reentrant("b").unwrap().try_acquire(&owner).await.unwrap().unwrap();
     assert!(locks.reentrant("c").unwrap().try_acquire(&other).await.unwrap().is_none());
     guard.release().await.unwrap();
 
-    // With one of them held, none is taken.
+    // With one of them held, none is acquired.
     assert!(three.try_acquire(&other).await.unwrap().is_none());
-    let keys: Vec<String> = ask(&mut raw, "KEYS", &["*"]).await;
+    let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, ["b"]);
     inner.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_multi_lock_of_nothing_or_of_a_bad_name_is_refused() {
+async fn a_multi_lock_of_no_or_invalid_names_is_rejected() {
     let server = RedisServer::start().await;
-    let locks = slow(&server).await;
+    let locks = default_locks(&server).await;
     for names in [vec![], vec!["a", "b{"]] {
         let refused = locks.multi(names).map(drop);
         assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
@@ -57,42 +52,42 @@ async fn a_multi_lock_of_nothing_or_of_a_bad_name_is_refused() {
 async fn opposite_orders_never_deadlock() {
     const ROUNDS: u32 = 40;
     let server = RedisServer::start().await;
-    let (here, there) = (slow(&server).await, slow(&server).await);
-    let inside = Arc::new(AtomicBool::new(false));
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let held = Arc::new(AtomicBool::new(false));
     let done = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for (locks, names) in
         [(&here, ["a", "b"]), (&there, ["b", "a"]), (&here, ["b", "a"]), (&there, ["a", "b"])]
     {
-        let (locks, inside, done) = (locks.clone(), inside.clone(), done.clone());
+        let (locks, held, done) = (locks.clone(), held.clone(), done.clone());
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
                 let both = locks.multi(names).unwrap();
                 let guard = both.acquire(&locks.owner()).await.unwrap();
-                assert!(!inside.swap(true, Ordering::SeqCst), "two hold both");
+                assert!(!held.swap(true, Ordering::SeqCst), "two hold both");
                 tokio::task::yield_now().await;
-                inside.store(false, Ordering::SeqCst);
+                held.store(false, Ordering::SeqCst);
                 guard.release().await.unwrap();
                 done.fetch_add(1, Ordering::SeqCst);
             }
         });
     }
-    // And one who takes them singly, in the order that a sorted multi-lock does not expect.
+    // And one task that acquires them one by one, in the opposite of the multi-lock's sorted order.
     tasks.spawn({
-        let (locks, inside) = (there.clone(), inside.clone());
+        let (locks, held) = (there.clone(), held.clone());
         async move {
             for _ in 0..ROUNDS {
-                let me = locks.owner();
-                let outer = locks.reentrant("b").unwrap().acquire(&me).await.unwrap();
-                let inner = locks.reentrant("a").unwrap().acquire(&me).await.unwrap();
-                assert!(!inside.swap(true, Ordering::SeqCst), "two hold both");
-                inside.store(false, Ordering::SeqCst);
+                let owner = locks.owner();
+                let outer = locks.reentrant("b").unwrap().acquire(&owner).await.unwrap();
+                let inner = locks.reentrant("a").unwrap().acquire(&owner).await.unwrap();
+                assert!(!held.swap(true, Ordering::SeqCst), "two hold both");
+                held.store(false, Ordering::SeqCst);
                 inner.release().await.unwrap();
                 outer.release().await.unwrap();
             }
         }
     });
-    while let Some(end) = soon("nobody waits for ever", tasks.join_next()).await {
+    while let Some(end) = soon("every task is done", tasks.join_next()).await {
         end.unwrap();
     }
     assert_eq!(done.load(Ordering::SeqCst), 4 * ROUNDS);
@@ -100,9 +95,9 @@ async fn opposite_orders_never_deadlock() {
 }
 
 #[tokio::test]
-async fn a_release_wakes_a_multi_lock_that_holds_nothing_meanwhile() {
+async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
     let server = RedisServer::start().await;
-    let (here, there) = (slow(&server).await, slow(&server).await);
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
     let both = there.multi(["a", "b"]).unwrap();
     let holder = here.reentrant("b").unwrap().acquire(&here.owner()).await.unwrap();
     let waiting = tokio::spawn({
@@ -120,15 +115,15 @@ async fn a_release_wakes_a_multi_lock_that_holds_nothing_meanwhile() {
 }
 
 #[tokio::test]
-async fn it_is_valid_for_as_long_as_the_first_taken_is() {
+async fn validity_is_that_of_the_lock_acquired_first() {
     let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (slow(&first).await, slow(&second).await);
+    let (one, two) = (default_locks(&first).await, default_locks(&second).await);
     let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
     let both = MultiLock::new([(&two, "b"), (&one, "a")]).unwrap().with_lease(lease);
-    // The second answers late: all the while the first one's lease runs.
+    // The second answers late, while the lease of the first runs.
     second.pause();
-    let me = one.owner();
-    let (guard, ()) = tokio::join!(both.acquire(&me), async {
+    let owner = one.owner();
+    let (guard, ()) = tokio::join!(both.acquire(&owner), async {
         tokio::time::sleep(delay).await;
         second.resume();
     });
@@ -141,7 +136,7 @@ async fn it_is_valid_for_as_long_as_the_first_taken_is() {
 }
 
 #[tokio::test]
-async fn it_is_lost_when_any_of_them_is() {
+async fn it_is_lost_when_any_of_its_locks_is() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(3));
@@ -151,7 +146,7 @@ async fn it_is_lost_when_any_of_them_is() {
     // Renewed past its lease, it is not lost.
     assert!(tokio::time::timeout(config.lease * 3 / 2, guard.lost()).await.is_err());
     let _: () = raw.del("b").await.unwrap();
-    assert_eq!(soon("the loss is noticed", lost).await, LostReason::Expired);
+    assert_eq!(soon("the loss is detected", lost).await, LostReason::Expired);
     assert_eq!(guard.valid_for(), Duration::ZERO);
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
     nothing_left(&server, &[&locks]).await;
@@ -162,7 +157,7 @@ async fn it_is_lost_when_any_of_them_is() {
     assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
     drop(guard);
 
-    // Given back in time it is never lost, also for who asked before.
+    // Released in time it is never lost, also for a future created before the release.
     let guard = locks.multi(["a", "b"]).unwrap().acquire(&locks.owner()).await.unwrap();
     let lost = guard.lost();
     guard.release().await.unwrap();
@@ -171,9 +166,9 @@ async fn it_is_lost_when_any_of_them_is() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_leaves_nothing_on_the_others() {
+async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let (first, mut second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (slow(&first).await, slow(&second).await);
+    let (one, two) = (default_locks(&first).await, default_locks(&second).await);
     let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
     second.kill();
     let error = both.acquire(&one.owner()).await.map(drop).unwrap_err();
@@ -184,11 +179,11 @@ async fn a_server_that_is_away_leaves_nothing_on_the_others() {
 }
 
 #[tokio::test]
-async fn a_server_that_stands_still_ends_the_call_at_its_limit() {
+async fn a_paused_server_ends_the_call_at_its_limit() {
     let (first, second) = (RedisServer::start().await, RedisServer::start().await);
-    let (one, two) = (slow(&first).await, slow(&second).await);
+    let (one, two) = (default_locks(&first).await, default_locks(&second).await);
     let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
-    // Known scripts, so that one message takes the lock.
+    // With the scripts loaded, one message acquires the lock.
     both.acquire(&one.owner()).await.unwrap().release().await.unwrap();
     second.pause();
     let limit = Duration::from_millis(300);
@@ -198,15 +193,15 @@ async fn a_server_that_stands_still_ends_the_call_at_its_limit() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
     nothing_left(&first, &[&one]).await;
-    // What the second took as soon as it could is given back, long before its lease ends.
+    // Once resumed the second acquires, and releases long before its lease ends.
     second.resume();
     nothing_left(&second, &[&two]).await;
 }
 
 #[tokio::test]
-async fn a_limit_is_kept_while_others_hold_one() {
+async fn acquire_within_ends_at_its_limit_while_one_lock_is_held() {
     let server = RedisServer::start().await;
-    let locks = slow(&server).await;
+    let locks = default_locks(&server).await;
     let both = locks.multi(["a", "b"]).unwrap();
     let holder = locks.reentrant("b").unwrap().acquire(&locks.owner()).await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
@@ -220,7 +215,7 @@ async fn a_limit_is_kept_while_others_hold_one() {
 }
 
 #[test]
-fn a_crash_in_the_middle_gives_everything_back_after_the_lease() {
+fn a_crash_during_acquire_frees_all_locks_after_the_lease() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (first, second) =
         runtime.block_on(async { (RedisServer::start().await, RedisServer::start().await) });
@@ -230,22 +225,22 @@ fn a_crash_in_the_middle_gives_everything_back_after_the_lease() {
         let config = LockConfig::default().with_lease(LEASE);
         let one = Locks::lazy(first.client(), config.clone()).unwrap();
         let two = Locks::lazy(second.client(), config).unwrap();
-        let taken = one.clone();
+        let acquired = one.clone();
         tokio::spawn(async move {
             let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
             both.acquire(&one.owner()).await.map(drop)
         });
-        eventually("the first is taken", async || taken.usage().watched == 1).await;
+        eventually("the first is acquired", async || acquired.usage().watched == 1).await;
     });
-    // Its tasks end where they stand, and nobody gives anything back.
+    // Its tasks end at once, and release nothing.
     doomed.shutdown_background();
     runtime.block_on(async {
         second.resume();
         let (one, two) = (locks(&first).await, locks(&second).await);
         assert!(one.reentrant("a").unwrap().is_locked().await.unwrap());
         let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
-        let me = one.owner();
-        let guard = soon("the leases end", both.acquire(&me)).await.unwrap();
+        let owner = one.owner();
+        let guard = soon("the leases end", both.acquire(&owner)).await.unwrap();
         guard.release().await.unwrap();
         nothing_left(&first, &[&one]).await;
         nothing_left(&second, &[&two]).await;
@@ -253,39 +248,32 @@ fn a_crash_in_the_middle_gives_everything_back_after_the_lease() {
 }
 
 #[tokio::test]
-async fn cut_short_anywhere_it_leaves_nothing() {
+async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let server = RedisServer::start().await;
-    let (here, there) = (slow(&server).await, slow(&server).await);
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
     let both = here.multi(["a", "b"]).unwrap();
-    // Free; released while it waits; and given back.
+    // Acquiring free locks, waiting for a release, releasing.
     for case in 0..3 {
-        let mut completed = false;
-        for polls in 0..POLLS {
-            let me = here.owner();
-            completed = match case {
-                0 => cut_after(polls, both.try_acquire(&me)).await.map(Result::unwrap).is_some(),
+        cut_everywhere(&format!("case {case}"), async |polls| {
+            let owner = here.owner();
+            let completed = match case {
+                0 => cut_after(polls, both.try_acquire(&owner)).await.map(Result::unwrap).is_some(),
                 1 => {
                     let holder = there.reentrant("b").unwrap();
                     let holder = holder.acquire(&there.owner()).await.unwrap();
-                    let letting_go = tokio::spawn(async move {
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        holder.release().await.unwrap();
-                    });
-                    let got = cut_after(polls, both.acquire(&me)).await.map(Result::unwrap);
-                    letting_go.await.unwrap();
+                    let releasing = released_later(async move { holder.release().await });
+                    let got = cut_after(polls, both.acquire(&owner)).await.map(Result::unwrap);
+                    releasing.await.unwrap();
                     got.is_some()
                 }
                 _ => {
-                    let guard = both.acquire(&me).await.unwrap();
+                    let guard = both.acquire(&owner).await.unwrap();
                     cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
                 }
             };
             nothing_left(&server, &[&here, &there]).await;
-            if completed {
-                assert!(polls > 1, "case {case}: nothing was cut short");
-                break;
-            }
-        }
-        assert!(completed, "case {case} never completed within {POLLS} polls");
+            completed
+        })
+        .await;
     }
 }

@@ -1,4 +1,4 @@
-//! Locks inside the process.
+//! Locks within one process (`ProcessLocks`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use redisson_lock::ProcessLocks;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_task_per_key_at_a_time() {
+async fn one_task_holds_a_key_at_a_time() {
     let locks = ProcessLocks::new();
     let inside: Arc<[AtomicU32; 4]> = Arc::default();
     let tasks: Vec<_> = (0..200)

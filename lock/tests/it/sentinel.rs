@@ -1,12 +1,11 @@
-//! Locks on a master that real sentinels watch over: found through any of them, and found again
-//! after a failover.
+//! Locks on a master monitored by Redis Sentinel: discovery through any sentinel, failover.
 
 use std::time::{Duration, Instant};
 
 use redis::RedisConnectionInfo;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
-use super::{ask, eventually, soon};
+use super::{eventually, query, soon};
 use crate::support::redis_sentinel::{MASTER, RedisSentinel};
 
 const NAME: &str = "lock:order:1";
@@ -19,7 +18,7 @@ async fn connect(sentinel: &RedisSentinel) -> Locks {
 }
 
 #[tokio::test]
-async fn the_successor_of_a_killed_master_is_found() {
+async fn locks_follow_a_failover_from_a_killed_master() {
     let mut sentinel = RedisSentinel::start().await;
     let (here, there) = (connect(&sentinel).await, connect(&sentinel).await);
     let lock = here.reentrant(NAME).unwrap();
@@ -30,12 +29,12 @@ async fn the_successor_of_a_killed_master_is_found() {
     };
     let mut replica = sentinel.servers[1].conn().await;
     eventually("the replica has the lock", async || {
-        ask::<i64>(&mut replica, "EXISTS", &[NAME]).await == 1
+        query::<i64>(&mut replica, "EXISTS", &[NAME]).await == 1
     })
     .await;
     let mut master = sentinel.servers[0].conn().await;
-    eventually("the waiter listens", async || {
-        ask::<(String, i64)>(&mut master, "PUBSUB", &["NUMSUB", CHANNEL]).await.1 == 1
+    eventually("the waiter is subscribed", async || {
+        query::<(String, i64)>(&mut master, "PUBSUB", &["NUMSUB", CHANNEL]).await.1 == 1
     })
     .await;
     sentinel.servers[0].kill();
@@ -43,8 +42,8 @@ async fn the_successor_of_a_killed_master_is_found() {
     let mut failed = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
-        assert!(Instant::now() < deadline, "no successor was found");
-        let asked = Instant::now();
+        assert!(Instant::now() < deadline, "no new master was found");
+        let started = Instant::now();
         match lock.is_locked().await {
             Ok(locked) => {
                 assert!(locked, "the lock was there");
@@ -53,47 +52,47 @@ async fn the_successor_of_a_killed_master_is_found() {
             Err(Error::Unavailable { .. }) => failed += 1,
             Err(error) => panic!("{error:?}"),
         }
-        assert!(asked.elapsed() < Duration::from_secs(4), "{:?}", asked.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert!(failed > 0, "nobody noticed the loss of the master");
-    // The waiter's process listens at the successor.
-    let mut successor = sentinel.servers[1].conn().await;
-    eventually("the waiter listens", async || {
-        ask::<(String, i64)>(&mut successor, "PUBSUB", &["NUMSUB", CHANNEL]).await.1 == 1
+    assert!(failed > 0, "no command failed");
+    // The waiter's process subscribes at the new master.
+    let mut new_master = sentinel.servers[1].conn().await;
+    eventually("the waiter is subscribed", async || {
+        query::<(String, i64)>(&mut new_master, "PUBSUB", &["NUMSUB", CHANNEL]).await.1 == 1
     })
     .await;
     let released = Instant::now();
     guard.release().await.unwrap();
-    soon("the waiter gets in", waiting).await.unwrap().release().await.unwrap();
+    soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
     assert!(released.elapsed() < Duration::from_secs(10), "{:?}", released.elapsed());
     assert_eq!((here.usage(), there.usage()), (LockUsage::default(), LockUsage::default()));
 }
 
-/// After a failover that was ordered, the sentinels leave the old master in office for some eight
-/// seconds: it goes on answering as a master, and forgets what it granted when it steps down.
+/// After a manual failover the sentinels demote the old master only after some eight seconds: until
+/// then it answers as a master, and what it grants is lost when it becomes a replica.
 #[tokio::test]
-async fn a_master_that_was_replaced_is_left_before_it_steps_down() {
+async fn a_replaced_master_is_left_before_it_is_demoted() {
     let sentinel = RedisSentinel::start().await;
     let locks = connect(&sentinel).await;
     let lock = locks.reentrant(NAME).unwrap();
     lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
     let mut any = sentinel.sentinels[0].conn().await;
-    let _: () = ask(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
-    let successor = ("127.0.0.1".to_owned(), sentinel.servers[1].port());
+    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
+    let new_master = ("127.0.0.1".to_owned(), sentinel.servers[1].port());
     eventually("the sentinels have switched", async || {
         let facts: std::collections::HashMap<String, String> =
-            ask(&mut any, "SENTINEL", &["MASTER", MASTER]).await;
-        (facts["ip"].clone(), facts["port"].parse().unwrap()) == successor
+            query(&mut any, "SENTINEL", &["MASTER", MASTER]).await;
+        (facts["ip"].clone(), facts["port"].parse().unwrap()) == new_master
     })
     .await;
     let switched = Instant::now();
     let mut new = sentinel.servers[1].conn().await;
-    eventually("the successor is used", async || match lock.try_acquire(&locks.owner()).await {
+    eventually("the new master is used", async || match lock.try_acquire(&locks.owner()).await {
         Ok(guard) => {
             let guard = guard.expect("it is free");
-            let there = ask::<i64>(&mut new, "EXISTS", &[NAME]).await == 1;
-            // The old master may have forgotten it meanwhile.
+            let there = query::<i64>(&mut new, "EXISTS", &[NAME]).await == 1;
+            // The old master may have lost it meanwhile.
             guard.release().await.is_ok() && there
         }
         Err(Error::Unavailable { .. }) => false,
@@ -118,7 +117,7 @@ async fn one_sentinel_that_answers_is_enough() {
 async fn an_unknown_master_is_unavailable() {
     let sentinel = RedisSentinel::start().await;
     let login = RedisConnectionInfo::default();
-    let server = Server::sentinel(sentinel.urls(), "nobody", login).unwrap();
+    let server = Server::sentinel(sentinel.urls(), "unknown", login).unwrap();
     let started = Instant::now();
     let error = Locks::connect(server, LockConfig::default()).await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

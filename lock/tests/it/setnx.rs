@@ -1,4 +1,4 @@
-//! The simple lock by SET NX.
+//! The `SET NX` lock: key format, mutual exclusion, expired leases.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::redis_server::RedisServer;
 const KEY: &str = "lock:setnx:order:1010";
 
 #[tokio::test]
-async fn it_is_a_string_with_a_lease_and_excludes() {
+async fn a_held_lock_is_a_string_with_a_ttl() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -26,13 +26,13 @@ async fn it_is_a_string_with_a_lease_and_excludes() {
     held.release().await.unwrap();
     let again = lock.try_acquire().await.unwrap().unwrap();
     let other: String = raw.get(KEY).await.unwrap();
-    assert_ne!(token, other, "every acquire is an owner of its own");
+    assert_ne!(token, other, "each acquire has a token of its own");
     drop(again);
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn after_its_lease_the_next_owner_is_left_alone() {
+async fn a_release_after_the_lease_leaves_the_next_owner_alone() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;

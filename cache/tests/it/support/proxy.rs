@@ -1,6 +1,6 @@
-//! A TCP proxy between a program and its database or Redis, for faults on the wire: a server that
-//! hangs, connections that break, replies that are lost, requests that arrive late. It also counts
-//! what is asked. Of what passes it knows two words of SQL.
+//! A fault-injecting TCP proxy in front of a database or Redis: a server that hangs, connections that
+//! break, lost replies, late requests. It also counts requests. It parses no protocol; the modes for
+//! COMMIT and [`Mode::LoseRequest`] search the bytes of a request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -27,33 +27,33 @@ pub enum Mode {
     HangReplies,
     /// Closes every connection, also new ones.
     Cut,
-    /// Passes everything on but the reply to a COMMIT: in its place the connection is closed.
+    /// Closes the connection in place of the reply to a COMMIT.
     LoseCommitReply,
-    /// As [`Mode::LoseCommitReply`], and from then on as [`Mode::Cut`].
+    /// As [`Mode::LoseCommitReply`] once, then as [`Mode::Cut`].
     LoseCommitReplyThenCut,
-    /// Passes everything on but a COMMIT: in its place the connection is closed.
+    /// Closes the connection in place of passing on a COMMIT.
     LoseCommit,
-    /// The next reply is lost and its connection closed; then as [`Mode::Forward`].
+    /// Closes the connection in place of the next reply; then as [`Mode::Forward`].
     LoseReply,
-    /// The client of the next request is cut off, and the request reaches the server a moment
-    /// later, when the client may have sent it again; then as [`Mode::Forward`].
+    /// Closes the connection of the next request, and passes the request on a moment later, when the
+    /// client may have sent it again; then as [`Mode::Forward`].
     DelayRequest,
-    /// Passes requests on and no reply. A connection that missed one is closed when this ends:
-    /// its later replies would be taken for the answers that were missed.
-    Deaf,
-    /// Passes everything on but an INSERT of orders: in its place the connection is closed.
-    LoseInsert,
-    /// Passes every request on, and closes the connection in place of its reply.
+    /// Passes requests on and drops replies. A connection with a dropped reply is closed when this
+    /// mode ends, as its later replies would be read as the dropped ones.
+    DropReplies,
+    /// Closes the connection in place of passing on a request that contains this text.
+    LoseRequest(&'static str),
+    /// Closes the connection in place of every reply.
     LoseReplies,
 }
 
-/// A running proxy; gone, with its connections, when dropped.
+/// A running proxy, which ends with its connections when dropped.
 #[derive(Debug)]
 pub struct Proxy {
     /// `127.0.0.1:<port>`
     pub address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
@@ -61,19 +61,19 @@ impl Proxy {
     /// A proxy in front of `server`, such as `127.0.0.1:13306`.
     ///
     /// # Errors
-    /// The system's, when no port can be had.
+    /// The system's, if no port is free.
     pub async fn start(server: String) -> std::io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let mode = Arc::new(watch::channel(Mode::Forward).0);
         let mut tasks = JoinSet::new();
         let modes = mode.clone();
-        let asked = Arc::new(AtomicU64::new(0));
-        let count = asked.clone();
+        let requests = Arc::new(AtomicU64::new(0));
+        let count = requests.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                // An accept fails when its client is gone already, or for want of descriptors.
+                // An accept fails if its client is gone already, or for lack of file descriptors.
                 match listener.accept().await {
                     Ok((client, _)) => drop(connections.spawn(connection(
                         client,
@@ -86,7 +86,7 @@ impl Proxy {
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Proxy { address, mode, asked, _tasks: tasks })
+        Ok(Proxy { address, mode, requests, _tasks: tasks })
     }
 
     /// A Redis client that goes through it.
@@ -95,9 +95,9 @@ impl Proxy {
         redis::Client::open(format!("redis://{}/", self.address)).expect("a valid address")
     }
 
-    /// How many times clients have sent something: at least once per round trip that is waited for.
-    pub fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
+    /// The number of requests: a client's bytes read at once count as one.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::SeqCst)
     }
 
     /// Changes what it does, from now on.
@@ -115,7 +115,7 @@ async fn connection(
     client: TcpStream,
     server: String,
     mode: Arc<watch::Sender<Mode>>,
-    asked: Arc<AtomicU64>,
+    requests: Arc<AtomicU64>,
 ) {
     let mut current = mode.subscribe();
     if *current.borrow() == Mode::Cut {
@@ -126,45 +126,44 @@ async fn connection(
     server.set_nodelay(true).ok();
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    // Set when the next reply is the one to lose.
+    // Set if the next reply is to be lost.
     let losing = AtomicBool::new(false);
     let late = tokio::select! {
-        late = requests(from_client, to_server, &mode, &losing, &asked) => late,
-        () = replies(from_server, to_client, &mode, &losing) => None,
+        late = forward_requests(from_client, to_server, &mode, &losing, &requests) => late,
+        () = forward_replies(from_server, to_client, &mode, &losing) => None,
         _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
     };
-    // Here the client has been cut off; the server's half may still be of use.
+    // The client's connection is closed; that to the server is still open.
     if let Some((mut to_server, request)) = late {
         tokio::time::sleep(LATE_BY).await;
         to_server.write_all(&request).await.ok();
-        // Closed at once, it might never be read.
+        // The server might not read the request from a connection closed at once.
         tokio::time::sleep(LATE_BY).await;
     }
 }
 
-/// Pass requests on until either side closes, or until one is to be late: then that one.
-async fn requests(
+/// Passes requests on until a connection closes, or until one is to be delayed, which it returns.
+async fn forward_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
-    asked: &AtomicU64,
+    requests: &AtomicU64,
 ) -> Option<(OwnedWriteHalf, Vec<u8>)> {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        asked.fetch_add(1, Ordering::SeqCst);
+        requests.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
-        if once(mode, Mode::DelayRequest) {
+        if take_fault(mode, Mode::DelayRequest) {
             return Some((to, buffer[..length].to_vec()));
         }
-        let says = |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
-        if *mode.borrow() == Mode::LoseInsert && says(b"INTO tb_voucher_order") {
-            return None;
-        }
+        let contains =
+            |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
         let current = *mode.borrow();
         match current {
-            Mode::LoseCommit if says(b"COMMIT") => return None,
-            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if says(b"COMMIT") => {
+            Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
+            Mode::LoseCommit if contains(b"COMMIT") => return None,
+            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if contains(b"COMMIT") => {
                 losing.store(true, Ordering::SeqCst);
             }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
@@ -177,8 +176,8 @@ async fn requests(
     None
 }
 
-/// Pass replies on until either side closes, or a reply is to be lost.
-async fn replies(
+/// Passes replies on until a connection closes, or a reply is to be lost.
+async fn forward_replies(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
@@ -186,15 +185,15 @@ async fn replies(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        // Fails only when the proxy is gone.
+        // Fails only if the proxy is gone.
         mode.subscribe().wait_for(|mode| *mode != Mode::HangReplies).await.ok();
         unless_hanging(mode).await;
-        if *mode.borrow() == Mode::Deaf {
-            // Fails only when the proxy is gone.
-            mode.subscribe().wait_for(|mode| *mode != Mode::Deaf).await.ok();
+        if *mode.borrow() == Mode::DropReplies {
+            // Fails only if the proxy is gone.
+            mode.subscribe().wait_for(|mode| *mode != Mode::DropReplies).await.ok();
             return;
         }
-        if once(mode, Mode::LoseReply) {
+        if take_fault(mode, Mode::LoseReply) {
             return;
         }
         if losing.load(Ordering::SeqCst) {
@@ -209,18 +208,18 @@ async fn replies(
     }
 }
 
-/// Whether this connection is the one that meets `fault`: it is for one only.
-fn once(mode: &watch::Sender<Mode>, fault: Mode) -> bool {
+/// Whether `fault` is set; if so, resets it to [`Mode::Forward`], as it is for one connection only.
+fn take_fault(mode: &watch::Sender<Mode>, fault: Mode) -> bool {
     mode.send_if_modified(|mode| {
-        let meets = *mode == fault;
-        if meets {
+        let set = *mode == fault;
+        if set {
             *mode = Mode::Forward;
         }
-        meets
+        set
     })
 }
 
 async fn unless_hanging(mode: &watch::Sender<Mode>) {
-    // Fails only when the proxy is gone.
+    // Fails only if the proxy is gone.
     mode.subscribe().wait_for(|mode| *mode != Mode::Hang).await.ok();
 }

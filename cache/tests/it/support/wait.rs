@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// From one look at the condition to the next.
+/// The pause between two evaluations of the condition.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Polls `condition` every 5 ms until it holds; `false` when it did not hold within `limit`.

@@ -1,32 +1,32 @@
-//! Decides whether a history fits a reentrant mutex with expiry.
+//! The checker: decides whether a history fits a reentrant mutex with expiry.
 //!
-//! Each guard has a *core*: from the moment its acquire was answered to the moment its release was
-//! begun, if the release then said that all was well; else to the furthest moment up to which it
-//! ever claimed the lock. A wiped server excuses what lies behind the wipe.
+//! Each guard has a *certain hold*: from the reply to its acquire to the beginning of its release, if
+//! that release succeeded; otherwise to the latest moment until which the guard reported the lock as
+//! valid. A wipe ends it.
 //!
-//! Cores of different owners must not meet. That decides the question: where they are disjoint,
-//! every acquire can be thought to take effect at the end of its own core's predecessor or later,
-//! and every hold to end with its core, which is a run of the mutex; and where two meet, there were
-//! two holders, whatever the order. What is asked on top is that each single answer is true.
+//! Certain holds of different owners must not overlap. That decides the question: if they are
+//! disjoint, every acquire can be ordered at or after the end of its predecessor's certain hold, and
+//! every hold can end with its own, which is a run of the mutex; if two overlap, there were two
+//! holders in any order. The other rules check that each single reply is true.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::event::{Event, History, Nanos, What};
+use super::event::{Event, EventKind, History, Nanos, Wipe};
 
-/// One acquire and what became of it.
+/// One acquire and the events of its guard.
 #[derive(Debug, Clone)]
 struct Acquire {
     owner: u64,
     guard: u64,
     begun: Nanos,
-    /// When it was granted, and with which fence.
+    /// When it was granted, and with which fencing token.
     granted: Option<(Nanos, Option<u64>)>,
     busy: Option<Nanos>,
     failed: Option<Nanos>,
-    /// Up to when it claimed the lock at most.
-    claimed: Nanos,
-    /// When it first said that the lock is lost.
+    /// The latest moment until which it reported the lock as valid.
+    valid_until: Nanos,
+    /// When it first reported the lock as lost.
     lost: Option<Nanos>,
     release: Option<Nanos>,
     released: Option<Nanos>,
@@ -35,67 +35,67 @@ struct Acquire {
     last: Nanos,
 }
 
-/// An interval in which one owner must have been the only one.
+/// An interval in which one owner must have been the only holder.
 #[derive(Debug, Clone, Copy)]
-struct Core {
+struct CertainHold {
     owner: u64,
     guard: u64,
     from: Nanos,
     to: Nanos,
 }
 
-impl fmt::Display for Core {
+impl fmt::Display for CertainHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { owner, guard, from, to } = self;
         write!(f, "guard {guard:x} of owner {owner:x} for {} µs", (to - from) / 1_000)
     }
 }
 
-/// How the lock under test measures time.
+/// Times and conditions of the lock under test.
 #[derive(Debug, Clone, Copy)]
-pub struct Terms {
+pub struct Timing {
     /// The lease of every hold.
     pub lease: Nanos,
-    /// How long after an operation without an outcome the lock may stay taken.
+    /// How long the lock may stay held after an operation with an unknown outcome.
     pub clean_up: Nanos,
-    /// Whether replies may get lost as the server is wiped. A release whose reply is lost is
-    /// believed by the lease, and can then not tell of the wipe.
-    pub deaf_wipes: bool,
+    /// Whether replies may be lost at a wipe. A release whose reply is lost is judged by the lease
+    /// alone, and cannot then detect the wipe.
+    pub replies_lost_at_wipe: bool,
 }
 
-/// Everything in `history` that no such lock could have done.
-pub fn violations(history: &History, terms: Terms) -> Vec<String> {
+/// Everything in `history` that such a lock could not have produced.
+pub fn violations(history: &History, timing: Timing) -> Vec<String> {
     let acquires = acquires(&history.events);
     let mut found = Vec::new();
-    let mut cores = Vec::new();
-    let mut coreless = Vec::new();
+    let mut certain_holds = Vec::new();
+    let mut uncertain = Vec::new();
     for acquire in &acquires {
         match core(acquire, history) {
-            Some(core) => cores.push(core),
-            None => coreless.push(acquire),
+            Some(core) => certain_holds.push(core),
+            None => uncertain.push(acquire),
         }
-        answers(acquire, history, terms, &mut found);
+        replies(acquire, history, timing, &mut found);
     }
-    cores.sort_by_key(|core| core.from);
-    exclusion(&cores, &mut found);
-    for acquire in coreless {
-        moments(acquire, &cores, &mut found);
+    certain_holds.sort_by_key(|core| core.from);
+    exclusion(&certain_holds, &mut found);
+    for acquire in uncertain {
+        early_grants(acquire, &certain_holds, &mut found);
     }
     for acquire in &acquires {
-        refusals(acquire, &acquires, &cores, (history, terms), &mut found);
+        refusals(acquire, &acquires, &certain_holds, (history, timing), &mut found);
     }
-    fences(&acquires, history, &mut found);
+    tokens(&acquires, history, &mut found);
     found
 }
 
 /// How many acquires were granted.
 pub fn grants(history: &History) -> usize {
-    history.events.iter().filter(|event| matches!(event.what, What::Granted { .. })).count()
+    history.events.iter().filter(|event| matches!(event.kind, EventKind::Granted { .. })).count()
 }
 
 fn acquires(events: &[Event]) -> Vec<Acquire> {
     let mut by_guard: BTreeMap<u64, Acquire> = BTreeMap::new();
-    for &Event { at, owner, guard, what } in events {
+    for &Event { at, owner, guard, kind } in events {
         let acquire = by_guard.entry(guard).or_insert(Acquire {
             owner,
             guard,
@@ -103,7 +103,7 @@ fn acquires(events: &[Event]) -> Vec<Acquire> {
             granted: None,
             busy: None,
             failed: None,
-            claimed: 0,
+            valid_until: 0,
             lost: None,
             release: None,
             released: None,
@@ -111,39 +111,39 @@ fn acquires(events: &[Event]) -> Vec<Acquire> {
             last: at,
         });
         acquire.last = acquire.last.max(at);
-        match what {
-            What::Acquire => acquire.begun = at,
-            What::Granted { fence } => acquire.granted = Some((at, fence)),
-            What::Busy => acquire.busy = Some(at),
-            What::Failed => acquire.failed = Some(at),
-            What::Claims { until } => acquire.claimed = acquire.claimed.max(until),
-            What::Lost => acquire.lost = acquire.lost.or(Some(at)),
-            What::Release => acquire.release = Some(at),
-            What::Released => acquire.released = Some(at),
-            What::NotHeld => acquire.not_held = Some(at),
-            What::Unsure => {}
+        match kind {
+            EventKind::Acquire => acquire.begun = at,
+            EventKind::Granted { fence } => acquire.granted = Some((at, fence)),
+            EventKind::Busy => acquire.busy = Some(at),
+            EventKind::Failed => acquire.failed = Some(at),
+            EventKind::Valid { until } => acquire.valid_until = acquire.valid_until.max(until),
+            EventKind::Lost => acquire.lost = acquire.lost.or(Some(at)),
+            EventKind::Release => acquire.release = Some(at),
+            EventKind::Released => acquire.released = Some(at),
+            EventKind::NotHeld => acquire.not_held = Some(at),
+            EventKind::Unknown => {}
         }
     }
     by_guard.into_values().collect()
 }
 
-fn core(acquire: &Acquire, history: &History) -> Option<Core> {
+fn core(acquire: &Acquire, history: &History) -> Option<CertainHold> {
     let (from, _) = acquire.granted?;
     let released = acquire.released.and(acquire.release);
-    let claimed = acquire.release.map_or(acquire.claimed, |at| acquire.claimed.min(at));
+    let claimed = acquire.release.map_or(acquire.valid_until, |at| acquire.valid_until.min(at));
     let mut to = released.unwrap_or(claimed);
     for wipe in history.wipes.iter().filter(|wipe| wipe.end >= acquire.begun) {
         to = to.min(wipe.begin);
     }
-    let core = Core { owner: acquire.owner, guard: acquire.guard, from, to };
+    let core = CertainHold { owner: acquire.owner, guard: acquire.guard, from, to };
     (from < to).then_some(core)
 }
 
 /// At most one owner at a time.
-fn exclusion(cores: &[Core], found: &mut Vec<String>) {
-    // Those that may still be met: with one owner inside, all of them are that owner's.
-    let mut open: Vec<Core> = Vec::new();
-    for core in cores {
+fn exclusion(certain_holds: &[CertainHold], found: &mut Vec<String>) {
+    // The holds not over yet: while only one owner holds the lock, all of them are that owner's.
+    let mut open: Vec<CertainHold> = Vec::new();
+    for core in certain_holds {
         open.retain(|before| before.to > core.from);
         if let Some(other) = open.iter().find(|before| before.owner != core.owner) {
             let both = core.to.min(other.to) - core.from;
@@ -157,11 +157,11 @@ fn exclusion(cores: &[Core], found: &mut Vec<String>) {
     }
 }
 
-/// A grant that was over before it was answered needs a moment, too, at which nobody else held it.
-fn moments(acquire: &Acquire, cores: &[Core], found: &mut Vec<String>) {
+/// A grant that ended before its reply also needs a moment without another holder.
+fn early_grants(acquire: &Acquire, certain_holds: &[CertainHold], found: &mut Vec<String>) {
     let Some((granted, _)) = acquire.granted else { return };
     let mut moment = acquire.begun;
-    for core in cores.iter().filter(|core| core.owner != acquire.owner) {
+    for core in certain_holds.iter().filter(|core| core.owner != acquire.owner) {
         if core.from <= moment && core.to > moment {
             moment = core.to;
         }
@@ -171,83 +171,82 @@ fn moments(acquire: &Acquire, cores: &[Core], found: &mut Vec<String>) {
     }
 }
 
-/// What single answers say for themselves.
-fn answers(acquire: &Acquire, history: &History, terms: Terms, found: &mut Vec<String>) {
+/// Replies that contradict the times of their own guard.
+fn replies(acquire: &Acquire, history: &History, timing: Timing, found: &mut Vec<String>) {
     let Some((granted, _)) = acquire.granted else { return };
     let wipes = history.wipes.iter();
     for wipe in wipes.clone().filter(|wipe| wipe.begin > granted) {
         let released = acquire.released.and(acquire.release);
-        if !terms.deaf_wipes && released.is_some_and(|release| wipe.end < release) {
+        if !timing.replies_lost_at_wipe && released.is_some_and(|release| wipe.end < release) {
             found.push(format!("a release succeeded for a lock that was wiped: {acquire:?}"));
         }
-        // Only what was confirmed before the wipe can be claimed after it.
-        if acquire.claimed > wipe.end + terms.lease {
-            found.push(format!("claimed for over a lease after {wipe:?}: {acquire:?}"));
+        // After a wipe, only a validity confirmed before it may be reported.
+        if acquire.valid_until > wipe.end + timing.lease {
+            found.push(format!("valid for over a lease after {wipe:?}: {acquire:?}"));
         }
     }
     let gone = acquire.not_held.into_iter().chain(acquire.lost).min();
     let excused = |at| wipes.clone().any(|wipe| wipe.end >= acquire.begun && wipe.begin <= at);
-    if let Some(at) = gone.filter(|&at| at < acquire.claimed && !excused(at)) {
-        found.push(format!("gone {} µs before its claim ended: {acquire:?}", {
-            (acquire.claimed - at) / 1_000
+    if let Some(at) = gone.filter(|&at| at < acquire.valid_until && !excused(at)) {
+        found.push(format!("gone {} µs before its validity ended: {acquire:?}", {
+            (acquire.valid_until - at) / 1_000
         }));
     }
 }
 
-/// "Busy" needs somebody else who may have had the lock, and is never said to its holder.
+/// "Busy" requires another owner that may have held the lock, and is never a reply to the holder.
 fn refusals(
     acquire: &Acquire,
     all: &[Acquire],
-    cores: &[Core],
-    (history, terms): (&History, Terms),
+    certain_holds: &[CertainHold],
+    (history, timing): (&History, Timing),
     found: &mut Vec<String>,
 ) {
     let Some(busy) = acquire.busy else { return };
-    if cores
+    if certain_holds
         .iter()
         .any(|core| core.owner == acquire.owner && core.from <= acquire.begun && busy <= core.to)
     {
         found.push(format!("refused to its own holder: {acquire:?}"));
     }
-    let may_have = |other: &Acquire| {
+    let may_have_held = |other: &Acquire| {
         let end = match (other.released, other.not_held) {
             _ if other.busy.is_some() => return false,
             (Some(end), _) => end,
-            (None, Some(end)) => end + terms.clean_up,
-            // Failed, unsure, or its process ended.
-            (None, None) => other.last.max(other.claimed) + terms.lease + terms.clean_up,
+            (None, Some(end)) => end + timing.clean_up,
+            // Failed, unknown, or its process ended.
+            (None, None) => other.last.max(other.valid_until) + timing.lease + timing.clean_up,
         };
         other.owner != acquire.owner && other.begun <= busy && end >= acquire.begun
     };
-    // What was released just before a failover may come back to life with the replica.
-    let revived = history
-        .wipes
-        .iter()
-        .any(|wipe| wipe.begin <= busy && acquire.begun <= wipe.end + terms.lease + terms.clean_up);
-    if !revived && !all.iter().any(may_have) {
-        found.push(format!("refused although nobody can have held it: {acquire:?}"));
+    // A lock released just before a failover may exist again on the replica.
+    let restored = history.wipes.iter().any(|wipe| {
+        wipe.begin <= busy && acquire.begun <= wipe.end + timing.lease + timing.clean_up
+    });
+    if !restored && !all.iter().any(may_have_held) {
+        found.push(format!("refused although no other owner can have held it: {acquire:?}"));
     }
 }
 
-/// Fences rise from hold to hold, and are one within a hold. A wipe starts them anew.
-fn fences(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
-    let mut fenced: Vec<(Nanos, Nanos, u64, u64)> = acquires
+/// Fencing tokens rise from hold to hold, and are equal within a hold. A wipe resets them.
+fn tokens(acquires: &[Acquire], history: &History, found: &mut Vec<String>) {
+    let mut granted_tokens: Vec<(Nanos, Nanos, u64, u64)> = acquires
         .iter()
         .filter_map(|acquire| {
-            let (granted, fence) = acquire.granted?;
-            Some((acquire.begun, granted, fence?, acquire.owner))
+            let (granted, token) = acquire.granted?;
+            Some((acquire.begun, granted, token?, acquire.owner))
         })
         .collect();
-    fenced.sort_by_key(|&(_, granted, ..)| granted);
-    for (i, &(_, granted, fence, owner)) in fenced.iter().enumerate() {
-        for &(begun, later, other_fence, other) in &fenced[i + 1..] {
-            let wiped = |wipe: &&super::event::Wipe| wipe.end >= granted && wipe.begin <= later;
+    granted_tokens.sort_by_key(|&(_, granted, ..)| granted);
+    for (i, &(_, granted, token, owner)) in granted_tokens.iter().enumerate() {
+        for &(begun, later, other_token, other) in &granted_tokens[i + 1..] {
+            let wiped = |wipe: &&Wipe| wipe.end >= granted && wipe.begin <= later;
             if begun < granted || history.wipes.iter().any(|wipe| wiped(&wipe)) {
                 continue;
             }
-            let fits = if owner == other { other_fence >= fence } else { other_fence > fence };
+            let fits = if owner == other { other_token >= token } else { other_token > token };
             if !fits {
-                found.push(format!("fence {other_fence} was given after {fence} ({granted})"));
+                found.push(format!("token {other_token} was issued after {token} ({granted})"));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What is written down while the locks are used: one line of JSON per event, in a file per
-//! process, so that a process that is killed leaves what it has seen.
+//! The events of a history: one line of JSON each, in a file per process, so that the events of a
+//! killed process are kept.
 //!
 //! Times are nanoseconds of CLOCK_MONOTONIC, which is one clock for all processes of a machine.
 
@@ -26,58 +26,57 @@ pub fn nanos(duration: Duration) -> Nanos {
     u64::try_from(duration.as_nanos()).expect("a duration of this century")
 }
 
-/// Something that happened to a guard. A guard is one acquire, numbered, with its owner.
+/// An event of one acquire, whose guard has a number.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     pub at: Nanos,
-    /// One number for every owner of every process.
+    /// Unique among the owners of all processes.
     pub owner: u64,
-    /// One number for every acquire of every process.
+    /// Unique among the acquires of all processes; the high 32 bits are the process.
     pub guard: u64,
-    pub what: What,
+    pub kind: EventKind,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub enum What {
+pub enum EventKind {
     /// An acquire was begun.
     Acquire,
-    /// It was granted, with a fence if the lock has fences.
+    /// It was granted, with a fencing token if the lock has them.
     Granted { fence: Option<u64> },
-    /// It was refused: somebody else had the lock.
+    /// It was refused: another owner had the lock.
     Busy,
-    /// It failed or was given up; it may have been carried out, and may still be.
+    /// It failed or was cancelled; the server may have run it, or may still run it.
     Failed,
-    /// The guard said that the lock is its owner's until then; `at` is before it was asked.
-    Claims { until: Nanos },
-    /// The guard said that the lock is lost.
+    /// The guard reported that the lock is held until then; `at` is before that call.
+    Valid { until: Nanos },
+    /// The guard reported that the lock is lost.
     Lost,
     /// A release was begun.
     Release,
-    /// It succeeded: the lock was the owner's until then.
+    /// It succeeded: the lock was held until then.
     Released,
-    /// The lock was no longer the owner's.
+    /// The lock was no longer held.
     NotHeld,
-    /// Nobody knows: no answer, or the guard was dropped.
-    Unsure,
+    /// The outcome is unknown: no reply, or the guard was dropped.
+    Unknown,
 }
 
-/// A moment, somewhere between two, at which the server forgot its locks: lost its data, or was
-/// told to.
+/// A loss of the lock's key on the server (restart, failover, force unlock) between two moments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wipe {
     pub begin: Nanos,
     pub end: Nanos,
 }
 
-/// Everything that was seen.
+/// The events of all processes, in order, and the wipes.
 #[derive(Debug, Default, Clone)]
 pub struct History {
     pub events: Vec<Event>,
     pub wipes: Vec<Wipe>,
 }
 
-/// Where one process writes.
+/// Writes the history file of one process.
 pub struct Recorder(Mutex<File>);
 
 impl Recorder {
@@ -93,7 +92,7 @@ impl Recorder {
     }
 }
 
-/// Read a file back. A last line that was cut short by the end of its process is left out.
+/// Reads a history file. A last line that was cut off by the end of its process is left out.
 pub fn read(path: &Path) -> Vec<Event> {
     let text = std::fs::read_to_string(path).expect("read the history");
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

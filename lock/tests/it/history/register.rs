@@ -1,6 +1,6 @@
-//! What the lock protects: a counter on a Redis of its own that refuses whoever comes with a fence
-//! older than one it has seen, at reading as at writing. It is the example of a resource that is
-//! safe under a fenced lock, whatever happens to its holder.
+//! The resource that the lock protects: a counter on a Redis of its own that rejects reads and writes
+//! with an older fencing token than one it has seen. Such a resource is safe under a fenced lock
+//! whatever happens to the holder.
 
 use std::time::Duration;
 
@@ -9,9 +9,8 @@ use redis::aio::MultiplexedConnection;
 
 const KEY: &str = "register";
 
-/// KEYS[1] the register. ARGV[1] fence. ARGV[2] the new value, or empty to read. Returns the value,
-/// or nil when the fence is stale. Counts the writes that were let in,
-/// and all that was refused.
+/// KEYS\[1] the register. ARGV\[1] token. ARGV\[2] the new value, or empty to read. Returns the value,
+/// or nil if the token is stale. Counts accepted writes and rejected calls.
 const ACCESS: &str = r"
 local fence = tonumber(ARGV[1])
 if fence < tonumber(redis.call('HGET', KEYS[1], 'fence') or '0') then
@@ -35,11 +34,11 @@ pub struct Register {
 impl Register {
     pub async fn connect(url: &str) -> Self {
         let client = redis::Client::open(url).expect("a valid address");
-        // Its clients may be stopped in the middle of a call for longer than the usual limit.
-        let patience = Some(Duration::from_secs(20));
+        // Its clients may be stopped during a call for longer than the default timeout.
+        let timeout = Some(Duration::from_secs(20));
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(patience)
-            .set_response_timeout(patience);
+            .set_connection_timeout(timeout)
+            .set_response_timeout(timeout);
         let conn = client
             .get_multiplexed_async_connection_with_config(&config)
             .await
@@ -47,7 +46,7 @@ impl Register {
         Self { conn, access: redis::Script::new(ACCESS) }
     }
 
-    /// Read, pause, write back. `false`: refused as stale.
+    /// Reads, pauses, writes back. `false`: rejected as stale.
     pub async fn increment(&self, fence: u64, pause: Duration) -> bool {
         let Some(seen) = self.access(fence, "").await else { return false };
         tokio::time::sleep(pause).await;
@@ -60,21 +59,21 @@ impl Register {
         call.invoke_async(&mut self.conn.clone()).await.expect("access the register")
     }
 
-    pub async fn audit(&self) -> Audit {
-        let mut ask = redis::cmd("HMGET");
-        ask.arg(KEY).arg("value").arg("writes").arg("refused");
+    pub async fn counts(&self) -> RegisterCounts {
+        let mut command = redis::cmd("HMGET");
+        command.arg(KEY).arg("value").arg("writes").arg("refused");
         let (value, writes, refused): (Option<u64>, Option<u64>, Option<u64>) =
-            ask.query_async(&mut self.conn.clone()).await.expect("HMGET");
-        let or_none = |number: Option<u64>| number.unwrap_or(0);
-        Audit { value: or_none(value), writes: or_none(writes), refused: or_none(refused) }
+            command.query_async(&mut self.conn.clone()).await.expect("HMGET");
+        let or_zero = |number: Option<u64>| number.unwrap_or(0);
+        RegisterCounts { value: or_zero(value), writes: or_zero(writes), refused: or_zero(refused) }
     }
 }
 
-/// What became of the register.
+/// The register's counts.
 #[derive(Debug, Clone, Copy)]
-pub struct Audit {
+pub struct RegisterCounts {
     pub value: u64,
-    /// Writes let in: as many as the value counts, unless one of them was stale.
+    /// Accepted writes: equal to `value` unless one of them was stale.
     pub writes: u64,
     pub refused: u64,
 }

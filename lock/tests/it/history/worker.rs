@@ -1,7 +1,7 @@
-//! One of the processes that use the lock: this test binary, run again with [`PLAN`] set.
+//! A worker process: this test binary, run again with [`PLAN`] set.
 //!
-//! It takes turns at random, seeded, until its standard input ends, which it also does when the
-//! process that started it dies. What it does and sees goes to its history file.
+//! It acquires and releases the lock at random, seeded, until its standard input ends, also because
+//! the process that started it died. It records each call and its result in its history file.
 
 use std::io::Read;
 use std::path::PathBuf;
@@ -15,37 +15,37 @@ use redisson_lock::Owner;
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
-use super::event::{Event, Recorder, What, nanos, now};
+use super::event::{Event, EventKind, Recorder, nanos, now};
+use super::lock_under_test::{COMMAND, Held, Kind, LEASE, LockUnderTest, ReleaseOutcome};
 use super::register::Register;
-use super::subject::{COMMAND, End, Held, Kind, LEASE, Subject};
 
-/// The variable that holds a worker's plan.
+/// The environment variable with a worker's plan, as JSON.
 pub const PLAN: &str = "LOCK_HISTORY_PLAN";
 
-/// What a worker is to do.
+/// The parameters of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     pub kind: Kind,
-    /// Tells processes apart.
+    /// The number of this process.
     pub process: u64,
     pub seed: u64,
-    /// How many tasks take turns at once.
+    /// The number of concurrent tasks.
     pub tasks: u64,
     /// Whether an owner is used for one turn only.
     pub fresh_owners: bool,
-    /// Which part of the turns is long, so long that the lock has to be renewed.
+    /// The share of turns that are so long that the lock has to be renewed.
     pub long: f64,
-    /// Whether the register is shown the fences; without, it lets everybody in.
-    pub show_fences: bool,
-    /// The Redis of the lock, perhaps behind a proxy; or the nodes of a cluster.
+    /// Whether fencing tokens are sent to the register; without, it accepts every write.
+    pub send_tokens: bool,
+    /// The addresses of the lock's Redis, perhaps of a proxy, or of the nodes of a cluster.
     pub redis: Vec<String>,
-    /// The Redis of the protected register, which meets no faults.
+    /// The Redis of the register, which has no faults.
     pub register: String,
     pub file: PathBuf,
 }
 
 #[test]
-#[ignore = "not a test: a process of the history tests"]
+#[ignore = "not a test: a worker process of the history tests"]
 fn worker() {
     let Ok(plan) = std::env::var(PLAN) else { return };
     let plan: Plan = serde_json::from_str(&plan).unwrap();
@@ -55,7 +55,7 @@ fn worker() {
         move || {
             std::io::stdin().read_to_end(&mut Vec::new()).ok();
             stop.cancel();
-            // Whatever happens, this process does not outlive the test for long.
+            // In any case this process ends soon after the test.
             std::thread::sleep(Duration::from_secs(30));
             std::process::exit(2);
         }
@@ -66,18 +66,18 @@ fn worker() {
 }
 
 async fn run(plan: Plan, stop: CancellationToken) {
-    let subject = Subject::connect(plan.kind, &plan.redis).await;
+    let lock = LockUnderTest::connect(plan.kind, &plan.redis).await;
     let shared = Arc::new(Shared {
         recorder: Recorder::create(&plan.file),
         register: Register::connect(&plan.register).await,
-        subject: subject.clone(),
+        lock: lock.clone(),
         next: AtomicU64::new(plan.process << 32),
     });
     let tasks: Vec<_> = (0..plan.tasks)
         .map(|task| {
             let random = StdRng::seed_from_u64(plan.seed ^ (plan.process << 8 | task));
             let mut turns = Turns {
-                owner: subject.owner(),
+                owner: lock.owner(),
                 number: shared.number(),
                 plan: plan.clone(),
                 shared: shared.clone(),
@@ -94,9 +94,9 @@ async fn run(plan: Plan, stop: CancellationToken) {
     for task in tasks {
         task.await.unwrap();
     }
-    // What clean-ups are under way end with the lease at the latest.
+    // Clean-ups in progress end with the lease at the latest.
     let deadline = Instant::now() + LEASE * 4 + COMMAND * 4;
-    while !subject.is_clean() {
+    while !lock.is_clean() {
         assert!(Instant::now() < deadline, "something is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -105,12 +105,12 @@ async fn run(plan: Plan, stop: CancellationToken) {
 struct Shared {
     recorder: Recorder,
     register: Register,
-    subject: Subject,
+    lock: LockUnderTest,
     next: AtomicU64,
 }
 
 impl Shared {
-    /// A number that is used once among all processes.
+    /// A number that is unique among all processes.
     fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -127,116 +127,116 @@ struct Turns {
 }
 
 /// A guard with its number.
-struct Taken {
+struct NumberedGuard {
     number: u64,
     held: Held,
 }
 
 impl Turns {
-    fn record(&self, guard: u64, what: What) {
-        self.record_at(now(), guard, what);
+    fn record(&self, guard: u64, kind: EventKind) {
+        self.record_at(now(), guard, kind);
     }
 
-    fn record_at(&self, at: u64, guard: u64, what: What) {
-        self.shared.recorder.record(Event { at, owner: self.number, guard, what });
+    fn record_at(&self, at: u64, guard: u64, kind: EventKind) {
+        self.shared.recorder.record(Event { at, owner: self.number, guard, kind });
     }
 
-    /// Take the lock once or several times, hold it a while, give it back.
+    /// Acquires the lock once or several times, holds it for a while, and releases it.
     async fn turn(&mut self) {
         if self.plan.fresh_owners || self.random.random_bool(0.2) {
-            (self.owner, self.number) = (self.shared.subject.owner(), self.shared.number());
+            (self.owner, self.number) = (self.shared.lock.owner(), self.shared.number());
         }
         let Some(first) = self.acquire().await else {
             let pause = Duration::from_micros(self.random.random_range(0..5_000));
             return tokio::time::sleep(pause).await;
         };
-        let mut taken = vec![first];
-        while self.owner.is_some() && taken.len() < 4 && self.random.random_bool(0.25) {
+        let mut guards = vec![first];
+        while self.owner.is_some() && guards.len() < 4 && self.random.random_bool(0.25) {
             match self.acquire().await {
-                Some(again) => taken.push(again),
+                Some(again) => guards.push(again),
                 None => break,
             }
         }
         let long = self.random.random_bool(self.plan.long);
-        let most = if long { LEASE.as_micros() as u64 * 3 / 2 } else { 6_000 };
-        let hold = Duration::from_micros(self.random.random_range(0..most));
+        let longest = if long { LEASE.as_micros() as u64 * 3 / 2 } else { 6_000 };
+        let hold = Duration::from_micros(self.random.random_range(0..longest));
         let end = Instant::now() + hold;
-        if let Some(fence) = taken[0].held.fence() {
-            let shown = if self.plan.show_fences { fence } else { 0 };
-            self.shared.register.increment(shown, hold / 2).await;
+        if let Some(fence) = guards[0].held.fence() {
+            let token = if self.plan.send_tokens { fence } else { 0 };
+            self.shared.register.increment(token, hold / 2).await;
         }
-        while self.claim(&taken) && Instant::now() < end {
+        while self.record_validity(&guards) && Instant::now() < end {
             let left = end.saturating_duration_since(Instant::now());
             tokio::time::sleep(left.min(Duration::from_millis(2))).await;
         }
-        while !taken.is_empty() {
-            let which = self.random.random_range(0..taken.len());
-            let gone = taken.swap_remove(which);
+        while !guards.is_empty() {
+            let which = self.random.random_range(0..guards.len());
+            let gone = guards.swap_remove(which);
             self.release(gone).await;
-            self.claim(&taken);
+            self.record_validity(&guards);
         }
     }
 
-    async fn acquire(&mut self) -> Option<Taken> {
+    async fn acquire(&mut self) -> Option<NumberedGuard> {
         let number = self.shared.number();
         let limit = Duration::from_millis(match self.random.random_range(0..10) {
             0..3 => 0,
             3..6 => self.random.random_range(1..30),
             _ => self.random.random_range(30..2_000),
         });
-        // Now and then the caller loses patience, at any moment.
-        let patience = match self.random.random_bool(0.05) {
+        // Sometimes the caller cancels the call, at any moment.
+        let cancel_after = match self.random.random_bool(0.05) {
             true => Duration::from_micros(self.random.random_range(0..20_000)),
             false => Duration::MAX,
         };
-        self.record(number, What::Acquire);
-        let acquire = self.shared.subject.acquire(self.owner, limit);
-        let held = match tokio::time::timeout(patience, acquire).await {
+        self.record(number, EventKind::Acquire);
+        let acquire = self.shared.lock.acquire(self.owner, limit);
+        let held = match tokio::time::timeout(cancel_after, acquire).await {
             Ok(Ok(Some(held))) => held,
             Ok(Ok(None)) => {
-                self.record(number, What::Busy);
+                self.record(number, EventKind::Busy);
                 return None;
             }
             Ok(Err(_)) | Err(_) => {
-                self.record(number, What::Failed);
+                self.record(number, EventKind::Failed);
                 return None;
             }
         };
-        self.record(number, What::Granted { fence: held.fence() });
-        let taken = Taken { number, held };
-        self.claim(std::slice::from_ref(&taken));
-        Some(taken)
+        self.record(number, EventKind::Granted { fence: held.fence() });
+        let guard = NumberedGuard { number, held };
+        self.record_validity(std::slice::from_ref(&guard));
+        Some(guard)
     }
 
-    /// Write down for how long each guard says the lock is ours; `false` if one says it is not.
-    fn claim(&self, taken: &[Taken]) -> bool {
+    /// Records for how long each guard reports the lock as valid; `false` if one reports it as lost.
+    fn record_validity(&self, guards: &[NumberedGuard]) -> bool {
         let mut all = true;
-        for Taken { number, held } in taken {
-            // The clock is read first, so that the claim is never made longer than it was.
+        for NumberedGuard { number, held } in guards {
+            // The clock is read first, so that the recorded validity is never longer than the true one.
             let at = now();
             let valid = nanos(held.valid_for());
-            let what = if valid > 0 {
-                What::Claims { until: at.saturating_add(valid) }
+            let kind = if valid > 0 {
+                EventKind::Valid { until: at.saturating_add(valid) }
             } else {
-                What::Lost
+                EventKind::Lost
             };
-            self.record_at(at, *number, what);
+            self.record_at(at, *number, kind);
             all &= valid > 0;
         }
         all
     }
 
-    async fn release(&mut self, taken: Taken) {
-        self.record(taken.number, What::Release);
+    async fn release(&mut self, guard: NumberedGuard) {
+        self.record(guard.number, EventKind::Release);
         if self.random.random_bool(0.05) {
-            drop(taken.held);
-            return self.record(taken.number, What::Unsure);
+            drop(guard.held);
+            return self.record(guard.number, EventKind::Unknown);
         }
-        let what = match self.shared.subject.release(taken.held).await {
-            End::Released => What::Released,
-            End::NotHeld => What::NotHeld,
-            End::Unsure => What::Unsure,
+        let kind = match self.shared.lock.release(guard.held).await {
+            ReleaseOutcome::Released => EventKind::Released,
+            ReleaseOutcome::NotHeld => EventKind::NotHeld,
+            ReleaseOutcome::Unknown => EventKind::Unknown,
         };
-        self.record(taken.number, what);
+        self.record(guard.number, kind);
     }
 }

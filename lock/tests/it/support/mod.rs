@@ -1,4 +1,4 @@
-//! Throw-away Redis servers and a proxy for tests. The crate `testkit` of this repository includes these files.
+//! Throw-away Redis servers and a fault-injecting proxy for tests. The crate `testkit` of this repository includes these files.
 
 pub mod process;
 pub mod proxy;

@@ -1,5 +1,5 @@
-//! A real Redis Cluster of a test's own: three masters, with a replica each if wanted. Slots can be
-//! moved, and a master can be killed or paused. Nothing here knows what is tested.
+//! A throw-away Redis Cluster: three masters, optionally with a replica each. Slots can be moved, and
+//! nodes can be killed or paused.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
 
-use super::redis_sentinel::in_step;
+use super::redis_sentinel::in_sync;
 use super::redis_server::{RedisServer, Role};
 use super::wait::eventually;
 
 const MASTERS: u16 = 3;
 const SLOTS: u16 = 16_384;
 
-/// How long the nodes may take to agree, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the nodes to agree, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running cluster. The first three nodes started as masters; number `n + 3` is the replica of
 /// number `n`.
@@ -25,7 +25,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Three masters. A node is only given up after a minute, so none ever is.
+    /// Three masters. The node timeout is a minute, so that no node is marked as failed.
     pub async fn start() -> Self {
         Self::form(0, 60_000).await
     }
@@ -43,8 +43,8 @@ impl RedisCluster {
         let cluster = Self { nodes };
         for (number, node) in (0_u16..).zip(&cluster.nodes) {
             let mut raw = node.conn().await;
-            // Different epochs from the start, so that the nodes need not settle them. Only nodes
-            // that know no other can be given one.
+            // Different epochs from the start, so that the nodes need not resolve a conflict. Only a
+            // node that knows no other accepts one.
             run(&mut raw, &["SET-CONFIG-EPOCH", &(number + 1).to_string()]).await;
             if number < MASTERS {
                 let first = SLOTS / MASTERS * number;
@@ -65,8 +65,8 @@ impl RedisCluster {
         for number in 0..usize::from(replicas) {
             let master = cluster.id(number).await;
             let raw = cluster.nodes[number + usize::from(MASTERS)].conn().await;
-            // Nodes that have not shaken hands yet are counted, but not known by name.
-            eventually("the replica knows its master", PATIENCE, || {
+            // Before the handshake a node is counted, but not yet known by its id.
+            eventually("the replica knows its master", TIMEOUT, || {
                 let (mut raw, mut replicate) = (raw.clone(), cmd("CLUSTER"));
                 replicate.arg("REPLICATE").arg(&master);
                 async move { replicate.exec_async(&mut raw).await.is_ok() }
@@ -76,7 +76,7 @@ impl RedisCluster {
         cluster.agreed("cluster_state", "ok").await;
         let (masters, replicas) = cluster.nodes.split_at(usize::from(MASTERS));
         for (master, replica) in masters.iter().zip(replicas) {
-            in_step(master, replica).await;
+            in_sync(master, replica).await;
         }
         cluster
     }
@@ -86,9 +86,9 @@ impl RedisCluster {
         self.nodes.iter().map(RedisServer::url).collect()
     }
 
-    /// The node, by number, that serves this slot according to node `asked`.
-    pub async fn owner(&self, asked: usize, slot: u16) -> Option<usize> {
-        let mut raw = self.nodes[asked].conn().await;
+    /// The node, by number, that serves this slot according to node `observer`.
+    pub async fn owner(&self, observer: usize, slot: u16) -> Option<usize> {
+        let mut raw = self.nodes[observer].conn().await;
         let ranges: Vec<Vec<Value>> =
             cmd("CLUSTER").arg("SLOTS").query_async(&mut raw).await.expect("CLUSTER SLOTS");
         ranges.into_iter().find_map(|range| {
@@ -109,7 +109,7 @@ impl RedisCluster {
         cmd("CLUSTER").arg("KEYSLOT").arg(key).query_async(&mut raw).await.expect("KEYSLOT")
     }
 
-    /// Begin to move a slot: from here on `from` answers ASK for keys that are not there.
+    /// Begins to move a slot: from here on `from` answers ASK for keys that are not there.
     pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (self.id(from).await, self.id(to).await);
         let slot = slot.to_string();
@@ -119,7 +119,7 @@ impl RedisCluster {
         run(&mut raw, &["SETSLOT", &slot, "MIGRATING", &target]).await;
     }
 
-    /// Move the slot's keys, and with them the slot: from here on `from` answers MOVED.
+    /// Moves the slot's keys, and then the slot: from here on `from` answers MOVED.
     pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
         let mut raw = self.nodes[from].conn().await;
         let mut keys = cmd("CLUSTER");
@@ -142,11 +142,11 @@ impl RedisCluster {
         cmd("CLUSTER").arg("MYID").query_async(&mut raw).await.expect("CLUSTER MYID")
     }
 
-    /// Wait until every node says so in CLUSTER INFO.
+    /// Waits until every node reports `what:value` in CLUSTER INFO.
     async fn agreed(&self, what: &str, value: &str) {
         for node in &self.nodes {
             let raw = node.conn().await;
-            eventually(&format!("{what} is {value}"), PATIENCE, || {
+            eventually(&format!("{what} is {value}"), TIMEOUT, || {
                 let mut raw = raw.clone();
                 async move {
                     let text: String =

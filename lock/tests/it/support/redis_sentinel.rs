@@ -1,5 +1,4 @@
-//! A real master with a replica and three sentinels of a test's own. Nothing here knows what is
-//! tested.
+//! A throw-away Redis master with a replica and three sentinels.
 
 use std::time::Duration;
 
@@ -8,26 +7,26 @@ use redis::cmd;
 use super::redis_server::{RedisServer, Role};
 use super::wait::eventually;
 
-/// What the sentinels call the master.
+/// The sentinels' name of the master.
 pub const MASTER: &str = "mymaster";
 
-/// How long the servers may take to agree, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit for the servers to agree, on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The servers, each of which may be killed, paused and restarted.
 pub struct RedisSentinel {
     /// The two data servers. The first starts as the master.
     pub servers: Vec<RedisServer>,
-    /// Three sentinels, two of which have to agree.
+    /// Three sentinels with a quorum of two.
     pub sentinels: Vec<RedisServer>,
 }
 
 impl RedisSentinel {
-    /// Start them all. The sentinels give a server up after a second.
+    /// Starts them all. The sentinels consider a server down after a second without a reply.
     pub async fn start() -> Self {
         let master = RedisServer::start().await;
         let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
-        in_step(&master, &replica).await;
+        in_sync(&master, &replica).await;
         let configuration = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {} 2\n\
              sentinel down-after-milliseconds {MASTER} 1000\n\
@@ -39,7 +38,7 @@ impl RedisSentinel {
         for sentinel in &sentinels {
             let raw = sentinel.conn().await;
             for (what, count) in [("SENTINELS", 2), ("REPLICAS", 1)] {
-                eventually(&format!("a sentinel knows the {what}"), PATIENCE, || {
+                eventually(&format!("a sentinel knows the {what}"), TIMEOUT, || {
                     let mut raw = raw.clone();
                     async move {
                         let mut known = cmd("SENTINEL");
@@ -60,12 +59,12 @@ impl RedisSentinel {
     }
 }
 
-/// Wait until both say that the replica follows its master. (The master says so later: only then
-/// does it count the replica's acknowledgements.)
-pub async fn in_step(master: &RedisServer, replica: &RedisServer) {
+/// Waits until both report that the replica follows its master. The master does so later, and counts
+/// the replica's acknowledgements only from then on.
+pub async fn in_sync(master: &RedisServer, replica: &RedisServer) {
     for (server, word) in [(replica, "master_link_status:up"), (master, "state=online")] {
         let raw = server.conn().await;
-        eventually("the replica is in step", PATIENCE, || {
+        eventually("the replica is in sync", TIMEOUT, || {
             let mut raw = raw.clone();
             async move {
                 let text: String =

@@ -9,9 +9,8 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * What an actor can be told to do, each in Redisson's plainest words. The commands are listed in
- * {@code interop/README.md}; words[0] is the actor, words[1] the command, words[2] the kind of lock
- * and words[3] its name.
+ * The commands of an actor, each as a call of Redisson. They are listed in {@code interop/README.md};
+ * words[0] is the actor, words[1] the command, words[2] the kind of lock and words[3] its name.
  */
 final class Actions {
     private final RedissonClient client;
@@ -40,7 +39,7 @@ final class Actions {
                 }
                 return "ok";
             case "try":
-                return tried(lock.tryLock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
+                return yesOrNo(lock.tryLock(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
             case "unlock":
                 lock.unlock();
                 return "ok";
@@ -68,12 +67,12 @@ final class Actions {
             case "supports":
                 return "ok";
             case "permits":
-                return tried(semaphore.trySetPermits(Integer.parseInt(words[4])));
+                return yesOrNo(semaphore.trySetPermits(Integer.parseInt(words[4])));
             case "lock":
                 semaphore.acquire();
                 return "ok";
             case "try":
-                return tried(semaphore.tryAcquire(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
+                return yesOrNo(semaphore.tryAcquire(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
             case "unlock":
                 semaphore.release();
                 return "ok";
@@ -86,22 +85,22 @@ final class Actions {
         }
     }
 
-    /** Reads, adds one and writes back: loses updates wherever the lock does not exclude. */
-    private String count(Step take, Step give, String[] words) throws Exception {
+    /** Reads, adds one and writes back: loses updates if the lock does not exclude. */
+    private String count(Step acquire, Step release, String[] words) throws Exception {
         RBucket<String> bucket = client.getBucket(words[4], StringCodec.INSTANCE);
         for (int i = Integer.parseInt(words[5]); i > 0; i--) {
-            take.run();
+            acquire.run();
             try {
                 String value = bucket.get();
                 bucket.set(String.valueOf((value == null ? 0 : Long.parseLong(value)) + 1));
             } finally {
-                give.run();
+                release.run();
             }
         }
         return "ok";
     }
 
-    /** Taking or giving back whatever excludes the others. */
+    /** Acquires or releases a lock or a permit. */
     private interface Step {
         void run() throws Exception;
     }
@@ -131,7 +130,7 @@ final class Actions {
         }
     }
 
-    private static String tried(boolean won) {
-        return won ? "ok" : "no";
+    private static String yesOrNo(boolean yes) {
+        return yes ? "ok" : "no";
     }
 }

@@ -1,12 +1,12 @@
-//! The Rust side: does with this crate's locks what it is told on its standard input, in the same
-//! words as the Java side (see README.md). On demand it is broken in one way, to show that the
-//! scenarios notice.
+//! The Rust client process: runs the commands from its standard input with this repository's locks, in
+//! the protocol of README.md. It can be started with a fault, to test that the scenarios detect it.
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use clap::ValueEnum as _;
 use futures_util::future::{BoxFuture, FutureExt};
 use lock::kind::LockKind;
 use lock::{Guard, Lock, LockConfig, Locks, Owner};
@@ -16,29 +16,36 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// One way in which this side can be made wrong.
+/// A fault of this client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fault {
-    /// It hears no release: a waiter tries again only when the holder's lease ends.
-    Deaf,
-    /// It releases without telling anybody.
-    Mute,
+    /// It ignores release messages: a waiter tries again only when the holder's lease ends.
+    IgnoresMessages,
+    /// It releases without publishing a message.
+    PublishesNothing,
     /// It does not lock at all.
-    Greedy,
+    NeverLocks,
     /// It has no watchdog.
-    Forgetful,
-    /// Its release script frees the lock at the first release of several.
-    Shallow,
+    NeverRenews,
+    /// Its first release of a hold count above one frees the lock.
+    ReleasesAllHolds,
 }
 
-/// Serve until the standard input ends.
+impl std::fmt::Display for Fault {
+    /// As on the command line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+/// Runs commands until the standard input ends.
 pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
     let client = redis::Client::open(url)?;
     let config = LockConfig::default().with_lease(watchdog);
     let locks = Locks::connect(client.clone(), config).await?;
     let redis = client.get_multiplexed_async_connection().await?;
-    say("side", begun, "ok");
+    reply("client", begun, "ok");
 
     let mut actors: HashMap<String, UnboundedSender<Vec<String>>> = HashMap::new();
     let mut tasks = JoinSet::new();
@@ -57,14 +64,14 @@ pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow:
         });
         actor.send(words).context("an actor has ended")?;
     }
-    // At once, as a crash would: nothing that is held here is given back.
+    // At once, as in a crash: nothing is released.
     std::process::exit(0);
 }
 
 struct Actor {
     name: String,
     owner: Owner,
-    /// What it holds, by kind and name.
+    /// Its holds, by kind and name.
     held: HashMap<String, Vec<Held>>,
     locks: Locks,
     client: redis::Client,
@@ -82,7 +89,7 @@ impl Actor {
                 Ok(answer) => answer,
                 Err(error) => format!("error {error:#}").replace('\n', " "),
             };
-            say(&self.name, begun, &answer);
+            reply(&self.name, begun, &answer);
         }
     }
 
@@ -159,7 +166,7 @@ impl Actor {
         words: &[&str],
         more: &[&str],
     ) -> anyhow::Result<String> {
-        // Of a read-write lock, an actor may hold both sides.
+        // An actor may hold both the read lock and the write lock of a name.
         let held = words[1..3].join(" ");
         let name = words[2];
         Ok(match (command, more) {
@@ -169,12 +176,12 @@ impl Actor {
                     lock = lock.with_lease(millis(lease)?);
                 }
                 let guard = self.lock(name, lock).await?;
-                self.keep(held, guard, fence);
+                self.hold_guard(held, guard, fence);
                 "ok".to_owned()
             }
             ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
                 Some(guard) => {
-                    self.keep(held, Some(guard), fence);
+                    self.hold_guard(held, Some(guard), fence);
                     "ok".to_owned()
                 }
                 None => "no".to_owned(),
@@ -197,7 +204,7 @@ impl Actor {
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
                     let guard = self.lock(name, lock.clone()).await?;
-                    self.keep(held.clone(), guard, fence);
+                    self.hold_guard(held.clone(), guard, fence);
                     self.increment(counter).await?;
                     self.unlock(name, &held).await?;
                 }
@@ -207,20 +214,20 @@ impl Actor {
         })
     }
 
-    /// `None`: the greedy side goes on without it.
+    /// `None` with [`Fault::NeverLocks`].
     async fn lock<K: LockKind>(
         &mut self,
         name: &str,
         lock: Lock<K>,
     ) -> anyhow::Result<Option<Guard<K>>> {
         Ok(Some(match self.fault {
-            Some(Fault::Greedy) => return Ok(None),
-            Some(Fault::Forgetful) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
-            Some(Fault::Deaf) => {
-                // It does subscribe, so that it looks like any waiter, and then listens to nothing.
-                let mut ears = self.client.get_async_pubsub().await?;
-                ears.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
-                wait_for_the_lease(&lock, &self.owner).await?
+            Some(Fault::NeverLocks) => return Ok(None),
+            Some(Fault::NeverRenews) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
+            Some(Fault::IgnoresMessages) => {
+                // It subscribes, as the scenarios wait for that, and ignores the messages.
+                let mut pubsub = self.client.get_async_pubsub().await?;
+                pubsub.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
+                wait_for_lease_end(&lock, &self.owner).await?
             }
             _ => lock.acquire(&self.owner).await?,
         }))
@@ -229,12 +236,12 @@ impl Actor {
     async fn unlock(&mut self, name: &str, held: &str) -> anyhow::Result<()> {
         let last = match (self.held.get_mut(held).and_then(Vec::pop), self.fault) {
             (Some(held), _) => held,
-            (None, Some(Fault::Greedy)) => return Ok(()),
+            (None, Some(Fault::NeverLocks)) => return Ok(()),
             (None, _) => anyhow::bail!("not held by this actor"),
         };
-        if matches!(self.fault, Some(Fault::Mute | Fault::Shallow)) {
+        if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
             self.redis.del::<_, ()>(name).await?;
-            // It finds nothing to release, so that it tells nobody.
+            // The release finds no hold, and publishes nothing.
             return match (last.release)().await {
                 Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
                 Err(_) => Ok(()),
@@ -243,7 +250,7 @@ impl Actor {
         Ok((last.release)().await?)
     }
 
-    fn keep<K: LockKind>(
+    fn hold_guard<K: LockKind>(
         &mut self,
         held: String,
         guard: Option<Guard<K>>,
@@ -258,7 +265,7 @@ impl Actor {
         self.held.entry(held).or_default().push(Held { fence, release });
     }
 
-    /// Loses updates wherever the lock does not exclude.
+    /// Loses updates if the lock does not exclude.
     async fn increment(&mut self, counter: &str) -> anyhow::Result<()> {
         let value: Option<u64> = self.redis.get(counter).await?;
         Ok(self.redis.set(counter, value.unwrap_or(0) + 1).await?)
@@ -267,15 +274,18 @@ impl Actor {
 
 type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send>;
 
-/// One acquire, of whatever kind of lock.
+/// One hold of any kind of lock.
 struct Held {
     fence: Option<u64>,
     release: Release,
 }
 
-async fn wait_for_the_lease<K: LockKind>(lock: &Lock<K>, me: &Owner) -> anyhow::Result<Guard<K>> {
+async fn wait_for_lease_end<K: LockKind>(
+    lock: &Lock<K>,
+    owner: &Owner,
+) -> anyhow::Result<Guard<K>> {
     loop {
-        if let Some(guard) = lock.try_acquire(me).await? {
+        if let Some(guard) = lock.try_acquire(owner).await? {
             return Ok(guard);
         }
         tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;
@@ -294,11 +304,11 @@ fn millis(text: &str) -> anyhow::Result<Duration> {
     Ok(Duration::from_millis(text.parse()?))
 }
 
-fn say(actor: &str, begun: u64, answer: &str) {
+fn reply(actor: &str, begun: u64, answer: &str) {
     let line = format!("{actor} {begun} {} {answer}\n", micros());
     let mut output = std::io::stdout().lock();
     if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
-        // Nobody is there to hear it.
+        // The orchestrator has ended.
         std::process::exit(1);
     }
 }

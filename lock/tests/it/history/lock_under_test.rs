@@ -1,4 +1,4 @@
-//! The locks that histories are taken of: ours, and two that are really broken.
+//! The locks whose histories are checked: those of this crate, and two that are broken on purpose.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use redisson_lock::kind::{Fenced, LockKind};
 use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
 use serde::{Deserialize, Serialize};
 
-/// The lock all processes of a history share.
+/// The name of the lock that all processes of a history share.
 pub const NAME: &str = "lock:history";
 
-/// The lease of the locks that are well made.
+/// The lease of all locks but [`Kind::ReleasesUnchecked`].
 pub const LEASE: Duration = Duration::from_millis(600);
 
-/// How long one command may take: short, so that faults are felt.
+/// The command timeout: short, so that faults exceed it.
 pub const COMMAND: Duration = Duration::from_millis(300);
 
-/// The lease of the broken lock that forgets whose it is: shorter than the work.
+/// The lease of [`Kind::ReleasesUnchecked`]: shorter than the work.
 const TOO_SHORT: Duration = Duration::from_millis(8);
 
-/// Which lock.
+/// The kind of lock.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Kind {
     /// [`redisson_lock::ReentrantLock`].
@@ -32,32 +32,32 @@ pub enum Kind {
     Fair,
     /// [`redisson_lock::WriteLock`].
     Write,
-    /// Looks whether the key is there, then sets it: two may look before either sets.
-    LookThenSet,
-    /// Sets and looks in one, but deletes the key whoever holds it by then.
-    ReleaseUnseen,
+    /// Broken: checks whether the key exists, then sets it; two may check before either sets it.
+    ChecksThenSets,
+    /// Broken: acquires by SET NX, but deletes the key without checking its owner.
+    ReleasesUnchecked,
 }
 
 /// One process's access to the lock.
 #[derive(Clone)]
-pub enum Subject {
+pub enum LockUnderTest {
     Ours { locks: Locks, kind: Kind },
     Broken { conn: MultiplexedConnection, kind: Kind },
 }
 
-/// What is held.
+/// A held lock.
 pub enum Held {
-    Ours { guard: Box<dyn Holding>, fence: Option<u64> },
+    Ours { guard: Box<dyn AnyGuard>, fence: Option<u64> },
     Broken { until: Instant, token: String },
 }
 
-/// A guard of any of our locks.
-pub trait Holding: Send + Sync {
+/// A guard of any kind of lock of this crate.
+pub trait AnyGuard: Send + Sync {
     fn valid_for(&self) -> Duration;
     fn release(self: Box<Self>) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 }
 
-impl<K: LockKind> Holding for Guard<K> {
+impl<K: LockKind> AnyGuard for Guard<K> {
     fn valid_for(&self) -> Duration {
         Self::valid_for(self)
     }
@@ -67,19 +67,19 @@ impl<K: LockKind> Holding for Guard<K> {
     }
 }
 
-/// How a release went.
-pub enum End {
+/// The outcome of a release.
+pub enum ReleaseOutcome {
     Released,
     NotHeld,
-    Unsure,
+    Unknown,
 }
 
-impl Subject {
-    /// With several addresses, they are those of a cluster.
+impl LockUnderTest {
+    /// Connects to one server, or with several addresses to a cluster.
     pub async fn connect(kind: Kind, urls: &[String]) -> Self {
         let client = || redis::Client::open(urls[0].as_str()).expect("a valid address");
         match kind {
-            Kind::LookThenSet | Kind::ReleaseUnseen => {
+            Kind::ChecksThenSets | Kind::ReleasesUnchecked => {
                 let conn = client().get_multiplexed_async_connection().await.expect("connect");
                 Self::Broken { conn, kind }
             }
@@ -97,7 +97,7 @@ impl Subject {
         }
     }
 
-    /// A new owner; the broken locks know none, so that theirs is anybody's.
+    /// A new owner; the broken locks have none.
     pub fn owner(&self) -> Option<Owner> {
         match self {
             Self::Ours { locks, .. } => Some(locks.owner()),
@@ -105,7 +105,7 @@ impl Subject {
         }
     }
 
-    /// Take it, waiting up to `limit`. An error means that it may or may not have been taken.
+    /// Acquires the lock, waiting up to `limit`. After an error it may or may not be held.
     pub async fn acquire(
         &self,
         owner: Option<Owner>,
@@ -115,17 +115,17 @@ impl Subject {
             (Self::Ours { locks, kind }, Some(owner)) => {
                 let held = match kind {
                     Kind::Fenced => {
-                        take(locks.fenced(NAME), owner, limit, |guard| {
+                        acquire_kind(locks.fenced(NAME), owner, limit, |guard| {
                             Some(Guard::<Fenced>::fence(guard))
                         })
                         .await
                     }
-                    Kind::Fair => take(locks.fair(NAME), owner, limit, |_| None).await,
+                    Kind::Fair => acquire_kind(locks.fair(NAME), owner, limit, |_| None).await,
                     Kind::Write => {
                         let write = locks.read_write(NAME).map(|lock| lock.write().clone());
-                        take(write, owner, limit, |_| None).await
+                        acquire_kind(write, owner, limit, |_| None).await
                     }
-                    _ => take(locks.reentrant(NAME), owner, limit, |_| None).await,
+                    _ => acquire_kind(locks.reentrant(NAME), owner, limit, |_| None).await,
                 };
                 held.map_err(|error| error.to_string())
             }
@@ -134,27 +134,31 @@ impl Subject {
         }
     }
 
-    pub async fn release(&self, held: Held) -> End {
+    pub async fn release(&self, held: Held) -> ReleaseOutcome {
         match (self, held) {
             (_, Held::Ours { guard, .. }) => match guard.release().await {
-                Ok(()) => End::Released,
-                Err(Error::NotHeld | Error::Lost(_)) => End::NotHeld,
-                Err(_) => End::Unsure,
+                Ok(()) => ReleaseOutcome::Released,
+                Err(Error::NotHeld | Error::Lost(_)) => ReleaseOutcome::NotHeld,
+                Err(_) => ReleaseOutcome::Unknown,
             },
             (Self::Broken { conn, kind }, Held::Broken { token, .. }) => {
                 let mut conn = conn.clone();
-                let ours = match kind {
-                    Kind::ReleaseUnseen => true,
+                let held = match kind {
+                    Kind::ReleasesUnchecked => true,
                     _ => conn.get::<_, Option<String>>(NAME).await.expect("GET") == Some(token),
                 };
-                if !ours {
-                    return End::NotHeld;
+                if !held {
+                    return ReleaseOutcome::NotHeld;
                 }
                 let _: i64 = conn.del(NAME).await.expect("DEL");
-                // It cannot say better: it never looked.
-                if *kind == Kind::ReleaseUnseen { End::Unsure } else { End::Released }
+                // Without a check the outcome is unknown.
+                if *kind == Kind::ReleasesUnchecked {
+                    ReleaseOutcome::Unknown
+                } else {
+                    ReleaseOutcome::Released
+                }
             }
-            (Self::Ours { .. }, Held::Broken { .. }) => End::Unsure,
+            (Self::Ours { .. }, Held::Broken { .. }) => ReleaseOutcome::Unknown,
         }
     }
 
@@ -175,7 +179,7 @@ impl Held {
         }
     }
 
-    /// The token that rises with every hold, if the lock has one.
+    /// The fencing token, if the lock has one.
     pub fn fence(&self) -> Option<u64> {
         match self {
             Self::Ours { fence, .. } => *fence,
@@ -184,7 +188,7 @@ impl Held {
     }
 }
 
-async fn take<K: LockKind>(
+async fn acquire_kind<K: LockKind>(
     lock: Result<Lock<K>, Error>,
     owner: Owner,
     limit: Duration,
@@ -206,7 +210,7 @@ async fn broken_acquire(
     let token = format!("{:032x}", rand::random::<u128>());
     loop {
         let sent = Instant::now();
-        let (lease, set): (_, Option<String>) = if kind == Kind::ReleaseUnseen {
+        let (lease, set): (_, Option<String>) = if kind == Kind::ReleasesUnchecked {
             let mut set = redis::cmd("SET");
             set.arg(NAME).arg(&token).arg("NX").arg("PX").arg(TOO_SHORT.as_millis() as u64);
             (TOO_SHORT, set.query_async(&mut conn).await.expect("SET NX"))

@@ -13,18 +13,18 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * The Java side: reads {@code ACTOR COMMAND ARGUMENTS...} from its standard input, and answers each
- * with {@code ACTOR START END ANSWER}, both times in microseconds since 1970. Every actor is a thread
- * of its own, as Redisson's locks belong to threads; an actor carries out one command after another,
- * and different actors do not wait for each other. Ends with its standard input.
+ * The Java client process: reads {@code ACTOR COMMAND ARGUMENTS...} from its standard input, and
+ * answers each with {@code ACTOR START END ANSWER}, both times in microseconds since 1970. Every actor
+ * is a thread, as Redisson's locks belong to threads; it runs one command after another, independently
+ * of other actors. Ends with its standard input.
  *
- * <p>Usage: {@code Side REDIS_URL WATCHDOG_MILLIS}
+ * <p>Usage: {@code RedissonClientProcess REDIS_URL WATCHDOG_MILLIS}
  */
-public final class Side {
+public final class RedissonClientProcess {
     private final Actions actions;
     private final Map<String, BlockingQueue<String[]>> actors = new HashMap<>();
 
-    private Side(RedissonClient client) {
+    private RedissonClientProcess(RedissonClient client) {
         actions = new Actions(client);
     }
 
@@ -33,17 +33,17 @@ public final class Side {
         Config config = new Config();
         config.setLockWatchdogTimeout(Long.parseLong(args[1]));
         config.useSingleServer().setAddress(args[0]);
-        Side side = new Side(Redisson.create(config));
-        say("side", begun, "ok " + Runtime.version().feature());
+        RedissonClientProcess process = new RedissonClientProcess(Redisson.create(config));
+        reply("client", begun, "ok " + Runtime.version().feature());
         BufferedReader input =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
             String[] words = line.trim().split("\\s+");
             if (words.length >= 2) {
-                side.actors.computeIfAbsent(words[0], side::start).put(words);
+                process.actors.computeIfAbsent(words[0], process::start).put(words);
             }
         }
-        // At once, as a crash would: nothing that is held here is given back.
+        // At once, as in a crash: nothing is released.
         Runtime.getRuntime().halt(0);
     }
 
@@ -70,11 +70,11 @@ public final class Side {
             } catch (Exception failure) {
                 answer = "error " + failure.toString().replaceAll("\\s+", " ");
             }
-            say(actor, begun, answer);
+            reply(actor, begun, answer);
         }
     }
 
-    private static synchronized void say(String actor, long begun, String answer) {
+    private static synchronized void reply(String actor, long begun, String answer) {
         System.out.println(actor + " " + begun + " " + micros() + " " + answer);
         System.out.flush();
     }

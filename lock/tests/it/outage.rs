@@ -1,5 +1,5 @@
-//! Redis away, paused, restarted; runtimes gone; shutdown. Every call ends in time and says what
-//! is known.
+//! Outages and shutdown: Redis paused, killed or restarted, runtimes that end. Every call ends within
+//! its time limit, with an error that tells whether its outcome is known.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
 
-/// Command timeout of 1 s, reconnect, and what a busy machine adds.
+/// Command timeout of 1 s, a reconnect, and a margin for a busy machine.
 const PROMPT: Duration = Duration::from_secs(4);
 
 #[tokio::test]
-async fn a_paused_redis_ends_every_call_at_its_limit() {
+async fn calls_end_at_their_limit_while_redis_is_paused() {
     let server = RedisServer::start().await;
-    // With so long a lease, only the clean-up can be what removes a key in time.
+    // With so long a lease, only the clean-up can remove a key in time.
     let config = LockConfig::default().with_lease(Duration::from_secs(60));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let lock = locks.reentrant(NAME).unwrap();
-    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
-    // Known scripts, so that one message takes the lock.
+    let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    // With the scripts loaded, one message acquires the lock.
     lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
     server.pause();
 
@@ -32,11 +32,11 @@ async fn a_paused_redis_ends_every_call_at_its_limit() {
     let took = started.elapsed();
     assert!(took >= limit && took < limit + Duration::from_millis(700), "{took:?}");
 
-    let (me, now) = (locks.owner(), Instant::now());
+    let (owner, now) = (locks.owner(), Instant::now());
     let errors = tokio::join!(
-        async { lock.try_acquire(&me).await.map(drop).unwrap_err() },
+        async { lock.try_acquire(&owner).await.map(drop).unwrap_err() },
         async { lock.acquire(&locks.owner()).await.map(drop).unwrap_err() },
-        async { simple.try_acquire().await.map(drop).unwrap_err() },
+        async { setnx.try_acquire().await.map(drop).unwrap_err() },
         async { lock.remaining().await.map(drop).unwrap_err() },
     );
     assert!(now.elapsed() < PROMPT, "{:?}", now.elapsed());
@@ -44,13 +44,13 @@ async fn a_paused_redis_ends_every_call_at_its_limit() {
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     }
 
-    // The server took what it was asked for as soon as it could; all of it is given back.
+    // Once resumed the server ran every acquire; all of them are released.
     server.resume();
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_force_unlock_without_an_answer_is_unknown() {
+async fn a_force_unlock_without_a_reply_has_an_unknown_outcome() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant(NAME).unwrap();
@@ -63,16 +63,16 @@ async fn a_force_unlock_without_an_answer_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_release_without_an_answer_is_unknown_and_finished_later() {
+async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_retried() {
     let server = RedisServer::start().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(60));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
-    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
-    let simple = simple.try_acquire().await.unwrap().unwrap();
+    let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    let setnx = setnx.try_acquire().await.unwrap().unwrap();
     server.pause();
     let now = Instant::now();
-    let (first, second) = tokio::join!(guard.release(), simple.release());
+    let (first, second) = tokio::join!(guard.release(), setnx.release());
     assert!(matches!(first, Err(Error::Unknown { .. })), "{first:?}");
     assert!(matches!(second, Err(Error::Unknown { .. })), "{second:?}");
     assert!(now.elapsed() < PROMPT, "{:?}", now.elapsed());
@@ -81,7 +81,7 @@ async fn a_release_without_an_answer_is_unknown_and_finished_later() {
 }
 
 #[tokio::test]
-async fn a_redis_that_is_away_is_said_at_once_and_found_again() {
+async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
     let mut server = RedisServer::start().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant(NAME).unwrap();
@@ -100,26 +100,26 @@ async fn a_redis_that_is_away_is_said_at_once_and_found_again() {
     assert!(matches!(released, Error::Unavailable { .. } | Error::Unknown { .. }), "{released:?}");
 
     server.restart().await;
-    // The very first call after the restart works: no connection has to be used up by an error.
+    // The first call after the restart works: no stale connection fails it.
     let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn an_idle_connection_cut_by_the_server_costs_no_error() {
+async fn an_idle_connection_closed_by_the_server_causes_no_error() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant(NAME).unwrap();
-    let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     for _ in 0..5 {
         let _: i64 =
-            super::ask(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+            super::query(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
         let _: i64 =
-            super::ask(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        let held = simple.try_acquire().await.unwrap().unwrap();
+            super::query(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        let held = setnx.try_acquire().await.unwrap().unwrap();
         guard.release().await.unwrap();
         held.release().await.unwrap();
     }
@@ -127,7 +127,7 @@ async fn an_idle_connection_cut_by_the_server_costs_no_error() {
 }
 
 #[tokio::test]
-async fn connecting_to_nothing_fails_in_time() {
+async fn connecting_to_an_unreachable_server_fails_in_time() {
     let mut server = RedisServer::start().await;
     let client = server.client();
     server.kill();
@@ -136,7 +136,7 @@ async fn connecting_to_nothing_fails_in_time() {
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(started.elapsed() < PROMPT);
 
-    // The lazy variant starts without Redis and finds it later.
+    // The lazy variant starts without Redis and connects later.
     let locks = Locks::lazy(client, LockConfig::default()).unwrap();
     server.restart().await;
     let guard = locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await.unwrap();
@@ -144,42 +144,42 @@ async fn connecting_to_nothing_fails_in_time() {
 }
 
 #[test]
-fn a_guard_dropped_outside_any_runtime_gives_the_lock_back() {
+fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let (server, locks, guards) = runtime.block_on(async {
         let server = RedisServer::start().await;
         let locks = locks(&server).await;
         let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
-        let simple = locks.setnx("lock:setnx:1", Duration::from_secs(60));
-        let simple = simple.try_acquire().await.unwrap().unwrap();
-        (server, locks, (guard, simple))
+        let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+        let setnx = setnx.try_acquire().await.unwrap().unwrap();
+        (server, locks, (guard, setnx))
     });
     std::thread::spawn(move || drop(guards)).join().unwrap();
     runtime.block_on(nothing_left(&server, &[&locks]));
 }
 
 #[tokio::test]
-async fn guards_outlive_the_handle_they_came_from() {
+async fn a_guard_outlives_its_locks_handle() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
     drop(locks);
-    // The watchdog works on, and so does giving it back by dropping.
+    // The watchdog goes on, and dropping the guard releases the lock.
     tokio::time::sleep(super::LEASE * 2).await;
     assert!(guard.valid_for() > Duration::ZERO);
     drop(guard);
     nothing_left(&server, &[]).await;
-    // With the last guard the tasks have ended, and with them the connections.
+    // With the last guard the background tasks end, and with them the connections.
     let mut conn = server.conn().await;
     eventually("the process's connections are closed", async || {
-        let list: String = super::ask(&mut conn, "CLIENT", &["LIST"]).await;
+        let list: String = super::query(&mut conn, "CLIENT", &["LIST"]).await;
         list.lines().count() == 1
     })
     .await;
 }
 
 #[tokio::test]
-async fn shutdown_finishes_what_is_under_way_and_refuses_more() {
+async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant(NAME).unwrap();
@@ -194,7 +194,7 @@ async fn shutdown_finishes_what_is_under_way_and_refuses_more() {
     assert_eq!(refused, Err(Error::Closed));
     let refused = locks.setnx("lock:setnx:1", super::LEASE).try_acquire().await.map(drop);
     assert_eq!(refused, Err(Error::Closed));
-    // A live guard can still be given back; nobody renews it any more.
+    // A live guard can still be released, but is no longer renewed.
     held.release().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
     locks.shutdown().await;

@@ -1,6 +1,5 @@
-//! A side as the orchestrator sees it: a child process that is told what to do by lines on its
-//! standard input, and answers by lines on its standard output (see README.md). Knows nothing of
-//! locks.
+//! A client process: reads commands as lines on its standard input, and replies with lines on its
+//! standard output (see README.md). Nothing here depends on locks.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -15,8 +14,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// How long a command that waits for nobody may take, and a process to start.
-const PROMPT: Duration = Duration::from_secs(15);
+/// Time limit for a command that does not wait for a lock, and for a process to start.
+const REPLY_LIMIT: Duration = Duration::from_secs(15);
 
 type Actors = Arc<Mutex<HashMap<String, UnboundedSender<Reply>>>>;
 
@@ -31,8 +30,8 @@ pub struct Reply {
     pub answer: String,
 }
 
-/// A running side.
-pub struct Peer {
+/// A running client process.
+pub struct ClientProcess {
     child: Child,
     input: UnboundedSender<String>,
     actors: Actors,
@@ -40,7 +39,7 @@ pub struct Peer {
     tasks: [JoinHandle<()>; 2],
 }
 
-/// One actor of a side: its commands are carried out one after the other, and independently of
+/// An owner of locks in a client process. Its commands run one after the other, and independently of
 /// those of other actors.
 pub struct Actor {
     name: String,
@@ -48,9 +47,8 @@ pub struct Actor {
     replies: UnboundedReceiver<Reply>,
 }
 
-impl Peer {
-    /// Start a side and wait until it is ready. Its standard error goes where ours does not: to
-    /// `log`.
+impl ClientProcess {
+    /// Starts a process and waits until it is ready. Its standard error goes to `log`.
     pub async fn start(mut command: Command, log: std::fs::File) -> anyhow::Result<Self> {
         let what = format!("{command:?}");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).kill_on_drop(true);
@@ -60,14 +58,14 @@ impl Peer {
         let actors = Actors::default();
         let (input, lines) = unbounded_channel();
         let (sender, replies) = unbounded_channel();
-        register(&actors, "side", sender);
+        register(&actors, "client", sender);
         let tasks = [
             tokio::spawn(write(stdin, lines)),
             tokio::spawn(read(BufReader::new(stdout).lines(), actors.clone())),
         ];
         let peer = Self { child, input: input.clone(), actors, tasks };
-        let mut side = Actor { name: "side".to_owned(), input, replies };
-        side.reply(PROMPT).await.with_context(|| format!("{what} did not start"))?.ok()?;
+        let mut client = Actor { name: "client".to_owned(), input, replies };
+        client.reply(REPLY_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
         Ok(peer)
     }
 
@@ -80,9 +78,9 @@ impl Peer {
         Actor { name, input: self.input.clone(), replies }
     }
 
-    /// End the process at once (SIGKILL) and wait until it is gone.
+    /// Ends the process at once (SIGKILL) and waits until it is gone.
     pub async fn kill(mut self) -> anyhow::Result<()> {
-        self.child.kill().await.context("cannot kill a side")?;
+        self.child.kill().await.context("cannot kill a client process")?;
         for task in &mut self.tasks {
             task.abort();
             match task.await {
@@ -95,55 +93,57 @@ impl Peer {
 }
 
 impl Actor {
-    /// Tell it to do something; the answer is left for [`reply`](Self::reply).
-    pub fn tell(&self, command: &str) -> anyhow::Result<()> {
-        self.input.send(format!("{} {command}\n", self.name)).context("the side has ended")
+    /// Sends a command; its answer is read with [`reply`](Self::reply).
+    pub fn send(&self, command: &str) -> anyhow::Result<()> {
+        self.input
+            .send(format!("{} {command}\n", self.name))
+            .context("the client process has ended")
     }
 
-    /// Its next answer, or an error if there is none within `limit`.
+    /// The next answer, or an error if there is none within `limit`.
     pub async fn reply(&mut self, limit: Duration) -> anyhow::Result<Reply> {
         match timeout(limit, self.replies.recv()).await {
             Ok(Some(reply)) => Ok(reply),
-            Ok(None) => bail!("the side has ended"),
+            Ok(None) => bail!("the client process has ended"),
             Err(_) => bail!("no answer within {} ms", limit.as_millis()),
         }
     }
 
-    /// Tell it something that waits for nobody, and get the answer.
+    /// Sends a command that does not wait for a lock, and returns the answer.
     pub async fn ask(&mut self, command: &str) -> anyhow::Result<Reply> {
-        self.tell(command)?;
-        self.reply(PROMPT).await.with_context(|| command.to_owned())
+        self.send(command)?;
+        self.reply(REPLY_LIMIT).await.with_context(|| command.to_owned())
     }
 
-    /// The same, expecting `ok` and returning what follows it.
+    /// The same; expects `ok` and returns the text after it.
     pub async fn get(&mut self, command: &str) -> anyhow::Result<String> {
         Ok(self.ask(command).await?.ok().with_context(|| command.to_owned())?.to_owned())
     }
 
-    /// Expect that it has no answer to give for this long.
-    pub async fn silent(&mut self, time: Duration) -> anyhow::Result<()> {
+    /// Expects that no answer arrives within `time`: that the command still waits.
+    pub async fn waits(&mut self, time: Duration) -> anyhow::Result<()> {
         match timeout(time, self.replies.recv()).await {
             Err(_) => Ok(()),
             Ok(Some(reply)) => bail!("did not wait, but answered '{}'", reply.answer),
-            Ok(None) => bail!("the side has ended"),
+            Ok(None) => bail!("the client process has ended"),
         }
     }
 }
 
 impl Reply {
-    /// What follows `ok`; any other answer is an error.
+    /// The text after `ok`; any other answer is an error.
     pub fn ok(&self) -> anyhow::Result<&str> {
         let value = self.answer.strip_prefix("ok").map(str::trim);
         value.with_context(|| format!("it answered '{}'", self.answer))
     }
 
-    /// Expect the answer of a try that found the lock taken.
+    /// Expects the answer of an attempt that found the lock held.
     pub fn no(&self) -> anyhow::Result<()> {
         ensure!(self.answer == "no", "expected 'no', it answered '{}'", self.answer);
         Ok(())
     }
 
-    /// Expect a failure.
+    /// Expects a failure.
     pub fn error(&self) -> anyhow::Result<()> {
         ensure!(self.answer.starts_with("error"), "expected an error, not '{}'", self.answer);
         Ok(())
@@ -152,7 +152,7 @@ impl Reply {
 
 fn register(actors: &Actors, name: &str, sender: UnboundedSender<Reply>) {
     let mut actors = actors.lock().unwrap_or_else(PoisonError::into_inner);
-    // Those whose scenario has ended listen no more.
+    // Removes the actors of scenarios that have ended.
     actors.retain(|_, sender| !sender.is_closed());
     actors.insert(name.to_owned(), sender);
 }
@@ -168,7 +168,7 @@ async fn write(mut stdin: ChildStdin, mut lines: UnboundedReceiver<String>) {
 async fn read(mut lines: Lines<BufReader<ChildStdout>>, actors: Actors) {
     while let Ok(Some(line)) = lines.next_line().await {
         let Some((actor, reply)) = parse(&line) else {
-            eprintln!("not understood: {line}");
+            eprintln!("unexpected output: {line}");
             continue;
         };
         let actors = actors.lock().unwrap_or_else(PoisonError::into_inner);

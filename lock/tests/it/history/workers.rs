@@ -1,4 +1,4 @@
-//! The processes of one history, started, stopped and listened to.
+//! The worker processes of one history: starts, stops and signals them, and reads their events.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,36 +8,36 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-use super::checker::{Terms, grants, violations};
+use super::checker::{Timing, grants, violations};
 use super::event::{History, Nanos, Wipe, nanos, now, read};
-use super::register::{Audit, Register};
-use super::subject::{COMMAND, Kind, LEASE};
+use super::lock_under_test::{COMMAND, Kind, LEASE};
+use super::register::{Register, RegisterCounts};
 use super::worker::{PLAN, Plan};
 use crate::support::redis_server::RedisServer;
 use crate::{eventually, soon};
 
-/// How many processes, and how many tasks in each.
+/// The number of processes, and of tasks in each.
 const PROCESSES: u64 = 3;
 const TASKS: u64 = 3;
 
-/// Workers at work.
-pub struct Fleet {
+/// The running worker processes, and the register that they write to.
+pub struct Workers {
     pub seed: u64,
     workers: Vec<(Child, PathBuf)>,
     folder: PathBuf,
     register: RedisServer,
     wipes: Vec<Wipe>,
-    deaf_wipes: bool,
+    replies_lost_at_wipe: bool,
 }
 
-impl Fleet {
-    /// Start workers on the Redis at `address`; returns when each of them has held the lock.
+impl Workers {
+    /// Starts workers on the Redis at `address`; returns when each of them has held the lock.
     pub async fn start(kind: Kind, address: &str) -> Self {
         Self::start_with(kind, address, |_| {}).await
     }
 
-    /// The same with other habits.
-    pub async fn start_with(kind: Kind, address: &str, habits: impl Fn(&mut Plan)) -> Self {
+    /// The same with changed plans.
+    pub async fn start_with(kind: Kind, address: &str, change: impl Fn(&mut Plan)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let seed = match std::env::var("LOCK_HISTORY_SEED") {
             Ok(seed) => seed.parse().expect("LOCK_HISTORY_SEED is a number"),
@@ -45,7 +45,7 @@ impl Fleet {
         };
         println!("LOCK_HISTORY_SEED={seed}");
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("seckill-history-{}-{number}", std::process::id());
+        let name = format!("lock-history-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("create the history's folder");
         let register = RedisServer::start().await;
@@ -59,12 +59,12 @@ impl Fleet {
                 tasks: TASKS,
                 fresh_owners: false,
                 long: 0.03,
-                show_fences: true,
+                send_tokens: true,
                 redis: vec![format!("redis://{address}/")],
                 register: register.url(),
                 file: file.clone(),
             };
-            habits(&mut plan);
+            change(&mut plan);
             let child = Command::new(std::env::current_exe().expect("this program"))
                 .args(["--exact", "history::worker::worker", "--ignored", "--nocapture"])
                 .env(PLAN, serde_json::to_string(&plan).expect("a plan is JSON"))
@@ -75,54 +75,61 @@ impl Fleet {
                 .expect("run this program again");
             workers.push((child, file));
         }
-        let fleet = Self { seed, workers, folder, register, wipes: Vec::new(), deaf_wipes: false };
-        for (_, file) in &fleet.workers {
+        let workers = Self {
+            seed,
+            workers,
+            folder,
+            register,
+            wipes: Vec::new(),
+            replies_lost_at_wipe: false,
+        };
+        for (_, file) in &workers.workers {
             let granted = async || {
                 std::fs::read_to_string(file).is_ok_and(|history| history.contains("Granted"))
             };
             eventually("every process has held the lock", granted).await;
         }
-        fleet
+        workers
     }
 
-    /// Stop a worker from running (SIGSTOP), or let it run again (SIGCONT).
+    /// Stops a worker from running (SIGSTOP), or lets it run again (SIGCONT).
     pub fn signal(&self, worker: usize, signal: Signal) {
         let id = self.workers[worker].0.id().expect("the worker runs");
         let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not zero");
         kill_process(id, signal).expect("signal a worker");
     }
 
-    /// End a worker as a crash would.
+    /// Kills a worker, as a crash would.
     pub async fn kill(&mut self, worker: usize) {
         self.workers[worker].0.kill().await.expect("kill a worker");
     }
 
-    /// What has been seen so far.
+    /// The events so far.
     pub fn so_far(&self) -> History {
         let events = self.workers.iter().flat_map(|(_, file)| read(file)).collect();
         History { events, wipes: self.wipes.clone() }
     }
 
-    /// What has become of the register so far.
-    pub async fn audit(&self) -> Audit {
-        Register::connect(&self.register.url()).await.audit().await
+    /// The register's counts so far.
+    pub async fn counts(&self) -> RegisterCounts {
+        Register::connect(&self.register.url()).await.counts().await
     }
 
-    /// Do something to the server that makes it forget its locks.
+    /// Runs an action that makes the server lose its locks.
     pub async fn wipe(&mut self, action: impl Future<Output = ()>) {
         let begin = now();
         action.await;
         self.wipes.push(Wipe { begin, end: now() });
     }
 
-    /// The same where connections break as well, so that replies are lost.
+    /// The same for an action that also breaks connections, so that replies are lost.
     pub async fn wipe_and_cut(&mut self, action: impl Future<Output = ()>) {
-        self.deaf_wipes = true;
+        self.replies_lost_at_wipe = true;
         self.wipe(action).await;
     }
 
-    /// Stop all workers, wait until each has cleaned up after itself, and return what they saw.
-    /// Workers that were killed are not waited for.
+    /// Stops all workers, waits until each has cleaned up, and returns the history. Workers that were
+    /// killed may have failed.
     pub async fn finish(mut self, killed: &[usize]) -> Report {
         for (child, _) in &mut self.workers {
             drop(child.stdin.take());
@@ -131,14 +138,19 @@ impl Fleet {
             let status = soon("a worker ends", child.wait()).await.expect("wait for a worker");
             assert!(status.success() || killed.contains(&i), "worker {i}: {status}");
         }
-        let register = self.audit().await;
+        let register = self.counts().await;
         let mut history = self.so_far();
         history.events.sort_by_key(|event| event.at);
-        Report { seed: self.seed, history, register, deaf_wipes: self.deaf_wipes }
+        Report {
+            seed: self.seed,
+            history,
+            register,
+            replies_lost_at_wipe: self.replies_lost_at_wipe,
+        }
     }
 }
 
-impl Drop for Fleet {
+impl Drop for Workers {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             eprintln!("{}: {error}", self.folder.display());
@@ -146,23 +158,27 @@ impl Drop for Fleet {
     }
 }
 
-/// What came of it.
+/// The result of one history.
 pub struct Report {
     seed: u64,
-    deaf_wipes: bool,
+    replies_lost_at_wipe: bool,
     pub history: History,
-    pub register: Audit,
+    pub register: RegisterCounts,
 }
 
 impl Report {
-    /// The checker's findings.
+    /// The violations that the checker finds.
     pub fn violations(&self) -> Vec<String> {
         let clean_up: Nanos = nanos(LEASE + COMMAND * 4 + Duration::from_secs(1));
-        let terms = Terms { lease: nanos(LEASE), clean_up, deaf_wipes: self.deaf_wipes };
-        violations(&self.history, terms)
+        let timing = Timing {
+            lease: nanos(LEASE),
+            clean_up,
+            replies_lost_at_wipe: self.replies_lost_at_wipe,
+        };
+        violations(&self.history, timing)
     }
 
-    /// Fail if the history is no mutex's, or too short to tell.
+    /// Fails if the history is not that of a mutex, or has fewer than `at_least` grants.
     pub fn assert_holds(&self, at_least: usize) {
         let found = self.violations();
         let grants = grants(&self.history);
@@ -174,8 +190,8 @@ impl Report {
             found.len(),
             found[..found.len().min(5)].join("\n")
         );
-        assert!(grants >= at_least, "only {grants} grants: a poor proof");
-        let Audit { value, writes, .. } = self.register;
-        assert_eq!(value, writes, "seed {}: a stale write landed", self.seed);
+        assert!(grants >= at_least, "only {grants} grants");
+        let RegisterCounts { value, writes, .. } = self.register;
+        assert_eq!(value, writes, "seed {}: a stale write was accepted", self.seed);
     }
 }

@@ -1,5 +1,5 @@
-//! What a scenario plays on: a private Redis and two processes of each language. Also the words of
-//! the wire (docs: the contract in src/lock) that scenarios look at from outside.
+//! The test bed of the scenarios: two client processes of each language, and a connection to their
+//! private Redis to inspect keys and channels.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::process::Command;
 
-use crate::peer::{Actor, Peer};
-use crate::side::Fault;
+use crate::client_process::{Actor, ClientProcess};
+use crate::rust_client::Fault;
 
-/// The language of a side.
+/// The language of a client process, and thereby its lock library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum Language {
     /// Redisson.
     Java,
-    /// This crate.
+    /// The lock package of this repository.
     Rust,
 }
 
-impl Side {
+impl Language {
     /// The other language.
     pub fn other(self) -> Self {
         match self {
@@ -33,95 +33,102 @@ impl Side {
     }
 }
 
-/// How to start the sides.
+/// The settings with which client processes are started.
 #[derive(Debug, Clone)]
-pub struct Cast {
+pub struct Launcher {
     /// Redisson's version.
     pub redisson: String,
     /// Its classes and jars, as `java -cp` wants them.
     pub classpath: String,
-    /// What is wrong with the Rust side, if anything.
+    /// The fault of the Rust client, if any.
     pub fault: Option<Fault>,
-    /// The lease that both watchdogs keep alive.
+    /// The lease that both watchdogs renew.
     pub watchdog: Duration,
     /// The private Redis.
     pub url: String,
-    /// Where the sides' logs go.
+    /// The folder of the client processes' logs.
     pub logs: PathBuf,
 }
 
-impl Cast {
-    /// Start one side.
-    pub async fn start(&self, side: Side) -> anyhow::Result<Peer> {
+impl Launcher {
+    /// Starts a client process.
+    pub async fn start(&self, language: Language) -> anyhow::Result<ClientProcess> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let watchdog = self.watchdog.as_millis().to_string();
-        let mut command = match side {
-            Side::Java => {
+        let mut command = match language {
+            Language::Java => {
                 let mut command = Command::new("java");
                 // Small and quick to start: it runs one script at a time.
                 command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
-                command.args(["-cp", &self.classpath, "interop.Side", &self.url, &watchdog]);
+                command.args([
+                    "-cp",
+                    &self.classpath,
+                    "interop.RedissonClientProcess",
+                    &self.url,
+                    &watchdog,
+                ]);
                 command
             }
-            Side::Rust => {
+            Language::Rust => {
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["side", &self.url, &watchdog]);
+                command.args(["client", &self.url, &watchdog]);
                 if let Some(fault) = self.fault {
-                    command.args(["--fault", &format!("{fault:?}").to_lowercase()]);
+                    command.args(["--fault", &fault.to_string()]);
                 }
                 command
             }
         };
         command.env("RUST_LOG", "info");
-        let log = self.logs.join(format!("{number}-{side:?}-{}.log", self.redisson).to_lowercase());
+        let log =
+            self.logs.join(format!("{number}-{language:?}-{}.log", self.redisson).to_lowercase());
         let log = std::fs::File::create(&log).with_context(|| log.display().to_string())?;
-        Peer::start(command, log).await
+        ClientProcess::start(command, log).await
     }
 }
 
-/// Two processes of each language, and a view of the Redis between them.
-pub struct Stage {
-    /// How they were started, for those that a scenario starts and kills.
-    pub cast: Cast,
+/// Two client processes of each language, and a connection to their Redis.
+pub struct TestBed {
+    /// Starts further processes, which a scenario may kill.
+    pub launcher: Launcher,
     /// A connection to look at keys.
     pub redis: MultiplexedConnection,
-    java: [Peer; 2],
-    rust: [Peer; 2],
+    java: [ClientProcess; 2],
+    rust: [ClientProcess; 2],
 }
 
-impl Stage {
-    /// Start all four processes.
-    pub async fn set(cast: Cast) -> anyhow::Result<Self> {
-        let redis = redis::Client::open(&*cast.url)?.get_multiplexed_async_connection().await?;
-        let start = |side| cast.start(side);
-        let java = [start(Side::Java).await?, start(Side::Java).await?];
-        let rust = [start(Side::Rust).await?, start(Side::Rust).await?];
-        Ok(Self { cast, redis, java, rust })
+impl TestBed {
+    /// Starts all four processes.
+    pub async fn start(launcher: Launcher) -> anyhow::Result<Self> {
+        let redis = redis::Client::open(&*launcher.url)?.get_multiplexed_async_connection().await?;
+        let start = |language| launcher.start(language);
+        let java = [start(Language::Java).await?, start(Language::Java).await?];
+        let rust = [start(Language::Rust).await?, start(Language::Rust).await?];
+        Ok(Self { launcher, redis, java, rust })
     }
 
-    /// A new actor in the first (0) or second (1) process of a side.
-    pub fn actor(&self, side: Side, process: usize) -> Actor {
-        let peers = match side {
-            Side::Java => &self.java,
-            Side::Rust => &self.rust,
+    /// A new actor in the first (0) or second (1) process of a language.
+    pub fn actor(&self, language: Language, process: usize) -> Actor {
+        let peers = match language {
+            Language::Java => &self.java,
+            Language::Rust => &self.rust,
         };
         peers[process % 2].actor()
     }
 
-    /// Whether both sides have this kind of lock.
-    pub async fn supports(&self, kind: &str) -> anyhow::Result<Result<(), Side>> {
-        for side in [Side::Java, Side::Rust] {
-            let reply = self.actor(side, 0).ask(&format!("supports {kind} any")).await?;
+    /// Whether both languages have this kind of lock; if not, the one that does not.
+    pub async fn supports(&self, kind: &str) -> anyhow::Result<Result<(), Language>> {
+        for language in [Language::Java, Language::Rust] {
+            let reply = self.actor(language, 0).ask(&format!("supports {kind} any")).await?;
             if reply.answer == "unsupported" {
-                return Ok(Err(side));
+                return Ok(Err(language));
             }
             reply.ok()?;
         }
         Ok(Ok(()))
     }
 
-    /// A name that no lock has had yet.
+    /// A new lock name.
     pub fn name(&self) -> String {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         format!("interop:lock:{}", NEXT.fetch_add(1, Ordering::Relaxed))
@@ -137,8 +144,8 @@ impl Stage {
         Ok(self.redis.clone().pttl(key).await?)
     }
 
-    /// Expect that the lock has left no key, nor any beside its own. A fenced lock keeps its counter,
-    /// and a release by a newer Redisson a latch of its own, which expires.
+    /// Expects that no key with the lock's name is left but a token counter and the latch of a newer
+    /// Redisson's release, which expires.
     pub async fn gone(&self, name: &str) -> anyhow::Result<()> {
         let mut left: Vec<String> = self.redis.clone().keys(format!("*{name}*")).await?;
         let kept = ["redisson_lock_token:", "redisson_unlock_latch:"];
@@ -148,8 +155,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Wait until so many listen to the channels that have `name` in theirs.
-    pub async fn listened(&self, name: &str, listeners: usize) -> anyhow::Result<()> {
+    /// Waits until channels that contain `name` have so many subscribers.
+    pub async fn subscribed(&self, name: &str, subscribers: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(10);
         let mut redis = self.redis.clone();
         loop {
@@ -162,10 +169,10 @@ impl Stage {
                     redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(&mut redis).await?;
                 found += count;
             }
-            if found >= listeners {
+            if found >= subscribers {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "{found} of {listeners} listen for {name}");
+            ensure!(Instant::now() < deadline, "{found} of {subscribers} subscribed to {name}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -1,24 +1,24 @@
-//! Replica acknowledgement: a lock is only said to be taken when so many replicas have it, and
-//! given back otherwise.
+//! Replica acknowledgement: an acquire succeeds only when the required number of replicas have the
+//! lock, which is released otherwise.
 
 use std::time::{Duration, Instant};
 
 use redisson_lock::{Error, LockConfig, Locks, Replicas, Server};
 
-use super::{ask, nothing_left};
+use super::{nothing_left, query};
 use crate::support::redis_cluster::RedisCluster;
-use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_step};
+use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_sync};
 use crate::support::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
 
-/// Time enough for a replica that answers, on a busy machine.
+/// A timeout that a live replica meets even on a busy machine.
 const GENEROUS: Duration = Duration::from_secs(5);
 
 async fn pair() -> (RedisServer, RedisServer) {
     let master = RedisServer::start().await;
     let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
-    in_step(&master, &replica).await;
+    in_sync(&master, &replica).await;
     (master, replica)
 }
 
@@ -32,17 +32,17 @@ async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {
 }
 
 #[tokio::test]
-async fn what_is_taken_is_on_the_replica() {
+async fn an_acquired_lock_is_on_the_replica() {
     let (master, replica) = pair().await;
     let locks = connect(&master, 1, GENEROUS).await;
     let mut copy = replica.conn().await;
     for number in 0..50 {
         let name = format!("lock:order:{number}");
-        let me = locks.owner();
-        let guard = locks.reentrant(&name).unwrap().acquire(&me).await.unwrap();
-        let depth: Option<u32> = ask(&mut copy, "HGET", &[&name, &me.to_string()]).await;
+        let owner = locks.owner();
+        let guard = locks.reentrant(&name).unwrap().acquire(&owner).await.unwrap();
+        let depth: Option<u32> = query(&mut copy, "HGET", &[&name, &owner.to_string()]).await;
         assert_eq!(depth, Some(1));
-        let left: i64 = ask(&mut copy, "PTTL", &[&name]).await;
+        let left: i64 = query(&mut copy, "PTTL", &[&name]).await;
         assert!((1..=60_000).contains(&left), "{left}");
         guard.release().await.unwrap();
     }
@@ -50,7 +50,7 @@ async fn what_is_taken_is_on_the_replica() {
 }
 
 #[tokio::test]
-async fn what_too_few_replicas_have_is_given_back() {
+async fn a_lock_that_too_few_replicas_have_is_released() {
     let (master, _replica) = pair().await;
     let timeout = Duration::from_millis(200);
     let locks = connect(&master, 2, timeout).await;
@@ -62,43 +62,43 @@ async fn what_too_few_replicas_have_is_given_back() {
         Error::Unavailable { cause, .. } => assert!(cause.contains("of 2 replicas"), "{cause}"),
         error => panic!("{error:?}"),
     }
-    // Given back before the error was said, not a lease of 60 s later.
+    // Released before the error was returned, not a lease of 60 s later.
     assert_eq!(lock.is_locked().await, Ok(false));
-    let simple = locks.setnx(NAME, Duration::from_secs(60));
-    let error = simple.try_acquire().await.map(drop).unwrap_err();
+    let setnx = locks.setnx(NAME, Duration::from_secs(60));
+    let error = setnx.try_acquire().await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert_eq!(lock.is_locked().await, Ok(false));
     nothing_left(&master, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn a_refused_re_entry_leaves_the_first_hold() {
+async fn a_failed_re_entry_leaves_the_first_hold() {
     let (master, replica) = pair().await;
     let locks = connect(&master, 1, Duration::from_secs(4)).await;
     let lock = locks.reentrant(NAME).unwrap();
-    let me = locks.owner();
-    let guard = lock.acquire(&me).await.unwrap();
+    let owner = locks.owner();
+    let guard = lock.acquire(&owner).await.unwrap();
     replica.pause();
-    let error = lock.acquire(&me).await.map(drop).unwrap_err();
+    let error = lock.acquire(&owner).await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert_eq!(lock.hold_count(&me).await, Ok(1));
+    assert_eq!(lock.hold_count(&owner).await, Ok(1));
     replica.resume();
     let again = super::soon("the replica is back", async {
         loop {
-            if let Ok(guard) = lock.acquire(&me).await {
+            if let Ok(guard) = lock.acquire(&owner).await {
                 break guard;
             }
         }
     })
     .await;
-    assert_eq!(lock.hold_count(&me).await, Ok(2));
+    assert_eq!(lock.hold_count(&owner).await, Ok(2));
     again.release().await.unwrap();
     guard.release().await.unwrap();
     nothing_left(&master, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn waiting_for_replicas_holds_up_no_other_command() {
+async fn waiting_for_replicas_does_not_delay_other_commands() {
     let (master, replica) = pair().await;
     let locks = connect(&master, 1, Duration::from_secs(3)).await;
     let held = locks.reentrant("lock:order:2").unwrap();
@@ -145,30 +145,30 @@ async fn each_shard_of_a_cluster_has_its_own_replicas() {
         let error = too_few.reentrant(&name).unwrap().try_acquire(&too_few.owner()).await;
         let error = error.map(drop).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-        let me = enough.owner();
+        let owner = enough.owner();
         let lock = enough.reentrant(&name).unwrap();
         let mut guard = None;
-        // A node that is slow to say which slots it serves is no node for a moment.
-        super::eventually("it was given back, and is acknowledged", async || {
-            match lock.try_acquire(&me).await {
-                Ok(taken) => guard = taken,
+        // A node that answers CLUSTER SLOTS late is unavailable for a moment.
+        super::eventually("it was released, and is acknowledged", async || {
+            match lock.try_acquire(&owner).await {
+                Ok(acquired) => guard = acquired,
                 Err(Error::Unavailable { .. }) => {}
                 Err(error) => panic!("{error:?}"),
             }
             guard.is_some()
         })
         .await;
-        let guard = guard.expect("it was taken");
+        let guard = guard.expect("it was acquired");
         let mut copy = cluster.nodes[shard + 3].conn().await;
-        let _: () = ask(&mut copy, "READONLY", &[]).await;
-        let depth: Option<u32> = ask(&mut copy, "HGET", &[&name, &me.to_string()]).await;
+        let _: () = query(&mut copy, "READONLY", &[]).await;
+        let depth: Option<u32> = query(&mut copy, "HGET", &[&name, &owner.to_string()]).await;
         assert_eq!(depth, Some(1));
         guard.release().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_master_kept_by_sentinel_has_replicas_too() {
+async fn replicas_of_a_sentinel_master_acknowledge() {
     let sentinel = RedisSentinel::start().await;
     let login = redis::RedisConnectionInfo::default();
     let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();

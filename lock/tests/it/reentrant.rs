@@ -1,28 +1,28 @@
-//! Re-entry, the watchdog, and leases.
+//! The reentrant lock: re-entry, renewal by the watchdog, fixed leases.
 
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redisson_lock::LostReason;
 
-use super::{LEASE, ask, eventually, locks, nothing_left, soon};
+use super::{LEASE, eventually, locks, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
-async fn two_guards_of_one_owner_leave_in_any_order() {
+async fn guards_of_one_owner_are_released_in_any_order() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let (me, other) = (locks.owner(), locks.owner());
+    let (owner, other) = (locks.owner(), locks.owner());
     let lock = locks.reentrant("lock:order:1").unwrap();
     for outer_first in [true, false] {
-        let outer = lock.acquire(&me).await.unwrap();
-        let inner = lock.try_acquire(&me).await.unwrap().unwrap();
-        assert_eq!(lock.hold_count(&me).await.unwrap(), 2);
+        let outer = lock.acquire(&owner).await.unwrap();
+        let inner = lock.try_acquire(&owner).await.unwrap().unwrap();
+        assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
         assert!(lock.try_acquire(&other).await.unwrap().is_none());
 
         let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
         first.release().await.unwrap();
-        assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+        assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
         assert!(lock.try_acquire(&other).await.unwrap().is_none());
         last.release().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
@@ -31,40 +31,40 @@ async fn two_guards_of_one_owner_leave_in_any_order() {
 }
 
 #[tokio::test]
-async fn re_entry_from_many_tasks_counts_each_once() {
+async fn re_entry_from_many_tasks_counts_each_acquire() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     let lock = locks.reentrant("lock:order:1").unwrap();
     let tasks: Vec<_> = (0..16)
         .map(|_| {
             let lock = lock.clone();
-            tokio::spawn(async move { lock.acquire(&me).await.unwrap() })
+            tokio::spawn(async move { lock.acquire(&owner).await.unwrap() })
         })
         .collect();
     let mut guards = Vec::new();
     for task in tasks {
         guards.push(task.await.unwrap());
     }
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 16);
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 16);
     let last = guards.pop().unwrap();
-    // Half are given back, half dropped; the lock stays with the last.
+    // Half are released, half dropped; the last guard keeps the lock.
     for (i, guard) in guards.into_iter().enumerate() {
         if i % 2 == 0 { guard.release().await.unwrap() } else { drop(guard) }
     }
-    eventually("one hold remains", async || lock.hold_count(&me).await.unwrap() == 1).await;
+    eventually("one hold remains", async || lock.hold_count(&owner).await.unwrap() == 1).await;
     last.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
 #[tokio::test]
-async fn the_watchdog_keeps_a_lock_past_its_lease_and_stops_after_release() {
+async fn the_watchdog_renews_until_release() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     let lock = locks.reentrant("lock:order:1").unwrap();
-    let guard = lock.acquire(&me).await.unwrap();
+    let guard = lock.acquire(&owner).await.unwrap();
 
     let end = Instant::now() + LEASE * 3 + LEASE / 2;
     while Instant::now() < end {
@@ -73,33 +73,33 @@ async fn the_watchdog_keeps_a_lock_past_its_lease_and_stops_after_release() {
         assert!(guard.valid_for() > Duration::ZERO);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
     guard.release().await.unwrap();
     assert_eq!(locks.usage().watched, 0);
 
-    // Nothing renews any more: a hold of the very same shape expires, and no script runs.
-    let _: () = raw.hset("lock:order:1", me.to_string(), 1).await.unwrap();
+    // Renewal has stopped: an identical hash, written by hand, expires, and no script runs.
+    let _: () = raw.hset("lock:order:1", owner.to_string(), 1).await.unwrap();
     let _: bool = raw.pexpire("lock:order:1", LEASE.as_millis() as i64).await.unwrap();
-    let _: () = ask(&mut raw, "CONFIG", &["RESETSTAT"]).await;
-    eventually("the planted hold expires", async || !lock.is_locked().await.unwrap()).await;
-    let stats: String = ask(&mut raw, "INFO", &["commandstats"]).await;
+    let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
+    eventually("the hand-written hold expires", async || !lock.is_locked().await.unwrap()).await;
+    let stats: String = query(&mut raw, "INFO", &["commandstats"]).await;
     assert!(!stats.contains("cmdstat_evalsha"), "{stats}");
 }
 
 #[tokio::test]
-async fn one_bad_key_does_not_delay_the_others() {
+async fn a_failing_renewal_does_not_delay_others() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
-    let bad = locks.reentrant("bad").unwrap().acquire(&me).await.unwrap();
+    let owner = locks.owner();
+    let bad = locks.reentrant("bad").unwrap().acquire(&owner).await.unwrap();
     let mut good = Vec::new();
     for i in 0..50 {
-        good.push(locks.reentrant(&format!("good:{i}")).unwrap().acquire(&me).await.unwrap());
+        good.push(locks.reentrant(&format!("good:{i}")).unwrap().acquire(&owner).await.unwrap());
     }
     let bad_lost = bad.lost();
     let _: () = raw.set("bad", "of another type").await.unwrap();
-    assert_eq!(soon("the loss is noticed", bad_lost).await, LostReason::Unreachable);
+    assert_eq!(soon("the loss is detected", bad_lost).await, LostReason::Unreachable);
     tokio::time::sleep(LEASE).await;
     for guard in good {
         assert!(guard.valid_for() > Duration::ZERO);
@@ -109,13 +109,13 @@ async fn one_bad_key_does_not_delay_the_others() {
 }
 
 #[tokio::test]
-async fn more_locks_than_are_renewed_at_once_all_stay_held() {
+async fn more_locks_than_one_renewal_batch_all_stay_held() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     let mut guards = Vec::new();
     for i in 0..1200 {
-        guards.push(locks.reentrant(&format!("lock:{i}")).unwrap().acquire(&me).await.unwrap());
+        guards.push(locks.reentrant(&format!("lock:{i}")).unwrap().acquire(&owner).await.unwrap());
     }
     tokio::time::sleep(LEASE * 3).await;
     let lost = guards.iter().filter(|guard| guard.valid_for().is_zero()).count();
@@ -125,15 +125,15 @@ async fn more_locks_than_are_renewed_at_once_all_stay_held() {
 }
 
 #[tokio::test]
-async fn a_fixed_lease_ends_by_itself() {
+async fn a_fixed_lease_expires() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     let lock = locks.reentrant("lock:order:1").unwrap().with_lease(Duration::from_millis(300));
-    let guard = lock.acquire(&me).await.unwrap();
+    let guard = lock.acquire(&owner).await.unwrap();
     let valid = guard.valid_for();
     assert!(valid > Duration::ZERO && valid <= Duration::from_millis(300), "{valid:?}");
-    assert_eq!(soon("the loss is noticed", guard.lost()).await, LostReason::Expired);
+    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
     assert_eq!(guard.valid_for(), Duration::ZERO);
     eventually("the key expires", async || !lock.is_locked().await.unwrap()).await;
     drop(guard);
@@ -144,11 +144,11 @@ async fn a_fixed_lease_ends_by_itself() {
 async fn re_entry_never_shortens_a_lease() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     let long = locks.reentrant("lock:order:1").unwrap().with_lease(Duration::from_secs(60));
     let short = long.clone().with_lease(Duration::from_millis(50));
-    let outer = long.acquire(&me).await.unwrap();
-    let inner = short.acquire(&me).await.unwrap();
+    let outer = long.acquire(&owner).await.unwrap();
+    let inner = short.acquire(&owner).await.unwrap();
     assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     inner.release().await.unwrap();
     assert!(outer.valid_for() > Duration::from_secs(50));
@@ -157,16 +157,16 @@ async fn re_entry_never_shortens_a_lease() {
 }
 
 #[tokio::test]
-async fn odd_leases_do_no_harm() {
+async fn extreme_leases_are_accepted() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant("lock:order:1").unwrap();
     let endless = lock.clone().with_lease(Duration::MAX).acquire(&locks.owner()).await.unwrap();
     endless.release().await.unwrap();
-    // 1 ms is over before anything can be done with it; what matters is that the lock comes free.
-    let nothing = lock.clone().with_lease(Duration::ZERO).try_acquire(&locks.owner()).await;
-    drop(nothing);
+    // It becomes 1 ms, which ends at once; what matters is that the lock becomes free.
+    let expired = lock.clone().with_lease(Duration::ZERO).try_acquire(&locks.owner()).await;
+    drop(expired);
     let next = lock.acquire_within(&locks.owner(), Duration::from_secs(10)).await.unwrap();
-    next.expect("the lock came free").release().await.unwrap();
+    next.expect("the lock is free").release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }

@@ -1,29 +1,30 @@
-//! What other clients see: keys, fields, leases, channel and message, byte for byte.
+//! Wire format of the reentrant lock, which other client libraries read: keys, fields, TTL, channel
+//! and message, byte for byte.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig, Locks};
+use redisson_lock::Error;
 
-use super::{LEASE, ask, locks, nothing_left};
+use super::{LEASE, calls_of, default_locks, locks, nothing_left, query};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
-async fn a_held_lock_is_redissons_hash() {
+async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
-    let me = locks.owner();
-    let guard = locks.reentrant("lock:order:1010").unwrap().acquire(&me).await.unwrap();
+    let locks = default_locks(&server).await;
+    let owner = locks.owner();
+    let guard = locks.reentrant("lock:order:1010").unwrap().acquire(&owner).await.unwrap();
 
-    let kind: String = ask(&mut raw, "TYPE", &["lock:order:1010"]).await;
+    let kind: String = query(&mut raw, "TYPE", &["lock:order:1010"]).await;
     assert_eq!(kind, "hash");
     let hash: HashMap<String, String> = raw.hgetall("lock:order:1010").await.unwrap();
     let (field, count) = hash.iter().next().unwrap();
     assert_eq!((hash.len(), count.as_str()), (1, "1"));
-    assert_eq!(field, &me.to_string());
+    assert_eq!(field, &owner.to_string());
     let (uuid, id) = field.split_once(':').unwrap();
     let shape: String = uuid.chars().map(|c| if c == '-' { '-' } else { 'x' }).collect();
     assert_eq!(shape, "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx");
@@ -37,10 +38,10 @@ async fn a_held_lock_is_redissons_hash() {
 }
 
 #[tokio::test]
-async fn each_release_and_force_unlock_publishes_0() {
+async fn release_and_force_unlock_publish_0() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     for (name, channel) in [
         ("lock:order:7", "redisson_lock__channel:{lock:order:7}"),
         ("lock:{7}:order", "redisson_lock__channel:lock:{7}:order"),
@@ -49,15 +50,15 @@ async fn each_release_and_force_unlock_publishes_0() {
         sink.subscribe(channel).await.unwrap();
         let lock = locks.reentrant(name).unwrap();
 
-        let outer = lock.acquire(&me).await.unwrap();
-        let inner = lock.acquire(&me).await.unwrap();
+        let outer = lock.acquire(&owner).await.unwrap();
+        let inner = lock.acquire(&owner).await.unwrap();
         inner.release().await.unwrap();
         outer.release().await.unwrap();
-        let kept = lock.acquire(&me).await.unwrap();
+        let held = lock.acquire(&owner).await.unwrap();
         assert!(lock.force_unlock().await.unwrap());
         assert!(!lock.force_unlock().await.unwrap());
-        assert_eq!(kept.release().await, Err(Error::NotHeld));
-        // One message for the last release, one for the force, and then only this one.
+        assert_eq!(held.release().await, Err(Error::NotHeld));
+        // One message for the last release, one for the forced one, none else before this one.
         let _: i64 = server.conn().await.publish(channel, "end").await.unwrap();
         for expected in ["0", "0", "end"] {
             let message = messages.next().await.unwrap();
@@ -67,45 +68,39 @@ async fn each_release_and_force_unlock_publishes_0() {
 }
 
 #[tokio::test]
-async fn an_uncontended_cycle_costs_two_commands() {
+async fn an_uncontended_acquire_and_release_costs_two_commands() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant("lock:order:1").unwrap();
     // The first cycle loads the scripts.
     lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
-    let _: () = ask(&mut raw, "CONFIG", &["RESETSTAT"]).await;
+    let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
     for _ in 0..100 {
         lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
     }
-    let stats: String = ask(&mut raw, "INFO", &["commandstats"]).await;
-    let calls = |name: &str| {
-        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
-        let calls = line.and_then(|line| line.split_once("calls=")?.1.split(',').next());
-        calls.map_or(0, |calls| calls.parse::<u64>().unwrap())
-    };
-    assert_eq!(calls("evalsha"), 200);
+    assert_eq!(calls_of(&mut raw, "evalsha").await, 200);
     for other in ["eval", "script|load", "subscribe", "ping", "get", "set"] {
-        assert_eq!(calls(other), 0, "{other}");
+        assert_eq!(calls_of(&mut raw, other).await, 0, "{other}");
     }
 }
 
 #[tokio::test]
-async fn scripts_come_back_after_script_flush() {
+async fn scripts_are_reloaded_after_script_flush() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let me = locks.owner();
+    let owner = locks.owner();
     let lock = locks.reentrant("lock:order:1").unwrap();
     let mut flush = async || {
-        let _: () = ask(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
+        let _: () = query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
     };
     flush().await;
-    let guard = lock.try_acquire(&me).await.unwrap().unwrap();
+    let guard = lock.try_acquire(&owner).await.unwrap().unwrap();
     flush().await;
-    // The watchdog's script too: the lock outlives its lease.
+    // The renewal script too: the lock outlives its lease.
     tokio::time::sleep(LEASE + LEASE / 2).await;
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 1);
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
     flush().await;
     guard.release().await.unwrap();
     let simple = locks.setnx("lock:setnx:1", LEASE).try_acquire().await.unwrap().unwrap();
@@ -117,32 +112,32 @@ async fn scripts_come_back_after_script_flush() {
 }
 
 #[tokio::test]
-async fn a_foreign_owner_is_left_alone() {
+async fn a_hold_of_another_client_library_is_left_unchanged() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let (me, name) = (locks.owner(), "lock:order:1");
+    let (owner, name) = (locks.owner(), "lock:order:1");
     let lock = locks.reentrant(name).unwrap();
     let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
 
-    let guard = lock.acquire(&me).await.unwrap();
-    // The lock is taken away and held by a client of another language.
+    let guard = lock.acquire(&owner).await.unwrap();
+    // The lock is removed, and then held by a client of another language.
     let _: () = raw.del(name).await.unwrap();
     let _: () = raw.hset(name, foreign, 2).await.unwrap();
     let _: bool = raw.pexpire(name, 60_000).await.unwrap();
     assert_eq!(guard.release().await, Err(Error::NotHeld));
 
-    assert!(lock.try_acquire(&me).await.unwrap().is_none());
+    assert!(lock.try_acquire(&owner).await.unwrap().is_none());
     let hash: HashMap<String, u32> = raw.hgetall(name).await.unwrap();
     assert_eq!(hash, HashMap::from([(foreign.to_owned(), 2)]));
     let left = lock.remaining().await.unwrap().unwrap();
     assert!(left > Duration::from_secs(50), "{left:?}");
     assert!(lock.is_locked().await.unwrap());
-    assert_eq!(lock.hold_count(&me).await.unwrap(), 0);
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 0);
 }
 
 #[tokio::test]
-async fn a_key_of_another_type_is_refused_and_kept() {
+async fn a_key_of_another_type_is_rejected_and_kept() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
@@ -156,7 +151,7 @@ async fn a_key_of_another_type_is_refused_and_kept() {
 }
 
 #[tokio::test]
-async fn names_that_no_cluster_could_hold_are_refused() {
+async fn names_without_a_valid_hash_tag_are_rejected() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     for name in ["", "a{b", "a}b", "a{}b"] {
@@ -166,7 +161,7 @@ async fn names_that_no_cluster_could_hold_are_refused() {
 }
 
 #[tokio::test]
-async fn a_free_lock_says_so() {
+async fn a_free_lock_reports_no_remaining_time() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let lock = locks.reentrant("lock:order:1").unwrap();

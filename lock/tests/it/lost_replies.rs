@@ -1,0 +1,151 @@
+//! Lost and late replies: the server has run a command, but its reply does not arrive. The command
+//! is sent again, and has to count once.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redisson_lock::{Error, LockConfig, Locks, LostReason};
+
+use super::{eventually, losing_reply, nothing_left, query, soon};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+
+async fn proxy_of(server: &RedisServer) -> Proxy {
+    Proxy::start(server.address()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_command_with_a_lost_reply_counts_once_without_an_error() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let proxy = proxy_of(&server).await;
+    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let owner = locks.owner();
+    let lock = locks.reentrant(NAME).unwrap();
+    // Once without loss: with the scripts loaded, the next reply is the script's.
+    lock.acquire(&owner).await.unwrap().release().await.unwrap();
+
+    let outer = losing_reply(&proxy, lock.try_acquire(&owner)).await.unwrap().expect("it is free");
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
+    let inner = losing_reply(&proxy, lock.try_acquire(&owner))
+        .await
+        .unwrap()
+        .expect("it is held by this owner");
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
+    losing_reply(&proxy, inner.release()).await.unwrap();
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
+    losing_reply(&proxy, outer.release()).await.unwrap();
+    assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
+
+    let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    let held = losing_reply(&proxy, setnx.try_acquire()).await.unwrap().expect("it is free");
+    losing_reply(&proxy, held.release()).await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// "Not held" after a lost reply means either released by the first sending or expired; after the
+/// end of the lease the two cannot be told apart.
+#[tokio::test]
+async fn a_late_release_with_a_lost_reply_is_not_reported_as_a_success() {
+    let server = RedisServer::start().await;
+    let proxy = proxy_of(&server).await;
+    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    let guard = lock.with_lease(Duration::from_millis(100)).acquire(&locks.owner()).await.unwrap();
+    // Blocks the whole runtime, so that no task detects the end of the lease.
+    std::thread::sleep(Duration::from_millis(150));
+    let error = losing_reply(&proxy, guard.release()).await.unwrap_err();
+    assert!(matches!(error, Error::Unknown { .. } | Error::Lost(_)), "{error:?}");
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let proxy = proxy_of(&server).await;
+    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let _: () = raw.hset(NAME, "another owner", 1).await.unwrap();
+    let _: () = raw.set("lock:setnx:1", "another owner").await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    assert!(lock.try_acquire(&locks.owner()).await.unwrap().is_none());
+    assert!(losing_reply(&proxy, lock.try_acquire(&locks.owner())).await.unwrap().is_none());
+    let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
+    assert!(losing_reply(&proxy, setnx.try_acquire()).await.unwrap().is_none());
+    let _: i64 = query(&mut raw, "DEL", &[NAME, "lock:setnx:1"]).await;
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// A lease is counted from before its command was sent, so a late reply does not extend `valid_for`.
+#[tokio::test]
+async fn a_late_reply_does_not_extend_valid_for() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let proxy = proxy_of(&server).await;
+    let lease = Duration::from_secs(2);
+    let config = LockConfig::default().with_lease(lease);
+    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let end = Instant::now() + lease * 2;
+    let mut late = false;
+    while Instant::now() < end {
+        late = !late;
+        proxy.set(if late { Mode::HangReplies } else { Mode::Forward });
+        let turn = Instant::now() + Duration::from_millis(if late { 200 } else { 40 });
+        while Instant::now() < turn {
+            let (start, valid) = (Instant::now(), guard.valid_for());
+            let left: i64 = query(&mut raw, "PTTL", &[NAME]).await;
+            // The server rounds down to whole milliseconds.
+            let left = Duration::from_millis(u64::try_from(left).unwrap_or(0) + 1);
+            let most = left + start.elapsed();
+            assert!(valid <= most, "valid for {valid:?}, the server keeps it for {most:?}");
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    proxy.set(Mode::Forward);
+    guard.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_lock_kept_alive_by_unanswered_renewals_is_released() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let proxy = proxy_of(&server).await;
+    let config = LockConfig::default().with_lease(Duration::from_secs(4));
+    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    // With the script loaded, a renewal is one message and needs no reply to take effect.
+    let renew = include_str!("../../lua/renew.lua");
+    let _: String = query(&mut raw, "SCRIPT", &["LOAD", renew]).await;
+    proxy.set(Mode::DropReplies);
+    // The server receives every renewal, which this client cannot know. The PTTL is read before the
+    // loss is detected, as the server receives the clean-up after it, too.
+    let expires_at = async {
+        let mut latest = Instant::now();
+        loop {
+            let left: i64 = query(&mut raw.clone(), "PTTL", &[NAME]).await;
+            if let Ok(left) = u64::try_from(left) {
+                latest = latest.max(Instant::now() + Duration::from_millis(left));
+            }
+            if guard.valid_for().is_zero() {
+                return latest;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let (reason, expires_at) = tokio::join!(soon("the loss is detected", guard.lost()), expires_at);
+    assert_eq!(reason, LostReason::Unreachable);
+    proxy.set(Mode::Forward);
+    let gone = async || !raw.exists::<_, bool>(NAME).await.unwrap();
+    eventually("the lock is free", gone).await;
+    let early = expires_at.saturating_duration_since(Instant::now());
+    assert!(
+        early > Duration::from_millis(500),
+        "{early:?} before its end: it expired, and was not released"
+    );
+}
