@@ -1,40 +1,45 @@
-//! `./dev bench`: the ratios of docs/BENCHMARKS.md, measured by their rules, with the audit after each run.
+//! Benchmark program (`./dev bench`): measures the ratios of docs/BENCHMARKS.md side by side, audits every run, and
+//! writes a report.
 //!
-//! Not part of the service: the baselines it is held against live here. It measures over HTTP, as clients
-//! do, except where a ratio is about a library of the crate ([`inner`]).
+//! It measures over HTTP, as clients do, except where a ratio is about a library ([`micro`]). The baselines are
+//! servers of this program.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use workload::Access;
+use workload::live::Progress;
 
 mod baseline;
-mod client;
-mod ground;
-mod inner;
+mod command;
+mod environment;
+mod generator;
+mod html_report;
+mod micro;
+mod monitoring;
 mod ratios;
 mod report;
 mod rounds;
 mod runs;
-mod scenes;
-mod stack;
-mod watch;
+mod scenarios;
+mod servers;
 
-use baseline::{bare, plain};
-use ground::Ground;
-use rounds::{Servers, Settings};
+use baseline::{bare_route, transaction};
+use environment::{Buyers, Environment};
+use report::{Conditions, Report};
+use rounds::Settings;
 use runs::Runner;
+use servers::Servers;
 
 // The same allocator as the service, for the baselines.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Measures the service's ratios side by side and writes a report.
+/// Measures the service against baselines and itself, side by side, and writes a report.
 #[derive(Debug, Parser)]
 #[command(name = "bench", version)]
 struct Cli {
@@ -44,16 +49,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure
+    /// Measure the ratios and write a report
     Run(RunArgs),
-    /// Serve the bare route until ended
+    /// Serve the baseline "bare route" until ended
     BaselineBare {
         /// Address to listen on
         #[arg(long)]
         bind: SocketAddr,
     },
-    /// Serve the tuned one-transaction-per-order until ended
-    BaselinePlain {
+    /// Serve the baseline "tuned one-transaction-per-order" until ended
+    BaselineTransaction {
         /// Address to listen on
         #[arg(long)]
         bind: SocketAddr,
@@ -72,65 +77,58 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// Three short rounds, under three minutes; for every day, not for publishing
+    /// Three short rounds, under three minutes; figures not fit for publishing
     #[arg(long)]
     quick: bool,
-    /// Rounds [default: 5, quick: 3]
+    /// Number of interleaved rounds [default: 5; with --quick: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Length of one run, in milliseconds [default: 2500, quick: 1000]
+    /// Duration of each run, in milliseconds, at least 100 [default: 2500; with --quick: 1000]
     #[arg(long, value_name = "MS")]
     run_ms: Option<u64>,
-    /// Only these ratios, such as 1,6
+    /// Measure only these ratios, by number, such as 1,6 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
-    /// Signed-in buyers [default: 100000, quick: 50000]
+    /// Number of signed-in buyers [default: 100000; with --quick: 50000]
     #[arg(long)]
     buyers: Option<usize>,
-    /// Connections of the one-transaction-per-order to the database
+    /// Database connections of the baseline "one transaction per order"
     #[arg(long, default_value_t = 32)]
     pool: u32,
-    /// Folder for report.html, report.json and the logs of what is started
+    /// Folder for report.html, report.json and the logs of the servers under test
     #[arg(long, default_value = "bench-report", value_name = "FOLDER")]
     out: PathBuf,
-    /// The service's binary [default: `seckill` beside this program]
+    /// The service's binary [default: `seckill` in this program's folder]
     #[arg(long)]
     seckill: Option<PathBuf>,
-    /// The stack's database; the benchmark makes one of its own beside it
+    /// The stack's database, as a URL; the benchmark creates its own, seckill_bench, on that server
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     database_url: String,
-    /// The stack's Redis; the benchmark uses database number 9 there
+    /// The stack's Redis, as a URL; the benchmark uses database number 9 on that server
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     redis_url: String,
 }
 
 #[tokio::main]
-async fn main() -> anyhow::Result<ExitCode> {
+async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::BaselineBare { bind } => bare::serve(bind).await?,
-        Command::BaselinePlain { bind, buyers, connections, database_url, redis_url } => {
-            let settings = plain::Settings { bind, database_url, redis_url, connections };
-            plain::serve(&settings, &buyers).await?;
+        Command::BaselineBare { bind } => bare_route::serve(bind).await?,
+        Command::BaselineTransaction { bind, buyers, connections, database_url, redis_url } => {
+            let settings = transaction::Settings { bind, database_url, redis_url, connections };
+            transaction::serve(&settings, &buyers).await?;
         }
         Command::Run(args) => {
-            return tokio::select! {
-                ended = run(args) => ended,
-                signal = tokio::signal::ctrl_c() => {
-                    signal?;
-                    anyhow::bail!("interrupted")
-                }
-            };
+            run(args).await?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
-async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
-    let began = Instant::now();
+async fn run(args: RunArgs) -> anyhow::Result<()> {
     let (rounds, ms, buyers) = if args.quick { (3, 1000, 50_000) } else { (5, 2500, 100_000) };
     let settings = Settings {
         rounds: args.rounds.unwrap_or(rounds).max(1),
-        lasting: Duration::from_millis(args.run_ms.unwrap_or(ms).max(100)),
+        duration: Duration::from_millis(args.run_ms.unwrap_or(ms).max(100)),
         only: args.only.into_iter().collect::<BTreeSet<_>>(),
     };
     let seckill = match args.seckill {
@@ -142,25 +140,44 @@ async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let access = Access {
         database_url: args.database_url,
         redis_url: args.redis_url,
-        // Of the instances started here and nobody else's.
+        // Only the instances started here know it.
         admin_token: "benchmark".to_owned(),
         time_zone: chrono_tz::Asia::Shanghai,
     };
-    let ground = Ground::prepare(access, seckill, folder.clone()).await.context("preparing")?;
-    let buyers = ground.buyers(args.buyers.unwrap_or(buyers)).await.context("signing in")?;
-    let publisher = stack::instance(&ground, "publisher", &[]).await?;
-    let target = publisher.target();
-    let mut runner =
-        Runner { ground: &ground, buyers: &buyers, publisher: target, runs: Vec::new() };
-    let servers = Servers::start(&runner, args.pool).await?;
-    ground.forget_orders().await?;
+    let environment = Environment::prepare(access, seckill, folder).await.context("preparing")?;
+    let count = args.buyers.unwrap_or(buyers);
+    Progress::Stderr.say(&format!("signing in {count} buyers"));
+    let buyers = Buyers::sign_in(&environment, count).await.context("signing in")?;
+    let outcome = tokio::select! {
+        measured = measure(&environment, &buyers, &settings, args.pool) => measured,
+        signal = tokio::signal::ctrl_c() => {
+            signal.map_err(Into::into).and_then(|()| Err(anyhow::anyhow!("interrupted")))
+        }
+    };
+    buyers.sign_out(&environment).await.context("signing out")?;
+    outcome
+}
 
-    let sheet = rounds::measure(&mut runner, &servers, &settings).await?;
-    let scenes = scenes::play(&mut runner, &servers, settings.lasting).await?;
-    let facts = report::Facts::gather(&ground, &settings, began.elapsed()).await?;
-    let report = report::Report::new(facts, sheet, runner.runs, scenes);
-    report.write(&folder)?;
+async fn measure(
+    environment: &Environment,
+    buyers: &Buyers,
+    settings: &Settings,
+    pool: u32,
+) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let publisher = servers::instance(environment, "publisher", &[]).await?;
+    let servers = Servers::start(environment, buyers, pool).await?;
+    environment.delete_orders().await?;
+    let target = publisher.target.clone();
+    let mut runner = Runner { environment, buyers, publisher: target, runs: Vec::new() };
+    let results = rounds::measure(&mut runner, &servers, settings).await?;
+    let scenarios = scenarios::measure(&mut runner, &servers, settings.duration).await?;
+    let conditions = Conditions::gather(environment, settings, began.elapsed()).await?;
+    let report = Report::new(conditions, results, runner.runs, scenarios);
+    let folder = &environment.folder;
+    std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+    std::fs::write(folder.join("report.html"), html_report::page(&report))?;
     println!("{report}");
     println!("Report: {}", folder.join("report.html").display());
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

@@ -1,34 +1,33 @@
-//! The rounds: every side of every ratio once, one after the other, and then again (A B C A B C …), so
-//! that whatever else the machine does meanwhile falls on all of them.
+//! Interleaved rounds: every side of every ratio once, one after the other, then again (A B C A B C …), so that other
+//! load on the machine affects all of them alike.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
 use workload::live::Progress;
 use workload::{Access, Error};
 
-use crate::inner;
+use crate::command::is_installed;
+use crate::micro;
+use crate::monitoring;
 use crate::ratios::{self, Ratio, figure};
 use crate::runs::{Plan, Run, Runner, Stock};
-use crate::stack::{self, Server};
-use crate::watch;
+use crate::servers::{Server, Servers};
 
-/// Purchases that the overloaded instance takes in hand at once; beyond it, it refuses. As many as there
-/// are clients at the peak: with more in hand, everybody waits longer and nobody gains.
-const OVERLOAD_PURCHASES: &str = "256";
 /// Connections of the open loop at overload.
 const OVERLOAD_CLIENTS: usize = 1024;
-/// How much more than the peak is asked for.
+/// Attempts at overload, as a multiple of the peak's orders.
 const OVERLOAD: f64 = 3.0;
+/// Longest run of the warm-up.
+const WARM_UP: Duration = Duration::from_millis(400);
 
-/// What is to be measured.
+/// What to measure.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Rounds.
     pub rounds: usize,
-    /// How long each run lasts.
-    pub lasting: Duration,
+    /// Duration of each run.
+    pub duration: Duration,
     /// Numbers of ratios (without the letter); empty for all.
     pub only: BTreeSet<String>,
 }
@@ -39,60 +38,22 @@ impl Settings {
     }
 }
 
-/// The processes that are asked.
-#[derive(Debug)]
-pub struct Servers {
-    /// An instance of the service.
-    pub one: Server,
-    /// A second one, on the same servers.
-    pub two: Server,
-    /// One that refuses early; see [`OVERLOAD_PURCHASES`].
-    pub strict: Server,
-    /// One that logs nothing.
-    pub quiet: Server,
-    /// The tuned one-transaction-per-order.
-    pub plain: Server,
-    /// The bare route.
-    pub bare: Server,
-    /// nginx before `one` and `two`; `None` where it is not installed.
-    pub nginx: Option<Server>,
-}
-
-impl Servers {
-    /// Starts them all.
-    pub async fn start(runner: &Runner<'_>, pool: u32) -> anyhow::Result<Self> {
-        let (ground, buyers) = (runner.ground, runner.buyers);
-        let one = stack::instance(ground, "one", &[]).await?;
-        let two = stack::instance(ground, "two", &[]).await?;
-        let strict = ["--max-purchases", OVERLOAD_PURCHASES];
-        let nginx = match stack::is_installed("nginx") {
-            true => Some(stack::nginx(ground, &one, &two).await?),
-            false => None,
-        };
-        Ok(Self {
-            strict: stack::instance(ground, "strict", &strict).await?,
-            quiet: stack::instance(ground, "quiet", &["--log", "off"]).await?,
-            plain: stack::plain(ground, buyers, pool).await?,
-            bare: stack::bare(ground).await?,
-            one,
-            two,
-            nginx,
-        })
-    }
-}
-
-/// Where measured values go.
-pub struct Sheet {
+/// The measured values of all rounds.
+pub struct Results {
     /// The ratios.
     pub ratios: Vec<Ratio>,
-    /// Figures of the ratios without HTTP: name and what was measured each round, a second.
+    /// Rates measured without HTTP: name, and per second in each round.
     pub figures: Vec<(&'static str, Vec<f64>)>,
 }
 
-impl Sheet {
+impl Results {
+    fn new() -> Self {
+        Self { ratios: ratios::all(), figures: Vec::new() }
+    }
+
     fn put(&mut self, number: &str, value: f64) {
         if let Some(ratio) = self.ratios.iter_mut().find(|ratio| ratio.number == number) {
-            // Something divided by nothing is no success: NaN stands below every floor.
+            // A division by zero is not a success: NaN is below every floor.
             ratio.values.push(if value.is_finite() { value } else { f64::NAN });
         }
     }
@@ -117,200 +78,236 @@ fn say(text: &str) {
     Progress::Stderr.say(text);
 }
 
-/// Measures all rounds. Stops at the first run that breaks a law.
+/// Measures all rounds.
+///
+/// # Errors
+/// A server fails, or a run fails the audit.
 pub async fn measure(
     runner: &mut Runner<'_>,
     servers: &Servers,
     settings: &Settings,
-) -> anyhow::Result<Sheet> {
-    let mut sheet = Sheet { ratios: ratios::all(), figures: Vec::new() };
+) -> anyhow::Result<Results> {
+    let mut results = Results::new();
     let has_stream = knows_stream(runner).await?;
+    let has_redis_benchmark = is_installed("redis-benchmark");
+    if !has_redis_benchmark {
+        for number in ["7", "8", "13"] {
+            results.note(number, "redis-benchmark is not installed");
+        }
+    }
     if !has_stream {
-        sheet.note("13", "the service does not know the strategy `stream`");
+        results.note("13", "the service does not know the strategy `stream`");
     }
     if servers.nginx.is_none() {
-        sheet.note("12", "nginx is not installed");
+        results.note("12", "nginx is not installed");
     }
-    // Pools, statement caches and the id counter are filled by a round that is not counted.
-    let warm_up =
-        Settings { lasting: settings.lasting.min(Duration::from_millis(400)), ..settings.clone() };
-    let mut unused = Sheet { ratios: ratios::all(), figures: Vec::new() };
+    // Fills connection pools, statement caches and the block of ids.
     say("warming up (not counted)");
-    round(runner, servers, &warm_up, 0, has_stream, &mut unused).await?;
-    runner.runs.clear();
+    let warm_up = Settings { duration: settings.duration.min(WARM_UP), ..settings.clone() };
+    let mut round = Round {
+        runner,
+        servers,
+        settings: &warm_up,
+        number: 0,
+        has_stream,
+        has_redis_benchmark,
+        results: Results::new(),
+    };
+    round.measure().await?;
+    round.runner.runs.clear();
+    (round.settings, round.results) = (settings, results);
     for number in 1..=settings.rounds {
         say(&format!("round {number} of {}", settings.rounds));
-        round(runner, servers, settings, number, has_stream, &mut sheet).await?;
+        round.number = number;
+        round.measure().await?;
     }
-    Ok(sheet)
+    Ok(round.results)
 }
 
-async fn round(
-    runner: &mut Runner<'_>,
-    servers: &Servers,
-    settings: &Settings,
+/// Whether a sale can be published on `stream`.
+async fn knows_stream(runner: &Runner<'_>) -> anyhow::Result<bool> {
+    match runner.publish("stream", 1).await {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.downcast_ref(), Some(Error::Refused { status: 400, .. })) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One round.
+struct Round<'a, 'r> {
+    runner: &'a mut Runner<'r>,
+    servers: &'a Servers,
+    settings: &'a Settings,
+    /// From 1; 0 is the warm-up.
     number: usize,
     has_stream: bool,
-    sheet: &mut Sheet,
-) -> anyhow::Result<()> {
-    let Servers { one, two, strict, quiet, plain, bare, nginx } = servers;
-    let orders = Plan {
-        name: "group-commit",
-        strategy: "group-commit",
-        servers: vec![one],
-        prefix: "",
-        stock: Stock::ForAll,
-        clients: 256,
-        rate: None,
-        again: false,
-        lasting: settings.lasting,
-    };
-    let route = |name, prefix| Plan {
-        name,
-        servers: vec![bare],
-        prefix,
-        stock: Stock::NoSale,
-        again: true,
-        ..orders.clone()
-    };
-    let mut go = async |plan: Plan<'_>| -> anyhow::Result<Run> {
-        let run = runner.run(&plan, number).await.with_context(|| plan.name.to_owned())?;
-        show(&run);
-        if run.violations.is_empty() {
-            return Ok(run);
+    has_redis_benchmark: bool,
+    results: Results,
+}
+
+impl<'a> Round<'a, '_> {
+    async fn measure(&mut self) -> anyhow::Result<()> {
+        let settings = self.settings;
+        if settings.wants(&["1", "2", "3", "4", "6"]) {
+            self.strategies().await?;
         }
-        bail!("{} broke a law: {}", run.name, run.violations.join(", "))
-    };
-    if settings.wants(&["1", "2", "3", "4", "6"]) {
-        let group = go(orders.clone()).await?;
-        let locked = Plan { name: "reentrant-lock", strategy: "reentrant-lock", ..orders.clone() };
-        let locked = go(locked).await?;
-        let single = Plan {
-            name: "one transaction per order",
-            strategy: "reentrant-lock",
-            servers: vec![plain],
-            ..orders.clone()
-        };
-        let single = go(single).await?;
-        let bare = go(route("bare route, an order's reply", "")).await?;
-        let few = go(Plan { name: "group-commit, 16", clients: 16, ..orders.clone() }).await?;
-        let many =
-            go(Plan { name: "group-commit, 1,024", clients: 1024, ..orders.clone() }).await?;
-        sheet.put("1", group.orders_per_s / locked.orders_per_s);
-        sheet.put("2", group.orders_per_s / single.orders_per_s);
-        sheet.put("3", locked.orders_per_s / single.orders_per_s);
-        sheet.put("4a", many.orders_per_s / few.orders_per_s);
-        // Little: clients = rate × time in the system.
+        if settings.wants(&["5"]) {
+            self.sold_out().await?;
+        }
+        if let Some(nginx) = self.servers.nginx.as_ref().filter(|_| settings.wants(&["12"])) {
+            self.proxy(nginx).await?;
+        }
+        if settings.wants(&["11"]) {
+            self.overload().await?;
+        }
+        let mut admissions = None;
+        if self.has_stream && settings.wants(&["13"]) {
+            let plan = Plan { clients: micro::CLIENTS, ..self.plan("stream") };
+            admissions = Some(self.run(plan).await?.orders_per_s);
+        }
+        if settings.wants(&["14"]) {
+            self.monitoring().await?;
+        }
+        if self.has_redis_benchmark {
+            self.without_http(admissions).await?;
+        }
+        Ok(())
+    }
+
+    /// 256 clients on a sale by `strategy` on the first instance.
+    fn plan(&self, strategy: &'static str) -> Plan<'a> {
+        Plan::new(strategy, &self.servers.one, self.settings.duration)
+    }
+
+    fn bare_route(&self, name: &'static str, prefix: &'static str) -> Plan<'a> {
+        let servers = vec![&self.servers.bare];
+        let stock = Stock::NoSale;
+        Plan { name, servers, prefix, stock, repeat: true, ..self.plan("group-commit") }
+    }
+
+    async fn run(&mut self, plan: Plan<'_>) -> anyhow::Result<Run> {
+        let run = self.runner.run(&plan, self.number).await?;
+        show(&run);
+        Ok(run)
+    }
+
+    async fn strategies(&mut self) -> anyhow::Result<()> {
+        let orders = self.plan("group-commit");
+        let group = self.run(orders.clone()).await?;
+        let locked = self.run(self.plan("reentrant-lock")).await?;
+        let (name, servers) = ("one transaction per order", vec![&self.servers.transaction]);
+        let single = self.run(Plan { name, servers, ..self.plan("reentrant-lock") }).await?;
+        let bare = self.run(self.bare_route("bare route, an order's reply", "")).await?;
+        let few = Plan { name: "group-commit, 16", clients: 16, ..orders.clone() };
+        let few = self.run(few).await?;
+        let many = Plan { name: "group-commit, 1,024", clients: 1024, ..orders };
+        let many = self.run(many).await?;
+        self.results.put("1", group.orders_per_s / locked.orders_per_s);
+        self.results.put("2", group.orders_per_s / single.orders_per_s);
+        self.results.put("3", locked.orders_per_s / single.orders_per_s);
+        self.results.put("4a", many.orders_per_s / few.orders_per_s);
+        // Little's law: clients = rate × time in the system.
         let little_ms = 1024.0 / many.orders_per_s * 1e3;
-        sheet.put("4b", many.latency.p99_ms / little_ms);
-        sheet.put("6", group.orders_per_s / bare.answers_per_s);
+        self.results.put("4b", many.latency.p99_ms / little_ms);
+        self.results.put("6", group.orders_per_s / bare.answers_per_s);
+        Ok(())
     }
-    if settings.wants(&["5"]) {
-        let late = Plan { name: "sold out", stock: Stock::Gone, again: true, ..orders.clone() };
-        let late = go(late).await?;
-        let bare = go(route("bare route, the sold-out reply", "/late")).await?;
-        sheet.put("5", late.answers_per_s / bare.answers_per_s);
+
+    async fn sold_out(&mut self) -> anyhow::Result<()> {
+        let (name, stock) = ("sold out", Stock::SoldOut);
+        let plan = Plan { name, stock, repeat: true, ..self.plan("group-commit") };
+        let sold_out = self.run(plan).await?;
+        let plan = self.bare_route("bare route, the sold-out reply", "/sold-out");
+        let bare = self.run(plan).await?;
+        self.results.put("5", sold_out.answers_per_s / bare.answers_per_s);
+        Ok(())
     }
-    if settings.wants(&["12"])
-        && let Some(nginx) = nginx
-    {
+
+    async fn proxy(&mut self, nginx: &Server) -> anyhow::Result<()> {
         let name = "group-commit, two instances";
-        let direct = go(Plan { name, servers: vec![one, two], ..orders.clone() }).await?;
-        let name = "group-commit, nginx before two";
-        let through = go(Plan { name, servers: vec![nginx], ..orders.clone() }).await?;
-        sheet.put("12", through.orders_per_s / direct.orders_per_s);
+        let servers = vec![&self.servers.one, &self.servers.two];
+        let direct = self.run(Plan { name, servers, ..self.plan("group-commit") }).await?;
+        let (name, servers) = ("group-commit, nginx before two", vec![nginx]);
+        let proxied = self.run(Plan { name, servers, ..self.plan("group-commit") }).await?;
+        self.results.put("12", proxied.orders_per_s / direct.orders_per_s);
+        Ok(())
     }
-    if settings.wants(&["11"]) {
-        let plan = Plan { name: "peak", servers: vec![strict], ..orders.clone() };
-        let peak = go(plan).await?;
-        let plan = Plan {
-            name: "3× overload",
-            servers: vec![strict],
-            clients: OVERLOAD_CLIENTS,
-            rate: Some(OVERLOAD * peak.orders_per_s),
-            ..orders.clone()
-        };
-        let over = go(plan).await?;
-        sheet.put("11a", over.orders_per_s / peak.orders_per_s);
-        sheet.put("11b", over.latency.p99_ms / peak.latency.p99_ms);
+
+    async fn overload(&mut self) -> anyhow::Result<()> {
+        let servers = vec![&self.servers.strict];
+        let plan = Plan { name: "peak", servers, ..self.plan("group-commit") };
+        let peak = self.run(plan.clone()).await?;
+        let rate = Some(OVERLOAD * peak.orders_per_s);
+        let plan = Plan { name: "3× overload", clients: OVERLOAD_CLIENTS, rate, ..plan };
+        let over = self.run(plan).await?;
+        self.results.put("11a", over.orders_per_s / peak.orders_per_s);
+        self.results.put("11b", over.latency.p99_ms / peak.latency.p99_ms);
+        Ok(())
     }
-    let mut admissions = None;
-    if settings.wants(&["13"]) && has_stream {
-        let clients = inner::CLIENTS;
-        let plan = Plan { name: "stream", strategy: "stream", clients, ..orders.clone() };
-        admissions = Some(go(plan).await?.orders_per_s);
-    }
-    if settings.wants(&["14"]) {
-        let name = "group-commit, unwatched";
-        let unwatched = Plan { name, servers: vec![quiet], ..orders.clone() };
-        let name = "group-commit, watched";
-        let watched = Plan { name, ..orders.clone() };
+
+    async fn monitoring(&mut self) -> anyhow::Result<()> {
         let (mut with, mut without) = (0.0, 0.0);
-        // A B B A, then B A A B: whatever grows or wanes meanwhile falls on both alike.
-        for watch in [false, true, true, false] {
-            if watch == number.is_multiple_of(2) {
-                let run = watch::watched(&one.target(), go(watched.clone())).await?;
-                with += run.orders_per_s;
+        // A B B A, then B A A B: a drift of the machine affects both alike.
+        for monitored in [false, true, true, false] {
+            if monitored == self.number.is_multiple_of(2) {
+                let plan = Plan { name: "group-commit, monitored", ..self.plan("group-commit") };
+                let target = &self.servers.one.target;
+                with += monitoring::monitored(target, self.run(plan)).await?.orders_per_s;
             } else {
-                without += go(unwatched.clone()).await?.orders_per_s;
+                let (name, servers) = ("group-commit, not monitored", vec![&self.servers.quiet]);
+                let plan = Plan { name, servers, ..self.plan("group-commit") };
+                without += self.run(plan).await?.orders_per_s;
             }
         }
-        sheet.put("14", with / without);
+        self.results.put("14", with / without);
+        Ok(())
     }
-    let (access, lasting) = (&runner.ground.access, settings.lasting);
-    if let Some(admissions) = admissions
-        && stack::is_installed("redis-benchmark")
-        && let Some(raw) = inner::raw_admissions(access, lasting).await?
-    {
-        let raw = sheet.figure("stream's script by redis-benchmark", raw);
-        sheet.put("13", admissions / raw);
-    }
-    without_http(access, settings, sheet).await
-}
 
-async fn without_http(
-    access: &Access,
-    settings: &Settings,
-    sheet: &mut Sheet,
-) -> anyhow::Result<()> {
-    let lasting = settings.lasting;
-    let benchmark = stack::is_installed("redis-benchmark");
-    if settings.wants(&["7"]) && benchmark {
-        let ours = sheet.figure("lock + unlock pairs", inner::lock_pairs(access, lasting).await?);
-        let raw = inner::raw_lock_pairs(access, lasting).await?;
-        let raw = sheet.figure("the same scripts by redis-benchmark", raw);
-        sheet.put("7", ours / raw);
-    }
-    if settings.wants(&["8"]) && benchmark {
-        let leased = inner::leased_ids(access, 1_000, lasting).await?;
-        let leased = sheet.figure("ids, leased by the thousand", leased);
-        let raw = sheet.figure("INCR by redis-benchmark", inner::raw_ids(access, lasting).await?);
-        sheet.put("8", leased / raw);
-    }
-    if !benchmark {
-        for number in ["7", "8", "13"] {
-            sheet.note(number, "redis-benchmark is not installed");
+    async fn without_http(&mut self, admissions: Option<f64>) -> anyhow::Result<()> {
+        let (access, duration): (&Access, _) =
+            (&self.runner.environment.access, self.settings.duration);
+        let results = &mut self.results;
+        if let Some(admissions) = admissions {
+            let raw = micro::raw_admissions(access, duration).await?;
+            let raw = results.figure("stream's script by redis-benchmark", raw);
+            results.put("13", admissions / raw);
         }
+        if self.settings.wants(&["7"]) {
+            let pairs = micro::lock_pairs(access, duration).await?;
+            let pairs = results.figure("lock + unlock pairs", pairs);
+            let raw = micro::raw_lock_pairs(access, duration).await?;
+            let raw = results.figure("the same scripts by redis-benchmark", raw);
+            results.put("7", pairs / raw);
+        }
+        if self.settings.wants(&["8"]) {
+            let leased = micro::leased_ids(access, 1_000, duration).await?;
+            let leased = results.figure("ids, leased in blocks of 1,000", leased);
+            let raw = micro::raw_ids(access, duration).await?;
+            let raw = results.figure("INCR by redis-benchmark", raw);
+            results.put("8", leased / raw);
+        }
+        Ok(())
     }
-    Ok(())
 }
 
-/// One line on a run; its CPU is that of the service, the database and Redis, for one answer.
+/// Prints one line on a run, with the processor time of service, database and Redis for one answer.
 fn show(run: &Run) {
-    let (orders, latency) = (run.orders_per_s * 2.0 > run.answers_per_s, run.latency);
-    let rate = if orders { run.orders_per_s } else { run.answers_per_s };
+    let (is_orders, latency) = (run.orders_per_s * 2.0 > run.answers_per_s, run.latency);
+    let rate = if is_orders { run.orders_per_s } else { run.answers_per_s };
     let others: Vec<_> = run
         .outcomes
         .iter()
-        .filter(|(name, _)| orders && *name != "ORDERED")
+        .filter(|(name, _)| is_orders && *name != "ORDERED")
         .map(|(name, count)| format!(", {name} {count}"))
         .collect();
     say(&format!(
-        "    {}, {} clients: {} {}/s, p50 {} ms, p99 {} ms, {} + {} + {} µs of CPU{}",
+        "    {}, {} clients: {} {}/s, p50 {} ms, p99 {} ms, CPU {} + {} + {} µs{}",
         run.name,
         run.clients,
         figure(rate),
-        if orders { "orders" } else { "replies" },
+        if is_orders { "orders" } else { "replies" },
         figure(latency.p50_ms),
         figure(latency.p99_ms),
         figure(run.cpu.service_us),
@@ -318,15 +315,4 @@ fn show(run: &Run) {
         figure(run.cpu.redis_us),
         others.concat(),
     ));
-}
-
-/// Whether a sale can be published on `stream`.
-async fn knows_stream(runner: &Runner<'_>) -> anyhow::Result<bool> {
-    match runner.publish("stream", 1).await {
-        Ok(_) => Ok(true),
-        Err(fault) if matches!(fault.downcast_ref(), Some(Error::Refused { status: 400, .. })) => {
-            Ok(false)
-        }
-        Err(fault) => Err(fault),
-    }
 }

@@ -1,12 +1,12 @@
-//! The bytes of one purchase request, and what its answer says. No I/O and, per request, no allocation:
-//! the client shares two cores with the servers it measures.
+//! HTTP/1.1 bytes of a purchase request and its answer. No I/O and, per request, no allocation: the generator shares
+//! the processor with the servers it measures.
 
 use std::borrow::Cow;
 
 /// Length of a session token, in hexadecimal digits.
 pub const TOKEN: usize = 32;
 
-/// A request with a place for the token, rendered once per connection.
+/// A request whose token can be replaced; rendered once per connection.
 #[derive(Debug, Clone)]
 pub struct Request {
     bytes: Vec<u8>,
@@ -22,28 +22,27 @@ impl Request {
         Self { bytes: text.into_bytes(), token_at }
     }
 
-    /// The request of the owner of `token`.
-    pub fn of(&mut self, token: &[u8; TOKEN]) -> &[u8] {
+    /// Puts `token` into the header.
+    pub fn set_token(&mut self, token: &[u8; TOKEN]) {
         self.bytes[self.token_at..self.token_at + TOKEN].copy_from_slice(token);
-        &self.bytes
     }
 
-    /// The request as it was last made.
+    /// The request with its present token.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// What an answer says.
+/// A purchase's answer, as far as it is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said<'a> {
-    /// An order, or a place for one (202), with its id.
+pub enum Answer<'a> {
+    /// An order, or a pending one (202), with its id.
     Ordered(i64),
     /// A refusal by its code.
     Code(Cow<'a, str>),
 }
 
-/// Where a complete answer ends in `bytes`; `None` as long as it is not all there.
+/// The ends of head and body in `bytes`; `None` while the answer is incomplete.
 pub fn end_of(bytes: &[u8]) -> Option<(usize, usize)> {
     let head = bytes.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let length = bytes[..head]
@@ -58,17 +57,17 @@ pub fn end_of(bytes: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// Reads a complete answer: status line, headers up to `head`, body up to `end`.
-pub fn read(answer: &[u8], head: usize, end: usize) -> Said<'_> {
+pub fn read(answer: &[u8], head: usize, end: usize) -> Answer<'_> {
     let (status, body) = (answer.get(9..12).unwrap_or_default(), &answer[head..end]);
     if status.starts_with(b"2")
         && find(body, b"\"success\":true").is_some()
         && let Some(id) = after(body, b"\"orderId\":\"").and_then(digits)
     {
-        return Said::Ordered(id);
+        return Answer::Ordered(id);
     }
     match after(body, b"\"code\":\"").and_then(|rest| rest.split(|byte| *byte == b'"').next()) {
-        Some(code) => Said::Code(String::from_utf8_lossy(code)),
-        None => Said::Code(Cow::Owned(format!("HTTP_{}", String::from_utf8_lossy(status)))),
+        Some(code) => Answer::Code(String::from_utf8_lossy(code)),
+        None => Answer::Code(Cow::Owned(format!("HTTP_{}", String::from_utf8_lossy(status)))),
     }
 }
 
@@ -89,34 +88,35 @@ fn digits(text: &[u8]) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn said(answer: &str) -> Option<Said<'_>> {
+    fn parse(answer: &str) -> Option<Answer<'_>> {
         end_of(answer.as_bytes()).map(|(head, end)| read(answer.as_bytes(), head, end))
     }
 
     #[test]
-    fn an_answer_is_read_when_it_is_complete_and_not_before() {
+    fn an_answer_is_read_only_when_it_is_complete() {
         let body = r#"{"success":true,"data":7,"orderId":"7"}"#;
         let answer =
             format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nx: y\r\n\r\n{body}", body.len());
         for end in 0..answer.len() {
-            assert_eq!(said(&answer[..end]), None);
+            assert_eq!(parse(&answer[..end]), None);
         }
-        assert_eq!(said(&answer), Some(Said::Ordered(7)));
+        assert_eq!(parse(&answer), Some(Answer::Ordered(7)));
     }
 
     #[test]
-    fn a_refusal_is_no_order() {
+    fn a_refusal_is_not_an_order() {
         let body = r#"{"success":false,"code":"SOLD_OUT"}"#;
         let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
-        assert_eq!(said(&answer), Some(Said::Code("SOLD_OUT".into())));
+        assert_eq!(parse(&answer), Some(Answer::Code("SOLD_OUT".into())));
         let bare = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
-        assert_eq!(said(bare), Some(Said::Code("HTTP_503".into())));
+        assert_eq!(parse(bare), Some(Answer::Code("HTTP_503".into())));
     }
 
     #[test]
-    fn the_token_takes_its_place() {
+    fn the_token_is_replaced_in_the_header() {
         let mut request = Request::new("h:1", "/x");
-        let text = String::from_utf8(request.of(&[b'a'; TOKEN]).to_vec()).unwrap();
+        request.set_token(&[b'a'; TOKEN]);
+        let text = String::from_utf8(request.bytes().to_vec()).unwrap();
         assert!(text.contains(&format!("authorization: {}\r\n", "a".repeat(TOKEN))), "{text}");
         assert!(text.starts_with("POST /x HTTP/1.1\r\n") && text.ends_with("\r\n\r\n"));
     }

@@ -1,11 +1,11 @@
-//! The tuned one-transaction-per-order: what a careful engineer writes for a flash sale on a relational
-//! database, without group commit and without a lock.
+//! Tuned one-transaction-per-order: what a careful engineer writes for a flash sale on a relational database, without
+//! group commit and without a lock.
 //!
-//! Tuned: the order is inserted first and the hot stock row changed last, so that it is locked for one
-//! statement and the commit only; prepared statements, READ COMMITTED, `autocommit = 0` instead of a
-//! BEGIN (three round trips an order), no pings, nodelay, ids from a leased block, mimalloc.
-//! **It has less to do than the service**: no session check (a table in memory tells whose token it is),
-//! no look at the sale's window, no limits, no log. Second orders are refused by the same unique index.
+//! Tuned: the order is inserted first and the hot stock row updated last, so that it is locked for one statement and
+//! the commit only; prepared statements, READ COMMITTED, `autocommit = 0` instead of a BEGIN (three round trips per
+//! order), no pings, nodelay, ids from a leased block, mimalloc. **It does less than the service**: no session check (a
+//! map in memory has the tokens' users), no check of the sale's window, no limits, no log. The same unique index
+//! refuses second orders.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -24,9 +24,9 @@ use seckill::id::IdGenerator;
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
 
-use super::bare;
+use super::bare_route;
 
-/// Where it finds its servers and its buyers.
+/// Addresses and sizes.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Address to listen on.
@@ -39,7 +39,7 @@ pub struct Settings {
     pub connections: u32,
 }
 
-struct Shop {
+struct App {
     pool: MySqlPool,
     ids: IdGenerator,
     users: HashMap<String, u64>,
@@ -70,33 +70,33 @@ pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
         .await?;
     let client = seckill::connection::redis::client(&settings.redis_url.clone().into())?;
     let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
-    // The zone's offset: the instance beside it draws from the same counter.
+    // In the service's zone: its instances use the same counter of ids.
     let clock = || seckill::clock::Zone(chrono_tz::Asia::Shanghai).now();
     let ids = IdGenerator::new(redis, Arc::new(clock), "order", 1000);
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", post(buy))
-        .route("/health/ready", any(|| async { bare::ORDERED }))
-        .with_state(Arc::new(Shop { pool, ids, users }));
-    super::serve(settings.bind, router).await
+        .route("/health/ready", any(|| async { bare_route::ORDERED }))
+        .with_state(Arc::new(App { pool, ids, users }));
+    super::server::serve(settings.bind, router).await
 }
 
 async fn buy(
-    State(shop): State<Arc<Shop>>,
+    State(app): State<Arc<App>>,
     UrlPath(voucher): UrlPath<u64>,
     headers: HeaderMap,
 ) -> Response {
     let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let Some(user) = token.and_then(|token| shop.users.get(token)) else {
+    let Some(user) = token.and_then(|token| app.users.get(token)) else {
         return refused(StatusCode::UNAUTHORIZED, "UNAUTHORIZED");
     };
-    match order(&shop, *user, voucher).await {
+    match order(&app, *user, voucher).await {
         Ok(Outcome::Ordered(id)) => {
             let body = format!(r#"{{"success":true,"data":{id},"orderId":"{id}"}}"#);
             ([(CONTENT_TYPE, "application/json")], body).into_response()
         }
         Ok(Outcome::SoldOut) => refused(StatusCode::OK, "SOLD_OUT"),
         Ok(Outcome::AlreadyOrdered) => refused(StatusCode::OK, "ALREADY_ORDERED"),
-        // Nobody counts on it, and the judge calls it what it is: an unknown outcome.
+        // The order may exist; the audit treats it so.
         Err(_) => refused(StatusCode::SERVICE_UNAVAILABLE, "OUTCOME_UNKNOWN"),
     }
 }
@@ -107,15 +107,15 @@ enum Outcome {
     AlreadyOrdered,
 }
 
-async fn order(shop: &Shop, user: u64, voucher: u64) -> anyhow::Result<Outcome> {
-    let id = shop.ids.next().await?;
-    let mut connection = shop.pool.acquire().await?;
-    let end = transact(&mut connection, id, user, voucher).await;
-    if end.is_err() {
-        // In whatever state it is: the server rolls back as it closes.
+async fn order(app: &App, user: u64, voucher: u64) -> anyhow::Result<Outcome> {
+    let id = app.ids.next().await?;
+    let mut connection = app.pool.acquire().await?;
+    let outcome = transact(&mut connection, id, user, voucher).await;
+    if outcome.is_err() {
+        // Its transaction may be open: the server rolls back when the connection closes.
         connection.close_on_drop();
     }
-    end
+    outcome
 }
 
 async fn transact(
@@ -128,11 +128,11 @@ async fn transact(
         sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (?, ?, ?)");
     match insert.bind(id).bind(user).bind(voucher).execute(&mut *connection).await {
         Ok(_) => {}
-        Err(sqlx::Error::Database(fault)) if fault.is_unique_violation() => {
+        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
             connection.execute("ROLLBACK").await?;
             return Ok(Outcome::AlreadyOrdered);
         }
-        Err(fault) => return Err(fault.into()),
+        Err(error) => return Err(error.into()),
     }
     let decrement = sqlx::query(
         "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock > 0",

@@ -1,5 +1,5 @@
-//! Ratios that need no HTTP: the lock and the ids, called as the service calls them, beside the same scripts
-//! and commands sent by redis-benchmark.
+//! Micro-benchmarks without HTTP: locks and ids inside this process, called as the service calls them, and the same
+//! scripts and commands sent by redis-benchmark.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use lock::{LockConfig, Locks};
 use redis::AsyncCommands;
 use seckill::id::IdGenerator;
 use tokio::task::JoinSet;
-use workload::Access;
+use workload::{Access, redis_connection};
 
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;
 
-/// Calls `work` from [`CLIENTS`] tasks for `lasting`; calls a second.
+/// Calls `work` from [`CLIENTS`] tasks for `duration`; calls per second.
 async fn closed_loop<F>(
-    lasting: Duration,
+    duration: Duration,
     work: impl Fn(usize) -> F + Clone + Send + 'static,
 ) -> anyhow::Result<f64>
 where
@@ -36,7 +36,7 @@ where
             anyhow::Ok(())
         });
     }
-    tokio::time::sleep(lasting).await;
+    tokio::time::sleep(duration).await;
     let rate = count.load(Relaxed) as f64 / begin.elapsed().as_secs_f64();
     over.store(true, Relaxed);
     while let Some(ended) = tasks.join_next().await {
@@ -45,17 +45,18 @@ where
     Ok(rate)
 }
 
-/// Lock and unlock, each task a lock of its own, as each buyer has; pairs a second.
-pub async fn lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f64> {
+/// Acquires and releases locks, one lock per task, as each buyer has its own; pairs per second.
+pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
     let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
     let locks = Arc::new(Locks::connect(client, LockConfig::default()).await?);
     let one = locks.clone();
-    let rate = closed_loop(lasting, move |task| {
+    let rate = closed_loop(duration, move |task| {
         let locks = one.clone();
         async move {
             let owner = locks.owner();
             let lock = locks.reentrant(&format!("bench:lock:{task}"))?;
-            let guard = lock.try_acquire(&owner).await?.context("nobody else wants this lock")?;
+            let guard =
+                lock.try_acquire(&owner).await?.context("a lock of one task alone was held")?;
             guard.release().await?;
             Ok(1)
         }
@@ -65,9 +66,9 @@ pub async fn lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f6
     rate
 }
 
-/// The scripts of acquire and release, each sent by redis-benchmark alone; pairs a second, as if one
-/// followed the other. Most releases find the lock held, some do not, which flatters this side.
-pub async fn raw_lock_pairs(access: &Access, lasting: Duration) -> anyhow::Result<f64> {
+/// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
+/// other. Some releases find no lock, which favours this side.
+pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
     let acquire = load(access, include_str!("../../lock/lua/acquire.lua")).await?;
     let text = concat!(
         include_str!("../../lock/lua/notify.lua"),
@@ -76,26 +77,26 @@ pub async fn raw_lock_pairs(access: &Access, lasting: Duration) -> anyhow::Resul
     let release = load(access, text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";
     let key = "bench:raw:__rand_int__";
-    let mut redis = connection(access).await?;
-    let first = requests(lasting, 60_000.0);
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let first = requests(duration, 60_000.0);
     let keys = (first / 10).max(1);
-    let taken = ["EVALSHA", &acquire, "1", key, "30000", owner, "1"];
-    let acquires = redis_benchmark(access, first, keys, &taken).await?;
+    let acquired = ["EVALSHA", &acquire, "1", key, "30000", owner, "1"];
+    let acquires = redis_benchmark(access, first, keys, &acquired).await?;
     let held: bool = redis.exists("bench:raw:000000000000").await?;
     ensure!(held, "redis-benchmark's keys are not what was expected");
     let channel = "redisson_lock__channel:{bench}";
-    let freed = ["EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0"];
-    let releases = redis_benchmark(access, keys, keys, &freed).await?;
+    let released = ["EVALSHA", &release, "1", key, "PUBLISH", "0", channel, "30000", owner, "0"];
+    let releases = redis_benchmark(access, keys, keys, &released).await?;
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
 
-/// IdGenerator from leased blocks of `block`; ids a second, by [`CLIENTS`] tasks.
-pub async fn leased_ids(access: &Access, block: u32, lasting: Duration) -> anyhow::Result<f64> {
+/// `IdGenerator` with leased blocks of `block`; ids per second, by [`CLIENTS`] tasks.
+pub async fn leased_ids(access: &Access, block: u32, duration: Duration) -> anyhow::Result<f64> {
     let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
     let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
     let zone = seckill::clock::Zone(access.time_zone);
     let ids = Arc::new(IdGenerator::new(redis, Arc::new(move || zone.now()), "bench", block));
-    closed_loop(lasting, move |_| {
+    closed_loop(duration, move |_| {
         let ids = ids.clone();
         async move {
             // Counted by the hundred, or the shared counter would be what is measured.
@@ -110,21 +111,18 @@ pub async fn leased_ids(access: &Access, block: u32, lasting: Duration) -> anyho
     .await
 }
 
-/// One INCR an id, by as many clients of redis-benchmark; a second.
-pub async fn raw_ids(access: &Access, lasting: Duration) -> anyhow::Result<f64> {
-    redis_benchmark(access, requests(lasting, 60_000.0), 1, &["INCR", "icr:bench:raw"]).await
+/// One INCR per id, by [`CLIENTS`] clients of redis-benchmark; ids per second.
+pub async fn raw_ids(access: &Access, duration: Duration) -> anyhow::Result<f64> {
+    redis_benchmark(access, requests(duration, 60_000.0), 1, &["INCR", "icr:bench:raw"]).await
 }
 
-/// No sale's id.
+/// An id that no sale has.
 const BENCH_SALE: &str = "999999999999";
 
-/// The script of the `stream` rung, as the service runs it for each new buyer; admissions a second.
-/// `None` where this checkout has no such script.
-pub async fn raw_admissions(access: &Access, lasting: Duration) -> anyhow::Result<Option<f64>> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/stream_admit.lua");
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(None) };
-    let script = load(access, &text).await?;
-    let mut redis = connection(access).await?;
+/// The script of the strategy `stream`, as the service runs it for each new buyer; admissions per second.
+pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Result<f64> {
+    let script = load(access, include_str!("../../lua/stream_admit.lua")).await?;
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
     let (stock, claims) =
         (format!("seckill:stock:{BENCH_SALE}"), format!("seckill:order:{BENCH_SALE}"));
     let _: () = redis::pipe()
@@ -147,29 +145,24 @@ pub async fn raw_admissions(access: &Access, lasting: Duration) -> anyhow::Resul
         "__rand_int__",
         "bench",
     ];
-    let wanted = requests(lasting, 40_000.0);
+    let wanted = requests(duration, 40_000.0);
     let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;
     let admitted: u64 = redis::cmd("XLEN").arg("bench:stream").query_async(&mut redis).await?;
     ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
     let _: () = redis.del(&["bench:stream", "bench:epoch", &claims, &stock]).await?;
-    Ok(Some(rate))
+    Ok(rate)
 }
 
-fn requests(lasting: Duration, per_s: f64) -> u64 {
-    (lasting.as_secs_f64() * per_s) as u64
-}
-
-async fn connection(access: &Access) -> anyhow::Result<redis::aio::MultiplexedConnection> {
-    let client = redis::Client::open(access.redis_url.as_str())?;
-    Ok(client.get_multiplexed_async_connection().await?)
+fn requests(duration: Duration, per_s: f64) -> u64 {
+    (duration.as_secs_f64() * per_s) as u64
 }
 
 async fn load(access: &Access, script: &str) -> anyhow::Result<String> {
-    let mut redis = connection(access).await?;
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
     Ok(redis::cmd("SCRIPT").arg("LOAD").arg(script).query_async(&mut redis).await?)
 }
 
-/// Runs redis-benchmark without pipelining; requests a second. `__rand_int__` becomes one of `keys`.
+/// Runs redis-benchmark without pipelining; requests per second. `__rand_int__` becomes one of `keys`.
 async fn redis_benchmark(
     access: &Access,
     requests: u64,
@@ -187,14 +180,15 @@ async fn redis_benchmark(
         .args(["--dbnum", &info.redis_settings().db().to_string()])
         .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
         .args(call);
-    let output = crate::stack::output(command).await?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    // "test","rps",… and a line of figures in quotes; a script's arguments come first and hold commas.
-    let rate = said.lines().last().and_then(|line| {
+    let output = crate::command::output(command).await?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // A header, then a line of quoted figures. A script's arguments come first and contain commas, so count from the
+    // end.
+    let rate = text.lines().last().and_then(|line| {
         let mut fields = line.rsplit("\",\"");
         fields.nth(6)?.trim_matches('"').parse::<f64>().ok()
     });
     rate.with_context(|| {
-        format!("redis-benchmark said: {said} {}", String::from_utf8_lossy(&output.stderr))
+        format!("redis-benchmark printed: {text} {}", String::from_utf8_lossy(&output.stderr))
     })
 }

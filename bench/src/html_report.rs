@@ -1,19 +1,19 @@
-//! The report as one HTML file, which fetches nothing from anywhere. Tables are written here; the plots are drawn by
-//! the pages' own code (`web/plots.js`) from numbers in the file.
+//! The report as one self-contained HTML file. Tables are written here; the web pages' code (`web/plots.js`) draws
+//! the plots from numbers in the file.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::{RATIO_COLUMNS, RUN_COLUMNS, Report};
-use crate::runs::{CURVE, Run};
+use crate::ratios::RatioStatus;
+use crate::report::{RATIO_COLUMNS, RUN_COLUMNS, Report};
+use crate::runs::{QUANTILES, Run};
 
-/// The look and the drawing code of all pages.
-const LOOK: &str = include_str!("../../../web/look.css");
-const SCRIPTS: [&str; 2] =
-    [include_str!("../../../web/words.js"), include_str!("../../../web/plots.js")];
+/// Style and scripts of the web pages.
+const PAGES_STYLE: &str = include_str!("../../web/look.css");
+const SCRIPTS: [&str; 2] = [include_str!("../../web/words.js"), include_str!("../../web/plots.js")];
 
-/// What only this page has: tables.
+/// The style of tables.
 const STYLE: &str = "\
 main{max-width:66rem;padding-block:2rem}h2{margin-top:2.2rem}main p,main table{margin-top:.6rem}
 table{border-collapse:collapse;width:100%;font-size:13.5px}.wide{overflow-x:auto}
@@ -22,7 +22,7 @@ th,td{padding:.3rem .5rem;border-bottom:1px solid var(--line);text-align:left}
 tr.below{background:var(--bad-wash)}tr.aim{background:var(--good-wash)}tr.missing,.small{color:var(--soft)}
 .small{font-size:.9rem}ul.small{list-style:disc;padding-left:1.2rem}figure{margin-top:.8rem}";
 
-/// Draws every figure at the width it has; again where that changes, as on a phone that is turned.
+/// Draws every figure in its width, and again when the window changes.
 const DRAW: &str = "\
 const plots = JSON.parse(document.getElementById('plots').textContent);
 const drawAll = () => document.querySelectorAll('[data-plot]').forEach((figure) => {
@@ -32,7 +32,7 @@ const drawAll = () => document.querySelectorAll('[data-plot]').forEach((figure) 
 addEventListener('resize', drawAll);
 drawAll();";
 
-/// The colours of lines, by the class names of the look.
+/// The classes of the lines' colours.
 const KINDS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
 
 /// A named line of (x, y), by x.
@@ -44,63 +44,51 @@ pub fn page(report: &Report) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
          <meta name=\"color-scheme\" content=\"light dark\"><title>Flash sale: ratios</title>\
-         <style>{LOOK}{STYLE}</style></head><body><main>\n<h1>Flash sale: ratios</h1>\n<p class=\"small\">{}</p>\n",
-        escape(&report.facts.text())
+         <style>{PAGES_STYLE}{STYLE}</style></head><body><main>\n<h1>Flash sale: ratios</h1>\n<p class=\"small\">{}</p>\n",
+        escape(&report.conditions.text())
     );
-    let classes = report.ratios.iter().map(|measured| match measured.standing {
-        crate::ratios::Standing::Aim => "aim",
-        crate::ratios::Standing::Below => "below",
-        crate::ratios::Standing::NotAvailable => "missing",
-        crate::ratios::Standing::Floor => "",
+    let classes = report.ratios.iter().map(|measured| match measured.status {
+        RatioStatus::Aim => "aim",
+        RatioStatus::Below => "below",
+        RatioStatus::NotAvailable => "missing",
+        RatioStatus::Floor => "",
     });
-    table(&mut out, &RATIO_COLUMNS, &report.rows(), classes);
+    table(&mut out, &RATIO_COLUMNS, &report.ratio_rows(), classes);
     // Writing into a String cannot fail.
     writeln!(
         out,
         "<p class=\"small\">Medians of interleaved rounds. Every run ended with an audit of all replies \
-         against all rows; a run that breaks a law ends the benchmark. All {} runs are clean.</p>",
+         against all rows; a run that fails it ends the benchmark. All {} runs passed.</p>",
         report.runs.len()
     )
     .ok();
-    if let Some((lock, single)) = report.cpu_ratios() {
-        let (lock, single) = (crate::ratios::figure(lock), crate::ratios::figure(single));
-        writeln!(
-            out,
-            "<p class=\"small\">By processor time of all servers an order, which other load hardly \
-             changes, ratio 1 is {lock} and ratio 2 is {single}.</p>"
-        )
-        .ok();
+    for remark in report.remarks() {
+        writeln!(out, "<p class=\"small\">{}</p>", escape(&remark)).ok();
     }
-    for measured in &report.ratios {
-        if let Some(note) = &measured.ratio.note {
-            let text = format!("{}: {note}.", measured.ratio.number);
-            writeln!(out, "<p class=\"small\">{}</p>", escape(&text)).ok();
-        }
-    }
-    let limits: Vec<_> = report.limits().collect();
+    let limits = report.limits();
     if !limits.is_empty() {
-        out += "<h2>Aims not reached: what the profile shows as the next limit</h2><ul class=\"small\">\n";
+        out += "<h2>The next limit, by profile, where an aim is not reached</h2><ul class=\"small\">\n";
         for (number, limit) in limits {
             writeln!(out, "<li>{number}: {}</li>", escape(limit)).ok();
         }
         out += "</ul>\n";
     }
     let plots = plots(&mut out, report);
-    out += "<h2>Absolute figures</h2><p class=\"small\">Medians, on this machine at that hour: a \
-            footnote to the ratios. Latency of orders; of refusals where nothing is on sale. µs: processor time \
+    out += "<h2>Absolute figures</h2><p class=\"small\">Medians on this machine at that time: \
+            context for the ratios. Latency of orders; of refusals where nothing is on sale. µs: processor time \
             of one answer.</p>\n";
-    table(&mut out, &RUN_COLUMNS, &report.footnotes(), std::iter::repeat(""));
-    out += "<h2>What they are held against</h2><p>The <em>bare route</em> is an axum route that sends the \
-            same body and does nothing for it. <em>One transaction per order</em> inserts the order, takes \
+    table(&mut out, &RUN_COLUMNS, &report.run_rows(), std::iter::repeat(""));
+    out += "<h2>Baselines</h2><p>The <em>bare route</em> is an axum route that sends the \
+            same body without any work for it. <em>One transaction per order</em> inserts the order, takes \
             one from the stock where there is some, and commits, in three round trips with prepared \
-            statements; it has no session check, no window check and no limits. redis-benchmark has 64 \
+            statements; it has no session check, no check of the sale's window and no limits. redis-benchmark has 64 \
             clients and does not pipeline.</p>\n</main>\n";
     finish(out, &plots)
 }
 
-/// Adds the plots' numbers and what draws them.
+/// Adds the plots' numbers and the scripts that draw them.
 fn finish(mut out: String, plots: &[Value]) -> String {
-    // As `</script>` inside the numbers would end them.
+    // A `</script>` inside the numbers would end them.
     let numbers = Value::from(plots).to_string().replace('<', "\\u003c");
     writeln!(out, "<script type=\"application/json\" id=\"plots\">{numbers}</script>").ok();
     for script in SCRIPTS.iter().chain([&DRAW]) {
@@ -116,37 +104,35 @@ fn plots(out: &mut String, report: &Report) -> Vec<Value> {
         writeln!(out, "<figure data-plot=\"{}\"></figure>", plots.len()).ok();
         plots.push(plot);
     };
-    let scenes = &report.scenes;
-    let mut bars = scenes.strategies.clone();
+    let scenarios = &report.scenarios;
+    let mut bars = scenarios.strategies.clone();
     let single = "one transaction per order";
-    let of = |run: &&Run| run.name == single;
-    let rates: Vec<f64> = report.runs.iter().filter(of).map(|run| run.orders_per_s).collect();
-    if let Some(rate) = crate::ratios::median(&rates) {
+    if let Some(rate) = report.median_of(single, |run| run.orders_per_s) {
         bars.push((single.to_owned(), rate));
     }
-    *out += "<h2>Orders a second, by strategy</h2>\n<p class=\"small\">256 clients (stream: 64), one \
-             instance, one sale; committed orders only, except stream, which counts places.</p>\n";
-    place(out, bar_plot("Orders a second by strategy", "orders/s", &bars));
-    *out += "<h2>How long a buyer waits</h2>\n";
-    let waits = json!({
+    *out += "<h2>Orders per second by strategy</h2>\n<p class=\"small\">256 clients (stream: 64), one \
+             instance, one sale; committed orders only, except stream, which counts admissions.</p>\n";
+    place(out, bar_plot("Orders per second by strategy", "orders/s", &bars));
+    *out += "<h2>Latency of orders</h2>\n";
+    let latency = json!({
         "shape": "percentiles", "name": "Latency by percentile", "unit": "percentile",
         "series": series(&curves(&report.runs)),
     });
-    place(out, waits);
-    let sale = &scenes.sale;
-    *out += "<h2>A sale that sells out</h2>\n<p class=\"small\">The stock is the database's own, looked at \
-             every 10 ms; it never passes zero.</p>\n";
+    place(out, latency);
+    let sale = &scenarios.sale;
+    *out += "<h2>A sale that sells out</h2>\n<p class=\"small\">The stock in the database, sampled \
+             every 10 ms; it never falls below zero.</p>\n";
     let lines = [
         ("orders".to_owned(), sale.orders.clone()),
         ("stock left".to_owned(), sale.left.clone()),
-        ("told: sold out".to_owned(), sale.refused.clone()),
+        ("replies: sold out".to_owned(), sale.refused.clone()),
     ];
     let sells_out = json!({
         "shape": "lines", "name": "Orders and stock against time", "unit": "seconds", "height": 320,
         "series": series(&lines),
     });
     place(out, sells_out);
-    let sizes: Vec<_> = scenes
+    let sizes: Vec<_> = scenarios
         .batches
         .iter()
         .filter(|(_, count)| *count > 0)
@@ -166,13 +152,13 @@ fn bar_plot(name: &str, unit: &str, bars: &[(String, f64)]) -> Value {
     json!({ "shape": "bars", "name": name, "unit": unit, "bars": bars })
 }
 
-/// The lines, each in a colour of its own.
+/// The lines, each in its own colour.
 fn series(lines: &[Line]) -> Value {
     let one = |((name, points), kind): (&Line, &&str)| json!({ "name": name, "kind": kind, "points": points });
     lines.iter().zip(KINDS.iter().cycle()).map(one).collect()
 }
 
-/// The round in the middle, of each kind of run worth comparing.
+/// The latency curves of some runs: the round with the median p99 of each.
 fn curves(runs: &[Run]) -> Vec<Line> {
     let names = [
         "group-commit, 16",
@@ -185,7 +171,7 @@ fn curves(runs: &[Run]) -> Vec<Line> {
         let mut found: Vec<&Run> = runs.iter().filter(|run| run.name == *name).collect();
         found.sort_by(|a, b| a.latency.p99_ms.total_cmp(&b.latency.p99_ms));
         let run = found.get(found.len() / 2)?;
-        let points = CURVE.iter().copied().zip(run.curve_ms.iter().copied()).collect();
+        let points = QUANTILES.iter().copied().zip(run.curve_ms.iter().copied()).collect();
         let clients = if name.contains(',') { "" } else { ", 256" };
         Some((format!("{name}{clients}"), points))
     };
@@ -215,7 +201,7 @@ fn table<'a>(
     *out += "</table></div>\n";
 }
 
-/// Text for HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -225,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_cannot_end_their_script_and_nothing_is_fetched() {
+    fn numbers_cannot_end_their_script_and_the_page_loads_nothing() {
         let plot = bar_plot("</script><b>", "n", &[("a<b".to_owned(), 1.0)]);
         let page = finish(String::new(), &[plot]);
         assert_eq!(page.matches("</script>").count(), 2 + SCRIPTS.len(), "{page}");

@@ -1,4 +1,4 @@
-//! The client against servers of a few lines, one of which is wrong on purpose.
+//! The generator against tiny servers, one of which breaks its connections on purpose.
 
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
@@ -37,44 +37,48 @@ fn server(delay: Duration) -> SocketAddr {
     address
 }
 
-fn volley(targets: &[SocketAddr]) -> Volley<'_> {
-    Volley {
-        targets,
-        path: "/x",
-        tokens: &TOKENS,
+fn load(target: SocketAddr) -> Load {
+    Load {
+        targets: vec![target],
+        path: "/x".to_owned(),
+        tokens: TOKENS.into(),
         connections: 2,
-        lasting: Duration::from_secs(20),
+        duration: Duration::from_secs(20),
         rate: None,
-        again: false,
+        repeat: false,
     }
 }
 
 #[test]
-fn each_buyer_has_one_try_and_each_answer_is_counted_for_what_it_is() {
-    let fired = fire(&volley(&[server(Duration::ZERO)])).unwrap();
-    assert_eq!(fired.outcomes(), [("ORDERED".into(), 2), ("SOLD_OUT".into(), 1)].into());
-    let mut buyers: Vec<_> = fired.shots.iter().map(|shot| (shot.buyer, shot.end)).collect();
+fn each_buyer_has_one_attempt_and_answers_are_counted_by_outcome() {
+    let attempts = generate(&load(server(Duration::ZERO))).unwrap();
+    assert_eq!(attempts.outcomes(), [("ORDERED".into(), 2), ("SOLD_OUT".into(), 1)].into());
+    let mut buyers: Vec<_> =
+        attempts.list.iter().map(|attempt| (attempt.buyer, attempt.outcome)).collect();
     buyers.sort_by_key(|(buyer, _)| *buyer);
-    assert_eq!(buyers, [(0, End::Ordered(5)), (1, End::Refused(0)), (2, End::Ordered(5))]);
-    assert!(fired.lasted < Duration::from_secs(20), "the volley ends with its buyers");
+    assert_eq!(
+        buyers,
+        [(0, Outcome::Ordered(5)), (1, Outcome::Refused(0)), (2, Outcome::Ordered(5))]
+    );
+    assert!(attempts.duration < Duration::from_secs(20), "the load ends with its buyers");
 }
 
 #[test]
-fn an_open_loop_counts_what_it_could_not_send_and_goes_on() {
-    let lasting = Duration::from_millis(500);
-    let targets = [server(Duration::from_millis(50))];
-    let fired =
-        fire(&Volley { rate: Some(1_000.0), again: true, lasting, ..volley(&targets) }).unwrap();
-    let due = fired.shots.len() as u64 + fired.not_sent;
+fn an_open_loop_counts_unsent_attempts_and_continues() {
+    let duration = Duration::from_millis(500);
+    let load = load(server(Duration::from_millis(50)));
+    let load = Load { rate: Some(1_000.0), repeat: true, duration, ..load };
+    let attempts = generate(&load).unwrap();
+    let due = attempts.list.len() as u64 + attempts.not_sent;
     assert!((450..=500).contains(&due), "{due} of 500 fell due");
     // Two connections, 50 ms each: twenty answers or so.
-    assert!((2..=22).contains(&fired.shots.len()), "{}", fired.shots.len());
+    assert!((2..=22).contains(&attempts.list.len()), "{}", attempts.list.len());
 }
 
 #[test]
-fn an_answer_that_does_not_come_is_lost() {
+fn a_missing_answer_is_counted_as_lost() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let targets = [listener.local_addr().unwrap()];
+    let target = listener.local_addr().unwrap();
     thread::spawn(move || {
         // Each connection is closed after its first request.
         for stream in listener.incoming() {
@@ -82,7 +86,7 @@ fn an_answer_that_does_not_come_is_lost() {
             drop(stream.unwrap().read(&mut request));
         }
     });
-    let fired = fire(&volley(&targets)).unwrap();
-    assert_eq!(fired.outcomes(), [("LOST".into(), 3)].into());
-    assert_eq!(fired.answers_per_s(), 0.0);
+    let attempts = generate(&load(target)).unwrap();
+    assert_eq!(attempts.outcomes(), [("LOST".into(), 3)].into());
+    assert_eq!(attempts.answers_per_s(), 0.0);
 }

@@ -1,0 +1,193 @@
+//! Test environment: a database and a Redis database number of the benchmark's own on the stack's servers, and
+//! signed-in buyers. A developer's own sales are not touched.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use redis::aio::MultiplexedConnection;
+use sqlx::mysql::MySqlPoolOptions;
+use sqlx::{Executor, MySqlPool};
+use workload::ledger::Ledger;
+use workload::{Access, buyers::Buyer, redis_connection, sessions};
+
+use crate::command;
+use crate::generator::wire::TOKEN;
+
+/// The benchmark's database. `./dev` grants its user every database whose name begins with `seckill_`.
+const DATABASE: &str = "seckill_bench";
+
+/// The number of the benchmark's Redis database.
+const REDIS_DATABASE: u8 = 9;
+
+/// Signed-in buyers. Their sessions are in Redis until [`Buyers::sign_out`].
+#[derive(Debug)]
+pub struct Buyers {
+    /// Their session tokens.
+    pub tokens: Arc<[[u8; TOKEN]]>,
+    /// Their user ids, in the same order.
+    pub users: Vec<u64>,
+    /// A file of lines `token user`, for the baseline without sessions.
+    pub file: PathBuf,
+    signed_in: Vec<Buyer>,
+}
+
+impl Buyers {
+    /// Signs in `count` buyers by writing their sessions to Redis.
+    ///
+    /// # Errors
+    /// Redis fails, or the file cannot be written.
+    pub async fn sign_in(environment: &Environment, count: usize) -> anyhow::Result<Self> {
+        let signed_in = sessions::buyers(1, count)?;
+        sessions::open(&environment.access, &signed_in).await?;
+        let users = signed_in.iter().map(|buyer| buyer.user_id).collect();
+        let tokens: Option<Arc<[[u8; TOKEN]]>> =
+            signed_in.iter().map(|buyer| buyer.token.as_bytes().try_into().ok()).collect();
+        let line = |buyer: &Buyer| Ok(format!("{} {}\n", buyer.token.to_str()?, buyer.user_id));
+        let lines = signed_in.iter().map(line).collect::<anyhow::Result<String>>()?;
+        let file = environment.folder.join("buyers");
+        std::fs::write(&file, lines)?;
+        Ok(Self { tokens: tokens.context("a token's length")?, users, file, signed_in })
+    }
+
+    /// Removes their sessions, which the service would keep for weeks after the last request.
+    ///
+    /// # Errors
+    /// Redis fails.
+    pub async fn sign_out(&self, environment: &Environment) -> anyhow::Result<()> {
+        Ok(sessions::end(&environment.access, &self.signed_in).await?)
+    }
+}
+
+/// The servers and files that all measurements share.
+#[derive(Debug, Clone)]
+pub struct Environment {
+    /// Addresses and secrets.
+    pub access: Access,
+    /// The service's binary.
+    pub seckill: PathBuf,
+    /// Folder for the report, logs and other files.
+    pub folder: PathBuf,
+    /// Process ids of the database and of Redis.
+    pub pids: Pids,
+    /// Reads a sale's orders for the audit.
+    pub ledger: Ledger,
+    pool: MySqlPool,
+}
+
+/// Process ids on this machine; `None` where they cannot be found, as in a container.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pids {
+    /// The database.
+    pub database: Option<u32>,
+    /// Redis.
+    pub redis: Option<u32>,
+}
+
+/// Versions and durability settings of the database and of Redis.
+#[derive(Debug, Clone, serde::Serialize)]
+pub struct Versions {
+    /// Such as `10.11.6-MariaDB`.
+    pub database: String,
+    /// `innodb_flush_log_at_trx_commit`.
+    pub flush_at_commit: i64,
+    /// `redis_version`.
+    pub redis: String,
+    /// `appendfsync`, or `off` where there is no append-only file.
+    pub redis_sync: String,
+}
+
+impl Environment {
+    /// Creates the database and its tables where they are missing.
+    ///
+    /// # Errors
+    /// A server cannot be reached, or refuses.
+    pub async fn prepare(
+        mut access: Access,
+        seckill: PathBuf,
+        folder: PathBuf,
+    ) -> anyhow::Result<Self> {
+        let (Some((server, _)), Some((redis, _))) =
+            (access.database_url.rsplit_once('/'), access.redis_url.rsplit_once('/'))
+        else {
+            bail!("DATABASE_URL and REDIS_URL must end with a database: `eval \"$(./dev env)\"`");
+        };
+        let (database_url, redis_url) =
+            (format!("{server}/{DATABASE}"), format!("{redis}/{REDIS_DATABASE}"));
+        let create = format!("CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4");
+        let pool = MySqlPoolOptions::new().max_connections(1).connect(&access.database_url).await?;
+        pool.execute(create.as_str()).await.context("creating the benchmark's database")?;
+        pool.close().await;
+        (access.database_url, access.redis_url) = (database_url, redis_url);
+        let mut migrate = Command::new(&seckill);
+        migrate.args(["migrate", "--database-url", &access.database_url]);
+        let output = command::output(migrate).await?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
+        let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
+        let ledger = Ledger::open(&access.database_url).await?;
+        let mut environment = Self { access, seckill, folder, pids: Pids::default(), ledger, pool };
+        environment.pids = environment.find_pids().await?;
+        Ok(environment)
+    }
+
+    async fn find_pids(&self) -> anyhow::Result<Pids> {
+        let file =
+            "SELECT IF(LEFT(@@pid_file, 1) = '/', @@pid_file, CONCAT(@@datadir, @@pid_file))";
+        let file: String = sqlx::query_scalar(file).fetch_one(&self.pool).await?;
+        let database = std::fs::read_to_string(file).ok().and_then(|pid| pid.trim().parse().ok());
+        let redis = self.redis_info("process_id").await?;
+        Ok(Pids { database, redis: redis.and_then(|pid| pid.parse().ok()) })
+    }
+
+    /// One field of Redis' INFO.
+    async fn redis_info(&self, field: &str) -> anyhow::Result<Option<String>> {
+        let info: String =
+            redis::cmd("INFO").arg("server").query_async(&mut self.redis().await?).await?;
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        Ok(fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()))
+    }
+
+    async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
+        Ok(redis_connection::connect(&self.access.redis_url).await?)
+    }
+
+    /// Deletes all orders, so that every run starts with an empty table.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn delete_orders(&self) -> anyhow::Result<()> {
+        self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
+        Ok(())
+    }
+
+    /// The stock of a sale that is left in the database.
+    ///
+    /// # Errors
+    /// The database fails, or there is no such sale.
+    pub async fn stock(&self, voucher: u64) -> anyhow::Result<i64> {
+        let query = "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?";
+        Ok(sqlx::query_scalar(query).bind(voucher).fetch_one(&self.pool).await?)
+    }
+
+    /// Reads versions and durability settings.
+    ///
+    /// # Errors
+    /// A server fails.
+    pub async fn versions(&self) -> anyhow::Result<Versions> {
+        let query = "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED)";
+        let (database, flush_at_commit) = sqlx::query_as(query).fetch_one(&self.pool).await?;
+        let version = self.redis_info("redis_version").await?;
+        let mut redis = self.redis().await?;
+        let mut setting = async |name: &str| -> anyhow::Result<String> {
+            let pair: Vec<String> =
+                redis::cmd("CONFIG").arg("GET").arg(name).query_async(&mut redis).await?;
+            Ok(pair.into_iter().nth(1).unwrap_or_default())
+        };
+        let on = setting("appendonly").await? == "yes";
+        let redis_sync = if on { setting("appendfsync").await? } else { "off".to_owned() };
+        let redis = version.unwrap_or_else(|| "unknown".to_owned());
+        Ok(Versions { database, flush_at_commit, redis, redis_sync })
+    }
+}

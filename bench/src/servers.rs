@@ -1,0 +1,211 @@
+//! Servers under test: instances of the service, the baselines and nginx. Each is a child process that listens on a
+//! free port of 127.0.0.1 and ends with the benchmark.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use testkit::process::{Process, free_port};
+use testkit::wait::until;
+use workload::Target;
+use workload::http::{Call, Connection};
+
+use crate::command::is_installed;
+use crate::environment::{Buyers, Environment};
+
+/// Longest wait for a server to be ready.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Longest wait for nginx to end; after it, it is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(3);
+/// Purchases in flight that the overloaded instance admits; beyond it, it refuses. As many as there are clients at the
+/// peak: with more in flight, every purchase waits longer and the rate stays the same.
+const OVERLOAD_PURCHASES: &str = "256";
+
+/// A server process; dropping it ends it.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The same as a base URL.
+    pub target: Target,
+    process: Process,
+    /// Ids of the instances behind nginx.
+    upstreams: Vec<u32>,
+}
+
+impl Drop for Server {
+    /// Asks nginx to end (SIGTERM): killed, as the others are, it would leave its workers behind.
+    fn drop(&mut self) {
+        // Terminating fails only for a process that has ended already.
+        if self.upstreams.is_empty() || self.process.terminate().is_err() {
+            return;
+        }
+        let deadline = Instant::now() + STOP_LIMIT;
+        while self.process.is_running() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Server {
+    /// Processor time that it and its upstreams have used, in seconds; 0 where the system does not report it.
+    pub fn processor_s(&self) -> f64 {
+        let upstreams = self.upstreams.iter().copied();
+        upstreams.chain([self.process.id()]).map(processor_s).sum()
+    }
+}
+
+/// User and system time of a process, in seconds (proc(5): fields 14 and 15, in hundredths).
+pub fn processor_s(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    fields.skip(11).take(2).filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0
+}
+
+/// All servers under test.
+#[derive(Debug)]
+pub struct Servers {
+    /// An instance of the service.
+    pub one: Server,
+    /// A second instance on the same database and Redis.
+    pub two: Server,
+    /// An instance that refuses early; see [`OVERLOAD_PURCHASES`].
+    pub strict: Server,
+    /// An instance without logs.
+    pub quiet: Server,
+    /// The tuned one-transaction-per-order.
+    pub transaction: Server,
+    /// The bare route.
+    pub bare: Server,
+    /// nginx in front of `one` and `two`; `None` where it is not installed.
+    pub nginx: Option<Server>,
+}
+
+impl Servers {
+    /// Starts them; `connections` is the pool of the one-transaction-per-order.
+    ///
+    /// # Errors
+    /// One of them does not become ready.
+    pub async fn start(
+        environment: &Environment,
+        buyers: &Buyers,
+        connections: u32,
+    ) -> anyhow::Result<Self> {
+        let one = instance(environment, "one", &[]).await?;
+        let two = instance(environment, "two", &[]).await?;
+        let nginx = match is_installed("nginx") {
+            true => Some(nginx(environment, &one, &two).await?),
+            false => None,
+        };
+        let strict = ["--max-purchases", OVERLOAD_PURCHASES];
+        Ok(Self {
+            strict: instance(environment, "strict", &strict).await?,
+            quiet: instance(environment, "quiet", &["--log", "off"]).await?,
+            transaction: transaction(environment, buyers, connections).await?,
+            bare: start(baseline("bare")?, "bare", environment).await?,
+            one,
+            two,
+            nginx,
+        })
+    }
+}
+
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(([127, 0, 0, 1], free_port()?).into())
+}
+
+/// Starts an instance of the service, with `flags` beyond the addresses.
+///
+/// # Errors
+/// It does not become ready.
+pub async fn instance(
+    environment: &Environment,
+    name: &str,
+    flags: &[&str],
+) -> anyhow::Result<Server> {
+    let (bind, access) = (free_address()?, &environment.access);
+    let mut command = Command::new(&environment.seckill);
+    command
+        .args(["serve", "--lab", "--bind", &bind.to_string()])
+        .args(flags)
+        .env("DATABASE_URL", &access.database_url)
+        .env("REDIS_URL", &access.redis_url)
+        .env("ADMIN_TOKEN", &access.admin_token)
+        .env("TIME_ZONE", access.time_zone.name());
+    start((command, bind), name, environment).await
+}
+
+/// This program as the baseline `name`, and its address.
+fn baseline(name: &str) -> anyhow::Result<(Command, SocketAddr)> {
+    let bind = free_address()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args([&format!("baseline-{name}"), "--bind", &bind.to_string()]);
+    Ok((command, bind))
+}
+
+async fn transaction(
+    environment: &Environment,
+    buyers: &Buyers,
+    connections: u32,
+) -> anyhow::Result<Server> {
+    let (mut command, bind) = baseline("transaction")?;
+    command
+        .args(["--connections", &connections.to_string(), "--buyers"])
+        .arg(&buyers.file)
+        .env("DATABASE_URL", &environment.access.database_url)
+        .env("REDIS_URL", &environment.access.redis_url);
+    start((command, bind), "transaction", environment).await
+}
+
+/// Starts nginx with the project's own configuration in front of two instances.
+async fn nginx(environment: &Environment, one: &Server, two: &Server) -> anyhow::Result<Server> {
+    let bind = free_address()?;
+    let home = environment.folder.join("nginx");
+    std::fs::create_dir_all(&home)?;
+    let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
+    let text = std::fs::read_to_string(&template).context("deploy/nginx.conf")?;
+    let text = text
+        .replace("${NGX_LISTEN}", &bind.to_string())
+        .replace("${NGX_FILES}", "8192")
+        .replace("${NGX_CONNECTIONS}", "8000")
+        .replace("${NGX_ONE}", &one.address.to_string())
+        .replace("${NGX_TWO}", &two.address.to_string());
+    std::fs::write(home.join("nginx.conf"), text)?;
+    // As root its workers would become `nobody`, which may not be allowed into this folder.
+    let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
+    command.args(["-g", &format!("daemon off; {user}")]);
+    let mut nginx = start((command, bind), "nginx", environment).await?;
+    nginx.upstreams = vec![one.process.id(), two.process.id()];
+    Ok(nginx)
+}
+
+/// Starts `command` and waits until it is ready on `address`.
+async fn start(
+    (command, address): (Command, SocketAddr),
+    name: &str,
+    environment: &Environment,
+) -> anyhow::Result<Server> {
+    let log = environment.folder.join(format!("{name}.log"));
+    // `Process` appends to it.
+    std::fs::write(&log, "")?;
+    let target: Target = format!("http://{address}").parse()?;
+    let mut connection = Connection::new(target.clone(), Duration::from_secs(2));
+    let process = Process::start(command, &log)?;
+    let server = Server { address, target, process, upstreams: Vec::new() };
+    let call = Call::get("/health/ready");
+    let is_ready = until(START_LIMIT, async || {
+        connection.send(&call).await.is_ok_and(|answer| answer.status == 200)
+            || !server.process.is_running()
+    });
+    ensure!(
+        is_ready.await && server.process.is_running(),
+        "{name} is not ready: {}",
+        server.process.log_end()
+    );
+    Ok(server)
+}
