@@ -1,10 +1,10 @@
 //! Load scenarios for the flash sale and for reads of shops.
 //!
-//! Like [`workload`], on which it builds, this package judges from outside and depends on nothing of the service.
+//! Like [`workload`], on which it builds, this package checks from outside and depends on nothing of the service.
 //!
 //! - [`reads`] reads shops: connections, answers, the service's metrics, the cache's keys.
-//! - [`chaos`] runs servers of its own, breaks them in the middle of a sale, and judges that.
-//! - [`scenario`] has one file per scenario: what the binary `loadtest` and the service's own
+//! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
+//! - [`scenario`] has one folder per scenario: what the binary `loadtest` and the service's own
 //!   integration tests run.
 
 pub mod chaos;

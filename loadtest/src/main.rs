@@ -107,7 +107,7 @@ async fn compare(args: CompareArgs) -> Result<Outcome, Error> {
     Ok(if violated { Outcome::Violated } else { Outcome::Clean })
 }
 
-/// Waits until the tool is told to end.
+/// Waits for Ctrl-C or SIGTERM.
 async fn interrupted() -> Error {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else {
         return std::future::pending().await;

@@ -64,7 +64,7 @@ pub enum CancelAnswer {
     Unknown,
 }
 
-/// Everything that the buyers asked and were told.
+/// Every request of the buyers, with its reply.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Every attempt to buy.

@@ -1,6 +1,6 @@
 //! One round: a sale, faults in its middle, and the check.
 //!
-//! It is checked twice. First when all servers are back: then a "sold out" that was told while stock is left is
+//! It is checked twice. First when all servers are back: then a "sold out" that was replied while stock is left is
 //! false. Then the rest is sold to buyers without an order and to new ones, and everything is checked again: what
 //! cannot be bought is stranded.
 
@@ -36,7 +36,7 @@ const SALE: Duration = Duration::from_millis(1_500);
 const WAVE: Duration = Duration::from_millis(100);
 /// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the tables must stand still before the check.
+/// How long the tables must not change before the check.
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
 const SETTLE: Duration = Duration::from_secs(15);
@@ -85,7 +85,7 @@ pub struct Round {
     pub verdict: RoundVerdict,
     /// How long it all took, in seconds.
     pub seconds: f64,
-    /// Everything that was asked and told, for checking again.
+    /// Every request and reply, for checking again.
     #[serde(skip)]
     pub outcome: Outcome,
 }
@@ -186,7 +186,7 @@ async fn inject(
     try_join_all(injecting).await.map(drop)
 }
 
-/// Waits until what is pending is decided and the tables stand still.
+/// Waits until what is pending is decided and the tables no longer change.
 async fn wait_until_stable(
     cluster: &TestCluster,
     ledger: &Ledger,
@@ -208,7 +208,7 @@ async fn wait_until_stable(
     Err(Error::server("the tables", format!("still change {SETTLE:?} after the sale")))
 }
 
-/// Sells what is left, to those who got none and to new buyers, until nothing is or time is up.
+/// Sells what is left, to buyers without an order and to new buyers, until nothing is or time is up.
 async fn sell_rest(
     cluster: &TestCluster,
     ledger: &Ledger,

@@ -1,4 +1,4 @@
-//! One answer to `GET /shop/{id}`, sorted by what it means to the reader.
+//! Answers to `GET /shop/{id}`, by what they mean to a reader, and counts of them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use workload::http::{Failure, Response};
 
-/// What a reader was told.
+/// The answer to one read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// A shop.

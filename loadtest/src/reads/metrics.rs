@@ -159,15 +159,15 @@ impl Nodes {
     pub async fn pages(&mut self) -> Result<Vec<Page>, Error> {
         let mut pages = Vec::with_capacity(self.nodes.len());
         for (url, connection) in &mut self.nodes {
-            let fault = |reason: String| Error::Unreachable {
+            let failed = |reason: String| Error::Unreachable {
                 url: url.clone(),
                 what: "GET /metrics",
                 reason,
             };
             let call = Call::get("/metrics");
-            let response = connection.send(&call).await.map_err(|e| fault(e.to_string()))?;
+            let response = connection.send(&call).await.map_err(|e| failed(e.to_string()))?;
             if response.status != 200 {
-                return Err(fault(format!("HTTP {}", response.status)));
+                return Err(failed(format!("HTTP {}", response.status)));
             }
             pages.push(Page::parse(url, &String::from_utf8_lossy(&response.body)));
         }

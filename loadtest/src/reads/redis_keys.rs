@@ -1,4 +1,4 @@
-//! The cache as Redis holds it: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at
+//! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at
 //! these keys, makes them expire, and removes what it caused; it never invents a value.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,8 @@ use redis::{
     aio::{ConnectionManager, ConnectionManagerConfig},
 };
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use testkit::wait::until;
+use tokio::time::sleep;
 
 use workload::{Access, Error};
 
@@ -28,7 +29,7 @@ fn key(id: u64) -> String {
     format!("cache:shop:{id}")
 }
 
-fn fault(what: &'static str) -> impl Fn(RedisError) -> Error {
+fn failed(what: &'static str) -> impl Fn(RedisError) -> Error {
     move |source| Error::Redis { what, source }
 }
 
@@ -50,13 +51,13 @@ impl RedisKeys {
                     .to_owned(),
             ));
         }
-        let fault = fault("while connecting");
-        let client = redis::Client::open(access.redis_url.as_str()).map_err(&fault)?;
+        let failed = failed("while connecting");
+        let client = redis::Client::open(access.redis_url.as_str()).map_err(&failed)?;
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(2)
             .set_connection_timeout(Some(Duration::from_secs(3)))
             .set_response_timeout(Some(LIMIT));
-        let redis = ConnectionManager::new_with_config(client, config).await.map_err(&fault)?;
+        let redis = ConnectionManager::new_with_config(client, config).await.map_err(&failed)?;
         Ok(Self { redis })
     }
 
@@ -65,7 +66,7 @@ impl RedisKeys {
     /// # Errors
     /// [`Error::Redis`].
     pub async fn value(&self, id: u64) -> Result<Option<String>, Error> {
-        self.redis.clone().get(key(id)).await.map_err(fault("while reading a cached shop"))
+        self.redis.clone().get(key(id)).await.map_err(failed("while reading a cached shop"))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now, and waits until it has.
@@ -73,18 +74,20 @@ impl RedisKeys {
     /// # Errors
     /// [`Error::Redis`].
     pub async fn expire(&self, id: u64) -> Result<(), Error> {
-        let fault = fault("while letting a key expire");
+        let failed = failed("while letting a key expire");
         let mut redis = self.redis.clone();
-        let _was_there: bool = redis.pexpire(key(id), 1).await.map_err(&fault)?;
-        let give_up = Instant::now() + LIMIT;
-        while redis.exists::<_, bool>(key(id)).await.map_err(&fault)? {
-            if Instant::now() > give_up {
-                return Err(Error::Usage(format!(
-                    "{} comes back as soon as it expires: is somebody else reading that shop?",
-                    key(id)
-                )));
-            }
-            sleep(Duration::from_millis(1)).await;
+        let _was_there: bool = redis.pexpire(key(id), 1).await.map_err(&failed)?;
+        let mut exists = Ok(true);
+        until(LIMIT, async || {
+            exists = redis.exists(key(id)).await;
+            !matches!(exists, Ok(true))
+        })
+        .await;
+        if exists.map_err(&failed)? {
+            return Err(Error::Usage(format!(
+                "{} comes back as soon as it expires: does another client read that shop?",
+                key(id)
+            )));
         }
         Ok(())
     }
@@ -97,8 +100,8 @@ impl RedisKeys {
     pub async fn expire_logically(&self, id: u64) -> Result<bool, Error> {
         let Some(text) = self.value(id).await? else { return Ok(false) };
         let Some(aged) = aged(&text, now_ms() - 1000) else { return Ok(false) };
-        let fault = fault("while ageing a cached shop");
-        let () = self.redis.clone().set(key(id), aged).await.map_err(fault)?;
+        let failed = failed("while ageing a cached shop");
+        let () = self.redis.clone().set(key(id), aged).await.map_err(failed)?;
         Ok(true)
     }
 
@@ -128,7 +131,7 @@ impl RedisKeys {
                 let answers: Vec<redis::Value> = pipeline
                     .query_async(&mut self.redis.clone())
                     .await
-                    .map_err(fault("while reading times to live"))?;
+                    .map_err(failed("while reading times to live"))?;
                 let parsed: Result<((i64, i64), Vec<i64>), _> =
                     answers.split_first().map_or(Ok(((0, 0), Vec::new())), |(time, left)| {
                         let time = redis::from_redis_value_ref(time)?;
@@ -139,7 +142,7 @@ impl RedisKeys {
                         Ok::<_, redis::ParsingError>((time, left))
                     });
                 let ((seconds, micros), left) =
-                    parsed.map_err(|e| fault("while reading times to live")(e.into()))?;
+                    parsed.map_err(|e| failed("while reading times to live")(e.into()))?;
                 (seconds, micros, left)
             };
             let now = seconds * 1000 + micros / 1000;
@@ -159,7 +162,7 @@ impl RedisKeys {
             pipeline.pexpire(key(*id), ttl).ignore();
         });
         let set = pipeline.query_async(&mut self.redis.clone()).await;
-        set.map_err(fault("while setting times to live"))
+        set.map_err(failed("while setting times to live"))
     }
 
     /// Removes the keys of these shops; returns how many were there.
@@ -171,7 +174,7 @@ impl RedisKeys {
         for part in ids.chunks(BATCH) {
             let keys: Vec<_> = part.iter().map(|id| key(*id)).collect();
             let gone: u64 =
-                self.redis.clone().unlink(keys).await.map_err(fault("while removing keys"))?;
+                self.redis.clone().unlink(keys).await.map_err(failed("while removing keys"))?;
             removed += gone;
         }
         Ok(removed)
@@ -182,13 +185,13 @@ impl RedisKeys {
     /// # Errors
     /// [`Error::Redis`].
     pub async fn filters(&self) -> Result<Vec<String>, Error> {
-        let fault = fault("while looking for the Bloom filter");
+        let failed = failed("while looking for the Bloom filter");
         let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
         let mut redis = self.redis.clone();
-        let mut found = redis.scan_options::<String>(options).await.map_err(&fault)?;
+        let mut found = redis.scan_options::<String>(options).await.map_err(&failed)?;
         let mut keys = Vec::new();
         while let Some(key) = found.next_item().await {
-            keys.push(key.map_err(&fault)?);
+            keys.push(key.map_err(&failed)?);
         }
         Ok(keys)
     }
@@ -203,7 +206,7 @@ impl RedisKeys {
             return Ok(());
         }
         let dropped = self.redis.clone().unlink::<_, u64>(filters).await;
-        dropped.map(drop).map_err(fault("while removing the Bloom filter"))
+        dropped.map(drop).map_err(failed("while removing the Bloom filter"))
     }
 
     /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
@@ -219,14 +222,14 @@ impl RedisKeys {
         let removing = async {
             loop {
                 sleep(Duration::from_millis(5)).await;
-                if let Err(fault) = self.drop_filters(&filters).await {
-                    return fault;
+                if let Err(error) = self.drop_filters(&filters).await {
+                    return error;
                 }
             }
         };
         tokio::select! {
             done = work => done,
-            fault = removing => Err(fault),
+            error = removing => Err(error),
         }
     }
 
@@ -238,7 +241,7 @@ impl RedisKeys {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub");
         let cut = kill.query_async(&mut self.redis.clone()).await;
-        cut.map_err(fault("while cutting invalidation connections"))
+        cut.map_err(failed("while cutting invalidation connections"))
     }
 }
 

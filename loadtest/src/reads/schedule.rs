@@ -1,4 +1,4 @@
-//! Which shop is read next, and when: Zipf's law over the ids, and the due times of an open loop.
+//! The schedule of reads: Zipf's law over the ids, and the due times of an open loop.
 
 use std::time::{Duration, Instant};
 

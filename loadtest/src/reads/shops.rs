@@ -1,5 +1,5 @@
-//! The table of shops: which there are, temporary ones for a test, how long a query takes, how many
-//! statements the database has executed, and a way to make loads slow.
+//! The table of shops: its ids, temporary rows for a test, the time of a query, the number of statements the
+//! database has executed, and a lock that makes loads slow.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use workload::Error;
 const FIRST_ID: u64 = 1_000_000_000_000;
 /// How many temporary shops there can be.
 const MOST: u64 = 1_000_000;
-/// Told by their address, so that nothing else is ever removed.
+/// The address that marks them, so that nothing else is ever removed.
 const MARK: &str = "made by the load tool, to be removed by it";
 /// A type that no list shows.
 const TYPE_ID: u64 = 2_000_000_000;
@@ -28,7 +28,7 @@ pub struct ShopTable {
     url: String,
 }
 
-fn fault(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
+fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
     move |source| Error::Database { what, source }
 }
 
@@ -50,7 +50,7 @@ impl ShopTable {
             .acquire_timeout(Duration::from_secs(3))
             .connect(database_url)
             .await
-            .map_err(fault("while connecting"))?;
+            .map_err(failed("while connecting"))?;
         Ok(Self { pool, url: database_url.to_owned() })
     }
 
@@ -64,7 +64,7 @@ impl ShopTable {
             .bind(limit)
             .fetch_all(&self.pool)
             .await
-            .map_err(fault("while listing shops"))
+            .map_err(failed("while listing shops"))
     }
 
     /// The name of a shop.
@@ -76,7 +76,7 @@ impl ShopTable {
             .bind(id)
             .fetch_optional(&self.pool)
             .await
-            .map_err(fault("while reading a shop"))?;
+            .map_err(failed("while reading a shop"))?;
         name.ok_or_else(|| {
             Error::Usage(format!(
                 "there is no shop {id} in the database: `seckill seed` makes some, --shop-id takes \
@@ -96,7 +96,7 @@ impl ShopTable {
                 .bind(to)
                 .fetch_one(&self.pool)
                 .await
-                .map_err(fault("while counting shops"))?;
+                .map_err(failed("while counting shops"))?;
         Ok(count.unsigned_abs())
     }
 
@@ -112,7 +112,7 @@ impl ShopTable {
                 .bind(id)
                 .fetch_optional(&self.pool)
                 .await
-                .map_err(fault("while timing a read"))?;
+                .map_err(failed("while timing a read"))?;
             times.push(begin.elapsed());
         }
         times.sort_unstable();
@@ -120,34 +120,34 @@ impl ShopTable {
     }
 
     /// Prepared statements the whole server has executed since it started, those of this tool left
-    /// out as they are sent as text where it matters. A witness beside the service's own counters.
+    /// out as they are sent as text where it matters. An independent count beside the service's own.
     ///
     /// # Errors
     /// [`Error::Database`].
     pub async fn statements(&self) -> Result<u64, Error> {
-        let fault = fault("while reading the server's status");
+        let failed = failed("while reading the server's status");
         let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'")
             .fetch_one(&self.pool)
             .await
-            .map_err(&fault)?;
-        let value: String = row.try_get(1).map_err(&fault)?;
-        value.parse().map_err(|_| fault(sqlx::Error::Protocol(format!("a count of '{value}'"))))
+            .map_err(&failed)?;
+        let value: String = row.try_get(1).map_err(&failed)?;
+        value.parse().map_err(|_| failed(sqlx::Error::Protocol(format!("a count of '{value}'"))))
     }
 
-    /// Locks the table against readers until [`Blockade::lift`] (or the end of this process): every
+    /// Locks the table against readers until [`TableLock::unlock`] (or the end of this process): every
     /// load begun meanwhile lasts until then.
     ///
     /// # Errors
     /// [`Error::Database`].
-    pub async fn block(&self) -> Result<Blockade, Error> {
-        let fault =
-            fault("while locking the table of shops (this needs the privilege LOCK TABLES)");
-        let mut connection = MySqlConnection::connect(&self.url).await.map_err(&fault)?;
+    pub async fn lock(&self) -> Result<TableLock, Error> {
+        let failed =
+            failed("while locking the table of shops (this needs the privilege LOCK TABLES)");
+        let mut connection = MySqlConnection::connect(&self.url).await.map_err(&failed)?;
         sqlx::raw_sql("LOCK TABLES tb_shop WRITE")
             .execute(&mut connection)
             .await
-            .map_err(&fault)?;
-        Ok(Blockade { connection })
+            .map_err(&failed)?;
+        Ok(TableLock { connection })
     }
 
     /// Inserts so many temporary shops and returns their ids.
@@ -164,7 +164,7 @@ impl ShopTable {
             ids: (FIRST_ID..FIRST_ID + count).collect(),
             next_auto: self.next_auto_increment().await?,
         };
-        let fault = fault("while making temporary shops");
+        let failed = failed("while making temporary shops");
         for part in temporary.ids.chunks(BATCH as usize) {
             let mut insert = sqlx::QueryBuilder::new(
                 "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) ",
@@ -182,7 +182,7 @@ impl ShopTable {
             if let Err(error) = insert.build().persistent(false).execute(&self.pool).await {
                 // What was inserted before must not stay.
                 temporary.remove().await?;
-                return Err(fault(error));
+                return Err(failed(error));
             }
         }
         Ok(temporary)
@@ -199,12 +199,12 @@ impl ShopTable {
 
     /// The next id the table would give, which explicit ids would move for good.
     async fn next_auto_increment(&self) -> Result<u64, Error> {
-        let fault = fault("while reading the table's definition");
+        let failed = failed("while reading the table's definition");
         let row = sqlx::raw_sql("SHOW CREATE TABLE tb_shop")
             .fetch_one(&self.pool)
             .await
-            .map_err(&fault)?;
-        let text: String = row.try_get(1).map_err(&fault)?;
+            .map_err(&failed)?;
+        let text: String = row.try_get(1).map_err(&failed)?;
         Ok(auto_increment(&text))
     }
 }
@@ -216,19 +216,19 @@ fn auto_increment(definition: &str) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(1)
 }
 
-/// A table that cannot be read.
-pub struct Blockade {
+/// A lock on the table of shops: nothing can read it.
+pub struct TableLock {
     connection: MySqlConnection,
 }
 
-impl Blockade {
-    /// Lets the readers in.
+impl TableLock {
+    /// Unlocks the table.
     ///
     /// # Errors
     /// [`Error::Database`]; the lock ends with this connection in any case.
-    pub async fn lift(mut self) -> Result<(), Error> {
+    pub async fn unlock(mut self) -> Result<(), Error> {
         let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut self.connection).await;
-        unlocked.map(drop).map_err(fault("while unlocking the table of shops"))
+        unlocked.map(drop).map_err(failed("while unlocking the table of shops"))
     }
 }
 
@@ -246,16 +246,16 @@ impl Temporary {
     /// # Errors
     /// [`Error::Database`]; the next run then removes them.
     pub async fn remove(&self) -> Result<(), Error> {
-        let fault = fault("while removing temporary shops");
+        let failed = failed("while removing temporary shops");
         sqlx::query("DELETE FROM tb_shop WHERE id BETWEEN ? AND ? AND address = ?")
             .bind(FIRST_ID)
             .bind(FIRST_ID + MOST)
             .bind(MARK)
             .execute(&self.table.pool)
             .await
-            .map_err(&fault)?;
+            .map_err(&failed)?;
         let restore = format!("ALTER TABLE tb_shop AUTO_INCREMENT = {}", self.next_auto);
-        sqlx::raw_sql(&restore).execute(&self.table.pool).await.map_err(&fault)?;
+        sqlx::raw_sql(&restore).execute(&self.table.pool).await.map_err(&failed)?;
         Ok(())
     }
 }

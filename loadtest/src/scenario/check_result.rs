@@ -89,7 +89,7 @@ impl Outcome {
     }
 }
 
-/// The report of a run: printed as text, written as JSON, told by an exit code.
+/// The report of a run: printed as text, written as JSON, summed up by an exit code.
 pub trait Report: Display + Serialize {
     /// What the run proved.
     fn outcome(&self) -> Outcome;

@@ -3,7 +3,7 @@
 //! Buyers are signed in once and serve all sales. There are at least three times as many buyers as
 //! vouchers, so that a safe strategy sells out even where many a buyer is refused for a busy lock. A
 //! race that has to show itself and did not gets a fresh sale, [`ATTEMPTS`] in all, and each
-//! repetition is told.
+//! repetition is reported.
 
 use std::{fmt, sync::Arc};
 
@@ -34,7 +34,7 @@ A lock that all instances share, a row of the database or a key in Redis, holds 
 and every voucher is sold exactly once.
 A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
 the orders.
-Buyers who share a commit need no lock: the database refuses second orders, and all wait once.
+Buyers that share a commit need no lock: the database refuses second orders, and all wait once.
 ";
 
 /// A ladder to climb.
@@ -69,9 +69,9 @@ pub struct Line {
     pub voucher_id: u64,
     /// How many sales it took.
     pub sales: u32,
-    /// The checker's judgement of the last of them.
+    /// The checker's verdict on the last of them.
     pub verdict: Verdict,
-    /// That judgement compared to the strategy's guarantees.
+    /// That verdict compared to the strategy's guarantees.
     pub check: Conformance,
 }
 
@@ -80,7 +80,7 @@ pub struct Line {
 pub struct Climb {
     /// Always `ladder`.
     pub scenario: &'static str,
-    /// Users who tried, in each sale.
+    /// Buyers in each sale.
     pub buyers: usize,
     /// Attempts of each.
     pub tries: u32,

@@ -24,7 +24,7 @@ async fn servers<const N: usize>() -> [RedisServer; N] {
     for _ in 0..N {
         servers.push(RedisServer::start().await);
     }
-    servers.try_into().ok().expect("so many servers")
+    servers.try_into().expect("so many servers")
 }
 
 /// The locks of one process, one for each server.

@@ -1,5 +1,6 @@
 //! Polling for a condition with a time limit.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
 /// The pause between two evaluations of the condition.
@@ -7,17 +8,30 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// Polls `condition` every 5 ms until it holds; `false` when it did not hold within `limit`.
 pub async fn until(limit: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
-    let deadline = Instant::now() + limit;
-    while !condition().await {
-        if Instant::now() >= deadline {
-            return false;
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    true
+    let held = poll(limit, PAUSE, async || Ok::<_, Infallible>(condition().await.then_some(())));
+    matches!(held.await, Ok(Some(())))
 }
 
 /// Polls `condition` as [`until`] does; panics after `limit`, naming `what`.
 pub async fn eventually(what: &str, limit: Duration, condition: impl AsyncFnMut() -> bool) {
     assert!(until(limit, condition).await, "not within {limit:?}: {what}");
+}
+
+/// Calls `attempt` until it returns a value, with a pause after each that did not; `None` when none did within `limit`.
+///
+/// # Errors
+/// The first that an attempt returns.
+pub async fn poll<T, E>(
+    limit: Duration,
+    pause: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let value = attempt().await?;
+        if value.is_some() || Instant::now() >= deadline {
+            return Ok(value);
+        }
+        tokio::time::sleep(pause).await;
+    }
 }

@@ -117,8 +117,8 @@ async fn a_dead_target_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
     drop(listener);
-    let Err(fault) = Readers::open(std::slice::from_ref(&target), 2, LIMIT).await else {
+    let Err(error) = Readers::open(std::slice::from_ref(&target), 2, LIMIT).await else {
         panic!("opened")
     };
-    assert!(fault.to_string().contains(&target.to_string()), "{fault}");
+    assert!(error.to_string().contains(&target.to_string()), "{error}");
 }

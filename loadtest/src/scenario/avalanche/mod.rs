@@ -72,7 +72,7 @@ pub async fn run(options: &AvalancheOptions) -> Result<Report, Error> {
     options.instances.progress.say(&format!("making {} temporary shops", options.keys));
     let shops = table.make_temporary(options.keys).await?;
     let measured = measure(options, &keys, &shops.ids).await;
-    // Whatever happened: rows first, so that nobody caches them again.
+    // Whatever happened: rows first, so that they are not cached again.
     let removed = shops.remove().await;
     let cleaned = async {
         keys.remove(&shops.ids).await?;
@@ -89,7 +89,7 @@ async fn measure(
     keys: &RedisKeys,
     ids: &[u64],
 ) -> Result<Report, Error> {
-    // The filter does not know rows it was not told of; it is filled anew, with them.
+    // The filter does not know the new rows; it is filled anew, with them.
     keys.drop_filters(&keys.filters().await?).await?;
     keys.remove(ids).await?;
     let mut readers =

@@ -27,7 +27,7 @@ const AHEAD: usize = 8;
 /// One finished attempt.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// What it was told.
+    /// The reply.
     pub reply: Reply,
     /// Whether the answer said when to come back.
     pub retry_after: bool,

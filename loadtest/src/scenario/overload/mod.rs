@@ -182,9 +182,8 @@ async fn broken_laws(
     asked.resize(sales.len(), Vec::new());
     for (voucher_id, asked) in sales.iter().zip(&asked).rev() {
         let quiet = Duration::from_millis(if asked.is_empty() { 0 } else { 200 });
-        let (snapattempt, _) = ledger.settle(*voucher_id, quiet, options.settle).await?;
-        for (law, count) in checker::judge(snapattempt.sale, asked, &snapattempt.rows).violations()
-        {
+        let (snapshot, _) = ledger.settle(*voucher_id, quiet, options.settle).await?;
+        for (law, count) in checker::judge(snapshot.sale, asked, &snapshot.rows).violations() {
             *broken.entry(law).or_default() += count;
         }
     }

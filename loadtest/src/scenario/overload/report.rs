@@ -47,7 +47,7 @@ pub struct Report {
     pub strategy: String,
     /// The base URLs fired at.
     pub targets: Vec<String>,
-    /// Users who bought.
+    /// Buyers.
     pub buyers: usize,
     /// Sales used.
     pub sales: usize,

@@ -1,11 +1,11 @@
 //! Penetration: a crawler asks for ids that do not exist, which no cache of values can answer.
 //!
-//! Three passes over random ids that are in nobody's table:
+//! Three passes over random ids that are in no table:
 //! 1. `layered`, behind the Bloom filter, every id once: what the filter lets through is loaded.
 //! 2. `null-caching`, every id several times, lap after lap, while the filter is kept away by
 //!    deleting it over and over: each id may be loaded once per null's time to live.
 //! 3. `cache-aside`, the filter kept away, a tenth of the requests: every one is loaded. This shows
-//!    what the other two save, and is not judged.
+//!    what the other two save, and is not checked.
 //!
 //! The cached nulls that came of it are removed afterwards, by their ids.
 
@@ -20,7 +20,7 @@ use std::{
 
 use clap::{Args, value_parser};
 use rand::Rng;
-use tokio::time::sleep;
+use testkit::wait::poll;
 
 use self::{
     check::check,
@@ -45,6 +45,8 @@ const RANGE: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
 const READ_LIMIT: Duration = Duration::from_secs(10);
 /// Longest wait for a filter that is being filled.
 const FILTER_WAIT: Duration = Duration::from_secs(15);
+/// From one look for it to the next.
+const FILTER_PAUSE: Duration = Duration::from_millis(200);
 
 /// Options of a penetration run.
 #[derive(Debug, Clone, Args)]
@@ -89,8 +91,8 @@ pub async fn run(options: &PenetrationOptions) -> Result<Report, Error> {
         Readers::open(&options.instances.targets, options.connections, READ_LIMIT).await?;
     let nodes = Nodes::new(&options.instances.targets);
     let mut used = Vec::new();
-    let mut stage = Stage { options, table, keys: keys.clone(), nodes, readers };
-    let passes = stage.passes(&mut used).await;
+    let mut run = Run { options, table, keys: keys.clone(), nodes, readers };
+    let passes = run.passes(&mut used).await;
     // Whatever happened: what was caused is removed.
     let removed = keys.remove(&used).await;
     let (passes, removed) = (passes?, removed?);
@@ -104,7 +106,7 @@ pub async fn run(options: &PenetrationOptions) -> Result<Report, Error> {
     })
 }
 
-struct Stage<'a> {
+struct Run<'a> {
     options: &'a PenetrationOptions,
     table: ShopTable,
     keys: RedisKeys,
@@ -112,7 +114,7 @@ struct Stage<'a> {
     readers: Readers,
 }
 
-impl Stage<'_> {
+impl Run<'_> {
     async fn passes(&mut self, used: &mut Vec<u64>) -> Result<Vec<Pass>, Error> {
         let PenetrationOptions { requests, distinct, .. } = *self.options;
         let (requests, distinct) = (requests as usize, distinct as usize);
@@ -138,27 +140,23 @@ impl Stage<'_> {
 
     /// Asks each instance for absent ids until its filter is seen to answer.
     async fn await_filter(&mut self, used: &mut Vec<u64>) -> Result<(), Error> {
-        let give_up = Instant::now() + FILTER_WAIT;
         for target in &self.options.instances.targets {
             let one = std::slice::from_ref(target);
             let mut node = Nodes::new(one);
             let mut readers = Readers::open(one, 1, READ_LIMIT).await?;
-            loop {
+            let answered = poll(FILTER_WAIT, FILTER_PAUSE, async || {
                 let before = node.layers().await?.filtered;
-                let ids = random_ids(1, used);
-                used.extend_from_slice(&ids);
-                readers.burst(ids[0], &ReadStrategy::Layered.read(ids[0]), Instant::now()).await?;
-                if node.layers().await?.filtered > before {
-                    break;
-                }
-                if Instant::now() > give_up {
-                    return Err(Error::Usage(format!(
-                        "no Bloom filter answers on {target}: is it switched off there? (Filters in \
-                         Redis: {})",
-                        self.keys.filters().await?.join(", ")
-                    )));
-                }
-                sleep(Duration::from_millis(200)).await;
+                let id = random_ids(1, used)[0];
+                used.push(id);
+                readers.burst(id, &ReadStrategy::Layered.read(id), Instant::now()).await?;
+                Ok::<_, Error>((node.layers().await?.filtered > before).then_some(()))
+            });
+            if answered.await?.is_none() {
+                return Err(Error::Usage(format!(
+                    "no Bloom filter answers on {target}: is it switched off there? (Filters in \
+                     Redis: {})",
+                    self.keys.filters().await?.join(", ")
+                )));
             }
         }
         Ok(())
@@ -230,8 +228,7 @@ fn random_ids(count: usize, used: &[u64]) -> Vec<u64> {
     ids
 }
 
-/// Lap after lap over the ids: two reads of one id are a whole lap apart, so that nobody can blame
-/// a second load on the two having met.
+/// Reads all ids, lap after lap: two reads of one id are a whole lap apart, so they cannot share a load by having met.
 struct Crawl {
     strategy: ReadStrategy,
     ids: Box<[u64]>,

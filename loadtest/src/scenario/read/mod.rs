@@ -16,7 +16,8 @@ use std::{
 
 use clap::{Args, value_parser};
 use rand::Rng;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use testkit::wait::until;
+use tokio::time::{MissedTickBehavior, interval};
 
 use self::{
     check::check,
@@ -112,23 +113,21 @@ pub async fn run(options: &ReadOptions) -> Result<Report, Error> {
     }
     let measured = measure(options, &keys, &ids).await;
     // Whatever happened: what was made is removed, and a server that was broken may come back.
-    let give_up = Instant::now() + CLEAN_UP;
-    loop {
-        match clean_up(&keys, temporary.as_ref()).await {
-            Ok(()) => break,
-            Err(fault) if Instant::now() > give_up => {
-                options.instances.progress.say(&format!("not all was cleaned up: {fault}"));
-                break;
-            }
-            Err(_) => sleep(Duration::from_millis(500)).await,
-        }
+    let mut cleaned = Ok(());
+    until(CLEAN_UP, async || {
+        cleaned = clean_up(&keys, temporary.as_ref()).await;
+        cleaned.is_ok()
+    })
+    .await;
+    if let Err(error) = cleaned {
+        options.instances.progress.say(&format!("not all was cleaned up: {error}"));
     }
     measured
 }
 
 async fn clean_up(keys: &RedisKeys, temporary: Option<&Temporary>) -> Result<(), Error> {
     if let Some(shops) = temporary {
-        // Rows first, so that nobody caches them again.
+        // Rows first, so that they are not cached again.
         shops.remove().await?;
         keys.remove(&shops.ids).await?;
         keys.drop_filters(&keys.filters().await?).await?;
@@ -140,7 +139,7 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
     if options.ids > 0 && ids.is_empty() {
         return Err(Error::Usage("there is no shop to read: `seckill seed` makes some".to_owned()));
     }
-    // The filter does not know rows it was not told of; it is filled anew, with them.
+    // The filter does not know the new rows; it is filled anew, with them.
     keys.drop_filters(&keys.filters().await?).await?;
     let mut readers = Readers::open(
         &options.instances.targets,
@@ -163,8 +162,8 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
         state: Mutex::new(State { overall: Recorder::new(3), seconds: Vec::new() }),
     });
     let mut expired = 0;
-    let mut told = vec![Told { layers: Some(before), breakers_open: None }];
-    let watching = watch(options, &steady, &mut nodes, &mut told);
+    let mut samples = vec![Sample { layers: Some(before), breakers_open: None }];
+    let watching = watch(options, &steady, &mut nodes, &mut samples);
     let expiring = expire(options, keys, ids, &mut expired);
     let drained = tokio::select! {
         drained = readers.drain(&steady) => drained,
@@ -172,13 +171,13 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
     };
     drained?;
     let elapsed = steady.begin.elapsed().as_secs_f64();
-    // What was told last counts where an instance is away at the end.
-    told.push(Told::by(&mut Nodes::new(&options.instances.targets)).await);
-    let last = told.iter().rev().find_map(|told| told.layers).unwrap_or(before);
+    // The last sample counts where an instance is away at the end.
+    samples.push(Sample::take(&mut Nodes::new(&options.instances.targets)).await);
+    let last = samples.iter().rev().find_map(|sample| sample.layers).unwrap_or(before);
     let layers = last.since(before);
     let state = steady.state();
     let mut timeline: Vec<_> = state.seconds.iter().map(Bin::summary).collect();
-    for (second, pair) in timeline.iter_mut().zip(told.windows(2)) {
+    for (second, pair) in timeline.iter_mut().zip(samples.windows(2)) {
         (second.layers, second.breakers_open) = (pair[1].since(&pair[0]), pair[1].breakers_open);
     }
     let mut answers = Tally::default();
@@ -208,16 +207,16 @@ async fn measure(options: &ReadOptions, keys: &RedisKeys, ids: &[u64]) -> Result
     Ok(report)
 }
 
-/// What the metrics told at the end of a second.
+/// The metrics at the end of a second.
 #[derive(Default)]
-struct Told {
+struct Sample {
     layers: Option<Layers>,
     breakers_open: Option<u64>,
 }
 
-impl Told {
+impl Sample {
     /// Nothing, where an instance cannot tell.
-    async fn by(nodes: &mut Nodes) -> Self {
+    async fn take(nodes: &mut Nodes) -> Self {
         let Ok(pages) = nodes.pages().await else { return Self::default() };
         let breakers: Result<Vec<_>, _> =
             pages.iter().map(|page| page.get("cache_breaker_open")).collect();
@@ -233,15 +232,20 @@ impl Told {
 }
 
 /// Each second: what the metrics tell, and a line of progress. Never ends.
-async fn watch(options: &ReadOptions, steady: &Steady, nodes: &mut Nodes, told: &mut Vec<Told>) {
+async fn watch(
+    options: &ReadOptions,
+    steady: &Steady,
+    nodes: &mut Nodes,
+    samples: &mut Vec<Sample>,
+) {
     let mut tick = interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     tick.tick().await;
     loop {
         tick.tick().await;
-        told.push(Told::by(nodes).await);
-        let [.., before, now] = told.as_slice() else { continue };
-        let number = told.len() - 2;
+        samples.push(Sample::take(nodes).await);
+        let [.., before, now] = samples.as_slice() else { continue };
+        let number = samples.len() - 2;
         let second = steady.state().seconds.get(number).map(Bin::summary).unwrap_or_default();
         let layers = now.since(before);
         let line = report::progress(

@@ -5,13 +5,14 @@
 //! gone too, and lets every reader go at one instant. Loads are counted by the service's metric,
 //! and by the database's count of statements as a witness.
 //!
-//! A load of one row takes well below a millisecond, too little to tell who waited for it. So the
-//! table is locked while the readers arrive ([`crate::reads::shops::Blockade`]): whoever waits for
-//! the load is answered after the lock was lifted, whoever does not, before.
+//! A load of one row takes well below a millisecond, too little to tell which reader waited for it. So the
+//! table is locked while the readers arrive ([`crate::reads::shops::TableLock`]): a reader that waits for
+//! the load is answered after the table was unlocked, any other before.
 
 use std::time::{Duration, Instant};
 
 use clap::{Args, value_parser};
+use testkit::wait::poll;
 use tokio::time::{Instant as TokioInstant, sleep, sleep_until};
 
 use self::{
@@ -28,7 +29,7 @@ use workload::{Error, Target, latency::Latency};
 pub mod check;
 pub mod report;
 
-/// Extra rounds a policy is given to show what it has to show.
+/// Extra rounds for a read strategy that did not show what it has to show.
 pub const EXTRA_ROUNDS: u32 = 4;
 /// Time limit of one read.
 const READ_LIMIT: Duration = Duration::from_secs(10);
@@ -37,7 +38,9 @@ const LEAD: Duration = Duration::from_millis(100);
 /// Reads by which each target is tried out: a proxy before two instances is found out by 15 of 16.
 const PROBES: usize = 4;
 /// Longest wait for rebuilds in the background.
-const SETTLE: Duration = Duration::from_secs(5);
+const REBUILD_LIMIT: Duration = Duration::from_secs(5);
+/// From one look for them to the next.
+const REBUILD_PAUSE: Duration = Duration::from_millis(50);
 
 /// Options of a stampede.
 #[derive(Debug, Clone, Args)]
@@ -51,7 +54,7 @@ pub struct StampedeOptions {
     /// The read strategies, by turns in each round
     #[arg(
         long,
-        alias = "policies",
+        alias = "read strategies",
         value_delimiter = ',',
         value_name = "NAMES",
         default_value = "cache-aside,null-caching,mutex,logical-expiry,layered"
@@ -73,7 +76,7 @@ pub struct StampedeOptions {
 }
 
 /// What a run needs at hand.
-struct Stage<'a> {
+struct Run<'a> {
     options: &'a StampedeOptions,
     keys: RedisKeys,
     table: ShopTable,
@@ -82,10 +85,10 @@ struct Stage<'a> {
     query: Duration,
 }
 
-/// Runs all rounds of all policies.
+/// Runs all rounds of all read strategies.
 ///
 /// # Errors
-/// An [`Error`] of the set-up; a policy that breaks its promise is in the [`Report`].
+/// An [`Error`] of the set-up; a read strategy that breaks its promise is in the [`Report`].
 pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
     let progress = options.instances.progress;
     let table = ShopTable::open(&options.instances.access.database_url).await?;
@@ -97,14 +100,14 @@ pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
     let total = options.waiters as usize * options.instances.targets.len();
     progress.say(&format!("opening {total} connections"));
     let readers = Readers::open(&options.instances.targets, options.waiters, READ_LIMIT).await?;
-    let mut stage = Stage { options, keys, table, nodes, readers, query };
-    stage.insist_on_lab().await?;
+    let mut run = Run { options, keys, table, nodes, readers, query };
+    run.insist_on_lab().await?;
 
-    let mut seen: Vec<Seen> =
-        options.read_strategies.iter().map(|strategy| Seen::new(*strategy)).collect();
+    let mut seen: Vec<StrategyRounds> =
+        options.read_strategies.iter().map(|strategy| StrategyRounds::new(*strategy)).collect();
     for number in 1..=options.rounds {
         for seen in &mut seen {
-            stage.round(number, seen).await?;
+            run.round(number, seen).await?;
         }
     }
     for seen in &mut seen {
@@ -112,10 +115,10 @@ pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
             if !matches!(seen.check(options), CheckResult::DidNotShow(_)) {
                 break;
             }
-            stage.round(options.rounds + extra, seen).await?;
+            run.round(options.rounds + extra, seen).await?;
         }
     }
-    stage.keys.remove(&[options.shop_id]).await?;
+    run.keys.remove(&[options.shop_id]).await?;
     let lines: Vec<_> = seen.into_iter().map(|seen| seen.line(options)).collect();
     Ok(Report {
         scenario: "stampede",
@@ -128,15 +131,15 @@ pub async fn run(options: &StampedeOptions) -> Result<Report, Error> {
     })
 }
 
-/// All rounds of one policy so far.
-struct Seen {
+/// All rounds of one read strategy so far.
+struct StrategyRounds {
     strategy: ReadStrategy,
     rounds: Vec<Round>,
     warm: Vec<Duration>,
     expired: Vec<Duration>,
 }
 
-impl Seen {
+impl StrategyRounds {
     fn new(strategy: ReadStrategy) -> Self {
         Self { strategy, rounds: Vec::new(), warm: Vec::new(), expired: Vec::new() }
     }
@@ -156,8 +159,8 @@ impl Seen {
     }
 }
 
-impl Stage<'_> {
-    /// The policies can only be told apart by a server that obeys the header, and loads only be
+impl Run<'_> {
+    /// Read strategies can only be told apart on a server that obeys the header, and loads only be
     /// counted where reads and metrics meet the same instance each time.
     async fn insist_on_lab(&mut self) -> Result<(), Error> {
         let id = self.options.shop_id;
@@ -204,7 +207,7 @@ impl Stage<'_> {
         Ok(())
     }
 
-    async fn round(&mut self, number: u32, seen: &mut Seen) -> Result<(), Error> {
+    async fn round(&mut self, number: u32, seen: &mut StrategyRounds) -> Result<(), Error> {
         let (strategy, id) = (seen.strategy, self.options.shop_id);
         let call = strategy.read(id);
         self.keys.remove(&[id]).await?;
@@ -229,17 +232,17 @@ impl Stage<'_> {
         let layers = self.nodes.layers().await?;
         let statements = self.table.statements().await?;
         let slow = Duration::from_millis(self.options.slow_load);
-        let blockade = if slow.is_zero() { None } else { Some(self.table.block().await?) };
+        let lock = if slow.is_zero() { None } else { Some(self.table.lock().await?) };
         let begin = Instant::now() + LEAD;
-        let lifting = async {
-            let Some(blockade) = blockade else { return Ok(Duration::ZERO) };
+        let unlocking = async {
+            let Some(lock) = lock else { return Ok(Duration::ZERO) };
             sleep_until(TokioInstant::from_std(begin + slow)).await;
-            blockade.lift().await?;
+            lock.unlock().await?;
             Ok::<_, Error>(begin.elapsed())
         };
-        let (reads, lifted) = tokio::join!(self.readers.burst(id, &call, begin), lifting);
-        let (reads, lifted) = (reads?, lifted?);
-        let rebuilt = self.settle(strategy).await?;
+        let (reads, unlocked) = tokio::join!(self.readers.burst(id, &call, begin), unlocking);
+        let (reads, unlocked) = (reads?, unlocked?);
+        let rebuilt = self.wait_for_rebuild(strategy).await?;
         let loads = self.nodes.layers().await?.since(layers).loads;
         let statements = self.table.statements().await?.saturating_sub(statements);
         let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
@@ -249,7 +252,7 @@ impl Stage<'_> {
             loads,
             statements,
             rebuilt,
-            load_ms: ms(lifted + self.query),
+            load_ms: ms(unlocked + self.query),
             warm: Latency::of(warm.iter().map(Read::latency)),
             expired: Latency::of(reads.iter().map(Read::latency)),
             failed: (reads.len() - reads.iter().filter(wanted).count()) as u64,
@@ -267,19 +270,17 @@ impl Stage<'_> {
     }
 
     /// Waits for rebuilds in the background; returns whether the key is fresh again.
-    async fn settle(&mut self, strategy: ReadStrategy) -> Result<bool, Error> {
-        let give_up = Instant::now() + SETTLE;
-        loop {
-            sleep(Duration::from_millis(50)).await;
-            let id = self.options.shop_id;
-            let fresh = match strategy {
+    async fn wait_for_rebuild(&mut self, strategy: ReadStrategy) -> Result<bool, Error> {
+        let (id, mut fresh) = (self.options.shop_id, false);
+        poll(REBUILD_LIMIT, REBUILD_PAUSE, async || {
+            fresh = match strategy {
                 ReadStrategy::LogicalExpiry => self.keys.is_fresh(id).await?,
                 _ => self.keys.value(id).await?.is_some(),
             };
             let running = self.nodes.sum("cache_loads_running").await?;
-            if (fresh && running == 0) || Instant::now() > give_up {
-                return Ok(fresh);
-            }
-        }
+            Ok::<_, Error>((fresh && running == 0).then_some(()))
+        })
+        .await?;
+        Ok(fresh)
     }
 }

@@ -96,7 +96,7 @@ impl fmt::Display for Report {
         }
         writeln!(
             f,
-            "mutex: nobody may wait longer than one load + {GRACE_MS:.0} ms. logical-expiry: all must be\n\
+            "mutex: no reader may wait longer than one load + {GRACE_MS:.0} ms. logical-expiry: all must be\n\
              answered before the load can be done. \"statements\" is the database's own count of\n\
              whatever it executed meanwhile.\n"
         )?;

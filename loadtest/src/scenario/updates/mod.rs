@@ -15,6 +15,7 @@ use std::{
 
 use clap::{Args, value_parser};
 use hyper::{Method, header::HeaderValue};
+use testkit::wait::poll;
 use tokio::time::sleep;
 
 use self::{
@@ -44,8 +45,8 @@ pub mod report;
 const LIMIT: Duration = Duration::from_secs(10);
 /// Beyond the bound, readers go on for so long after the last change.
 const TAIL: Duration = Duration::from_millis(500);
-/// Attempts to give the shop its name back.
-const RESTORE_ATTEMPTS: u32 = 10;
+/// Longest attempt to give the shop its name back.
+const RESTORE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Options of a run of updates.
 #[derive(Debug, Clone, Args)]
@@ -197,13 +198,14 @@ impl Writer {
     }
 
     async fn restore(&mut self, id: u64, name: &str) -> Result<(), Error> {
-        for attempt in 0..RESTORE_ATTEMPTS {
-            if self.put(attempt as usize, id, name).await? {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(500)).await;
-        }
-        Err(Error::Usage(format!("shop {id} could not be given its name back; it was '{name}'")))
+        let mut turn = 0;
+        let restored = poll(RESTORE_LIMIT, Duration::from_millis(500), async || {
+            turn += 1;
+            Ok::<_, Error>(self.put(turn, id, name).await?.then_some(()))
+        });
+        restored.await?.ok_or_else(|| {
+            Error::Usage(format!("shop {id} could not be given its name back; it was '{name}'"))
+        })
     }
 }
 

@@ -52,7 +52,7 @@ pub struct Report {
     pub tail_reads: Vec<u64>,
     /// Reads beyond the bound.
     pub beyond: u64,
-    /// Reads that returned a name nobody had written yet.
+    /// Reads that returned a name that was not written yet.
     pub foreign: u64,
     /// The result of the check.
     pub check: CheckResult,
