@@ -26,85 +26,85 @@ pub struct Ratio {
 /// The ratios of docs/BENCHMARKS.md, without values.
 pub fn all() -> Vec<Ratio> {
     vec![
-        at_least(
+        ratio(
             "1",
             "group-commit ÷ reentrant-lock, orders/s, 256 clients",
             (8.0, 25.0),
             "the service's request path: most of an order's processor time there is what a refusal costs as well, system calls and HTTP",
         ),
-        at_least(
+        ratio(
             "2",
             "group-commit ÷ tuned one-transaction-per-order, 256 clients",
             (6.0, 12.0),
             "as of ratio 1; the single transaction is limited by the sale's row, which is locked during each commit",
         ),
-        at_least(
+        ratio(
             "3",
             "reentrant-lock ÷ tuned one-transaction-per-order, 256 clients",
             (0.5, 0.9),
             "two more round trips to Redis than the single transaction, and a statement text that is parsed each time",
         ),
-        at_least(
+        ratio(
             "4a",
             "group-commit, orders/s at 1,024 clients ÷ at 16",
             (1.0, 2.0),
             "the batch: how many orders share a commit is bounded by how many clients wait for it",
         ),
-        at_most(
+        ratio(
             "4b",
             "its p99 at 1,024 clients ÷ what Little's law gives",
             (3.0, 1.8),
             "the processor: a thousand connections, their client and all servers share the same cores",
         ),
-        at_least(
+        ratio(
             "5",
             "sold-out replies/s ÷ bare route, 256 clients, every buyer new",
             (0.6, 0.9),
             "the session lookup of a new buyer in Redis and the wait for its batch; a second request within 0.8 s saves both",
         ),
-        at_least(
+        ratio(
             "6",
             "group-commit orders/s ÷ bare route, 256 clients",
             (0.25, 0.55),
             "as of ratio 1, and the database and Redis, which the bare route does not have, on the same cores",
         ),
-        at_least(
+        ratio(
             "7",
             "lock + unlock pairs/s ÷ the same scripts by redis-benchmark",
             (0.6, 0.9),
             "a task, a timer and the book-keeping of each hold",
         ),
-        at_least(
+        ratio(
             "8",
             "ids/s, leased ÷ one INCR per id",
             (50.0, 1000.0),
             "one reading of the clock and one mutex in the process for each id",
         ),
-        at_least(
+        ratio(
             "11a",
             "goodput at 3× overload ÷ peak",
             (0.8, 0.95),
             "each refusal is still a request that is parsed and a reply that is written, on the same cores",
         ),
-        at_most(
+        ratio(
             "11b",
             "p99 of the accepted at 3× overload ÷ at peak",
             (3.0, 1.2),
             "time on the processor, which refusals use as well",
         ),
-        at_least(
+        ratio(
             "12",
             "group-commit through nginx ÷ direct, two instances",
             (0.4, 0.7),
             "nginx: each request and reply is parsed and written once more on the same cores",
         ),
-        at_least(
+        ratio(
             "13",
             "stream admissions/s ÷ its script by redis-benchmark",
             (0.4, 0.8),
             "Redis: five writes an order, each also to its log, beside what the consumer reads and acknowledges",
         ),
-        at_least(
+        ratio(
             "14",
             "group-commit with logs at info, metrics scraped and pages open ÷ without all of these",
             (0.95, 1.0),
@@ -113,25 +113,15 @@ pub fn all() -> Vec<Ratio> {
     ]
 }
 
-/// A ratio that should be high.
-fn at_least(
+/// A ratio without values. Lower is better where the aim is below the floor.
+fn ratio(
     number: &'static str,
     what: &'static str,
     (floor, aim): (f64, f64),
     limit: &'static str,
 ) -> Ratio {
     let (values, note) = (Vec::new(), None);
-    Ratio { number, what, floor, aim, lower_is_better: false, limit, values, note }
-}
-
-/// A ratio that should be low.
-fn at_most(
-    number: &'static str,
-    what: &'static str,
-    bounds: (f64, f64),
-    limit: &'static str,
-) -> Ratio {
-    Ratio { lower_is_better: true, ..at_least(number, what, bounds, limit) }
+    Ratio { number, what, floor, aim, lower_is_better: aim < floor, limit, values, note }
 }
 
 /// A ratio compared with its floor and its aim.
@@ -212,7 +202,7 @@ fn with_commas(value: u64) -> String {
 mod tests {
     use super::*;
 
-    fn ratio(number: &str, values: &[f64]) -> Ratio {
+    fn measured(number: &str, values: &[f64]) -> Ratio {
         let mut found = all().into_iter().find(|ratio| ratio.number == number).unwrap();
         found.values = values.to_vec();
         found
@@ -220,17 +210,17 @@ mod tests {
 
     #[test]
     fn the_median_decides_the_status() {
-        assert_eq!(ratio("1", &[7.0, 7.9, 99.0]).status(), RatioStatus::Below);
-        assert_eq!(ratio("1", &[1.0, 8.0, 9.0]).status(), RatioStatus::Floor);
-        assert_eq!(ratio("1", &[25.0]).status(), RatioStatus::Aim);
-        assert_eq!(ratio("4b", &[1.7]).status(), RatioStatus::Aim);
-        assert_eq!(ratio("4b", &[3.1]).status(), RatioStatus::Below);
+        assert_eq!(measured("1", &[7.0, 7.9, 99.0]).status(), RatioStatus::Below);
+        assert_eq!(measured("1", &[1.0, 8.0, 9.0]).status(), RatioStatus::Floor);
+        assert_eq!(measured("1", &[25.0]).status(), RatioStatus::Aim);
+        assert_eq!(measured("4b", &[1.7]).status(), RatioStatus::Aim);
+        assert_eq!(measured("4b", &[3.1]).status(), RatioStatus::Below);
     }
 
     #[test]
     fn a_ratio_without_values_has_not_passed() {
-        assert_eq!(ratio("13", &[]).status(), RatioStatus::NotAvailable);
-        assert_eq!(ratio("4b", &[f64::NAN]).status(), RatioStatus::Below);
+        assert_eq!(measured("13", &[]).status(), RatioStatus::NotAvailable);
+        assert_eq!(measured("4b", &[f64::NAN]).status(), RatioStatus::Below);
     }
 
     #[test]

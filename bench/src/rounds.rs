@@ -51,15 +51,19 @@ impl Results {
         Self { ratios: ratios::all(), figures: Vec::new() }
     }
 
+    fn ratio(&mut self, number: &str) -> Option<&mut Ratio> {
+        self.ratios.iter_mut().find(|ratio| ratio.number == number)
+    }
+
     fn put(&mut self, number: &str, value: f64) {
-        if let Some(ratio) = self.ratios.iter_mut().find(|ratio| ratio.number == number) {
+        if let Some(ratio) = self.ratio(number) {
             // A division by zero is not a success: NaN is below every floor.
             ratio.values.push(if value.is_finite() { value } else { f64::NAN });
         }
     }
 
     fn note(&mut self, number: &str, text: &str) {
-        if let Some(ratio) = self.ratios.iter_mut().find(|ratio| ratio.number == number) {
+        if let Some(ratio) = self.ratio(number) {
             ratio.note = Some(text.to_owned());
         }
     }
