@@ -199,6 +199,6 @@ async fn an_unreachable_collector_costs_a_log_line_and_nothing_else() {
     env.push(("OTEL_BSP_SCHEDULE_DELAY", "50".to_owned()));
     stack.instances.push(Instance::start(&[], &env).await);
     api::get(stack.url(), "/shop-type/list").send().await.data();
-    stack.instances[0].wait_for_line("spans are not delivered").await;
+    stack.instances[0].wait_for_line("spans could not be exported").await;
     api::get(stack.url(), "/shop-type/list").send().await.data();
 }
