@@ -64,28 +64,11 @@ impl RunState {
 
     /// As it stands, without the first `from` samples of each lane.
     pub fn document(&self, from: usize) -> Document {
-        let document = self.lock();
-        let lane = |lane: &Lane| Lane {
-            strategy: lane.strategy.clone(),
-            idea: lane.idea,
-            safe: lane.safe,
-            voucher_id: lane.voucher_id,
-            samples: lane.samples.get(from..).unwrap_or_default().to_vec(),
-            result: lane.result.clone(),
-            stories: lane.stories.clone(),
-        };
-        Document {
-            id: document.id.clone(),
-            seed: document.seed,
-            state: document.state,
-            doing: document.doing.clone(),
-            failure: document.failure.clone(),
-            started_at: document.started_at.clone(),
-            setting: document.setting.clone(),
-            elapsed_s: document.elapsed_s,
-            events: document.events.clone(),
-            lanes: document.lanes.iter().map(lane).collect(),
+        let mut document = self.lock().clone();
+        for lane in &mut document.lanes {
+            lane.samples.drain(..from.min(lane.samples.len()));
         }
+        document
     }
 
     /// Its id.
