@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use redis::aio::MultiplexedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
-use workload::ledger::Ledger;
+use workload::order_rows::OrderRows;
 use workload::{Access, buyers::Buyer, redis_connection, sessions};
 
 use crate::command;
@@ -72,7 +72,7 @@ pub struct Environment {
     /// Process ids of the database and of Redis.
     pub pids: Pids,
     /// Reads a sale's orders for the audit.
-    pub ledger: Ledger,
+    pub order_rows: OrderRows,
     pool: MySqlPool,
 }
 
@@ -126,8 +126,9 @@ impl Environment {
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
-        let ledger = Ledger::open(&access.database_url).await?;
-        let mut environment = Self { access, seckill, folder, pids: Pids::default(), ledger, pool };
+        let order_rows = OrderRows::open(&access.database_url).await?;
+        let mut environment =
+            Self { access, seckill, folder, pids: Pids::default(), order_rows, pool };
         environment.pids = environment.find_pids().await?;
         Ok(environment)
     }

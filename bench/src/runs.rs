@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
-use workload::checker::{self, Asked};
+use workload::checker::{self, ObservedReply};
 use workload::latency::{Latency, Recorder};
 use workload::reply::{CONNECTION_LOST, Reply};
 use workload::{Target, publish};
@@ -205,9 +205,10 @@ impl Runner<'_> {
     /// Checks every reply against every row, once the tables no longer change.
     async fn audit(&self, voucher: u64, attempts: &Attempts) -> anyhow::Result<()> {
         let (quiet, limit) = (Duration::from_millis(150), Duration::from_secs(30));
-        let (snapshot, settled) = self.environment.ledger.settle(voucher, quiet, limit).await?;
+        let (snapshot, settled) =
+            self.environment.order_rows.wait_until_unchanged(voucher, quiet, limit).await?;
         ensure!(settled, "the tables still change after {limit:?}");
-        let asked: Vec<Asked> = attempts
+        let asked: Vec<ObservedReply> = attempts
             .list
             .iter()
             .enumerate()
@@ -215,7 +216,7 @@ impl Runner<'_> {
                 let user_id = self.buyers.users.get(attempt.buyer as usize).copied();
                 let user_id = user_id.context("an attempt of an unknown buyer")?;
                 let reply = reply(attempts, attempt.outcome);
-                Ok(Asked { user_id, attempt: u32::try_from(at)?, reply })
+                Ok(ObservedReply { user_id, attempt: u32::try_from(at)?, reply })
             })
             .collect::<anyhow::Result<_>>()?;
         let violations = checker::judge(snapshot.sale, &asked, &snapshot.rows).violations();

@@ -232,7 +232,7 @@ fn burst(
 ) -> BurstOptions {
     let buyers = buyers as usize;
     BurstOptions {
-        crowd: match generator.tokens_file {
+        buyers: match generator.tokens_file {
             Some(file) => BuyerSource::File(file, buyers),
             None => BuyerSource::SignIn(buyers),
         },
@@ -240,7 +240,7 @@ fn burst(
         stock,
         connections: generator.connections.map(|connections| connections as usize),
         timeout: Duration::from_secs(generator.timeout),
-        settle: Duration::from_secs(generator.settle),
+        wait_limit: Duration::from_secs(generator.settle),
         progress: Progress::Stderr,
         live: Arc::new(Live::default()),
         ..BurstOptions::new(access, Vec::new())

@@ -185,7 +185,7 @@ async fn an_overloaded_sale_violates_no_invariant() {
     for strategy in [ladder::Strategy::ReentrantLock, ladder::Strategy::GroupCommit] {
         let mut options = law::options(&stack, strategy, 150, 1000).await;
         options.tries = 3;
-        assert!(matches!(options.crowd, BuyerSource::Given(_)));
+        assert!(matches!(options.buyers, BuyerSource::Given(_)));
         let report = burst::run(&options).await.expect("the burst runs");
         assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
         assert!(report.replies.contains_key("OVERLOADED"), "{strategy}: {:?}", report.replies);

@@ -22,7 +22,7 @@ const SALES_UNTIL_IT_SHOWS: u32 = 8;
 pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32) -> BurstOptions {
     let crowd = stack.users(buyers).await.into_iter().map(|user| burst_buyer(&user)).collect();
     let mut options = BurstOptions::new(stack.access(), stack.targets());
-    options.crowd = BuyerSource::Given(crowd);
+    options.buyers = BuyerSource::Given(crowd);
     options.tries = TRIES;
     options.stock = stock;
     options.strategy = strategy.name().to_owned();

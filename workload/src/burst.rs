@@ -1,4 +1,4 @@
-//! The burst: a sale, and everybody at once.
+//! The burst: one sale, and all buyers at once.
 //!
 //! [`run`] does it all. Its steps ([`crate::publish::flash_sale`], [`prepare`], [`on`], [`judge`])
 //! are public too, for a test that needs to break something between them or to judge later.
@@ -14,9 +14,9 @@ use crate::{
     descriptors,
     generator::{Arrivals, Plan, Record, generate},
     latency::Latency,
-    ledger::{Ledger, Snapshot},
     live::{Live, Progress},
-    pending::{self, Scene},
+    order_rows::{OrderRows, Snapshot},
+    pending::{self, PendingSale},
     publish,
     reply::{CONNECTION_LOST, NOT_SENT, Reply, TIME_OUT},
 };
@@ -26,7 +26,7 @@ mod show;
 /// Most connections used when none are asked for.
 pub const DEFAULT_CONNECTIONS: usize = 1024;
 
-/// Where the buyers come from.
+/// The source of the buyers.
 #[derive(Debug, Clone)]
 pub enum BuyerSource {
     /// This many new users, signed in through the API.
@@ -54,8 +54,8 @@ pub struct BurstOptions {
     pub access: Access,
     /// Base URLs; attempts go to them in turn. Publishing uses the first.
     pub targets: Vec<Target>,
-    /// Who buys.
-    pub crowd: BuyerSource,
+    /// The buyers.
+    pub buyers: BuyerSource,
     /// Simultaneous attempts of each buyer.
     pub tries: u32,
     /// How many are on sale.
@@ -66,9 +66,9 @@ pub struct BurstOptions {
     pub connections: Option<usize>,
     /// Time limit of one attempt.
     pub timeout: Duration,
-    /// Longest wait for in-flight purchases to settle before judging.
-    pub settle: Duration,
-    /// When the buyers come.
+    /// Longest wait for purchases in flight before judging.
+    pub wait_limit: Duration,
+    /// When the buyers arrive.
     pub arrivals: Arrivals,
     /// Whether the service is asked for the steps of each attempt.
     pub traced: bool,
@@ -84,13 +84,13 @@ impl BurstOptions {
         Self {
             access,
             targets,
-            crowd: BuyerSource::SignIn(200),
+            buyers: BuyerSource::SignIn(200),
             tries: 3,
             stock: 50,
             strategy: "reentrant-lock".to_owned(),
             connections: None,
             timeout: Duration::from_secs(10),
-            settle: Duration::from_secs(30),
+            wait_limit: Duration::from_secs(30),
             arrivals: Arrivals::AtOnce,
             traced: false,
             progress: Progress::Silent,
@@ -108,7 +108,7 @@ pub struct Report {
     pub strategy: String,
     /// The sale's voucher.
     pub voucher_id: u64,
-    /// The base URLs fired at.
+    /// The base URLs used.
     pub targets: Vec<String>,
     /// Users who tried.
     pub buyers: usize,
@@ -140,11 +140,11 @@ pub struct Report {
     pub timeouts: u64,
     /// Attempts whose connection broke after sending.
     pub connections_lost: u64,
-    /// Attempts that found nobody to connect to.
+    /// Attempts without a connection.
     pub not_sent: u64,
     /// Attempts of unknown outcome, the lost ones among them.
     pub unknown: u64,
-    /// Whether the tables stood still before the judgement.
+    /// Whether the tables no longer changed before the judgement.
     pub settled: bool,
     /// Whether the judgement found no violation.
     pub clean: bool,
@@ -158,26 +158,26 @@ pub struct Report {
     pub snapshot: Snapshot,
 }
 
-/// Signs in, publishes, fires, waits, judges.
+/// Signs in, publishes, generates the load, waits, judges.
 ///
 /// # Errors
 /// A [`Error`] of the set-up. Violations are no error: see [`Report::verdict`].
 pub async fn run(options: &BurstOptions) -> Result<Report, Error> {
-    // What is quickly refused comes first: nobody wants to sign in thousands for nothing.
-    let ledger = Ledger::open(&options.access.database_url).await?;
+    // What fails quickly comes first, before thousands are signed in for nothing.
+    let order_rows = OrderRows::open(&options.access.database_url).await?;
     descriptors::reserve(options.connections.unwrap_or(DEFAULT_CONNECTIONS))?;
     let voucher_id = publish(options).await?;
     let buyers = prepare(options).await?;
-    on(voucher_id, options, &ledger, buyers).await
+    on(voucher_id, options, &order_rows, buyers).await
 }
 
-/// The crowd, signed in and ready.
+/// The buyers, signed in.
 ///
 /// # Errors
 /// See [`buyers::sign_in`] and [`buyers::from_file`].
 pub async fn prepare(options: &BurstOptions) -> Result<Arc<[Buyer]>, Error> {
     let (targets, progress) = (&options.targets, options.progress);
-    Ok(match &options.crowd {
+    Ok(match &options.buyers {
         BuyerSource::SignIn(count) => {
             buyers::sign_in(&options.access, targets, *count, progress).await?.into()
         }
@@ -199,20 +199,20 @@ pub async fn publish(options: &BurstOptions) -> Result<u64, Error> {
     publish::flash_sale(&options.access, first, &options.strategy, options.stock).await
 }
 
-/// Publishes a sale of its own, lets `buyers` loose on it, and judges it.
+/// Publishes a sale, runs `buyers` on it, and judges it.
 ///
 /// # Errors
 /// As [`run`].
 pub async fn sale(
     options: &BurstOptions,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     buyers: Arc<[Buyer]>,
 ) -> Result<Report, Error> {
     let voucher_id = publish(options).await?;
-    on(voucher_id, options, ledger, buyers).await
+    on(voucher_id, options, order_rows, buyers).await
 }
 
-/// Lets `buyers` loose on a sale that exists, and judges it as if nobody had bought there before.
+/// Runs `buyers` on a sale that exists, and judges it as if it were new.
 /// After a second burst on one voucher, chain both reports' records and [`judge`] again.
 ///
 /// # Errors
@@ -220,7 +220,7 @@ pub async fn sale(
 pub async fn on(
     voucher_id: u64,
     options: &BurstOptions,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     buyers: Arc<[Buyer]>,
 ) -> Result<Report, Error> {
     let total = buyers.len() * options.tries as usize;
@@ -236,48 +236,51 @@ pub async fn on(
         traced: options.traced,
     };
     let what = format!("{} on voucher {voucher_id}", options.strategy);
-    let firing = generate(&plan, &options.live);
-    let mut records = options.progress.watch(&what, total as u64, &options.live, firing).await?;
-    let scene = Scene {
+    let generating = generate(&plan, &options.live);
+    let mut records =
+        options.progress.watch(&what, total as u64, &options.live, generating).await?;
+    let sale = PendingSale {
         access: &options.access,
         targets: &options.targets,
         buyers: &plan.buyers,
         voucher_id,
-        limit: options.settle,
+        limit: options.wait_limit,
     };
-    let waited = pending::decide(scene, ledger, &mut records).await?;
-    let (snapshot, settled) = settle(options, ledger, voucher_id, &records).await?;
+    let waited = pending::wait(sale, order_rows, &mut records).await?;
+    let (snapshot, settled) = final_snapshot(options, order_rows, voucher_id, &records).await?;
     Ok(report(options, &plan, records, waited, (snapshot, settled)))
 }
 
-/// Waits for in-flight purchases: briefly if every reply was about the sale, longer if some spoke of
-/// trouble or did not come. A refusal that is followed by an order must be caught, too.
-async fn settle(
+/// Waits for in-flight purchases: briefly if every reply was a definite answer, longer if some were
+/// errors or missing: a refusal that is followed by an order must be caught, too.
+async fn final_snapshot(
     options: &BurstOptions,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     voucher_id: u64,
     records: &[Record],
 ) -> Result<(Snapshot, bool), Error> {
-    let troubled = records.iter().filter(|record| record.asked.reply.is_trouble()).count();
-    if troubled == 0 {
-        return ledger.settle(voucher_id, Duration::from_millis(200), options.settle).await;
+    let errors = records.iter().filter(|record| record.observed.reply.is_trouble()).count();
+    if errors == 0 {
+        return order_rows
+            .wait_until_unchanged(voucher_id, Duration::from_millis(200), options.wait_limit)
+            .await;
     }
-    let limit = options.settle.as_secs_f32();
+    let limit = options.wait_limit.as_secs_f32();
     options.progress.say(&format!(
-        "{troubled} replies speak of trouble: waiting until the tables stand still ({limit} s at \
+        "{errors} replies are errors or missing: waiting until the tables no longer change ({limit} s at \
          most)"
     ));
-    ledger.settle(voucher_id, Duration::from_secs(3), options.settle).await
+    order_rows.wait_until_unchanged(voucher_id, Duration::from_secs(3), options.wait_limit).await
 }
 
 /// Judges recorded attempts against a snapshot. For several bursts on one voucher, chain records.
 pub fn judge<'a>(records: impl IntoIterator<Item = &'a Record>, snapshot: &Snapshot) -> Verdict {
-    let asked = records.into_iter().map(|record| &record.asked);
+    let asked = records.into_iter().map(|record| &record.observed);
     checker::judge(snapshot.sale, asked, &snapshot.rows)
 }
 
 fn unknown(records: &[Record]) -> u64 {
-    let open = |record: &&Record| matches!(record.asked.reply, Reply::Unknown { .. });
+    let open = |record: &&Record| matches!(record.observed.reply, Reply::Unknown { .. });
     records.iter().filter(open).count() as u64
 }
 
@@ -288,7 +291,7 @@ fn report(
     waited: Option<Duration>,
     (snapshot, settled): (Snapshot, bool),
 ) -> Report {
-    let ordered = || records.iter().filter(|record| record.asked.reply.is_success());
+    let ordered = || records.iter().filter(|record| record.observed.reply.is_success());
     let answered = |record: &Record| record.sent + record.latency;
     let elapsed = records.iter().map(answered).max().unwrap_or_default().as_secs_f64();
     let decided = waited.map(|waited| elapsed + waited.as_secs_f64());
@@ -297,7 +300,7 @@ fn report(
     let rate = |count: usize, seconds: f64| if count == 0 { 0.0 } else { count as f64 / seconds };
     let mut replies = BTreeMap::new();
     for record in &records {
-        *replies.entry(record.asked.reply.label().to_owned()).or_default() += 1;
+        *replies.entry(record.observed.reply.label().to_owned()).or_default() += 1;
     }
     let verdict = judge(&records, &snapshot);
     let by_label = |label: &str| replies.get(label).copied().unwrap_or(0);

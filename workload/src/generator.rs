@@ -23,7 +23,7 @@ use tokio::{
 use crate::{
     Error, Target,
     buyers::Buyer,
-    checker::Asked,
+    checker::ObservedReply,
     descriptors,
     http::{Call, Connection, TRACE},
     live::Live,
@@ -84,7 +84,7 @@ impl Arrivals {
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The buyer and the reply, for the checker.
-    pub asked: Asked,
+    pub observed: ObservedReply,
     /// Index of the target asked.
     pub target: usize,
     /// When it was sent, from the opening of the barrier.
@@ -208,7 +208,7 @@ impl Worker {
             let trace = answer.ok().and_then(|answer| answer.trace().map(Box::from));
             self.live.attempt(reply.is_success(), latency);
             records.push(Record {
-                asked: Asked { user_id: buyer.user_id, attempt, reply },
+                observed: ObservedReply { user_id: buyer.user_id, attempt, reply },
                 target: self.target,
                 sent: sent.saturating_duration_since(begin),
                 latency,

@@ -11,7 +11,7 @@
 //! - [`conformance`] compares a verdict to the guarantees in the [`ladder`].
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`generator`] sends very many at once.
-//! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`ledger`] prepare a sale and read its end.
+//! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`order_rows`] prepare a sale and read its end.
 //! - [`latency`], [`live`], [`table`] count and show.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
 //!   on; [`trace`] reads what a node tells of an attempt's steps.
@@ -27,8 +27,8 @@ pub mod error;
 pub mod generator;
 pub mod http;
 pub mod latency;
-pub mod ledger;
 pub mod live;
+pub mod order_rows;
 pub mod pending;
 pub mod phones;
 pub mod publish;

@@ -1,4 +1,4 @@
-//! Purchases that were answered *pending*: what became of them.
+//! Waits for purchases that were answered *pending*, and looks up what became of them.
 //!
 //! A node may admit first and commit later (202, `PENDING`). Such a success is only a claim that the
 //! order will be decided; so before a sale is judged, its pending orders are waited for. One that has a
@@ -20,7 +20,7 @@ use crate::{
     buyers::{Buyer, LIMIT},
     generator::Record,
     http::{Call, Connection},
-    ledger::Ledger,
+    order_rows::OrderRows,
     reply::Reply,
 };
 
@@ -33,13 +33,13 @@ const LOOK_UPS: usize = 200;
 /// The stream of admitted orders.
 const STREAM: &str = "stream.orders";
 
-/// Where a sale was run, and by whom.
-pub struct Scene<'a> {
+/// A sale with pending purchases.
+pub struct PendingSale<'a> {
     /// Servers and secrets.
     pub access: &'a Access,
     /// The base URLs asked.
     pub targets: &'a [Target],
-    /// Everybody who tried to buy.
+    /// All who tried to buy.
     pub buyers: &'a [Buyer],
     /// The sale's voucher.
     pub voucher_id: u64,
@@ -50,9 +50,9 @@ pub struct Scene<'a> {
 /// Waits until every pending order of `records` is decided and the stream is empty, and writes into the
 /// records which were refused. Returns how long it took until all rows were there; `None` where nothing
 /// was pending.
-pub async fn decide(
-    scene: Scene<'_>,
-    ledger: &Ledger,
+pub async fn wait(
+    scene: PendingSale<'_>,
+    order_rows: &OrderRows,
     records: &mut [Record],
 ) -> Result<Option<Duration>, Error> {
     let mut open: HashSet<i64> = records.iter().filter_map(pending_id).collect();
@@ -69,7 +69,7 @@ pub async fn decide(
     let mut have: HashSet<u64> = HashSet::new();
     loop {
         // A database that is away for a moment may be part of the test.
-        if let Ok(snapshot) = ledger.read(scene.voucher_id).await {
+        if let Ok(snapshot) = order_rows.read(scene.voucher_id).await {
             open.retain(|id| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
             have = snapshot.rows.iter().map(|row| row.user_id).collect();
         }
@@ -80,10 +80,10 @@ pub async fn decide(
             let mut refused = Vec::new();
             for record in asking.take(LOOK_UPS) {
                 let Some(id) = pending_id(record) else { continue };
-                let token = tokens.get(&record.asked.user_id).copied();
-                let has_another = have.contains(&record.asked.user_id);
+                let token = tokens.get(&record.observed.user_id).copied();
+                let has_another = have.contains(&record.observed.user_id);
                 if let Some(code) = look_up(&mut connections, token, id, has_another).await {
-                    record.asked.reply = Reply::Withdrawn { id, code: code.into() };
+                    record.observed.reply = Reply::Withdrawn { id, code: code.into() };
                     refused.push(id);
                 }
             }
@@ -103,7 +103,7 @@ pub async fn decide(
 }
 
 fn pending_id(record: &Record) -> Option<i64> {
-    match record.asked.reply {
+    match record.observed.reply {
         Reply::Pending(id) => Some(id),
         _ => None,
     }
@@ -123,7 +123,7 @@ async fn look_up(
     for connection in connections {
         let Ok(response) = connection.send(&call).await else { continue };
         match Reply::read(response.status, &response.body) {
-            // Not known is not refused: that is what "lost" looks like to who has no order at all.
+            // Not known is not refused: that is how a lost order looks to a user without any order.
             Reply::Refused(code) if response.status == 200 => {
                 let refused = has_another || code != "ORDER_NOT_FOUND";
                 return refused.then(|| code.into_owned());

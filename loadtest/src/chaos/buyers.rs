@@ -21,7 +21,7 @@ use tokio::{
 use workload::{
     Error, Target,
     buyers::Buyer,
-    checker::Asked,
+    checker::ObservedReply,
     generator::Record,
     http::{Call, Connection, Failure},
     reply::Reply,
@@ -165,7 +165,7 @@ async fn work(
         };
         outcome.records.push(Record {
             trace: None,
-            asked: Asked { user_id: buyer.user_id, attempt: attempt.attempt, reply },
+            observed: ObservedReply { user_id: buyer.user_id, attempt: attempt.attempt, reply },
             target,
             sent: sent.saturating_duration_since(begin),
             latency,

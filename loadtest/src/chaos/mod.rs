@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use clap::{Args, value_parser};
 
 use ladder::Strategy;
-use workload::{Error, ledger::Ledger};
+use workload::{Error, order_rows::OrderRows};
 
 pub mod buyers;
 pub mod faults;
@@ -81,7 +81,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
         strategies = STRATEGIES.iter().filter(|name| known(name)).map(|&s| s.to_owned()).collect();
     }
     let cluster = TestCluster::start(&options.program).await?;
-    let ledger = Ledger::open(&cluster.access.database_url).await?;
+    let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut rounds = Vec::new();
     let turns = strategies.len().max(1);
     for number in 1..=options.rounds.max(options.only_round.unwrap_or(0)) {
@@ -96,7 +96,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             turn: u32::try_from(index / turns).unwrap_or(u32::MAX),
             buyers: options.buyers as usize,
         };
-        let round = round::run(&cluster, &ledger, &options).await.inspect_err(|_| {
+        let round = round::run(&cluster, &order_rows, &options).await.inspect_err(|_| {
             if let Ok(logs) = cluster.save_logs() {
                 eprintln!("round {number}: the servers' logs are in {}", logs.display());
             }
@@ -116,7 +116,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             }
         }
     }
-    check_again(&ledger, &mut rounds).await?;
+    check_again(&order_rows, &mut rounds).await?;
     let mut report =
         Report { scenario: "chaos", seed: options.seed, rounds, recoveries, logs: None };
     if !report.is_clean() {
@@ -126,9 +126,9 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
 }
 
 /// Checks every round once more at the very end: what was refused must not have happened later.
-async fn check_again(ledger: &Ledger, rounds: &mut [Round]) -> Result<(), Error> {
+async fn check_again(order_rows: &OrderRows, rounds: &mut [Round]) -> Result<(), Error> {
     for round in rounds {
-        let snapshot = ledger.read(round.voucher_id).await?;
+        let snapshot = order_rows.read(round.voucher_id).await?;
         let again = RoundVerdict::of(&round.outcome, &snapshot);
         if round.verdict.is_clean() && !again.is_clean() {
             round.verdict = again;

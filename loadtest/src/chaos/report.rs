@@ -69,7 +69,7 @@ impl fmt::Display for Round {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nchaos: {} rounds from seed {}\n", self.rounds.len(), self.seed)?;
-        write!(f, "{}", laws(&self.rounds))?;
+        write!(f, "{}", invariants(&self.rounds))?;
         if !self.recoveries.is_empty() {
             writeln!(f, "\nback to 95 % of the usual orders per second (median of several)\n")?;
             write!(f, "{}", recoveries(&self.recoveries))?;
@@ -94,14 +94,16 @@ impl fmt::Display for Report {
     }
 }
 
-fn laws(rounds: &[Round]) -> String {
+fn invariants(rounds: &[Round]) -> String {
     let mut by_strategy: BTreeMap<&str, Vec<&Round>> = BTreeMap::new();
     for round in rounds {
         by_strategy.entry(&round.strategy).or_default().push(round);
     }
     let names: Vec<String> = rounds
         .first()
-        .map(|round| round.verdict.laws().iter().map(|(name, _)| format!(">{name}")).collect())
+        .map(|round| {
+            round.verdict.invariants().iter().map(|(name, _)| format!(">{name}")).collect()
+        })
         .unwrap_or_default();
     let mut head = vec!["strategy", ">rounds", ">faults", ">attempts", ">orders"];
     head.extend(names.iter().map(String::as_str));
@@ -119,7 +121,7 @@ fn laws(rounds: &[Round]) -> String {
                 sum(&|round| round.verdict.checker.orders).to_string(),
             ];
             row.extend((0..names.len()).map(|law| {
-                sum(&|round| round.verdict.laws().get(law).map_or(0, |(_, n)| *n)).to_string()
+                sum(&|round| round.verdict.invariants().get(law).map_or(0, |(_, n)| *n)).to_string()
             }));
             row
         })

@@ -25,8 +25,8 @@ use super::{
 use workload::{
     Error,
     buyers::Buyer,
-    ledger::{Ledger, Snapshot},
-    pending::{self, Scene},
+    order_rows::{OrderRows, Snapshot},
+    pending::{self, PendingSale},
     publish, sessions,
 };
 
@@ -96,7 +96,7 @@ pub struct Round {
 /// An [`Error`] of the set-up. Violations are no error: see [`Round::verdict`].
 pub async fn run(
     cluster: &TestCluster,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     options: &RoundOptions,
 ) -> Result<Round, Error> {
     let started = Instant::now();
@@ -130,10 +130,10 @@ pub async fn run(
     let mut outcome = bought?;
     cluster.ready().await?;
 
-    let snapshot = wait_until_stable(cluster, ledger, &workload, &mut outcome).await?;
+    let snapshot = wait_until_stable(cluster, order_rows, &workload, &mut outcome).await?;
     let before = RoundVerdict::of(&outcome, &snapshot);
     let rest = snapshot.sale.stock_left;
-    let snapshot = sell_rest(cluster, ledger, &workload, &mut outcome, snapshot).await?;
+    let snapshot = sell_rest(cluster, order_rows, &workload, &mut outcome, snapshot).await?;
     let mut verdict = RoundVerdict::of(&outcome, &snapshot);
     verdict.unsold = snapshot.sale.stock_left.max(0);
     if verdict.is_clean() && !before.is_clean() {
@@ -143,7 +143,7 @@ pub async fn run(
 
     let mut replies = BTreeMap::new();
     for record in &outcome.records {
-        *replies.entry(record.asked.reply.label().to_owned()).or_default() += 1;
+        *replies.entry(record.observed.reply.label().to_owned()).or_default() += 1;
     }
     Ok(Round {
         number: options.number,
@@ -189,19 +189,20 @@ async fn inject(
 /// Waits until what is pending is decided and the tables no longer change.
 async fn wait_until_stable(
     cluster: &TestCluster,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     workload: &Workload,
     outcome: &mut Outcome,
 ) -> Result<Snapshot, Error> {
-    let scene = Scene {
+    let scene = PendingSale {
         access: &cluster.access,
         targets: &cluster.targets,
         buyers: &workload.buyers,
         voucher_id: workload.voucher_id,
         limit: SETTLE,
     };
-    pending::decide(scene, ledger, &mut outcome.records).await?;
-    let (snapshot, still) = ledger.settle(workload.voucher_id, QUIET, SETTLE).await?;
+    pending::wait(scene, order_rows, &mut outcome.records).await?;
+    let (snapshot, still) =
+        order_rows.wait_until_unchanged(workload.voucher_id, QUIET, SETTLE).await?;
     if still {
         return Ok(snapshot);
     }
@@ -211,7 +212,7 @@ async fn wait_until_stable(
 /// Sells what is left, to buyers without an order and to new buyers, until nothing is or time is up.
 async fn sell_rest(
     cluster: &TestCluster,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     workload: &Workload,
     outcome: &mut Outcome,
     mut snapshot: Snapshot,
@@ -240,7 +241,7 @@ async fn sell_rest(
         let bought = buyers::run(workload, Instant::now(), &attempts).await?;
         outcome.records.extend(bought.records);
         number += 1;
-        snapshot = wait_until_stable(cluster, ledger, workload, outcome).await?;
+        snapshot = wait_until_stable(cluster, order_rows, workload, outcome).await?;
     }
     Ok(snapshot)
 }

@@ -1,4 +1,4 @@
-//! The verdict on a round: the checker's laws, and two that only a round can know.
+//! The verdict on a round: the checker's invariants, and two that only a round can know.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::buyers::{CancelAnswer, Cancelled, Outcome};
 use workload::{
     checker::{self, OrderRow, Verdict},
-    ledger::Snapshot,
+    order_rows::Snapshot,
 };
 
 /// `tb_voucher_order.status` of a cancelled order.
@@ -27,7 +27,7 @@ pub struct RoundVerdict {
 impl RoundVerdict {
     /// Checks every reply against the tables.
     pub fn of(outcome: &Outcome, snapshot: &Snapshot) -> Self {
-        let asked = outcome.records.iter().map(|record| &record.asked);
+        let asked = outcome.records.iter().map(|record| &record.observed);
         let checker = checker::judge(snapshot.sale, asked, &snapshot.rows);
         let is_false = |cancelled: &&Cancelled| is_false(cancelled, &snapshot.rows);
         let false_cancels = outcome.cancelled.iter().filter(is_false).count();
@@ -41,7 +41,7 @@ impl RoundVerdict {
     }
 
     /// Name and count of everything that must be 0; the five of a report's table come first.
-    pub fn laws(&self) -> Vec<(&'static str, i64)> {
+    pub fn invariants(&self) -> Vec<(&'static str, i64)> {
         let five = [
             ("oversold", self.checker.oversold),
             ("duplicates", self.checker.duplicates),
@@ -59,9 +59,9 @@ impl RoundVerdict {
         five.into_iter().chain(others).collect()
     }
 
-    /// Whether every law held.
+    /// Whether every invariant holds.
     pub fn is_clean(&self) -> bool {
-        self.laws().iter().all(|(_, count)| *count == 0)
+        self.invariants().iter().all(|(_, count)| *count == 0)
     }
 }
 
@@ -71,10 +71,10 @@ impl fmt::Display for RoundVerdict {
             return f.write_str("clean");
         }
         let broken: Vec<String> = self
-            .laws()
+            .invariants()
             .into_iter()
             .filter(|(_, count)| *count != 0)
-            .map(|(law, count)| format!("{law} {count}"))
+            .map(|(invariant, count)| format!("{invariant} {count}"))
             .collect();
         write!(f, "VIOLATION: {}", broken.join(", "))
     }

@@ -120,7 +120,7 @@ impl Tally {
         tally
     }
 
-    /// What the law "no 5xx" forbids: 5xx, and no answer at all.
+    /// What "no 5xx" forbids: 5xx, and no answer at all.
     pub fn failures(&self) -> u64 {
         self.server_errors + self.no_answer
     }

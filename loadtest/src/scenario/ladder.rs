@@ -16,8 +16,8 @@ use workload::{
     burst::{self, BurstOptions, Report},
     checker::Verdict,
     conformance::Conformance,
-    ledger::Ledger,
     live::Live,
+    order_rows::OrderRows,
     table::render,
 };
 
@@ -96,14 +96,14 @@ pub struct Climb {
 /// A [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
 pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let progress = options.burst.progress;
-    let (size, stock) = (options.burst.crowd.size(), options.burst.stock);
+    let (size, stock) = (options.burst.buyers.size(), options.burst.stock);
     if size < 3 * stock as usize {
         return Err(Error::Usage(format!(
             "{size} buyers for {stock} vouchers: a ladder needs three times as many buyers as \
              vouchers, or a sale may end unsold for lack of demand"
         )));
     }
-    let ledger = Ledger::open(&options.burst.access.database_url).await?;
+    let order_rows = OrderRows::open(&options.burst.access.database_url).await?;
     let mut shared = options.burst.clone();
     shared.targets = vec![options.two.clone()];
     let buyers = burst::prepare(&shared).await?;
@@ -116,7 +116,7 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
             let mut sales = 0;
             let line = loop {
                 burst.live = Arc::new(Live::default());
-                let report = burst::sale(&burst, &ledger, buyers.clone()).await?;
+                let report = burst::sale(&burst, &order_rows, buyers.clone()).await?;
                 sales += 1;
                 let line = line(strategy, instances, sales, report);
                 if let Conformance::DidNotShow(what) = &line.check

@@ -19,7 +19,7 @@ impl fmt::Display for Report {
             vec!["orders".to_owned(), verdict.orders.to_string(), String::new()],
             vec!["stock left".to_owned(), verdict.stock_left.to_string(), String::new()],
         ];
-        for (name, count) in verdict.laws() {
+        for (name, count) in verdict.invariants() {
             let mark = if count == 0 { "ok" } else { "VIOLATION" };
             judged.push(vec![name.to_owned(), count.to_string(), mark.to_owned()]);
         }
@@ -50,10 +50,10 @@ impl fmt::Display for Report {
             self.not_sent
         )?;
         if self.unknown > 0 {
-            let (unknown, untold) = (self.unknown, verdict.untold);
+            let (unknown, unacknowledged) = (self.unknown, verdict.unacknowledged);
             writeln!(
                 f,
-                "{unknown} outcomes unknown to their buyers; {untold} of them are orders."
+                "{unknown} outcomes unknown to their buyers; {unacknowledged} of them are orders."
             )?;
         }
         for example in &verdict.examples {

@@ -1,4 +1,4 @@
-//! Every reply against every row.
+//! The checker: compares every reply with every row.
 //!
 //! Pure judgement: no I/O, no clock, no knowledge of how the sale was run. The rules:
 //!
@@ -9,7 +9,7 @@
 //!   ([`Verdict::duplicates`]), and stock must account for the rest ([`Verdict::drift`]);
 //! - a refusal must have been true ([`Verdict::false_sold_out`], [`Verdict::false_duplicate`]).
 //!
-//! Cancelled orders (status 4) have given their place back: they are no active rows, but they do
+//! Cancelled orders (status 4) have given their stock back: they are no active rows, but they do
 //! exist, so they still answer for a reply.
 
 use std::collections::{BTreeSet, HashMap};
@@ -46,18 +46,18 @@ pub struct OrderRow {
     pub status: u8,
 }
 
-/// One attempt to buy, and what it was told.
+/// One attempt to buy, and its reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Who asked.
+pub struct ObservedReply {
+    /// The buyer.
     pub user_id: u64,
     /// Which of this user's attempts, from 0.
     pub attempt: u32,
-    /// What the service said.
+    /// The reply.
     pub reply: Reply,
 }
 
-/// The judgement. [`Verdict::laws`] lists the counts that must be 0; the others describe the sale.
+/// The judgement. [`Verdict::invariants`] lists the counts that must be 0; the others describe the sale.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Active rows.
@@ -66,15 +66,15 @@ pub struct Verdict {
     pub issued: i64,
     /// Stock at the end.
     pub stock_left: i64,
-    /// Active rows that no reply named: their replies were lost, which is honest, or they are phantom.
-    pub untold: i64,
+    /// Active rows that no reply acknowledged: their replies were lost, or they are phantom.
+    pub unacknowledged: i64,
     /// Active rows beyond what was issued, or stock below zero, whichever is worse.
     pub oversold: i64,
     /// Orders beyond the first of each user, counted by rows or by successes told.
     pub duplicates: i64,
     /// Successes told for which there is no row of that id and user.
     pub lost: i64,
-    /// Active rows that no reply owns: their user was told no, or never asked.
+    /// Active rows that no reply owns: their user was refused, or never asked.
     pub phantom: i64,
     /// `issued − stock_left − orders`: positive is stranded stock, negative invented stock.
     pub drift: i64,
@@ -90,7 +90,7 @@ pub struct Verdict {
 
 impl Verdict {
     /// Name and count of everything that must be 0, in the order of a report.
-    pub fn laws(&self) -> [(&'static str, i64); 8] {
+    pub fn invariants(&self) -> [(&'static str, i64); 8] {
         [
             ("oversold", self.oversold),
             ("duplicates", self.duplicates),
@@ -103,12 +103,12 @@ impl Verdict {
         ]
     }
 
-    /// The laws that were broken, with their counts.
+    /// The invariants that were violated, with their counts.
     pub fn violations(&self) -> Vec<(&'static str, i64)> {
-        self.laws().into_iter().filter(|(_, count)| *count != 0).collect()
+        self.invariants().into_iter().filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Whether every law held.
+    /// Whether every invariant holds.
     pub fn is_clean(&self) -> bool {
         self.violations().is_empty()
     }
@@ -120,7 +120,7 @@ impl Verdict {
     }
 }
 
-/// What one user was told, over all attempts.
+/// The replies to one user, over all attempts.
 #[derive(Default)]
 struct Told {
     /// Ids of successes, of pending ones too.
@@ -138,7 +138,7 @@ struct Told {
 /// Judges a sale: its end state, every attempt of every user, and every row of its voucher.
 pub fn judge<'a>(
     sale: Sale,
-    asked: impl IntoIterator<Item = &'a Asked>,
+    asked: impl IntoIterator<Item = &'a ObservedReply>,
     rows: &[OrderRow],
 ) -> Verdict {
     let mut users: HashMap<u64, (Told, Vec<OrderRow>)> = HashMap::new();
@@ -211,15 +211,17 @@ fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow], 
         verdict.example(|| format!("user {user}: orders {ids:?}, one was allowed"));
     }
 
-    // Each attempt of unknown outcome can have made one of the rows nobody was told about.
-    let untold: Vec<i64> = active()
+    // Each attempt of unknown outcome can have made one of the rows that no reply acknowledged.
+    let unacknowledged: Vec<i64> = active()
         .map(|row| row.id)
         .filter(|id| !told.ordered.contains(id) && !told.named.contains(id))
         .collect();
-    verdict.untold += count(untold.len());
-    if untold.len() > told.unknown {
-        verdict.phantom += count(untold.len() - told.unknown);
-        verdict.example(|| format!("user {user}: order {untold:?} exists, but no reply owns it"));
+    verdict.unacknowledged += count(unacknowledged.len());
+    if unacknowledged.len() > told.unknown {
+        verdict.phantom += count(unacknowledged.len() - told.unknown);
+        verdict.example(|| {
+            format!("user {user}: order {unacknowledged:?} exists, but no reply owns it")
+        });
     }
 
     let absent = |id: &&i64| !has(id) && !told.withdrawn.contains(id);

@@ -1,11 +1,11 @@
-//! The checker, judged: an honest ledger is clean, and each planted lie is found as just that lie.
+//! The checker, judged: an honest order_rows is clean, and each planted lie is found as just that lie.
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 
 use super::*;
 
 /// Three sold of five on sale; user 4 lost the reply, user 5 came when the lock was busy.
-fn honest() -> (Sale, Vec<Asked>, Vec<OrderRow>) {
+fn honest() -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) {
     let asked = vec![
         asked(1, Reply::Ordered(101)),
         asked(1, Reply::AlreadyOrdered(Some(101))),
@@ -21,8 +21,8 @@ fn honest() -> (Sale, Vec<Asked>, Vec<OrderRow>) {
     (Sale { issued: 5, stock_left: 2 }, asked, rows)
 }
 
-fn asked(user_id: u64, reply: Reply) -> Asked {
-    Asked { user_id, attempt: 0, reply }
+fn asked(user_id: u64, reply: Reply) -> ObservedReply {
+    ObservedReply { user_id, attempt: 0, reply }
 }
 
 fn refused(code: &'static str) -> Reply {
@@ -36,7 +36,7 @@ fn row(id: i64, user_id: u64) -> OrderRow {
 /// Plants one change in the honest sale and expects exactly these violations.
 #[track_caller]
 fn plant(
-    change: impl FnOnce(&mut Sale, &mut Vec<Asked>, &mut Vec<OrderRow>),
+    change: impl FnOnce(&mut Sale, &mut Vec<ObservedReply>, &mut Vec<OrderRow>),
     expected: &[(&'static str, i64)],
 ) {
     let (mut sale, mut asked, mut rows) = honest();
@@ -52,7 +52,7 @@ fn an_honest_sale_is_clean() {
     let (sale, asked, rows) = honest();
     let verdict = judge(sale, &asked, &rows);
     assert_eq!((verdict.orders, verdict.issued, verdict.stock_left), (3, 5, 2));
-    assert_eq!(verdict.untold, 1, "user 4's order");
+    assert_eq!(verdict.unacknowledged, 1, "user 4's order");
     assert_eq!(verdict.examples, Vec::<String>::new());
 }
 
@@ -302,7 +302,7 @@ fn a_cancelled_order_returns_its_stock_once_and_not_twice_or_never() {
 }
 
 /// A random honest sale: every user's replies and rows agree by construction.
-fn random_honest(rng: &mut StdRng) -> (Sale, Vec<Asked>, Vec<OrderRow>) {
+fn random_honest(rng: &mut StdRng) -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) {
     let (mut replies, mut rows) = (Vec::new(), Vec::new());
     let users = rng.random_range(1..60_u64);
     let issued = rng.random_range(0..40_i64);

@@ -19,7 +19,7 @@ use crate::{
     descriptors,
     generator::Arrivals,
     latency::Recorder,
-    ledger::Ledger,
+    order_rows::OrderRows,
 };
 
 pub mod batches;
@@ -44,7 +44,7 @@ const CONNECTIONS: usize = 256;
 /// Time limit of one attempt.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest wait for purchases that are under way when the last buyer has been answered.
-const SETTLE: Duration = Duration::from_secs(20);
+const WAIT_LIMIT: Duration = Duration::from_secs(20);
 /// The shares of attempts whose latency is in the result.
 const CURVE: [f64; 12] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0];
 
@@ -106,7 +106,7 @@ pub async fn run(
     let setting = run_state.document(0).setting;
     setting.check(environment.nodes.len())?;
     descriptors::reserve(2 * CONNECTIONS)?;
-    let ledger = Ledger::open(&environment.access.database_url).await?;
+    let order_rows = OrderRows::open(&environment.access.database_url).await?;
     let targets = match (setting.instances, environment.nodes.first()) {
         (1, Some(first)) => vec![first.clone()],
         _ => environment.entry.clone(),
@@ -114,12 +114,12 @@ pub async fn run(
     let buyers = buyers_of_lanes(environment, run_state, &setting, known).await?;
     let lanes = [0, 1].map(|lane| BurstOptions {
         strategy: setting.lanes[lane].clone(),
-        crowd: BuyerSource::Given(buyers[lane].clone()),
+        buyers: BuyerSource::Given(buyers[lane].clone()),
         tries: setting.tries,
         stock: setting.stock,
         connections: Some(CONNECTIONS),
         timeout: TIMEOUT,
-        settle: SETTLE,
+        wait_limit: WAIT_LIMIT,
         live: run_state.live[lane].clone(),
         arrivals: arrivals(&setting),
         traced: true,
@@ -134,12 +134,12 @@ pub async fn run(
     run_state.set(State::Preparing, "opening connections");
     let shared = setting.lanes.iter().any(|lane| lane == "group-commit");
     let nodes: &[Target] = if shared { &environment.nodes } else { &[] };
-    let sampler = Sampler { run: run_state, ledger: &ledger, vouchers, nodes };
+    let sampler = Sampler { run: run_state, order_rows: &order_rows, vouchers, nodes };
     let before = Batches::read(nodes).await;
     let [left, right] = &lanes;
     let selling = async {
         let sell = async |lane: &BurstOptions, voucher, buyers: &Arc<[Buyer]>| {
-            burst::on(voucher, lane, &ledger, buyers.clone()).await
+            burst::on(voucher, lane, &order_rows, buyers.clone()).await
         };
         tokio::try_join!(sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]))
     };
@@ -184,7 +184,7 @@ async fn buyers_of_lanes(
         let missing = 2 * each - buyers.len();
         run_state.set(State::Preparing, &format!("signing in {missing} buyers"));
         let options = BurstOptions {
-            crowd: BuyerSource::SignIn(missing),
+            buyers: BuyerSource::SignIn(missing),
             progress: environment.progress,
             ..BurstOptions::new(environment.access.clone(), environment.entry.clone())
         };

@@ -44,17 +44,17 @@ impl Raw {
 
 impl Attempt {
     fn of(record: &Record) -> Self {
-        let id = match &record.asked.reply {
+        let id = match &record.observed.reply {
             Reply::Ordered(id) | Reply::Pending(id) | Reply::Withdrawn { id, .. } => Some(*id),
             Reply::AlreadyOrdered(id) | Reply::Unknown { id, .. } => *id,
             Reply::Refused(_) | Reply::Malformed => None,
         };
         Self {
-            user_id: record.asked.user_id,
-            attempt: record.asked.attempt,
+            user_id: record.observed.user_id,
+            attempt: record.observed.attempt,
             sent: record.sent.as_secs_f64(),
             latency_ms: record.latency.as_secs_f64() * 1e3,
-            reply: record.asked.reply.label().to_owned(),
+            reply: record.observed.reply.label().to_owned(),
             order_id: id.map(|id| id.to_string()),
             trace: record.trace.as_deref().map(str::to_owned),
         }

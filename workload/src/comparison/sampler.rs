@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{batches::Batches, document::Sample, run_state::RunState};
 use crate::{
     Target,
-    ledger::{Ledger, Tally},
+    order_rows::{OrderRows, Tally},
 };
 
 /// From one sample to the next.
@@ -17,9 +17,9 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// What is sampled.
 pub(super) struct Sampler<'a> {
     pub run: &'a RunState,
-    pub ledger: &'a Ledger,
+    pub order_rows: &'a OrderRows,
     pub vouchers: [u64; 2],
-    /// Asked for the sizes of commits, where a lane shares them; else empty.
+    /// ObservedReply for the sizes of commits, where a lane shares them; else empty.
     pub nodes: &'a [Target],
 }
 
@@ -52,7 +52,7 @@ impl Sampler<'_> {
         let mut samples = Vec::with_capacity(2);
         for lane in 0..2 {
             // The database may be away for a moment: a fault may have been injected.
-            let tally = self.ledger.tally(self.vouchers[lane]).await.ok();
+            let tally = self.order_rows.tally(self.vouchers[lane]).await.ok();
             samples.push(self.sample(lane, elapsed, tally, batch));
         }
         let mut document = self.run.lock();

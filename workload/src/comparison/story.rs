@@ -31,7 +31,7 @@ impl Attempt<'_> {
     }
 
     fn order_id(&self) -> Option<i64> {
-        match self.record.asked.reply {
+        match self.record.observed.reply {
             Reply::Ordered(id) | Reply::Pending(id) => Some(id),
             _ => None,
         }
@@ -87,7 +87,7 @@ fn attempts(records: &[Record]) -> Vec<Attempt<'_>> {
 fn by_user<'a>(attempts: &'a [Attempt<'a>]) -> BTreeMap<u64, Vec<&'a Attempt<'a>>> {
     let mut users: BTreeMap<u64, Vec<_>> = BTreeMap::new();
     for attempt in attempts {
-        users.entry(attempt.record.asked.user_id).or_default().push(attempt);
+        users.entry(attempt.record.observed.user_id).or_default().push(attempt);
     }
     users
 }
@@ -122,7 +122,7 @@ fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
     let (_, mut readers) = readers.into_iter().find(too_many)?;
     let count = readers.len();
     readers.sort_by_key(|attempt| attempt.at_us);
-    readers.dedup_by_key(|attempt| attempt.record.asked.user_id);
+    readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
     readers.truncate(MOST);
     (readers.len() > 1)
         .then(|| Story { readers: Some(count), ..story(StoryKind::Oversold, readers) })
@@ -186,7 +186,7 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         took: ms(micros(step.took_us.into())),
         saw: step.saw.iter().map(|(key, text)| (key.clone(), value(text))).collect(),
     };
-    let asked = &attempt.record.asked;
+    let asked = &attempt.record.observed;
     Request {
         attempt: asked.attempt,
         user_id: asked.user_id.to_string(),
@@ -212,7 +212,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::checker::Asked;
+    use crate::checker::ObservedReply;
 
     /// An attempt on `node`, whose clock is `ahead` µs ahead, sent at `sent` µs and answered 5 ms later.
     fn record(
@@ -225,7 +225,7 @@ mod tests {
     ) -> Record {
         let at = 1_000_000 + ahead + sent + 100;
         Record {
-            asked: Asked { user_id, attempt: 0, reply },
+            observed: ObservedReply { user_id, attempt: 0, reply },
             target: 0,
             sent: Duration::from_micros(sent),
             latency: Duration::from_millis(5),

@@ -6,7 +6,7 @@ use std::{collections::HashMap, convert::Infallible, sync::Mutex};
 use tokio::{net::TcpListener, sync::Barrier};
 
 use super::*;
-use crate::checker::Asked;
+use crate::checker::ObservedReply;
 
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
@@ -91,12 +91,12 @@ async fn every_attempt_is_made_once_and_all_at_the_same_time() {
     let live = Arc::new(Live::default());
     let records = generate(&plan, &live).await.unwrap();
     assert_eq!((live.done(), live.orders()), (20, 20));
-    let mut asked: Vec<Asked> = records.into_iter().map(|record| record.asked).collect();
+    let mut asked: Vec<ObservedReply> = records.into_iter().map(|record| record.observed).collect();
     asked.sort_by_key(|asked| (asked.user_id, asked.attempt));
-    let expected: Vec<Asked> = (1..=5)
+    let expected: Vec<ObservedReply> = (1..=5)
         .flat_map(|user_id| {
             let reply = Reply::Ordered(i64::try_from(user_id).unwrap());
-            (0..4).map(move |attempt| Asked { user_id, attempt, reply: reply.clone() })
+            (0..4).map(move |attempt| ObservedReply { user_id, attempt, reply: reply.clone() })
         })
         .collect();
     assert_eq!(asked, expected);

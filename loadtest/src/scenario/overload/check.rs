@@ -17,7 +17,7 @@ const UNSENT: f64 = 0.05;
 pub fn check(report: &Report) -> CheckResult {
     let load = &report.overload;
     let mut violations: Vec<String> =
-        report.violations.iter().map(|(law, count)| format!("{law} {count}")).collect();
+        report.violations.iter().map(|(invariant, count)| format!("{invariant} {count}")).collect();
     if load.failed > 0 {
         violations.push(format!("{} attempts neither accepted nor refused", load.failed));
     }

@@ -18,7 +18,8 @@ use crate::{
     reads::schedule::due,
 };
 use workload::{
-    Error, burst::BurstOptions, buyers::Buyer, checker::Asked, http::Call, publish, reply::Reply,
+    Error, burst::BurstOptions, buyers::Buyer, checker::ObservedReply, http::Call, publish,
+    reply::Reply,
 };
 
 /// Sales that are ready before they are needed.
@@ -44,7 +45,7 @@ pub(super) struct Generator {
     options: BurstOptions,
     shared: Arc<Shared>,
     links: Vec<Link>,
-    asked: Vec<Vec<Asked>>,
+    asked: Vec<Vec<ObservedReply>>,
 }
 
 struct Shared {
@@ -138,7 +139,11 @@ impl Generator {
                 self.asked.resize(attempt.sale + 1, Vec::new());
             }
             let reply = attempt.reply.clone();
-            self.asked[attempt.sale].push(Asked { user_id: attempt.user_id, attempt: 0, reply });
+            self.asked[attempt.sale].push(ObservedReply {
+                user_id: attempt.user_id,
+                attempt: 0,
+                reply,
+            });
         }
         Ok(attempts)
     }
@@ -157,7 +162,7 @@ impl Generator {
     }
 
     /// The vouchers, and what was asked of each.
-    pub fn end(self) -> (Vec<u64>, Vec<Vec<Asked>>) {
+    pub fn end(self) -> (Vec<u64>, Vec<Vec<ObservedReply>>) {
         (self.shared.sales().clone(), self.asked)
     }
 }

@@ -22,7 +22,7 @@ use workload::{
     burst::{self, BurstOptions},
     checker, descriptors,
     latency::Latency,
-    ledger::Ledger,
+    order_rows::OrderRows,
     reply::Reply,
 };
 
@@ -57,7 +57,7 @@ pub struct OverloadOptions {
 /// An [`Error`] of the set-up.
 pub async fn run(options: &OverloadOptions) -> Result<Report, Error> {
     let burst = &options.burst;
-    let ledger = Ledger::open(&burst.access.database_url).await?;
+    let order_rows = OrderRows::open(&burst.access.database_url).await?;
     let connections = burst.connections.unwrap_or(CONNECTIONS).max(burst.targets.len());
     descriptors::reserve(connections)?;
     let buyers = burst::prepare(burst).await?;
@@ -77,7 +77,7 @@ pub async fn run(options: &OverloadOptions) -> Result<Report, Error> {
 
     let goodput = overload.orders_per_s / peak.orders_per_s.max(1e-6);
     let (sales, asked) = generator.end();
-    let violations = broken_laws(burst, &ledger, &sales, asked).await?;
+    let violations = broken_invariants(burst, &order_rows, &sales, asked).await?;
     let mut report = Report {
         scenario: "overload",
         strategy: burst.strategy.clone(),
@@ -171,20 +171,22 @@ impl Kind {
     }
 }
 
-/// Checks every reply against every row, sale by sale; sums up the laws that were broken.
-async fn broken_laws(
+/// Checks every reply against every row, sale by sale; sums up the violations.
+async fn broken_invariants(
     options: &BurstOptions,
-    ledger: &Ledger,
+    order_rows: &OrderRows,
     sales: &[u64],
-    mut asked: Vec<Vec<checker::Asked>>,
+    mut asked: Vec<Vec<checker::ObservedReply>>,
 ) -> Result<BTreeMap<&'static str, i64>, Error> {
     let mut broken = BTreeMap::new();
     asked.resize(sales.len(), Vec::new());
     for (voucher_id, asked) in sales.iter().zip(&asked).rev() {
         let quiet = Duration::from_millis(if asked.is_empty() { 0 } else { 200 });
-        let (snapshot, _) = ledger.settle(*voucher_id, quiet, options.settle).await?;
-        for (law, count) in checker::judge(snapshot.sale, asked, &snapshot.rows).violations() {
-            *broken.entry(law).or_default() += count;
+        let (snapshot, _) =
+            order_rows.wait_until_unchanged(*voucher_id, quiet, options.wait_limit).await?;
+        for (invariant, count) in checker::judge(snapshot.sale, asked, &snapshot.rows).violations()
+        {
+            *broken.entry(invariant).or_default() += count;
         }
     }
     Ok(broken)

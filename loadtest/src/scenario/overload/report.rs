@@ -59,7 +59,7 @@ pub struct Report {
     pub overload: Load,
     /// Orders per second under overload, as a share of the peak.
     pub goodput: f64,
-    /// Broken laws of the checker, over all sales.
+    /// Violated invariants of the checker, over all sales.
     pub violations: BTreeMap<&'static str, i64>,
     /// The result of the check.
     pub check: CheckResult,

@@ -1,4 +1,4 @@
-//! The tables as they stand: what the checker holds the replies against.
+//! The rows of a sale in the service's tables, with which the checker compares the replies.
 //!
 //! Reads `tb_seckill_voucher` and `tb_voucher_order` in one consistent snapshot. Writes nothing.
 
@@ -17,7 +17,7 @@ use crate::{
 
 /// A reader of the service's tables.
 #[derive(Debug, Clone)]
-pub struct Ledger {
+pub struct OrderRows {
     pool: MySqlPool,
 }
 
@@ -41,10 +41,10 @@ pub struct Tally {
     pub buyers: i64,
 }
 
-/// How often the tables are read while purchases settle.
+/// How often the tables are read while purchases are in flight.
 const POLL: Duration = Duration::from_millis(100);
 
-impl Ledger {
+impl OrderRows {
     /// Connects to the service's database.
     ///
     /// # Errors
@@ -130,11 +130,11 @@ impl Ledger {
     /// Waits until the sale has not changed for `quiet`, but at most `limit`.
     ///
     /// Returns the last snapshot and whether it was quiet. Purchases outlive clients that gave up,
-    /// so a run with lost replies is only judged after its stragglers are done.
+    /// so a run with lost replies is only judged once they are done.
     ///
     /// # Errors
     /// [`Error::Database`] when the tables cannot be read even at the end of `limit`.
-    pub async fn settle(
+    pub async fn wait_until_unchanged(
         &self,
         voucher_id: u64,
         quiet: Duration,
@@ -155,7 +155,7 @@ impl Ledger {
                 }
                 (Ok(snapshot), _) if over => return Ok((snapshot, false)),
                 (Ok(snapshot), _) => last = Some((snapshot, now)),
-                (Err(fault), _) if over => return Err(fault),
+                (Err(error), _) if over => return Err(error),
                 // A database that is away for a moment may be part of the test.
                 (Err(_), _) => {}
             }
