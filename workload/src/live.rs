@@ -1,4 +1,4 @@
-//! What a run is doing right now: counters, and lines on stderr for the person watching.
+//! Live counters of a run, and progress lines on stderr.
 
 use std::{
     io::{IsTerminal, Write},
@@ -16,8 +16,7 @@ use tokio::{
 
 use crate::latency::{Latency, Recorder};
 
-/// Counters of one run, shared with whoever watches it (a progress line, a test that injects a
-/// fault at half time).
+/// Counters of one run, shared with its observers: a progress line, or a test that injects a fault halfway.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Requests answered, or given up on.
@@ -26,7 +25,7 @@ pub struct Live {
     orders: AtomicU64,
     /// Latencies since somebody last took them.
     window: Mutex<Option<Recorder>>,
-    /// Set once, when all connections stand and the first request is sent.
+    /// Set once, when all connections are open and the first request is sent.
     open: watch::Sender<bool>,
     /// Set once, when what has not been sent yet shall not be.
     stop: watch::Sender<bool>,

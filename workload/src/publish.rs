@@ -10,7 +10,7 @@ use crate::{
     http::{Call, Connection},
 };
 
-/// The shop that the sales of this tool belong to, so that they crowd no other's page; made where it is missing.
+/// The shop that the sales of this tool belong to, so that they are not listed with any other shop; made where it is missing.
 const SHOP: &str = "压测 load tests";
 
 /// What to do when publishing is refused.

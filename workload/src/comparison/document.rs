@@ -15,7 +15,7 @@ pub struct Document {
     pub seed: u64,
     /// How far it is.
     pub state: State,
-    /// What is being done, for the person who waits.
+    /// The present step, as a text for people.
     pub doing: String,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]

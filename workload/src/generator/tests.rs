@@ -29,11 +29,11 @@ fn buyers_come_as_the_seed_says_and_within_the_span() {
     let draw = |seed| Arrivals::Spread { over, seed }.draw(100);
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
-    let (mut who, when): (Vec<_>, Vec<_>) = draw(7).into_iter().unzip();
+    let (mut buyers, when): (Vec<_>, Vec<_>) = draw(7).into_iter().unzip();
     assert!(when.is_sorted() && when.iter().all(|due| *due < over), "{when:?}");
     assert!(*when.last().unwrap() > over.mul_f64(0.8), "{when:?}");
-    who.sort_unstable();
-    assert!(who.into_iter().eq(0..100));
+    buyers.sort_unstable();
+    assert!(buyers.into_iter().eq(0..100));
 }
 
 fn buyers(count: u64) -> Arc<[Buyer]> {
