@@ -92,7 +92,7 @@ for ((round = 1; round <= rounds; round++)); do
     measure "$library" handover $((${#library} == 4 ? 300 : 60))
     ratio "$library.p50" "$(last "$library.handover_p50_us")" "$(last "$library.ping_p50_us")"
     ratio "$library.p99" "$(last "$library.handover_p99_us")" "$(last "$library.ping_p50_us")"
-    measure "$library" crowd 100
+    measure "$library" contention 100
     measure "$library" commands 1000
   done
   echo "round $round of $rounds done" >&2
@@ -114,7 +114,7 @@ row 'lock + unlock ÷ the bare scripts, one at a time' ratio.1 '%.2f'
 row 'hand-over between two processes, median, in PINGs' p50 '%.1f'
 row 'hand-over between two processes, p99, in median PINGs' p99 '%.1f'
 row 'acquire commands per hand-over, 100 waiters in one process' tries_per_handover '%.2f'
-row '100 waiters served, each holding for 1 ms, in ms' crowd_ms '%.0f'
+row '100 waiters served, each holding for 1 ms, in ms' contention_ms '%.0f'
 row 'commands per uncontended lock + unlock' commands_per_pair '%.2f'
 echo
 echo "Footnote: bare scripts $(show raw.64 %.0f) pairs/s at 64, $(show raw.pipelined %.0f) pipelined,"

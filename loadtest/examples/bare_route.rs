@@ -23,8 +23,8 @@ async fn main() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind(&address).await.context(address)?;
     let listener = listener.tap_io(|stream| {
         // Without this the measured rate is that of delayed acknowledgements.
-        if let Err(fault) = stream.set_nodelay(true) {
-            eprintln!("cannot set TCP_NODELAY: {fault}");
+        if let Err(error) = stream.set_nodelay(true) {
+            eprintln!("cannot set TCP_NODELAY: {error}");
         }
     });
     axum::serve(listener, router).await?;

@@ -1,5 +1,4 @@
-//! What a lock costs, counted and timed from outside: our lock and the `rslock` crate, in the same
-//! words. Prints `name value` lines; `loadtest/locks.sh` runs it in turns with redis-benchmark and
+//! Benchmark of the cost of a lock, counted and timed from outside, for these locks and the `rslock` crate. Prints `name value` lines; `loadtest/locks.sh` runs it in turns with redis-benchmark and
 //! draws the table.
 
 use std::io::Write;
@@ -26,7 +25,7 @@ struct Arguments {
     url: String,
     library: Library,
     measurement: Measurement,
-    /// Tasks (pairs), hand-overs (handover), waiters (crowd) or pairs (commands)
+    /// Tasks (pairs), hand-overs (handover), waiters (contention) or pairs (commands)
     number: u32,
 }
 
@@ -43,7 +42,7 @@ enum Measurement {
     /// From the release in one process to the end of the acquire in another
     Handover,
     /// Commands for each hand-over among many waiters of one process
-    Crowd,
+    Contention,
     /// Commands for each pair without contention
     Commands,
     /// The other process of a hand-over (started by it)
@@ -73,7 +72,7 @@ impl Client {
         })
     }
 
-    /// Take the lock as somebody who does not have it, waiting as the library waits.
+    /// Acquires the lock for a new owner, waiting as the library waits.
     async fn acquire(&self, name: &str) -> anyhow::Result<Held> {
         Ok(match self {
             Self::Ours(locks) => Held::Ours(locks.reentrant(name)?.acquire(&locks.owner()).await?),
@@ -99,7 +98,7 @@ async fn main() -> anyhow::Result<()> {
     match measurement {
         Measurement::Pairs => pairs(client, number).await,
         Measurement::Handover => handover(client, raw, library, &url, number).await,
-        Measurement::Crowd => crowd(client, raw, number).await,
+        Measurement::Contention => contention(client, raw, number).await,
         Measurement::Commands => commands(client, raw, number).await,
         Measurement::Waiter => waiter(client).await,
     }
@@ -138,7 +137,7 @@ async fn pairs(client: Client, tasks: u32) -> anyhow::Result<()> {
 /// The lock that goes from process to process.
 const BATON: &str = "lock:baton";
 
-/// We hold; the other process waits; we release; it says when it got in.
+/// This process holds; the other waits; this one releases; the other says when it has acquired.
 async fn handover(
     client: Client,
     mut raw: MultiplexedConnection,
@@ -163,7 +162,7 @@ async fn handover(
         stdin.flush().await?;
         ensure!(lines.next_line().await?.as_deref() == Some("waiting"), "the waiter ended");
         if library == Library::Ours {
-            listened(&mut raw).await?;
+            subscribed(&mut raw).await?;
         }
         // It tries once more after subscribing, and then sleeps. The pause differs from round to
         // round, because a library that polls must not be met in step.
@@ -204,7 +203,11 @@ async fn waiter(client: Client) -> anyhow::Result<()> {
 }
 
 /// Many wait behind one; each holds for a millisecond.
-async fn crowd(client: Client, mut raw: MultiplexedConnection, waiters: u32) -> anyhow::Result<()> {
+async fn contention(
+    client: Client,
+    mut raw: MultiplexedConnection,
+    waiters: u32,
+) -> anyhow::Result<()> {
     let held = client.acquire(BATON).await?;
     let mut running = JoinSet::new();
     for _ in 0..waiters {
@@ -228,7 +231,7 @@ async fn crowd(client: Client, mut raw: MultiplexedConnection, waiters: u32) -> 
     // One of them gives the lock back in each hand-over; the rest are tries to take it.
     let tries = all as f64 / f64::from(waiters) - 1.0;
     println!("tries_per_handover {tries:.2}");
-    println!("crowd_ms {}", took.as_millis());
+    println!("contention_ms {}", took.as_millis());
     Ok(())
 }
 
@@ -245,7 +248,7 @@ async fn commands(client: Client, mut raw: MultiplexedConnection, n: u32) -> any
     Ok(())
 }
 
-/// How many commands clients have sent that take, give back or await locks. What scripts call is
+/// How many commands clients have sent that acquire, release or await locks. What scripts call is
 /// counted by Redis too, and left out here: none of the scripts calls any of these.
 async fn sent(raw: &mut MultiplexedConnection) -> anyhow::Result<u64> {
     let direct = ["eval", "evalsha", "script|load", "subscribe", "unsubscribe", "set"];
@@ -264,8 +267,8 @@ async fn sent(raw: &mut MultiplexedConnection) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// Wait until somebody listens for the baton.
-async fn listened(raw: &mut MultiplexedConnection) -> anyhow::Result<()> {
+/// Waits until a waiter has subscribed to the baton's channel.
+async fn subscribed(raw: &mut MultiplexedConnection) -> anyhow::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let channel = format!("redisson_lock__channel:{{{BATON}}}");
     loop {
@@ -274,7 +277,7 @@ async fn listened(raw: &mut MultiplexedConnection) -> anyhow::Result<()> {
         if count > 0 {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "the waiter does not listen");
+        ensure!(Instant::now() < deadline, "the waiter has not subscribed");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use seckill_loadtest::{
     chaos::ChaosOptions,
-    options::Run,
+    options::{NodesArgs, Run},
     scenario::{
         avalanche::AvalancheOptions, ladder::LadderOptions, overload::OverloadOptions,
         penetration::PenetrationOptions, read::ReadOptions, stampede::StampedeOptions,
@@ -127,19 +127,6 @@ pub struct LadderArgs {
     generator: GeneratorArgs,
     #[command(flatten)]
     access: Access,
-}
-
-#[derive(Debug, Args)]
-pub struct NodesArgs {
-    /// The instances themselves, past the proxy
-    #[arg(
-        long,
-        env = "NODES",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
-    )]
-    nodes: Vec<Target>,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,20 @@ pub struct Run<O: Args> {
     pub json: Option<PathBuf>,
 }
 
+/// The instances of a scenario that sells through a proxy.
+#[derive(Debug, Args)]
+pub struct NodesArgs {
+    /// The instances themselves, past the proxy
+    #[arg(
+        long,
+        env = "NODES",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
+    )]
+    pub nodes: Vec<Target>,
+}
+
 /// The instances that a read scenario asks, and the servers behind them.
 #[derive(Debug, Clone, Args)]
 pub struct Instances {

@@ -1,5 +1,5 @@
-//! What is done to Redis meanwhile. Every fault ends by itself, and keeps the data: locks are then
-//! promised to exclude throughout.
+//! The faults of the soak, injected into Redis. Every fault ends by itself and keeps the data: locks then
+//! guarantee exclusion throughout.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who believes to hold what, and whether two of them were right at once. Memory only.
+//! The exclusion check of the soak: spans in which a task believed to hold a lock, and whether two overlapped.
 //!
 //! A guard's `valid_for` never comes back once it is zero. So a span during which a lock was held is
 //! believed as a whole if the guard was still valid at its end; and two believed spans of one lock
@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// All spans that are open, by lock, and what was found wrong.
+/// All open spans, by lock, and the violations found.
 #[derive(Default)]
 pub struct Ledger {
     open: Mutex<HashMap<String, Vec<Span>>>,
@@ -17,12 +17,12 @@ pub struct Ledger {
 struct Span {
     id: u64,
     exclusive: bool,
-    /// Who came while it was open although he should not have.
+    /// Spans that began while it was open and must not have.
     intruders: Vec<u64>,
 }
 
 impl Ledger {
-    /// Somebody has the lock from now on.
+    /// A task holds the lock from now on.
     pub fn enter(&self, name: &str, id: u64, exclusive: bool) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let spans = open.entry(name.to_owned()).or_default();
@@ -32,7 +32,7 @@ impl Ledger {
         spans.push(Span { id, exclusive, intruders: Vec::new() });
     }
 
-    /// Somebody is about to give it back; `valid`: its guard can still be believed.
+    /// A task is about to release it; `valid`: its guard still says that it holds.
     pub fn leave(&self, name: &str, id: u64, valid: bool) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(spans) = open.get_mut(name) else { return };
@@ -47,7 +47,7 @@ impl Ledger {
         }
     }
 
-    /// What was found wrong.
+    /// The violations found.
     pub fn violations(&self) -> Vec<String> {
         self.violations.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

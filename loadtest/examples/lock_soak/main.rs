@@ -1,7 +1,7 @@
-//! Locks under faults for as long as you like: 200 tasks over 50 names of every kind, while Redis is
+//! Soak test of the locks under faults: 200 tasks over 50 names of every kind, while Redis is
 //! killed, paused and emptied of scripts and its connections are cut. At the end nothing may be left:
-//! no task, no key, no subscription, no connection, no memory; and at no time may two have believed
-//! to hold what only one can.
+//! no task, no key, no subscription, no connection, no memory; and at no time may two tasks have
+//! held what only one can.
 //!
 //! `cargo run --release -p seckill-loadtest --example lock_soak -- --minutes 10`; exits with 1 if a
 //! law was broken. It starts a redis-server of its own. `--plant` breaks a law on purpose.

@@ -1,5 +1,5 @@
-//! What one task does: takes some lock in some way, enters it again perhaps, keeps it a while, gives
-//! it back or drops it, again and again; and counts how that went.
+//! The workload of the soak: each task acquires some lock, perhaps re-enters it, holds it for a while, releases or
+//! drops it, again and again, and counts the results.
 
 use std::sync::Arc;
 use std::sync::Mutex;

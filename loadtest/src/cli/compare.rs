@@ -3,13 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use seckill_loadtest::options::NodesArgs;
 use workload::{
     Access, Target,
     comparison::{Environment, document::Setting},
     live::Progress,
 };
-
-use super::NodesArgs;
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {

@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant as TokioInstant, sleep_until},
 };
 
-use super::Answer;
+use super::answer::Answer;
 use crate::links::{self, Link};
 use workload::{Error, Target, http::Call};
 

@@ -54,7 +54,7 @@ pub struct StampedeOptions {
     /// The read strategies, by turns in each round
     #[arg(
         long,
-        alias = "read strategies",
+        alias = "policies",
         value_delimiter = ',',
         value_name = "NAMES",
         default_value = "cache-aside,null-caching,mutex,logical-expiry,layered"
