@@ -49,6 +49,7 @@ pub enum Mode {
 
 /// A running proxy, which ends with its connections when dropped.
 #[derive(Debug)]
+#[must_use = "dropping the proxy cuts its clients off"]
 pub struct Proxy {
     /// `127.0.0.1:<port>`
     pub address: SocketAddr,
