@@ -11,9 +11,10 @@
 //! - a lease ends soon after Redis lost its counter: if another node is given the same number in the same
 //!   second, the database refuses the second row, and the caller calls [`IdGenerator::abandon_lease`].
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, NaiveDateTime};
+use parking_lot::Mutex;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
@@ -90,19 +91,19 @@ impl IdGenerator {
     pub async fn next(&self) -> Result<i64, Error> {
         loop {
             let seconds = (self.clock)().and_utc().timestamp();
-            let day = match self.lease().next_id(seconds)? {
+            let day = match self.lease.lock().next_id(seconds)? {
                 NextId::Id(id) => return Ok(id),
                 NextId::NeedsBlock(day) => day,
             };
             let _refilling = self.refill.lock().await;
             let (empty, abandoned) = {
-                let lease = self.lease();
+                let lease = self.lease.lock();
                 (lease.is_empty_for(day), lease.abandoned)
             };
             if empty {
                 let last = self.lease_block(day).await?;
                 let first = last - i64::from(self.block_size) + 1;
-                let mut lease = self.lease();
+                let mut lease = self.lease.lock();
                 if lease.abandoned == abandoned {
                     lease.start_block(day, first, last);
                 }
@@ -113,14 +114,9 @@ impl IdGenerator {
     /// Discards the current block; the next id comes from a new one. Call it if the database already
     /// holds an id of this block: the counter was lost, and another node was given the same numbers.
     pub fn abandon_lease(&self) {
-        let mut lease = self.lease();
+        let mut lease = self.lease.lock();
         lease.last = -1;
         lease.abandoned += 1;
-    }
-
-    fn lease(&self) -> std::sync::MutexGuard<'_, Lease> {
-        // A poisoned lease is usable: every field is plain data.
-        self.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn lease_block(&self, day: i64) -> Result<i64, Error> {

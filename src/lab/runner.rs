@@ -3,11 +3,12 @@
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use chrono::{NaiveDateTime, Utc};
+use parking_lot::Mutex;
 use rustix::process::{Signal, getpid, kill_process};
 use secrecy::ExposeSecret;
 use serde::Serialize;
@@ -122,7 +123,7 @@ impl Lab {
 
     /// The run that is under way.
     pub fn running(&self) -> Option<String> {
-        let runs = self.runs();
+        let runs = self.0.runs.lock();
         let newest = runs.states.front().filter(|run| run.state().is_under_way());
         newest.map(|run| run.id().to_owned())
     }
@@ -136,7 +137,7 @@ impl Lab {
         let run = Arc::new(RunState::new(id.clone(), setting, text(now)));
         let started = Started { id: id.clone(), seed: run.seed() };
         let known = {
-            let mut runs = self.runs();
+            let mut runs = self.0.runs.lock();
             if runs.states.front().is_some_and(|run| run.state().is_under_way()) {
                 return Err(Error::RunUnderWay);
             }
@@ -164,7 +165,7 @@ impl Lab {
                 run.fail(&error);
             }
             if let Some(buyers) = run.buyers() {
-                lab.runs().buyers = buyers.to_vec();
+                lab.0.runs.lock().buyers = buyers.to_vec();
             }
         });
         Ok(started)
@@ -184,19 +185,19 @@ impl Lab {
                 conformances: results.map(|result| result.conformance).collect(),
             }
         };
-        self.runs().states.iter().map(summary).collect()
+        self.0.runs.lock().states.iter().map(summary).collect()
     }
 
     /// A run by its id.
     pub fn find(&self, id: &str) -> Result<Arc<RunState>, Error> {
-        let runs = self.runs();
+        let runs = self.0.runs.lock();
         let found = runs.states.iter().find(|run| run.id() == id);
         found.cloned().ok_or(Error::RunNotFound)
     }
 
     /// Injects a fault while a run is selling. Returns as soon as the fault is under way, or has failed.
     pub async fn inject(&self, fault: InjectedFault) -> Result<(), Error> {
-        let run = self.runs().states.front().cloned();
+        let run = self.0.runs.lock().states.front().cloned();
         let run = run.filter(|run| run.state() == State::Running).ok_or(Error::NoRun)?;
         tracing::warn!(fault = fault.name(), "the lab injects a fault");
         let environment = self.0.environment.clone();
@@ -218,15 +219,11 @@ impl Lab {
 
     /// Stops what runs, and waits for its end.
     pub async fn shutdown(&self) {
-        if let Some(run) = self.runs().states.front() {
+        if let Some(run) = self.0.runs.lock().states.front() {
             run.stop();
         }
         self.0.tasks.close();
         self.0.tasks.wait().await;
-    }
-
-    fn runs(&self) -> MutexGuard<'_, Runs> {
-        self.0.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

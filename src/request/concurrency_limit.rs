@@ -3,8 +3,9 @@
 //! all of them wait until they fail.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// From one measurement of the throughput to the next.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -50,12 +51,8 @@ impl ConcurrencyLimit {
     }
 
     fn measure(&self, in_flight: u32, now: Instant) {
-        let mut measured = match self.measured.try_lock() {
-            Ok(measured) => measured,
-            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            // Another thread is measuring.
-            Err(TryLockError::WouldBlock) => return,
-        };
+        // Without the lock, another thread is measuring.
+        let Some(mut measured) = self.measured.try_lock() else { return };
         let elapsed = now.saturating_duration_since(measured.at);
         if elapsed < WINDOW {
             return;

@@ -7,10 +7,11 @@
 //! `node=127.0.0.1:8081 at=1763722800123456 looked@120+840:stock=7,order=no locked@960:place=memory`.
 
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderName, HeaderValue};
+use parking_lot::Mutex;
 
 /// The header that asks for the steps, and that returns them.
 pub const TRACE_HEADER: HeaderName = HeaderName::from_static("x-lab-trace");
@@ -50,27 +51,23 @@ impl StepTrace {
     pub(super) fn add(&self, step: Step, since: Instant) {
         let took = since.elapsed();
         let at = since.saturating_duration_since(self.arrived.1);
-        let mut steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
-        steps.push(Recorded { step, at, took });
+        self.steps.lock().push(Recorded { step, at, took });
     }
 
     /// The steps so far, when each began and how long it took.
     #[cfg(feature = "otlp")]
     pub fn steps(&self) -> Vec<(Step, SystemTime, Duration)> {
-        let steps = self.steps.lock().unwrap_or_else(PoisonError::into_inner);
         let timed = |Recorded { step: Step(name, saw), at, took }: &Recorded| {
             (Step(name, saw.clone()), self.arrived.0 + *at, *took)
         };
-        steps.iter().map(timed).collect()
+        self.steps.lock().iter().map(timed).collect()
     }
 
     /// The steps so far, as the header's value.
     pub fn header(&self) -> HeaderValue {
         let at = self.arrived.0.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         let mut text = format!("node={} at={at}", self.node);
-        for Recorded { step: Step(name, saw), at, took } in
-            self.steps.lock().unwrap_or_else(PoisonError::into_inner).iter()
-        {
+        for Recorded { step: Step(name, saw), at, took } in self.steps.lock().iter() {
             // Writing to a String cannot fail.
             write!(text, " {name}@{}+{}", at.as_micros(), took.as_micros()).ok();
             if !saw.is_empty() {

@@ -2,7 +2,9 @@
 //! have them and answers 401, which is why sessions moved to Redis. Not for production: they end with the process.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::token::{MAX_IN_MEMORY, Token};
 use super::user::CurrentUser;
@@ -14,7 +16,7 @@ pub struct ProcessSessions(Arc<Mutex<HashMap<Token, Arc<CurrentUser>>>>);
 impl ProcessSessions {
     pub(super) fn create(&self, user: &CurrentUser) -> Token {
         let token = Token::random();
-        let mut sessions = self.sessions();
+        let mut sessions = self.0.lock();
         if sessions.len() >= MAX_IN_MEMORY {
             sessions.clear();
         }
@@ -23,18 +25,14 @@ impl ProcessSessions {
     }
 
     pub(super) fn find(&self, token: Token) -> Option<Arc<CurrentUser>> {
-        self.sessions().get(&token).cloned()
+        self.0.lock().get(&token).cloned()
     }
 
     pub(super) fn end(&self, token: Token) {
-        self.sessions().remove(&token);
+        self.0.lock().remove(&token);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.sessions().len()
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, HashMap<Token, Arc<CurrentUser>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().len()
     }
 }

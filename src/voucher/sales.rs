@@ -9,10 +9,11 @@
 //! opens and closes a sale together with all others.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use parking_lot::RwLock;
 use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
@@ -149,20 +150,20 @@ impl SaleCache {
 
     /// Invalidates a sale whose stock has changed; see [`super::stock_events`].
     pub fn invalidate(&self, voucher_id: i64) {
-        if let Some(entry) = self.read().get(&voucher_id) {
+        if let Some(entry) = self.entries.read().get(&voucher_id) {
             entry.invalidate_if(|_| true);
         }
     }
 
     /// Invalidates all sales: events may have been missed.
     pub fn invalidate_all(&self) {
-        self.read().values().for_each(|entry| entry.invalidate_if(|_| true));
+        self.entries.read().values().for_each(|entry| entry.invalidate_if(|_| true));
     }
 
     /// A purchase found that nothing is left, which `sale` does not say yet: the next one reads anew.
     pub fn found_sold_out(&self, sale: &Arc<Sale>) {
         if !sale.sold_out
-            && let Some(entry) = self.read().get(&sale.voucher_id)
+            && let Some(entry) = self.entries.read().get(&sale.voucher_id)
         {
             entry.invalidate_if(|cached| Arc::ptr_eq(cached, sale));
         }
@@ -176,7 +177,7 @@ impl SaleCache {
         let (before, version) = entry.get();
         let asked_at = Instant::now();
         let Some(row) = self.store.sale(voucher_id).await? else {
-            self.write().remove(&voucher_id);
+            self.entries.write().remove(&voucher_id);
             return Err(Error::VoucherNotFound);
         };
         let mut sale = Sale::read(voucher_id, &row, asked_at)?;
@@ -191,49 +192,41 @@ impl SaleCache {
     }
 
     fn entry(&self, voucher_id: i64) -> Arc<Entry> {
-        let entries = self.read();
+        let entries = self.entries.read();
         if let Some(entry) = entries.get(&voucher_id) {
             return entry.clone();
         }
         drop(entries);
-        let mut entries = self.write();
+        let mut entries = self.entries.write();
         if entries.len() >= CAPACITY {
             entries.retain(|_, entry| entry.fresh().is_some() || Arc::strong_count(entry) > 1);
         }
         entries.entry(voucher_id).or_default().clone()
     }
-
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, HashMap<i64, Arc<Entry>>> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<i64, Arc<Entry>>> {
-        self.entries.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Entry {
     fn fresh(&self) -> Option<Arc<Sale>> {
-        let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
+        let value = self.value.read();
         value.sale.as_ref().filter(|sale| sale.asked_at.elapsed() < FRESH_FOR).cloned()
     }
 
     /// The reading, fresh or not, and the version to pass to [`Entry::set`].
     fn get(&self) -> (Option<Arc<Sale>>, u64) {
-        let value = self.value.read().unwrap_or_else(PoisonError::into_inner);
+        let value = self.value.read();
         (value.sale.clone(), value.version)
     }
 
     /// Keeps a reading, unless the entry was invalidated since its load began.
     fn set(&self, sale: &Arc<Sale>, version: u64) {
-        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        let mut value = self.value.write();
         if value.version == version {
             value.sale = Some(sale.clone());
         }
     }
 
     fn invalidate_if(&self, condition: impl FnOnce(&Arc<Sale>) -> bool) {
-        let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
+        let mut value = self.value.write();
         if value.sale.as_ref().is_none_or(condition) {
             value.sale = None;
             value.version += 1;

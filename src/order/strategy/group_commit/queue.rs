@@ -13,9 +13,10 @@
 //! same.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -107,7 +108,7 @@ impl GroupCommit {
     }
 
     fn enqueue(&self, voucher_id: i64, purchase: QueuedPurchase) -> Result<(), Error> {
-        let mut queues = self.0.queues();
+        let mut queues = self.0.queues.lock();
         let queue = queues.entry(voucher_id).or_default();
         if queue.waiting.len() >= self.0.limits.queue {
             return Err(Error::Overloaded);
@@ -137,7 +138,7 @@ impl GroupCommit {
     /// The lengths of the queues at this moment.
     pub fn depth(&self) -> QueueDepth {
         let mut depth = QueueDepth::default();
-        for queue in self.0.queues().values() {
+        for queue in self.0.queues.lock().values() {
             depth.waiting += queue.waiting.len();
             depth.in_flight += queue.in_flight;
             depth.batches += queue.workers as usize;
@@ -161,7 +162,7 @@ impl GroupCommit {
 impl Inner {
     /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
     fn next_batch(&self, voucher_id: i64, done: usize) -> Option<Vec<QueuedPurchase>> {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         let queue = queues.get_mut(&voucher_id)?;
         queue.in_flight -= done;
         if queue.is_ready() {
@@ -174,9 +175,5 @@ impl Inner {
             queues.remove(&voucher_id);
         }
         None
-    }
-
-    fn queues(&self) -> MutexGuard<'_, HashMap<i64, Queue>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

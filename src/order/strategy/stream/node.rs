@@ -1,9 +1,10 @@
 //! [`StreamNode`]: this process as a member of the stream, shared by its requests, its consumer and its maintenance.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::Client;
 use redis::aio::ConnectionManager;
 use tokio::sync::Notify;
@@ -99,7 +100,7 @@ impl StreamNode {
     /// Takes note of the epoch. In a new one the id counter may have started over: then all nodes lease
     /// from the new counter, for an entry's id cannot be replaced when another node has used it.
     pub(super) fn enter_epoch(&self, epoch: &str) {
-        let mut known = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.epoch.lock();
         if **known != *epoch {
             *known = epoch.into();
             self.ids.abandon_lease();
@@ -108,7 +109,7 @@ impl StreamNode {
 
     /// The epoch that this node knows. An id that is drawn afterwards was leased in it, or in a later one.
     pub(super) fn epoch(&self) -> Arc<str> {
-        self.epoch.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.epoch.lock().clone()
     }
 
     /// Has the consumer read the entries that are pending under our name.

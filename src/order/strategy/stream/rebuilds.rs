@@ -2,10 +2,11 @@
 //! for stranded stock. No I/O may come in here.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, Shared};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 
@@ -31,7 +32,7 @@ pub(super) struct SaleRebuild {
 
 impl Rebuilds {
     pub fn of_sale(&self, voucher_id: i64) -> Arc<SaleRebuild> {
-        let mut sales = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sales = self.0.lock();
         if sales.len() >= SALES {
             sales.retain(|_, sale| Arc::strong_count(sale) > 1);
         }
@@ -42,14 +43,14 @@ impl Rebuilds {
 impl SaleRebuild {
     /// The running rebuild, or else the one that `start` starts.
     pub fn join(&self, start: impl FnOnce() -> Rebuild) -> Rebuild {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
         let unfinished = running.clone().filter(|rebuild| rebuild.peek().is_none());
         unfinished.unwrap_or_else(|| running.insert(start()).clone())
     }
 
     /// Whether it is time for another check; counts as one.
     pub fn is_check_due(&self) -> bool {
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut checked = self.checked.lock();
         let due = checked.is_none_or(|at| at.elapsed() >= CHECK_EVERY);
         if due {
             *checked = Some(Instant::now());

@@ -2,7 +2,8 @@
 //! Redis that loses its data. An order leaves it when every entry up to its own is acknowledged.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::entry::position;
 use crate::order::model::NewOrder;
@@ -22,30 +23,26 @@ impl UnconfirmedOrders {
     /// Keeps an order that is in the stream as `entry`.
     pub fn keep(&self, order: NewOrder, epoch: String, entry: &str) {
         let kept = Kept { order, epoch, entry: position(entry) };
-        self.lock().insert(order.id, kept);
+        self.0.lock().insert(order.id, kept);
     }
 
     /// Forgets an order.
     pub fn forget(&self, id: i64) {
-        self.lock().remove(&id);
+        self.0.lock().remove(&id);
     }
 
     /// Forgets what is acknowledged: everything of this epoch below the bound. Returns how many are left.
     pub fn forget_below(&self, epoch: &str, bound: &str) -> usize {
         let bound = position(bound);
-        let mut orders = self.lock();
+        let mut orders = self.0.lock();
         orders.retain(|_, kept| kept.epoch != epoch || kept.entry >= bound);
         orders.len()
     }
 
     /// The orders that were admitted in another epoch than this one.
     pub fn of_other_epochs(&self, epoch: &str) -> Vec<NewOrder> {
-        let orders = self.lock();
+        let orders = self.0.lock();
         orders.values().filter(|kept| kept.epoch != epoch).map(|kept| kept.order).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<i64, Kept>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
