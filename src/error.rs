@@ -107,86 +107,75 @@ pub enum Error {
     DuplicateId,
 }
 
-impl Error {
-    /// The stable code.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Error::SoldOut => "SOLD_OUT",
-            Error::StockChanged => "STOCK_CHANGED",
-            Error::AlreadyOrdered(_) => "ALREADY_ORDERED",
-            Error::LockBusy => "LOCK_BUSY",
-            Error::SaleNotBegun => "SALE_NOT_BEGUN",
-            Error::SaleEnded => "SALE_ENDED",
-            Error::VoucherNotFound => "VOUCHER_NOT_FOUND",
-            Error::ShopNotFound => "SHOP_NOT_FOUND",
-            Error::ShopIdMissing => "SHOP_ID_MISSING",
-            Error::OrderNotFound => "ORDER_NOT_FOUND",
-            Error::OrderFailed => "ORDER_FAILED",
-            Error::OrderCancelled => "ORDER_CANCELLED",
-            Error::AlreadyPaid => "ALREADY_PAID",
-            Error::OrderRefunded => "ORDER_REFUNDED",
-            Error::PhoneInvalid => "PHONE_INVALID",
-            Error::CodeInvalid => "CODE_INVALID",
-            Error::RunUnderWay => "RUN_UNDER_WAY",
-            Error::RunNotFound => "RUN_NOT_FOUND",
-            Error::NoRun => "NO_RUN",
-            Error::LabFault(_) => "LAB_FAULT",
-            Error::MalformedJson(_) => "MALFORMED_JSON",
-            Error::InvalidParameter(_) => "INVALID_PARAMETER",
-            Error::Unauthorized => "UNAUTHORIZED",
-            Error::Forbidden(_) => "FORBIDDEN",
-            Error::LabOnly(_) => "LAB_ONLY",
-            Error::NotFound => "NOT_FOUND",
-            Error::MethodNotAllowed => "METHOD_NOT_ALLOWED",
-            Error::PayloadTooLarge(_) => "PAYLOAD_TOO_LARGE",
-            Error::UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
-            Error::TooManyRequests { .. } => "TOO_MANY_REQUESTS",
-            Error::Unavailable(_) | Error::Conflict | Error::DuplicateId => "UNAVAILABLE",
-            Error::Overloaded => "OVERLOADED",
-            Error::OutcomeUnknown(_) => "OUTCOME_UNKNOWN",
-            Error::Internal(_) => "INTERNAL",
-        }
-    }
+/// Defines [`Error::code`], [`Error::status`] and [`Error::each`] by a sample of each variant, its HTTP status and its code.
+macro_rules! codes {
+    ($($variant:ident $(($($value:tt)*))? $({$($field:tt)*})? => $status:literal $code:literal,)+) => {
+        impl Error {
+            /// The stable code.
+            pub fn code(&self) -> &'static str {
+                match self {
+                    $(Error::$variant { .. } => $code,)+
+                    Error::Conflict | Error::DuplicateId => "UNAVAILABLE",
+                }
+            }
 
-    /// One of each variant, with sample values: for the API's document.
-    pub fn each() -> Vec<Error> {
-        use Error as E;
-        vec![
-            E::SoldOut,
-            E::StockChanged,
-            E::AlreadyOrdered(None),
-            E::LockBusy,
-            E::SaleNotBegun,
-            E::SaleEnded,
-            E::VoucherNotFound,
-            E::ShopNotFound,
-            E::ShopIdMissing,
-            E::OrderNotFound,
-            E::OrderFailed,
-            E::OrderCancelled,
-            E::AlreadyPaid,
-            E::OrderRefunded,
-            E::PhoneInvalid,
-            E::CodeInvalid,
-            E::RunUnderWay,
-            E::RunNotFound,
-            E::NoRun,
-            E::LabFault("there is only one instance".to_owned()),
-            E::MalformedJson("expected `,` or `}` at line 1 column 20".to_owned()),
-            E::InvalidParameter("payValue must be 0 to 10^9 cents".to_owned()),
-            E::Unauthorized,
-            E::Forbidden("x-admin-token is missing or wrong"),
-            E::LabOnly("naive"),
-            E::NotFound,
-            E::MethodNotAllowed,
-            E::PayloadTooLarge(65_536),
-            E::UnsupportedMediaType,
-            E::TooManyRequests { retry_after_seconds: 1 },
-            E::Unavailable("the database"),
-            E::Overloaded,
-            E::OutcomeUnknown(None),
-            E::Internal(String::new()),
-        ]
+            /// The HTTP status.
+            pub fn status(&self) -> u16 {
+                match self {
+                    $(Error::$variant { .. } => $status,)+
+                    Error::Conflict | Error::DuplicateId => 503,
+                }
+            }
+
+            /// One of each variant that is answered, with sample values: for the API's document.
+            pub fn each() -> Vec<Error> {
+                vec![$(Error::$variant $(($($value)*))? $({$($field)*})?),+]
+            }
+        }
+    };
+}
+
+codes! {
+    SoldOut => 200 "SOLD_OUT",
+    StockChanged => 200 "STOCK_CHANGED",
+    AlreadyOrdered(None) => 200 "ALREADY_ORDERED",
+    LockBusy => 200 "LOCK_BUSY",
+    SaleNotBegun => 200 "SALE_NOT_BEGUN",
+    SaleEnded => 200 "SALE_ENDED",
+    VoucherNotFound => 200 "VOUCHER_NOT_FOUND",
+    ShopNotFound => 200 "SHOP_NOT_FOUND",
+    ShopIdMissing => 200 "SHOP_ID_MISSING",
+    OrderNotFound => 200 "ORDER_NOT_FOUND",
+    OrderFailed => 200 "ORDER_FAILED",
+    OrderCancelled => 200 "ORDER_CANCELLED",
+    AlreadyPaid => 200 "ALREADY_PAID",
+    OrderRefunded => 200 "ORDER_REFUNDED",
+    PhoneInvalid => 200 "PHONE_INVALID",
+    CodeInvalid => 200 "CODE_INVALID",
+    RunUnderWay => 200 "RUN_UNDER_WAY",
+    RunNotFound => 200 "RUN_NOT_FOUND",
+    NoRun => 200 "NO_RUN",
+    LabFault("there is only one instance".to_owned()) => 200 "LAB_FAULT",
+    MalformedJson("expected `,` or `}` at line 1 column 20".to_owned()) => 400 "MALFORMED_JSON",
+    InvalidParameter("payValue must be 0 to 10^9 cents".to_owned()) => 400 "INVALID_PARAMETER",
+    Unauthorized => 401 "UNAUTHORIZED",
+    Forbidden("x-admin-token is missing or wrong") => 403 "FORBIDDEN",
+    LabOnly("naive") => 403 "LAB_ONLY",
+    NotFound => 404 "NOT_FOUND",
+    MethodNotAllowed => 405 "METHOD_NOT_ALLOWED",
+    PayloadTooLarge(65_536) => 413 "PAYLOAD_TOO_LARGE",
+    UnsupportedMediaType => 415 "UNSUPPORTED_MEDIA_TYPE",
+    TooManyRequests { retry_after_seconds: 1 } => 429 "TOO_MANY_REQUESTS",
+    Unavailable("the database") => 503 "UNAVAILABLE",
+    Overloaded => 503 "OVERLOADED",
+    OutcomeUnknown(None) => 503 "OUTCOME_UNKNOWN",
+    Internal(String::new()) => 500 "INTERNAL",
+}
+
+impl Error {
+    /// [`Error::InvalidParameter`] with this text unless the condition holds.
+    pub fn require(condition: bool, otherwise: &str) -> Result<()> {
+        if condition { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
     }
 
     /// The id of the order that the error is about, where it is known.

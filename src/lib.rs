@@ -10,7 +10,7 @@
 //! - [`http`]: what handlers and router share. Nothing below imports it.
 //! - [`request`], [`session`]: request context, rate limits and load shedding; sessions.
 //! - [`id`], [`error`], [`clock`], [`telemetry`]: order ids, the error type, time zones, logging.
-//! - [`connection`]: MySQL/MariaDB, Redis and the migrations.
+//! - [`connection`]: MySQL/MariaDB, Redis and the migrations. `scripts`: the Lua scripts.
 //!
 //! # The rules of import
 //! Imports go down this list. No two files import each other, a feature never touches another feature's store, and axum
@@ -32,6 +32,7 @@ pub mod openapi;
 pub mod order;
 pub mod request;
 pub mod router;
+mod scripts;
 pub mod session;
 pub mod shop;
 pub mod telemetry;

@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, SecurityScheme};
@@ -97,19 +97,14 @@ pub async fn document(State(document): State<ApiDocument>) -> Response {
 }
 
 fn served(kind: &str, bytes: Bytes) -> Response {
-    let mut response = bytes.into_response();
-    let headers = response.headers_mut();
-    if let Ok(kind) = HeaderValue::from_str(kind) {
-        headers.insert(header::CONTENT_TYPE, kind);
-    }
-    let fixed: [(HeaderName, &'static str); 4] = [
-        (header::CONTENT_SECURITY_POLICY, POLICY),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::CACHE_CONTROL, CACHING),
+    let fixed = HeaderValue::from_static;
+    let kind = HeaderValue::from_str(kind).unwrap_or(fixed("application/octet-stream"));
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, fixed(POLICY)),
+        (header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
+        (header::REFERRER_POLICY, fixed("no-referrer")),
+        (header::CACHE_CONTROL, fixed(CACHING)),
     ];
-    for (name, value) in fixed {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-    response
+    (headers, bytes).into_response()
 }

@@ -93,96 +93,67 @@ pub struct RouterConfig {
 
 type Routes = OpenApiRouter<Arc<AppState>>;
 
+/// A router of these handlers.
+macro_rules! handlers {
+    ($($($word:ident)::+),+ $(,)?) => {
+        OpenApiRouter::new()$(.routes(routes!($($word)::+)))+
+    };
+}
+
 /// For everyone.
 fn public() -> Routes {
-    OpenApiRouter::new()
-        .routes(routes!(user::send_code))
-        .routes(routes!(user::login))
-        .routes(routes!(shop::get))
-        .routes(routes!(shop::of_type))
-        .routes(routes!(shop::of_name))
-        .routes(routes!(shop::types))
+    handlers!(user::send_code, user::login, shop::get, shop::of_type, shop::of_name, shop::types)
         .routes(routes!(voucher::list))
 }
 
 /// For a signed-in user.
 fn signed_in() -> Routes {
-    OpenApiRouter::new()
-        .routes(routes!(user::logout))
-        .routes(routes!(user::me))
-        .routes(routes!(user::get))
-        .routes(routes!(order::mine))
-        .routes(routes!(order::get))
-        .routes(routes!(order::pay))
-        .routes(routes!(order::cancel))
+    handlers!(user::logout, user::me, user::get, order::mine, order::get, order::pay, order::cancel)
 }
 
 /// For the administrator.
 fn admin() -> Routes {
-    OpenApiRouter::new()
+    handlers!(voucher::publish, voucher::publish_seckill, voucher::add_stock)
         .routes(routes!(shop::create, shop::update))
-        .routes(routes!(voucher::publish))
-        .routes(routes!(voucher::publish_seckill))
-        .routes(routes!(voucher::add_stock))
 }
 
 /// For a signed-in user, whose session is found after load shedding (see [`crate::http::admission`]).
 fn purchases() -> Routes {
-    OpenApiRouter::new().routes(routes!(order::buy_by_body)).routes(routes!(order::buy))
+    handlers!(order::buy_by_body, order::buy)
 }
 
 /// For operators. Probes carry no token, and must answer when Redis does not.
 fn service() -> Routes {
-    OpenApiRouter::new()
-        .routes(routes!(health::live))
-        .routes(routes!(health::ready))
-        .routes(routes!(metrics::get))
+    handlers!(health::live, health::ready, metrics::get)
 }
 
-/// For everyone, with `--lab`.
-fn lab_public() -> OpenApiRouter<Lab> {
-    let routes = OpenApiRouter::new();
-    #[cfg(feature = "lab")]
-    let routes = routes
-        .routes(routes!(lab::about))
-        .routes(routes!(lab::runs))
-        .routes(routes!(lab::run))
-        .routes(routes!(lab::raw))
-        .routes(routes!(lab::report));
-    routes
+/// With `--lab`: for everyone, for everyone who signs in, for the administrator.
+#[cfg(feature = "lab")]
+fn lab() -> (OpenApiRouter<Lab>, Routes, OpenApiRouter<Lab>) {
+    (
+        handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report),
+        handlers!(user::sent_code),
+        handlers!(lab::start, lab::stop, lab::fault, lab::kill),
+    )
 }
 
-/// For everyone, with `--lab`.
-fn lab_sign_in() -> Routes {
-    let routes = OpenApiRouter::new();
-    #[cfg(feature = "lab")]
-    let routes = routes.routes(routes!(user::sent_code));
-    routes
-}
-
-/// For the administrator, with `--lab`.
-fn lab_admin() -> OpenApiRouter<Lab> {
-    let routes = OpenApiRouter::new();
-    #[cfg(feature = "lab")]
-    let routes = routes
-        .routes(routes!(lab::start))
-        .routes(routes!(lab::stop))
-        .routes(routes!(lab::fault))
-        .routes(routes!(lab::kill));
-    routes
+#[cfg(not(feature = "lab"))]
+fn lab() -> (OpenApiRouter<Lab>, Routes, OpenApiRouter<Lab>) {
+    Default::default()
 }
 
 /// The API's document.
 fn document() -> OpenApiRouter<ApiDocument> {
-    OpenApiRouter::new().routes(routes!(openapi::document))
+    handlers!(openapi::document)
 }
 
 /// The API's document, with the operations of the lab.
 pub fn api_document() -> ApiDocument {
     ApiDocument(|| {
-        let groups = [public(), signed_in(), admin(), purchases(), service(), lab_sign_in()];
+        let (lab_public, lab_sign_in, lab_admin) = lab();
+        let groups = [public(), signed_in(), admin(), purchases(), service(), lab_sign_in];
         let groups = groups.into_iter().map(OpenApiRouter::into_openapi);
-        let lab = [lab_public(), lab_admin()].into_iter().map(OpenApiRouter::into_openapi);
+        let lab = [lab_public, lab_admin].into_iter().map(OpenApiRouter::into_openapi);
         groups.chain(lab).fold(document().into_openapi(), OpenApi::merge_from)
     })
 }
@@ -193,10 +164,11 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
     let sessions = state.users.sessions.clone();
     let state = Arc::new(state);
 
-    let lab = config.lab.as_ref().map_or_else(Router::new, |lab| {
+    let lab = config.lab.as_ref().map_or_else(Router::new, |state_of_lab| {
+        let (public, sign_in, admin) = lab();
         Router::new()
-            .merge(lab_sign_in().with_state(state.clone()))
-            .merge(lab_public().merge(lab_admin().route_layer(guard())).with_state(lab.clone()))
+            .merge(sign_in.with_state(state.clone()))
+            .merge(public.merge(admin.route_layer(guard())).with_state(state_of_lab.clone()))
     });
     let routes = public()
         .merge(signed_in().route_layer(from_fn(require_user)))

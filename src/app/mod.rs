@@ -10,7 +10,7 @@ use crate::http::auth::AdminToken;
 use crate::http::listen;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
-use crate::order::expiry::Expiry;
+use crate::order::expiry;
 use crate::router::{RouterConfig, router};
 
 mod state;
@@ -26,7 +26,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
     let (stock_events, sessions) =
         (state.vouchers.stock_events.clone(), state.users.sessions.clone());
-    let expiry = Expiry::start(state.lifetime.clone(), config.sale.unpaid_seconds);
+    let stop_expiry = CancellationToken::new();
+    let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
+    let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
 
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
@@ -65,7 +67,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             draining.cancel();
         }
     }
-    expiry.stop();
+    stop_expiry.cancel();
     let drained = tokio::time::timeout(deadline, async {
         // Together: a run of the lab is a client of this server.
         let (all_closed, ()) = tokio::join!(&mut server, async {
@@ -75,7 +77,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         });
         // A purchase whose client hung up has no connection any more, and still finishes.
         purchases.finished().await;
-        expiry.stopped().await;
+        expiry.await.ok();
         shops.shutdown().await;
         stock_events.shutdown().await;
         sessions.shutdown().await;

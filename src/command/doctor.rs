@@ -11,37 +11,13 @@ use redis::aio::ConnectionManager;
 use crate::config::DoctorConfig;
 use crate::connection::mysql::Database;
 use crate::connection::{self, migrate, mysql};
+use crate::scripts;
 
 /// Clocks further apart than this are worth a warning.
 const MAX_SKEW: TimeDelta = TimeDelta::seconds(2);
 
 /// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.
 const MIN_REDIS: (u32, u32) = (6, 2);
-
-macro_rules! scripts {
-    ($($name:literal)*) => { &[$(($name, include_str!(concat!("../../lua/", $name)))),*] };
-}
-
-/// Every script, by the name of its file.
-const SCRIPTS: &[(&str, &str)] = scripts! {
-    "code_send.lua"
-    "code_use.lua"
-    "geo_claim.lua"
-    "geo_search.lua"
-    "geo_store.lua"
-    "session_renew.lua"
-    "stock_added.lua"
-    "stock_returned.lua"
-    "stream_acknowledge.lua"
-    "stream_admit.lua"
-    "stream_leave.lua"
-    "stream_maintain.lua"
-    "stream_new_epoch.lua"
-    "stream_rebuild_begin.lua"
-    "stream_rebuild_end.lua"
-    "stream_reclaim.lua"
-    "stream_replay.lua"
-};
 
 #[derive(Default)]
 struct Findings {
@@ -165,7 +141,7 @@ async fn check_redis(findings: &mut Findings, redis: &mut ConnectionManager) -> 
         skew(findings, "Redis", now);
     }
     let mut loaded = 0;
-    for (name, source) in SCRIPTS.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
+    for (name, source) in scripts::ALL.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
         match Script::new(source).load_async(redis).await {
             Ok(_) => loaded += 1,
             Err(error) => findings.fail(&format!("{name}: {error}"), "this is a bug; report it"),

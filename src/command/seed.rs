@@ -14,55 +14,12 @@ use crate::config::SeedConfig;
 use crate::connection;
 use crate::error::Error;
 use crate::session::SharedSessions;
-use crate::shop::store::{SampleShop, ShopStore};
+use crate::shop::store::ShopStore;
 use crate::user::phone::Phone;
 use crate::user::store::UserStore;
 use crate::voucher::publish::{NewSale, NewVoucher};
 use crate::voucher::store::VoucherStore;
 use ladder::Strategy;
-
-const SHOP_TYPES: [&str; 10] = [
-    "美食",
-    "KTV",
-    "丽人·美发",
-    "健身运动",
-    "按摩·足疗",
-    "美容SPA",
-    "亲子游乐",
-    "酒吧",
-    "轰趴馆",
-    "美睫·美甲",
-];
-
-const SHOPS: [SampleShop; 3] = [
-    SampleShop {
-        name: "桥头茶餐厅",
-        type_id: 1,
-        area: "大关",
-        address: "金华路 29 号",
-        at: (120.149, 30.316),
-        avg_price: 80,
-        open_hours: "10:00-22:00",
-    },
-    SampleShop {
-        name: "河畔烤鱼",
-        type_id: 1,
-        area: "拱宸桥",
-        address: "上塘路 1035 号",
-        at: (120.152, 30.327),
-        avg_price: 95,
-        open_hours: "11:00-23:00",
-    },
-    SampleShop {
-        name: "星光 KTV",
-        type_id: 2,
-        area: "水晶城",
-        address: "丽水路 66 号",
-        at: (120.141, 30.321),
-        avg_price: 60,
-        open_hours: "12:00-02:00",
-    },
-];
 
 /// Users signed in at a time.
 const CONCURRENCY: u32 = 64;
@@ -78,9 +35,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     let client = connection::redis::client(&config.redis.redis_url)?;
     let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
 
-    let shops = ShopStore::new(database.clone());
-    let types = shops.seed_types(&SHOP_TYPES).await?;
-    let inserted = shops.seed_shops(&SHOPS).await?;
+    let [types, inserted] = ShopStore::new(database.clone()).seed().await?;
     println!("{types} shop types and {inserted} shops inserted");
     if inserted > 0 {
         let (ordinary, sale) =

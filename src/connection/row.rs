@@ -1,4 +1,5 @@
-//! [`row!`](crate::connection::row!): a struct that is read from the columns of its fields' names.
+//! [`row!`](crate::connection::row!) and [`from_row!`](crate::connection::from_row!): structs that are read from the columns
+//! of their fields' names.
 //!
 //! In place of sqlx's derive: the crate behind that builds sqlx, its MySQL driver and tokio a second time for the
 //! compiler's own use, which cost a tenth of the first build.
@@ -10,14 +11,24 @@ macro_rules! row {
     }) => {
         $(#[$attribute])*
         $visibility struct $name { $($(#[$note])* $access $field: $type,)+ }
+        crate::connection::row::from_row! { $name: $($field),+ }
+    };
+}
 
+/// Reads a struct that is declared elsewhere from a row. Fields after a semicolon are TIMESTAMP columns that are read as
+/// date-times in UTC, which sqlx allows only unchecked.
+macro_rules! from_row {
+    ($name:ident: $($field:ident),+ $(; $($time:ident),+)?) => {
         impl<'r> sqlx::FromRow<'r, sqlx::mysql::MySqlRow> for $name {
             fn from_row(row: &'r sqlx::mysql::MySqlRow) -> sqlx::Result<Self> {
                 use sqlx::Row;
-                Ok(Self { $($field: row.try_get(stringify!($field))?,)+ })
+                Ok(Self {
+                    $($field: row.try_get(stringify!($field))?,)+
+                    $($($time: row.try_get_unchecked(stringify!($time))?,)+)?
+                })
             }
         }
     };
 }
 
-pub(crate) use row;
+pub(crate) use {from_row, row};

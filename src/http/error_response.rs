@@ -11,43 +11,7 @@ const RETRY_AFTER_SECONDS: u64 = 1;
 
 /// The HTTP status of `error`.
 pub fn status(error: &Error) -> StatusCode {
-    match error {
-        Error::MalformedJson(_) | Error::InvalidParameter(_) => StatusCode::BAD_REQUEST,
-        Error::Unauthorized => StatusCode::UNAUTHORIZED,
-        Error::Forbidden(_) | Error::LabOnly(_) => StatusCode::FORBIDDEN,
-        Error::NotFound => StatusCode::NOT_FOUND,
-        Error::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-        Error::PayloadTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-        Error::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        Error::TooManyRequests { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Error::Unavailable(_)
-        | Error::Conflict
-        | Error::DuplicateId
-        | Error::Overloaded
-        | Error::OutcomeUnknown(_) => StatusCode::SERVICE_UNAVAILABLE,
-        Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        // Business refusals: what existing clients expect.
-        Error::SoldOut
-        | Error::StockChanged
-        | Error::AlreadyOrdered(_)
-        | Error::LockBusy
-        | Error::SaleNotBegun
-        | Error::SaleEnded
-        | Error::VoucherNotFound
-        | Error::ShopNotFound
-        | Error::ShopIdMissing
-        | Error::OrderNotFound
-        | Error::OrderFailed
-        | Error::OrderCancelled
-        | Error::AlreadyPaid
-        | Error::OrderRefunded
-        | Error::PhoneInvalid
-        | Error::CodeInvalid
-        | Error::RunUnderWay
-        | Error::RunNotFound
-        | Error::NoRun
-        | Error::LabFault(_) => StatusCode::OK,
-    }
+    StatusCode::from_u16(error.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
 /// Seconds after which a retry makes sense, for 429 and 503.

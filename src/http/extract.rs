@@ -1,4 +1,7 @@
-//! Extractors that refuse bad input in the reply envelope instead of axum's plain text.
+//! Extractors: of bodies and parameters, which refuse bad input in the reply envelope instead of axum's plain text, and of
+//! the client's address.
+
+use std::net::IpAddr;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -8,6 +11,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
+use crate::request::client_address::ClientAddress;
 
 /// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
 /// under 4 KiB.
@@ -75,5 +79,23 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
         axum::extract::Query::<T>::try_from_uri(request.uri())
             .map(|axum::extract::Query(value)| Params(value))
             .map_err(|error| Error::InvalidParameter(error.body_text()))
+    }
+}
+
+/// The header in which a proxy names its client.
+const FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// The other end of the connection, put into each request by the listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
+impl<S: Sync> FromRequestParts<S> for ClientAddress {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        let peer = parts.extensions.get::<Peer>().copied();
+        let Peer(peer) = peer.ok_or_else(|| Error::Internal("a request without a peer".into()))?;
+        let forwarded_for = parts.headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
+        Ok(ClientAddress::new(peer, forwarded_for))
     }
 }

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::client_address::Peer;
+use super::extract::Peer;
 
 /// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.
 const BACKLOG: u32 = 4096;

@@ -4,7 +4,6 @@
 
 pub mod admission;
 pub mod auth;
-pub mod client_address;
 pub mod docs;
 pub mod error_response;
 pub mod extract;

@@ -84,8 +84,8 @@ pub fn order_id(id: i64) -> Success<i64> {
 }
 
 /// Success with the id of an order that is admitted and not committed yet: 202, `PENDING`.
-pub fn pending_order<T: From<i64>>(id: i64) -> Success<T> {
-    Success { data: Some(id.into()), order_id: Some(id.to_string()), pending: true }
+pub fn pending_order(id: i64) -> Success<i64> {
+    Success { data: Some(id), order_id: Some(id.to_string()), pending: true }
 }
 
 impl<T: Serialize> Success<T> {

@@ -11,18 +11,9 @@ use crate::error::Error;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// `tb_voucher.id`.
-    pub voucher_id: i64,
-    /// How it sells.
-    pub strategy: String,
-    /// Put on sale in all; `None` where a Java node published the sale.
-    pub issued: Option<i64>,
-    /// Left to sell.
-    pub stock: i64,
-    /// Orders that are not cancelled.
-    pub orders: i64,
-    /// Orders that are cancelled; their stock is back on sale.
-    pub cancelled: i64,
+    /// The totals.
+    #[serde(flatten)]
+    pub totals: Totals,
     /// More orders than were put on sale, or, where that is unknown, stock below zero.
     pub oversold: i64,
     /// Orders beyond each user's first.
@@ -37,20 +28,13 @@ pub struct Finding {
 
 impl Finding {
     fn new(totals: Totals) -> Self {
-        let Totals { voucher_id, strategy, issued, stock, orders, cancelled, buyers } = totals;
-        let is_unsafe =
-            strategy.parse::<ladder::Strategy>().is_ok_and(|strategy| strategy.is_unsafe());
+        let Totals { strategy, issued, stock, orders, buyers, .. } = &totals;
         Finding {
-            voucher_id,
-            strategy,
-            issued,
-            stock,
-            orders,
-            cancelled,
             oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
             duplicates: orders - buyers,
             unaccounted: issued.map_or(0, |issued| issued - stock - orders),
-            expected_to_fail: is_unsafe,
+            expected_to_fail: strategy.parse().is_ok_and(ladder::Strategy::is_unsafe),
+            totals,
         }
     }
 
@@ -90,15 +74,15 @@ pub fn table(findings: &[Finding]) -> String {
             (true, true) => "broken, as its strategy is meant to be",
             (true, false) => "VIOLATION",
         };
-        let issued = finding.issued.map_or("?".to_owned(), |issued| issued.to_string());
+        let issued = finding.totals.issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
             "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  {verdict}\n",
-            finding.voucher_id,
-            finding.strategy,
+            finding.totals.voucher_id,
+            finding.totals.strategy,
             issued,
-            finding.stock,
-            finding.orders,
-            finding.cancelled,
+            finding.totals.stock,
+            finding.totals.orders,
+            finding.totals.cancelled,
             finding.oversold,
             finding.duplicates,
             finding.unaccounted,

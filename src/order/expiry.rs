@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::{MissedTickBehavior, interval};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::lifetime::Lifetime;
 use crate::error::Error;
@@ -24,35 +22,9 @@ const TICK: Duration = Duration::from_secs(1);
 /// Orders cancelled in one transaction at most: it holds their rows, and the sale's, until it commits.
 const BATCH: u32 = 500;
 
-/// The task that cancels unpaid orders. To be ended by [`Expiry::stop`] and [`Expiry::stopped`].
-pub struct Expiry {
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-impl Expiry {
-    /// Starts it. Orders older than `unpaid_seconds` are cancelled, none where that is 0.
-    pub fn start(lifetime: Lifetime, unpaid_seconds: u32) -> Self {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        // Ending it between any two steps is safe, as a crash is.
-        tasks.spawn(stop.clone().run_until_cancelled_owned(run(lifetime, unpaid_seconds)));
-        tasks.close();
-        Expiry { tasks, stop }
-    }
-
-    /// Tells it to end; does not wait.
-    pub fn stop(&self) {
-        self.stop.cancel();
-    }
-
-    /// Waits for its end.
-    pub async fn stopped(&self) {
-        self.tasks.wait().await;
-    }
-}
-
-/// Runs at every tick; what failed is tried again at the next one.
-async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
+/// Cancels orders older than `unpaid_seconds`, none where that is 0, at every tick; what failed is tried again at the next
+/// one. Never ends; dropping it between any two steps is safe, as a crash is.
+pub async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
     let mut tick = interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut failing = false;
@@ -82,7 +54,7 @@ async fn run_once(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error>
 
 /// Cancels the oldest; says whether there may be more.
 async fn cancel_batch(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<bool, Error> {
-    let mut due = lifetime.store().unpaid_since(unpaid_seconds.into(), BATCH).await?;
+    let mut due = lifetime.store.unpaid_since(unpaid_seconds.into(), BATCH).await?;
     let full = due.len() == BATCH as usize;
     due.sort_unstable_by_key(|order| (order.voucher_id, order.order_id));
     let mut outcome = Ok(full);

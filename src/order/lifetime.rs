@@ -23,7 +23,7 @@ use crate::voucher::stock_events::StockEvents;
 /// Pays and cancels orders. Cheap to clone.
 #[derive(Clone)]
 pub struct Lifetime {
-    store: OrderStore,
+    pub(super) store: OrderStore,
     stock_events: StockEvents,
 }
 
@@ -96,11 +96,6 @@ impl Lifetime {
         let pairs = orders.iter().map(|order| (order.order_id, order.user_id));
         self.stock_events.stock_returned(first.voucher_id, pairs).await?;
         self.store.delete_returns(orders).await
-    }
-
-    /// The orders.
-    pub(super) fn store(&self) -> &OrderStore {
-        &self.store
     }
 
     async fn own(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {

@@ -17,9 +17,11 @@
 //! time ([`expiry`]). [`audit`] checks the invariants of every sale at any time.
 
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
+use crate::error::Error;
 use crate::http::admission::Admitted;
 use crate::http::docs::OrderId;
 use crate::http::extract::{Json, Params, Path};
@@ -42,7 +44,6 @@ pub mod strategy;
 use lifetime::Lifetime;
 use model::{Buyer, Order, Purchased};
 use purchase::PurchaseService;
-use strategy::stream::lookup::OrderLookup;
 
 /// Body of `POST /voucher-order/seckill`.
 #[derive(Deserialize, ToSchema)]
@@ -130,22 +131,6 @@ pub async fn buy_by_body(
     buy(state, admitted, Path(request.voucher_id)).await
 }
 
-/// The answer to a look-up: the order, or the id of one that is pending.
-#[derive(Serialize)]
-#[serde(untagged)]
-pub enum OrderReply {
-    /// Committed.
-    Order(Box<Order>),
-    /// Admitted, and not committed or refused yet.
-    Pending(i64),
-}
-
-impl From<i64> for OrderReply {
-    fn from(id: i64) -> Self {
-        OrderReply::Pending(id)
-    }
-}
-
 /// One of the caller's own orders.
 ///
 /// Another user's order is not found. A pending order gets the answer that its purchase got; a refused one gets the
@@ -166,10 +151,10 @@ pub async fn get(
     State(purchases): State<PurchaseService>,
     user: CurrentUser,
     Path(id): Path<i64>,
-) -> Reply<OrderReply> {
-    Ok(match purchases.stream().find(user.id, id).await? {
-        OrderLookup::Committed(order) => reply::data(OrderReply::Order(order)),
-        OrderLookup::Pending => reply::pending_order(id),
+) -> Result<Response, Error> {
+    Ok(match purchases.context().stream.find(user.id, id).await? {
+        Some(order) => reply::data(order).into_response(),
+        None => reply::pending_order(id).into_response(),
     })
 }
 
@@ -184,7 +169,8 @@ pub async fn mine(
     user: CurrentUser,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    Ok(reply::data(purchases.store().page_of_user(user.id, page.current).await?))
+    let orders = &purchases.context().store;
+    Ok(reply::data(orders.page_of_user(user.id, page.current).await?))
 }
 
 /// Pays one of the caller's orders.

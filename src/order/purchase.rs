@@ -11,9 +11,7 @@ use super::context::PurchaseContext;
 use super::model::{Buyer, Purchased};
 use super::retry::conflict_pauses;
 use super::stats::PurchaseStats;
-use super::store::OrderStore;
 use super::strategy;
-use super::strategy::stream::service::OrderStream;
 use crate::error::Error;
 use crate::request::admission::InFlightPermit;
 use crate::request::context::in_current_context;
@@ -47,22 +45,12 @@ impl PurchaseService {
         PurchaseService(Arc::new(Inner { context, sales, lab, tasks, stats }))
     }
 
-    /// The orders, for looking them up.
-    pub fn store(&self) -> &OrderStore {
-        &self.0.context.store
-    }
-
-    /// The stream, for looking up what it admitted.
-    pub fn stream(&self) -> &OrderStream {
-        &self.0.context.stream
-    }
-
     /// Counters of purchases by strategy and outcome.
     pub fn stats(&self) -> &PurchaseStats {
         &self.0.stats
     }
 
-    /// What strategies work with, for its counters.
+    /// What strategies work with: for look-ups and counters.
     pub fn context(&self) -> &PurchaseContext {
         &self.0.context
     }

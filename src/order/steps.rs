@@ -11,8 +11,8 @@ pub fn status_read(status: &Result<Option<BuyerStatus>, Error>) -> Step {
 }
 
 /// The sale's row was locked, then both were read.
-pub fn row_locked(status: &Result<Option<BuyerStatus>, Error>) -> Step {
-    Step("row-locked", status_read(status).1)
+pub fn row_locked(status: &Result<BuyerStatus, Error>) -> Step {
+    Step("row-locked", status.as_ref().map_or(String::new(), detail))
 }
 
 /// The stock alone was read.

@@ -39,16 +39,12 @@ struct Inner {
     concurrency: ConcurrencyLimit,
     per_user: RateLimiter<i64>,
     per_address: RateLimiter<ClientAddress>,
-    refused: Refused,
+    /// Refused requests, by reason.
+    refused: [AtomicU64; 3],
 }
 
-/// Refused requests, by reason.
-#[derive(Default)]
-struct Refused {
-    overloaded: AtomicU64,
-    user: AtomicU64,
-    address: AtomicU64,
-}
+/// Why requests are refused.
+const REASONS: [&str; 3] = ["overloaded", "user", "address"];
 
 /// A permit of an admitted request, held until it is dropped. Work that outlives its client takes it along.
 pub struct InFlightPermit {
@@ -72,7 +68,7 @@ impl Admission {
             concurrency: ConcurrencyLimit::new(limits.in_flight, limits.max_wait),
             per_user: RateLimiter::new(limits.per_user_per_second),
             per_address: RateLimiter::new(limits.per_address_per_second),
-            refused: Refused::default(),
+            refused: Default::default(),
         }))
     }
 
@@ -84,9 +80,7 @@ impl Admission {
 
     /// Requests refused so far, by reason.
     pub fn refused(&self) -> [(&'static str, u64); 3] {
-        let Refused { overloaded, user, address } = &self.0.refused;
-        [("overloaded", overloaded), ("user", user), ("address", address)]
-            .map(|(reason, count)| (reason, count.load(Ordering::Relaxed)))
+        std::array::from_fn(|at| (REASONS[at], self.0.refused[at].load(Ordering::Relaxed)))
     }
 
     /// Admits a request from `address`. A client on this machine has no rate limit, so that load tools can run.
@@ -95,15 +89,16 @@ impl Admission {
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
         let Inner { permits, concurrency, per_address, refused, .. } = &*self.0;
+        let [overloaded, _, over_rate] = refused;
         if !address.is_local() {
-            counted(per_address.check(&address), &refused.address)?;
+            counted(per_address.check(&address), over_rate)?;
         }
         let permit = if concurrency.admits(self.in_flight(), Instant::now()) {
             permits.clone().try_acquire_owned().map_err(|_| Error::Overloaded)
         } else {
             Err(Error::Overloaded)
         };
-        let permit = counted(permit, &refused.overloaded)?;
+        let permit = counted(permit, overloaded)?;
         Ok(InFlightPermit { _permit: permit, admission: self.clone() })
     }
 
@@ -113,7 +108,7 @@ impl Admission {
     /// [`Error::TooManyRequests`] for a user over its rate, unless the client is on this machine.
     pub fn check_user(&self, user_id: i64, address: ClientAddress) -> Result<(), Error> {
         let Inner { per_user, refused, .. } = &*self.0;
-        if address.is_local() { Ok(()) } else { counted(per_user.check(&user_id), &refused.user) }
+        if address.is_local() { Ok(()) } else { counted(per_user.check(&user_id), &refused[1]) }
     }
 }
 

@@ -6,14 +6,13 @@
 //! - [`process`](ProcessSessions): sessions in one process's memory, for the lab.
 
 mod process;
-mod renewal;
 mod sessions;
 mod shared;
 mod token;
 mod user;
 
 pub use process::ProcessSessions;
-pub use sessions::{SessionStats, Sessions};
-pub use shared::SharedSessions;
+pub use sessions::Sessions;
+pub use shared::{SessionStats, SharedSessions};
 pub use token::{SESSION_TTL, Token};
 pub use user::CurrentUser;

@@ -1,23 +1,13 @@
-//! Sessions in Redis or in the process, behind one type.
+//! Sessions in Redis or in the process, behind one type. Where Redis does not answer, the error is
+//! [`Error::Unavailable`].
 
 use std::sync::Arc;
 
 use super::process::ProcessSessions;
-use super::shared::SharedSessions;
+use super::shared::{SessionStats, SharedSessions};
 use super::token::Token;
 use super::user::CurrentUser;
 use crate::error::Error;
-
-/// Counters of one process's session lookups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SessionStats {
-    /// Sessions in memory.
-    pub in_memory: usize,
-    /// Lookups answered from memory. Sessions that live in memory alone are not counted.
-    pub from_memory: u64,
-    /// Lookups answered by Redis.
-    pub from_redis: u64,
-}
 
 /// The sessions, in either place.
 #[derive(Clone)]
@@ -30,9 +20,6 @@ pub enum Sessions {
 
 impl Sessions {
     /// Opens a session.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where Redis does not answer.
     pub async fn create(&self, user: &CurrentUser) -> Result<Token, Error> {
         match self {
             Sessions::Shared(sessions) => sessions.create(user).await,
@@ -41,9 +28,6 @@ impl Sessions {
     }
 
     /// The user of the session of `token`, whose time to live is renewed; `None` without such a session.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where Redis does not answer.
     pub async fn renew(&self, token: Token) -> Result<Option<Arc<CurrentUser>>, Error> {
         match self {
             Sessions::Shared(sessions) => sessions.renew(token).await,
@@ -52,9 +36,6 @@ impl Sessions {
     }
 
     /// Ends a session: here at once, on other nodes within a second.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where Redis does not answer.
     pub async fn end(&self, token: Token) -> Result<(), Error> {
         match self {
             Sessions::Shared(sessions) => sessions.end(token).await,
@@ -73,10 +54,7 @@ impl Sessions {
     /// Counters for metrics.
     pub fn stats(&self) -> SessionStats {
         match self {
-            Sessions::Shared(sessions) => {
-                let (in_memory, from_memory, from_redis) = sessions.stats();
-                SessionStats { in_memory, from_memory, from_redis }
-            }
+            Sessions::Shared(sessions) => sessions.stats(),
             Sessions::Process(sessions) => {
                 SessionStats { in_memory: sessions.len(), ..SessionStats::default() }
             }

@@ -1,4 +1,5 @@
-//! Sessions in Redis, shared by all nodes. Each node caches the sessions that it sees for less than a second.
+//! Sessions in Redis, shared by all nodes. Each node caches the sessions that it sees for less than a second, and renews
+//! many in one round trip: at the start of a sale every buyer's first request needs its session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -8,15 +9,24 @@ use quick_cache::sync::Cache;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
-use super::renewal::{self, Renewed};
 use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
+use crate::scripts::SESSION_RENEW;
 
 /// How long a node uses a session that it read from Redis. A logout on any node thus takes effect on all within a
 /// second, with time to spare, and a busy user's session is looked up about once a second instead of at every request.
 const CACHE_TTL: Duration = Duration::from_millis(800);
+
+/// Sessions that one script call renews at most, so that it never blocks Redis for long.
+const MAX_BATCH: usize = 128;
+
+/// A session's time to live is renewed at most this often. A write at every request would cost more than the lookup,
+/// for a minute in 25 days.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
+
+type Renewed = Result<Option<CurrentUser>, Error>;
 
 /// The sessions. Cheap to clone.
 #[derive(Clone)]
@@ -24,14 +34,19 @@ pub struct SharedSessions {
     redis: ConnectionManager,
     renewals: Coalescer<Token, Renewed>,
     recent: Arc<Cache<Token, Cached>>,
-    lookups: Arc<Lookups>,
+    /// Lookups answered from memory, and by Redis.
+    lookups: Arc<[AtomicU64; 2]>,
 }
 
-/// Lookups, by the place that answered.
-#[derive(Default)]
-struct Lookups {
-    memory: AtomicU64,
-    redis: AtomicU64,
+/// Counters of one process's session lookups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionStats {
+    /// Sessions in memory.
+    pub in_memory: usize,
+    /// Lookups answered from memory. Sessions that live in memory alone are not counted.
+    pub from_memory: u64,
+    /// Lookups answered by Redis.
+    pub from_redis: u64,
 }
 
 /// A session that was read from Redis.
@@ -44,15 +59,13 @@ struct Cached {
 impl SharedSessions {
     /// Sessions kept on this Redis.
     pub fn new(redis: ConnectionManager) -> Self {
-        let renewals = renewal::start(redis.clone());
+        let connection = redis.clone();
+        let renewals = Coalescer::start(MAX_BATCH, move |tokens| renew(connection.clone(), tokens));
         let recent = Arc::new(Cache::new(MAX_IN_MEMORY));
         SharedSessions { redis, renewals, recent, lookups: Arc::default() }
     }
 
     /// Opens a session; fields and time to live are written atomically.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where Redis does not answer.
     pub async fn create(&self, user: &CurrentUser) -> Result<Token, Error> {
         let token = Token::random();
         let fields = [
@@ -78,10 +91,10 @@ impl SharedSessions {
         if let Some(cached) = self.recent.get(&token)
             && now < cached.expires_at
         {
-            self.lookups.memory.fetch_add(1, Relaxed);
+            self.lookups[0].fetch_add(1, Relaxed);
             return Ok(Some(cached.user));
         }
-        self.lookups.redis.fetch_add(1, Relaxed);
+        self.lookups[1].fetch_add(1, Relaxed);
         let renewed = self.renewals.request(token).await;
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
@@ -102,13 +115,37 @@ impl SharedSessions {
         Ok(())
     }
 
-    /// Sessions in memory, lookups answered from memory, lookups answered by Redis.
-    pub(super) fn stats(&self) -> (usize, u64, u64) {
-        let Lookups { memory, redis } = &*self.lookups;
-        (self.recent.len(), memory.load(Relaxed), redis.load(Relaxed))
+    pub(super) fn stats(&self) -> SessionStats {
+        let [from_memory, from_redis] = [0, 1].map(|place| self.lookups[place].load(Relaxed));
+        SessionStats { in_memory: self.recent.len(), from_memory, from_redis }
     }
 
     pub(super) async fn shutdown(&self) {
         self.renewals.shutdown().await;
     }
+}
+
+async fn renew(mut redis: ConnectionManager, tokens: Vec<Token>) -> Vec<Renewed> {
+    let mut script = SESSION_RENEW.prepare_invoke();
+    script.arg(SESSION_TTL.as_secs()).arg(RENEWAL_INTERVAL.as_secs());
+    for token in &tokens {
+        script.key(token.key());
+    }
+    let found: redis::RedisResult<Vec<String>> = script.invoke_async(&mut redis).await;
+    match found {
+        Ok(fields) => {
+            let mut fields = fields.into_iter();
+            tokens.iter().map(|_| Ok(user(&mut fields))).collect()
+        }
+        Err(error) => {
+            let error = Error::from(error);
+            tokens.iter().map(|_| Err(error.clone())).collect()
+        }
+    }
+}
+
+/// The user of the next session in the script's reply; `None` where its id is no number.
+fn user(fields: &mut impl Iterator<Item = String>) -> Option<CurrentUser> {
+    let (id, nick_name, icon) = (fields.next()?, fields.next()?, fields.next()?);
+    Some(CurrentUser { id: id.parse().ok()?, nick_name, icon })
 }

@@ -2,14 +2,13 @@
 //! database when it is missing, deleted when a shop of the type is written. Without Redis the database
 //! computes the distances.
 
-use std::sync::LazyLock;
-
-use redis::Script;
 use redis::aio::ConnectionManager;
 
 use super::keys;
+use super::model::Paging;
 use super::store::ShopStore;
 use crate::error::Error;
+use crate::scripts::{GEO_CLAIM, GEO_SEARCH, GEO_STORE};
 use cache::lease_key;
 
 /// Radius of a search, metres.
@@ -20,13 +19,6 @@ const INDEX_SECONDS: u32 = 3600;
 
 /// Time to live of the lease of a build, milliseconds: after it, the build counts as abandoned.
 const LEASE_MS: u32 = 10_000;
-
-static SEARCH: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/geo_search.lua")));
-static CLAIM: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/geo_claim.lua")));
-static STORE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/geo_store.lua")));
 
 /// The GEO indexes of all shop types.
 #[derive(Clone)]
@@ -41,22 +33,20 @@ impl GeoIndex {
         GeoIndex { redis, store }
     }
 
-    /// Shops of a type within [`RADIUS`] of a point (longitude, latitude), nearest first, from
-    /// `offset`, at most `limit`, as (id, metres).
+    /// A page of a type's shops within [`RADIUS`] of a point (longitude, latitude), nearest first, as (id, metres).
     pub async fn nearest(
         &self,
         type_id: i64,
         point: (f64, f64),
-        offset: u64,
-        limit: u32,
+        page: Paging,
     ) -> Result<Vec<(i64, f64)>, Error> {
-        match self.search_or_build(type_id, point, offset + u64::from(limit)).await {
+        match self.search_or_build(type_id, point, page.offset + u64::from(page.limit)).await {
             Ok(found) => {
-                let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+                let skip = usize::try_from(page.offset).unwrap_or(usize::MAX);
                 Ok(found.into_iter().skip(skip).collect())
             }
             Err(Error::Unavailable("Redis")) => {
-                self.store.nearest(type_id, point, RADIUS, offset, limit).await
+                self.store.nearest(type_id, point, RADIUS, page).await
             }
             Err(error) => Err(error),
         }
@@ -77,7 +67,7 @@ impl GeoIndex {
             // The type has no shops, or one was written while the index was built.
             None => {
                 let limit = u32::try_from(count).unwrap_or(u32::MAX);
-                self.store.nearest(type_id, point, RADIUS, 0, limit).await
+                self.store.nearest(type_id, point, RADIUS, Paging { offset: 0, limit }).await
             }
         }
     }
@@ -89,7 +79,7 @@ impl GeoIndex {
         (x, y): (f64, f64),
         count: u64,
     ) -> Result<Option<Vec<(i64, f64)>>, Error> {
-        Ok(SEARCH
+        Ok(GEO_SEARCH
             .key(keys::geo_index(type_id))
             .arg(x)
             .arg(y)
@@ -104,14 +94,14 @@ impl GeoIndex {
         let lease_name = lease_key(&index);
         let mut redis = self.redis.clone();
         // Before the database is read: a shop written after this deletes the lease.
-        let lease: String = CLAIM
+        let lease: String = GEO_CLAIM
             .key(&lease_name)
             .arg(uuid::Uuid::new_v4().to_string())
             .arg(LEASE_MS)
             .invoke_async(&mut redis)
             .await?;
         let positions = self.store.positions(type_id).await?;
-        let mut store = STORE.key(index);
+        let mut store = GEO_STORE.key(index);
         store.key(lease_name).arg(lease).arg(INDEX_SECONDS);
         for (id, x, y) in &positions {
             store.arg(x).arg(y).arg(id);

@@ -21,7 +21,7 @@ pub mod reads;
 pub mod store;
 pub mod writes;
 
-use model::{ShopChange, ShopType, ShopView};
+use model::{Paging, ShopChange, ShopType, ShopView};
 pub use reads::Shops;
 
 /// Shops on a page of `GET /shop/of/type`.
@@ -109,14 +109,6 @@ fn first_page() -> u32 {
     1
 }
 
-/// The offset of page `current`, which counts from 1, in rows.
-fn offset(current: u32, page_size: u32) -> Result<u64, Error> {
-    let before = current
-        .checked_sub(1)
-        .ok_or_else(|| Error::InvalidParameter("current must be 1 or more".to_owned()))?;
-    Ok(u64::from(before) * u64::from(page_size))
-}
-
 /// A page of a type's shops, five of them; with a point, the nearest within 5 km.
 #[utoipa::path(
     get, path = "/shop/of/type", tag = "shop", params(ByTypeQuery),
@@ -129,11 +121,11 @@ pub async fn of_type(
     State(shops): State<Shops>,
     Params(query): Params<ByTypeQuery>,
 ) -> Reply<Vec<ShopView>> {
-    let offset = offset(query.current, TYPE_PAGE)?;
-    let page = match (query.x, query.y) {
-        (None, None) => shops.list_by_type(query.type_id, offset, TYPE_PAGE).await?,
+    let page = Paging::new(query.current, TYPE_PAGE)?;
+    let found = match (query.x, query.y) {
+        (None, None) => shops.list_by_type(query.type_id, page).await?,
         (Some(x), Some(y)) if x.abs() <= 180.0 && y.abs() <= 85.051_128_78 => {
-            shops.nearest(query.type_id, (x, y), offset, TYPE_PAGE).await?
+            shops.nearest(query.type_id, (x, y), page).await?
         }
         (Some(_), Some(_)) => {
             let text = "x must be -180 to 180 degrees, and y -85.05 to 85.05 degrees";
@@ -141,7 +133,7 @@ pub async fn of_type(
         }
         _ => return Err(Error::InvalidParameter("x and y go together".to_owned())),
     };
-    Ok(reply::data(page))
+    Ok(reply::data(found))
 }
 
 /// A page of the shops whose name contains a text, ten of them.
@@ -153,8 +145,8 @@ pub async fn of_name(
     State(shops): State<Shops>,
     Params(query): Params<ByNameQuery>,
 ) -> Reply<Vec<ShopView>> {
-    let offset = offset(query.current, NAME_PAGE)?;
-    Ok(reply::data(shops.search_by_name(&query.name, offset, NAME_PAGE).await?))
+    let page = Paging::new(query.current, NAME_PAGE)?;
+    Ok(reply::data(shops.search_by_name(&query.name, page).await?))
 }
 
 /// All shop types, in their order.

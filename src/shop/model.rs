@@ -185,7 +185,7 @@ impl ShopChange {
     /// Checks that the table and the GEO index can hold the values.
     pub fn check(&self) -> Result<(), Error> {
         let fits = |name: &str, text: &Option<String>, limit: usize| {
-            require(
+            Error::require(
                 text.as_ref().is_none_or(|text| text.chars().count() <= limit),
                 &format!("{name} is longer than {limit} characters"),
             )
@@ -195,14 +195,17 @@ impl ShopChange {
         fits("area", &self.area, 128)?;
         fits("address", &self.address, 255)?;
         fits("openHours", &self.open_hours, 32)?;
-        require(
+        Error::require(
             self.name.as_ref().is_none_or(|name| !name.trim().is_empty()),
             "name must not be empty",
         )?;
         // The limits of Redis's GEO index (EPSG:3857).
         let within = |value: Option<f64>, limit: f64| value.is_none_or(|v| v.abs() <= limit);
-        require(within(self.x, 180.0), "x must be a longitude, -180 to 180 degrees")?;
-        require(within(self.y, 85.05112878), "y must be a latitude, -85.05 to 85.05 degrees")?;
+        Error::require(within(self.x, 180.0), "x must be a longitude, -180 to 180 degrees")?;
+        Error::require(
+            within(self.y, 85.05112878),
+            "y must be a latitude, -85.05 to 85.05 degrees",
+        )?;
         for (name, value) in [
             ("avgPrice", self.avg_price),
             ("sold", self.sold),
@@ -210,23 +213,36 @@ impl ShopChange {
             ("score", self.score),
         ] {
             let sane = value.is_none_or(|value| (0..=i64::from(i32::MAX)).contains(&value));
-            require(sane, &format!("{name} must be 0 to 2147483647"))?;
+            Error::require(sane, &format!("{name} must be 0 to 2147483647"))?;
         }
-        require(self.type_id.is_none_or(|id| id > 0), "typeId must be positive")
+        Error::require(self.type_id.is_none_or(|id| id > 0), "typeId must be positive")
     }
 
     /// As [`ShopChange::check`], and checks that the fields a new shop requires are there.
     pub fn check_new(&self) -> Result<(), Error> {
         self.check()?;
-        require(self.name.is_some(), "name is missing")?;
-        require(self.type_id.is_some(), "typeId is missing")?;
-        require(self.address.is_some(), "address is missing")?;
-        require(self.x.is_some() && self.y.is_some(), "x and y are missing")
+        Error::require(self.name.is_some(), "name is missing")?;
+        Error::require(self.type_id.is_some(), "typeId is missing")?;
+        Error::require(self.address.is_some(), "address is missing")?;
+        Error::require(self.x.is_some() && self.y.is_some(), "x and y are missing")
     }
 }
 
-fn require(condition: bool, message: &str) -> Result<(), Error> {
-    if condition { Ok(()) } else { Err(Error::InvalidParameter(message.to_owned())) }
+/// A page of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Paging {
+    /// Rows before it.
+    pub offset: u64,
+    /// Rows on it at most.
+    pub limit: u32,
+}
+
+impl Paging {
+    /// Page `current`, which counts from 1, of `size` rows each.
+    pub fn new(current: u32, size: u32) -> Result<Self, Error> {
+        Error::require(current >= 1, "current must be 1 or more")?;
+        Ok(Paging { offset: u64::from(current - 1) * u64::from(size), limit: size })
+    }
 }
 
 #[cfg(test)]

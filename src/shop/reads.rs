@@ -8,7 +8,7 @@ use tokio_util::task::TaskTracker;
 
 use super::geo::GeoIndex;
 use super::keys;
-use super::model::{Shop, ShopType, ShopView};
+use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
 use crate::error::Error;
@@ -120,35 +120,24 @@ impl Shops {
         types.ok_or_else(|| Error::Internal("the list of shop types is a cached null".to_owned()))
     }
 
-    /// A type's shops, by id.
-    pub async fn list_by_type(
-        &self,
-        type_id: i64,
-        offset: u64,
-        limit: u32,
-    ) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.store.list_by_type(type_id, offset, limit).await?))
+    /// A page of a type's shops, by id.
+    pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<ShopView>, Error> {
+        Ok(self.views(self.0.store.list_by_type(type_id, page).await?))
     }
 
-    /// The shops whose name contains `part`, by id.
-    pub async fn search_by_name(
-        &self,
-        part: &str,
-        offset: u64,
-        limit: u32,
-    ) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.store.search_by_name(part, offset, limit).await?))
+    /// A page of the shops whose name contains `part`, by id.
+    pub async fn search_by_name(&self, part: &str, page: Paging) -> Result<Vec<ShopView>, Error> {
+        Ok(self.views(self.0.store.search_by_name(part, page).await?))
     }
 
-    /// A type's shops around a point (longitude, latitude), nearest first, with their distances.
+    /// A page of a type's shops around a point (longitude, latitude), nearest first, with their distances.
     pub async fn nearest(
         &self,
         type_id: i64,
         point: (f64, f64),
-        offset: u64,
-        limit: u32,
+        page: Paging,
     ) -> Result<Vec<ShopView>, Error> {
-        let found = self.0.geo.nearest(type_id, point, offset, limit).await?;
+        let found = self.0.geo.nearest(type_id, point, page).await?;
         let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
         let shops = self.0.store.find_many(&ids).await?;
         let view = |(id, distance): &(i64, f64)| {

@@ -1,51 +1,23 @@
 //! The SQL of shops and shop types.
 
-use chrono::{DateTime, Utc};
 use sqlx::{MySql, QueryBuilder};
 
-use super::model::{Shop, ShopChange, ShopType};
+use super::model::{Paging, Shop, ShopChange, ShopType};
 use crate::connection::mysql::Database;
-use crate::connection::row::row;
+use crate::connection::row::from_row;
 use crate::error::Error;
 
-row! {
-    /// A row of `tb_shop`.
-    struct ShopRow {
-        id: i64,
-        name: String,
-        type_id: i64,
-        images: String,
-        area: Option<String>,
-        address: String,
-        x: f64,
-        y: f64,
-        avg_price: Option<i64>,
-        sold: i64,
-        comments: i64,
-        score: i64,
-        open_hours: Option<String>,
-        create_time: DateTime<Utc>,
-        update_time: DateTime<Utc>,
-    }
+from_row! { Shop:
+    id, name, type_id, images, area, address, x, y, avg_price, sold, comments, score, open_hours,
+    create_time, update_time
 }
+from_row! { ShopType: id, name, icon, sort }
 
-/// A sample shop for `seed`.
-pub struct SampleShop {
-    /// Shown name.
-    pub name: &'static str,
-    /// `tb_shop_type.id`.
-    pub type_id: i64,
-    /// District.
-    pub area: &'static str,
-    /// Street address.
-    pub address: &'static str,
-    /// Longitude and latitude, degrees.
-    pub at: (f64, f64),
-    /// Yuan.
-    pub avg_price: i64,
-    /// Such as `10:00-22:00`.
-    pub open_hours: &'static str,
-}
+/// The sample shop types and shops of `seed`: table and text.
+const SAMPLES: [(&str, &str); 2] = [
+    ("tb_shop_type", include_str!("sample_types.sql")),
+    ("tb_shop", include_str!("sample_shops.sql")),
+];
 
 // Casts: databases made by the Java project differ in signedness and width.
 const SELECT_SHOP: &str = "SELECT CAST(id AS SIGNED) AS id, name, CAST(type_id AS SIGNED) AS type_id, \
@@ -73,32 +45,19 @@ impl ShopStore {
     /// One shop.
     pub async fn find(&self, id: i64) -> Result<Option<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE id = ?");
-        let query = sqlx::query_as::<_, ShopRow>(&sql).bind(id);
-        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
-        Ok(row.map(Shop::from))
+        let query = sqlx::query_as(&sql).bind(id);
+        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
     }
 
-    /// Shops of a type by id, from `offset`, at most `limit`.
-    pub async fn list_by_type(
-        &self,
-        type_id: i64,
-        offset: u64,
-        limit: u32,
-    ) -> Result<Vec<Shop>, Error> {
+    /// A page of a type's shops, by id.
+    pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY id LIMIT ? OFFSET ?");
-        let query = sqlx::query_as::<_, ShopRow>(&sql).bind(type_id).bind(limit).bind(offset);
-        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        Ok(rows.into_iter().map(Shop::from).collect())
+        let query = sqlx::query_as(&sql).bind(type_id).bind(page.limit).bind(page.offset);
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// Shops whose name contains `part` (all shops if it is empty), by id, from `offset`, at most
-    /// `limit`.
-    pub async fn search_by_name(
-        &self,
-        part: &str,
-        offset: u64,
-        limit: u32,
-    ) -> Result<Vec<Shop>, Error> {
+    /// A page of the shops whose name contains `part` (all shops if it is empty), by id.
+    pub async fn search_by_name(&self, part: &str, page: Paging) -> Result<Vec<Shop>, Error> {
         // `%`, `_` and the escape character stand for themselves in a search.
         let escaped: String = part
             .chars()
@@ -106,12 +65,9 @@ impl ShopStore {
             .collect();
         let sql =
             format!("{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY id LIMIT ? OFFSET ?");
-        let query = sqlx::query_as::<_, ShopRow>(&sql)
-            .bind(format!("%{escaped}%"))
-            .bind(limit)
-            .bind(offset);
-        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        Ok(rows.into_iter().map(Shop::from).collect())
+        let name = format!("%{escaped}%");
+        let query = sqlx::query_as(&sql).bind(name).bind(page.limit).bind(page.offset);
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
     /// The shops with these ids, in no order; ids that do not exist are skipped.
@@ -126,20 +82,17 @@ impl ShopStore {
             list.push_bind(id);
         }
         query.push(")");
-        let rows: Vec<ShopRow> =
-            self.db.bounded(query.build_query_as().fetch_all(&self.db.pool)).await?;
-        Ok(rows.into_iter().map(Shop::from).collect())
+        Ok(self.db.bounded(query.build_query_as().fetch_all(&self.db.pool)).await?)
     }
 
-    /// Shops of a type within `radius` metres of a point (longitude, latitude), nearest first, as
+    /// A page of a type's shops within `radius` metres of a point (longitude, latitude), nearest first, as
     /// (id, metres): what the GEO index returns while Redis is available.
     pub async fn nearest(
         &self,
         type_id: i64,
         (x, y): (f64, f64),
         radius: f64,
-        offset: u64,
-        limit: u32,
+        page: Paging,
     ) -> Result<Vec<(i64, f64)>, Error> {
         let sql = format!(
             "SELECT CAST(id AS SIGNED), {DISTANCE} AS distance FROM tb_shop WHERE type_id = ? \
@@ -151,8 +104,8 @@ impl ShopStore {
             .bind(x)
             .bind(type_id)
             .bind(radius)
-            .bind(limit)
-            .bind(offset);
+            .bind(page.limit)
+            .bind(page.offset);
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
@@ -175,13 +128,12 @@ impl ShopStore {
 
     /// All shop types, by `sort`.
     pub async fn types(&self) -> Result<Vec<ShopType>, Error> {
-        let query = sqlx::query_as::<_, (i64, String, String, i64)>(
-            "SELECT CAST(id AS SIGNED), COALESCE(name, ''), COALESCE(icon, ''), \
-             CAST(COALESCE(sort, 0) AS SIGNED) FROM tb_shop_type ORDER BY sort, id",
+        let query = sqlx::query_as(
+            "SELECT CAST(id AS SIGNED) AS id, COALESCE(name, '') AS name, COALESCE(icon, '') AS icon, \
+             CAST(COALESCE(tb_shop_type.sort, 0) AS SIGNED) AS sort FROM tb_shop_type \
+             ORDER BY tb_shop_type.sort, id",
         );
-        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        let shop_type = |(id, name, icon, sort)| ShopType { id, name, icon, sort };
-        Ok(rows.into_iter().map(shop_type).collect())
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
     /// Inserts a shop that passed [`ShopChange::check_new`], and runs `before_commit` with its id; if
@@ -242,71 +194,16 @@ impl ShopStore {
         Ok(self.db.bounded(query.execute(&self.db.pool)).await?.rows_affected() > 0)
     }
 
-    /// Inserts the shop types if there are none; returns how many were inserted.
-    pub async fn seed_types(&self, names: &[&str]) -> Result<u64, Error> {
-        if self.count("tb_shop_type").await? > 0 {
-            return Ok(0);
+    /// Inserts the sample shop types and shops, with ids from 1, each into an empty table only; returns how many were
+    /// inserted.
+    pub async fn seed(&self) -> Result<[u64; 2], Error> {
+        let mut inserted = [0; 2];
+        for (inserted, (table, sample)) in inserted.iter_mut().zip(SAMPLES) {
+            let count = format!("SELECT COUNT(*) FROM {table}");
+            if sqlx::query_scalar::<_, i64>(&count).fetch_one(&self.db.pool).await? == 0 {
+                *inserted = sqlx::raw_sql(sample).execute(&self.db.pool).await?.rows_affected();
+            }
         }
-        for (sort, name) in (1_i64..).zip(names) {
-            sqlx::query("INSERT INTO tb_shop_type (id, name, icon, sort) VALUES (?, ?, '', ?)")
-                .bind(sort)
-                .bind(name)
-                .bind(sort)
-                .execute(&self.db.pool)
-                .await?;
-        }
-        Ok(names.len() as u64)
-    }
-
-    /// Inserts sample shops with ids from 1 if there are none; returns how many were inserted.
-    pub async fn seed_shops(&self, shops: &[SampleShop]) -> Result<u64, Error> {
-        if self.count("tb_shop").await? > 0 {
-            return Ok(0);
-        }
-        for (id, shop) in (1_i64..).zip(shops) {
-            sqlx::query(
-                "INSERT INTO tb_shop (id, name, type_id, images, area, address, x, y, avg_price, \
-                 open_hours) VALUES (?, ?, ?, '', ?, ?, ?, ?, ?, ?)",
-            )
-            .bind(id)
-            .bind(shop.name)
-            .bind(shop.type_id)
-            .bind(shop.area)
-            .bind(shop.address)
-            .bind(shop.at.0)
-            .bind(shop.at.1)
-            .bind(shop.avg_price)
-            .bind(shop.open_hours)
-            .execute(&self.db.pool)
-            .await?;
-        }
-        Ok(shops.len() as u64)
-    }
-
-    async fn count(&self, table: &'static str) -> Result<i64, Error> {
-        let query = format!("SELECT COUNT(*) FROM {table}");
-        Ok(sqlx::query_scalar(&query).fetch_one(&self.db.pool).await?)
-    }
-}
-
-impl From<ShopRow> for Shop {
-    fn from(row: ShopRow) -> Self {
-        Shop {
-            id: row.id,
-            name: row.name,
-            type_id: row.type_id,
-            images: row.images,
-            area: row.area,
-            address: row.address,
-            x: row.x,
-            y: row.y,
-            avg_price: row.avg_price,
-            sold: row.sold,
-            comments: row.comments,
-            score: row.score,
-            open_hours: row.open_hours,
-            create_time: row.create_time,
-            update_time: row.update_time,
-        }
+        Ok(inserted)
     }
 }

@@ -1,27 +1,23 @@
 //! Sign-in codes: six digits, valid for two minutes, single use. The codes sent to one phone and the wrong guesses at a
 //! code are limited; both are counted in Redis, so all nodes share the limits.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use rand::Rng;
+use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
-use redis::{AsyncCommands, Script};
 
 use super::phone::Phone;
 use crate::config::SignInConfig;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
+use crate::scripts::{CODE_SEND, CODE_USE};
 
 /// How long a code is valid, seconds.
 const CODE_TTL_SECONDS: u64 = 120;
 
 /// The window in which sent codes, and wrong guesses from one address, are counted, seconds.
 const WINDOW_SECONDS: u64 = 600;
-
-static SEND: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/code_send.lua")));
-static USE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/code_use.lua")));
 
 /// Sends a code to its user: by text message, or as [`LogSender`] does.
 pub trait CodeSender: Send + Sync {
@@ -63,7 +59,7 @@ impl Codes {
     /// [`Error::TooManyRequests`] with the seconds to wait; [`Error::Unavailable`] where Redis did not answer.
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
         let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
-        let wait: u64 = SEND
+        let wait: u64 = CODE_SEND
             .key(code_key(phone))
             .key(format!("login:code:sends:{}", phone.as_str()))
             .key(attempts_key(phone))
@@ -97,7 +93,7 @@ impl Codes {
         guess: &str,
         from: ClientAddress,
     ) -> Result<bool, Error> {
-        let outcome: i64 = USE
+        let outcome: i64 = CODE_USE
             .key(code_key(phone))
             .key(attempts_key(phone))
             .key(format!("login:code:guesses:from:{from}"))

@@ -5,30 +5,17 @@ use rand::distr::Alphanumeric;
 
 use super::phone::Phone;
 use crate::connection::mysql::Database;
-use crate::connection::row::row;
+use crate::connection::row::from_row;
 use crate::error::Error;
 use crate::session::CurrentUser;
 
 /// Characters after `user_` in a new user's name.
 const NICK_LENGTH: usize = 10;
 
-row! {
-    struct Row {
-        id: i64,
-        nick_name: Option<String>,
-        icon: Option<String>,
-    }
-}
+from_row! { CurrentUser: id, nick_name, icon }
 
-impl From<Row> for CurrentUser {
-    fn from(row: Row) -> Self {
-        CurrentUser {
-            id: row.id,
-            nick_name: row.nick_name.unwrap_or_default(),
-            icon: row.icon.unwrap_or_default(),
-        }
-    }
-}
+const SELECT_USER: &str = "SELECT CAST(id AS SIGNED) AS id, COALESCE(nick_name, '') AS nick_name, \
+     COALESCE(icon, '') AS icon FROM tb_user";
 
 /// Users in the database.
 #[derive(Clone)]
@@ -44,12 +31,9 @@ impl UserStore {
 
     /// The user with this id.
     pub async fn find(&self, id: i64) -> Result<Option<CurrentUser>, Error> {
-        let query = sqlx::query_as::<_, Row>(
-            "SELECT CAST(id AS SIGNED) AS id, nick_name, icon FROM tb_user WHERE id = ?",
-        )
-        .bind(id);
-        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
-        Ok(row.map(CurrentUser::from))
+        let sql = format!("{SELECT_USER} WHERE id = ?");
+        let query = sqlx::query_as(&sql).bind(id);
+        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
     }
 
     /// The user with this phone, registered now if there is none. Two sign-ins of a new phone at
@@ -74,11 +58,8 @@ impl UserStore {
     }
 
     async fn find_by_phone(&self, phone: &Phone) -> Result<Option<CurrentUser>, Error> {
-        let query = sqlx::query_as::<_, Row>(
-            "SELECT CAST(id AS SIGNED) AS id, nick_name, icon FROM tb_user WHERE phone = ?",
-        )
-        .bind(phone.as_str());
-        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
-        Ok(row.map(CurrentUser::from))
+        let sql = format!("{SELECT_USER} WHERE phone = ?");
+        let query = sqlx::query_as(&sql).bind(phone.as_str());
+        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
     }
 }

@@ -106,7 +106,7 @@ pub struct MoreStock {
 impl MoreStock {
     /// Refuses amounts out of range.
     pub fn check(&self) -> Result<(), Error> {
-        require((1..=MAX_STOCK).contains(&self.add), "add must be 1 to 10000000")
+        Error::require((1..=MAX_STOCK).contains(&self.add), "add must be 1 to 10000000")
     }
 }
 
@@ -127,16 +127,19 @@ impl NewVoucher {
     /// Refuses values that the tables cannot hold or that are out of range.
     pub fn check(&self) -> Result<(), Error> {
         let length = |text: &Option<String>| text.as_deref().map_or(0, |text| text.chars().count());
-        require(!self.title.trim().is_empty(), "title must not be empty")?;
-        require(self.title.chars().count() <= 255, "title is longer than 255 characters")?;
-        require(length(&self.sub_title) <= 255, "subTitle is longer than 255 characters")?;
-        require(length(&self.rules) <= 1024, "rules is longer than 1024 characters")?;
-        require((0..=MAX_VALUE).contains(&self.pay_value), "payValue must be 0 to 10^9 cents")?;
-        require(
+        Error::require(!self.title.trim().is_empty(), "title must not be empty")?;
+        Error::require(self.title.chars().count() <= 255, "title is longer than 255 characters")?;
+        Error::require(length(&self.sub_title) <= 255, "subTitle is longer than 255 characters")?;
+        Error::require(length(&self.rules) <= 1024, "rules is longer than 1024 characters")?;
+        Error::require(
+            (0..=MAX_VALUE).contains(&self.pay_value),
+            "payValue must be 0 to 10^9 cents",
+        )?;
+        Error::require(
             (0..=MAX_VALUE).contains(&self.actual_value),
             "actualValue must be 0 to 10^9 cents",
         )?;
-        require(
+        Error::require(
             self.status.is_none_or(|status| (1..=3).contains(&status)),
             "status must be 1 (on the shelf), 2 (off) or 3 (expired)",
         )
@@ -147,10 +150,10 @@ impl NewSeckillVoucher {
     /// Refuses values out of range, and unsafe strategies outside the lab.
     pub fn check(&self, zone: Zone, lab: bool) -> Result<NewSale, Error> {
         self.voucher.check()?;
-        require((1..=MAX_STOCK).contains(&self.stock), "stock must be 1 to 10000000")?;
+        Error::require((1..=MAX_STOCK).contains(&self.stock), "stock must be 1 to 10000000")?;
         let begin = instant(zone, self.begin_time, "beginTime")?;
         let end = instant(zone, self.end_time, "endTime")?;
-        require(begin < end, "endTime must be after beginTime")?;
+        Error::require(begin < end, "endTime must be after beginTime")?;
         let strategy = match self.strategy.as_deref() {
             None => Strategy::default(),
             Some(name) => name.parse().map_err(|_| {
@@ -172,10 +175,6 @@ fn instant(zone: Zone, local: NaiveDateTime, name: &str) -> Result<DateTime<Utc>
             "{name} must be a time that exists in the server's zone, from 1970 to January 2038"
         ))
     })
-}
-
-fn require(holds: bool, otherwise: &str) -> Result<(), Error> {
-    if holds { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
 }
 
 #[cfg(test)]

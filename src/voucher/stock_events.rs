@@ -2,18 +2,19 @@
 //! the message invalidates its cached sale. A lost message is made good by
 //! [`super::sales::FRESH_FOR`]; no sale may depend on it to be correct.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
 use redis::aio::ConnectionManager;
-use redis::{Client, RedisError, Script};
+use redis::{Client, RedisError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::sales::SaleCache;
 use crate::error::Error;
+use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
 
 /// The channel; a message is a voucher's id in decimal.
 const CHANNEL: &str = "seckill:stock:added";
@@ -24,12 +25,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// Published three times in all: Redis may just be restarting, and the stock counter of a Java node would lack
 /// what was added.
 const RETRIES: ConstantBuilder = ConstantBuilder::new().with_delay(PAUSE).with_max_times(2);
-
-static STOCK_ADDED: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/stock_added.lua")));
-
-static STOCK_RETURNED: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../lua/stock_returned.lua")));
 
 /// How long Redis remembers that an order's stock was returned, seconds. It must outlast any second delivery, which is
 /// tried every few seconds.

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
-use crate::connection::row::row;
+use crate::connection::row::{from_row, row};
 use crate::error::Error;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
@@ -52,20 +52,8 @@ pub struct ListedVoucher {
     pub end_time: Option<NaiveDateTime>,
 }
 
-row! {
-    struct ListedRow {
-        id: i64,
-        shop_id: Option<i64>,
-        title: String,
-        sub_title: Option<String>,
-        rules: Option<String>,
-        pay_value: i64,
-        actual_value: i64,
-        kind: i64,
-        stock: Option<i64>,
-        begin_time: Option<DateTime<Utc>>,
-        end_time: Option<DateTime<Utc>>,
-    }
+from_row! { ListedVoucher:
+    id, shop_id, title, sub_title, rules, pay_value, actual_value, kind, stock; begin_time, end_time
 }
 
 row! {
@@ -179,8 +167,14 @@ impl VoucherStore {
              WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
         )
         .bind(shop_id);
-        let rows: Vec<ListedRow> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        Ok(rows.into_iter().map(|row| row.listed(zone)).collect())
+        let mut vouchers: Vec<ListedVoucher> =
+            self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        for ListedVoucher { begin_time, end_time, .. } in &mut vouchers {
+            // The columns are in UTC.
+            let times = [begin_time, end_time].into_iter().flatten();
+            times.for_each(|at| *at = zone.to_local(at.and_utc()));
+        }
+        Ok(vouchers)
     }
 
     /// One sale.
@@ -193,24 +187,6 @@ impl VoucherStore {
         )
         .bind(voucher_id);
         Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
-    }
-}
-
-impl ListedRow {
-    fn listed(self, zone: Zone) -> ListedVoucher {
-        ListedVoucher {
-            id: self.id,
-            shop_id: self.shop_id,
-            title: self.title,
-            sub_title: self.sub_title,
-            rules: self.rules,
-            pay_value: self.pay_value,
-            actual_value: self.actual_value,
-            kind: self.kind,
-            stock: self.stock,
-            begin_time: self.begin_time.map(|at| zone.to_local(at)),
-            end_time: self.end_time.map(|at| zone.to_local(at)),
-        }
     }
 }
 

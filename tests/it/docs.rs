@@ -55,8 +55,8 @@ fn every_error_is_documented() {
     let source = std::fs::read_to_string(file("src/error.rs")).unwrap();
     let each: BTreeSet<&str> =
         seckill::error::Error::each().iter().map(|failure| failure.code()).collect();
-    let codes = source.split("pub fn code").nth(1).unwrap().split("pub fn each").next();
-    let of_a_line = |line: &str| line.split('"').nth(1).map(str::to_owned);
+    let codes = source.split("\ncodes! {").nth(1).unwrap().split("\n}").next();
+    let of_a_line = |line: &str| line.rsplit('"').nth(1).map(str::to_owned);
     let codes: BTreeSet<String> = codes.unwrap().lines().filter_map(of_a_line).collect();
     assert_eq!(each, codes.iter().map(String::as_str).collect());
     // And each is in the document, except those that no documented path replies with.

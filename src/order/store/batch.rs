@@ -8,8 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
-use super::OrderStore;
-use super::id_list::id_list;
+use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, TextOutcome, until};
 use crate::error::Error;
 use crate::order::model::NewOrder;
@@ -98,17 +97,6 @@ impl OrderTransaction {
             found.contains(&(order.id, order.buyer.user_id, order.buyer.voucher_id))
         };
         Ok(orders.iter().filter(ours).map(|order| order.id).collect())
-    }
-
-    /// Locks the sale's row until this transaction ends; returns its stock.
-    pub async fn lock_stock(&mut self, voucher_id: i64) -> Result<i64, Error> {
-        let query = sqlx::query_scalar(
-            "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
-        )
-        .bind(voucher_id);
-        let (deadline, connection) = self.open().await?;
-        let stock = until(deadline, query.fetch_optional(connection)).await?;
-        stock.ok_or(Error::VoucherNotFound)
     }
 
     /// Deletes orders that this transaction inserted; they must be there.

@@ -8,8 +8,7 @@
 //! second changes none and returns no stock. All statements use the primary key alone: two that reach a row by
 //! different indexes can deadlock.
 
-use super::OrderStore;
-use super::id_list::id_list;
+use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, until};
 use crate::connection::row::row;
 use crate::error::Error;

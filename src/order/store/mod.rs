@@ -4,14 +4,11 @@
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
 //! - [`batch`]: many orders of one sale in one transaction.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
-//! - [`stream`]: what the consumers of the stream ask.
 //! - [`totals`]: sums for the audit.
 
 pub mod batch;
-mod id_list;
 pub mod lifetime;
 pub mod orders;
-pub mod stream;
 pub mod totals;
 pub mod transaction;
 

@@ -1,13 +1,13 @@
 //! [`OrderStore`]: the orders in the database, and the reads of it.
 
-use chrono::{DateTime, Utc};
+use std::collections::HashMap;
 
 use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
-use crate::connection::row::row;
+use crate::connection::row::from_row;
 use crate::error::Error;
-use crate::order::model::{Buyer, BuyerStatus, Order};
+use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
 
 /// Orders on a page of `GET /voucher-order/of/me`.
 const PAGE_SIZE: u32 = 10;
@@ -65,56 +65,96 @@ impl OrderStore {
     /// One order.
     pub async fn find(&self, order_id: i64) -> Result<Option<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE id = ?");
-        let query = sqlx::query_as::<_, Row>(&sql).bind(order_id);
-        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
-        Ok(row.map(|row| row.order(self.zone)))
+        let query = sqlx::query_as(&sql).bind(order_id);
+        let order = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
+        Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE user_id = ? ORDER BY id DESC LIMIT ? OFFSET ?");
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
-        let query = sqlx::query_as::<_, Row>(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
-        let rows = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        Ok(rows.into_iter().map(|row| row.order(self.zone)).collect())
+        let query = sqlx::query_as(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
+        let orders: Vec<Order> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        Ok(orders.into_iter().map(|order| in_zone(self.zone, order)).collect())
+    }
+
+    /// The buyers of those of `orders` whose ids exist, in any status.
+    pub async fn buyers_of(&self, orders: &[NewOrder]) -> Result<HashMap<i64, Buyer>, Error> {
+        if orders.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let sql = format!(
+            "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
+             WHERE id IN ({})",
+            id_list(orders.iter().map(|order| order.id))
+        );
+        let query = sqlx::query_as(&sql).persistent(false).fetch_all(&self.db.pool);
+        let rows: Vec<(i64, i64, i64)> = self.db.bounded(query).await?;
+        let buyer = |(id, user_id, voucher_id)| (id, Buyer { user_id, voucher_id });
+        Ok(rows.into_iter().map(buyer).collect())
+    }
+
+    /// The sale's stock, and how many of these of its orders are committed: in one statement, and so at one moment.
+    /// `None` where there is no such sale.
+    pub async fn stock_and_committed(
+        &self,
+        voucher_id: i64,
+        orders: &[NewOrder],
+    ) -> Result<Option<(i64, i64)>, Error> {
+        let ids = id_list(orders.iter().map(|order| order.id));
+        let sql = format!(
+            "SELECT CAST(stock AS SIGNED), (SELECT COUNT(*) FROM tb_voucher_order \
+             WHERE id IN ({ids}) AND voucher_id = {voucher_id}) \
+             FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}"
+        );
+        let query = sqlx::query_as(&sql).persistent(false).fetch_optional(&self.db.pool);
+        Ok(self.db.bounded(query).await?)
+    }
+
+    /// The sales on the stream that are on, or will be.
+    pub async fn stream_sales(&self) -> Result<Vec<i64>, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT CAST(voucher_id AS SIGNED) FROM tb_seckill_voucher \
+             WHERE strategy = 'stream' AND end_time > CURRENT_TIMESTAMP",
+        );
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 }
 
-const SELECT_ORDER: &str = "SELECT id, CAST(user_id AS SIGNED) AS user_id, \
+const SELECT_ORDER: &str = "SELECT id, CAST(id AS CHAR) AS order_id, CAST(user_id AS SIGNED) AS user_id, \
      CAST(voucher_id AS SIGNED) AS voucher_id, CAST(pay_type AS SIGNED) AS pay_type, \
      CAST(status AS SIGNED) AS status, create_time, pay_time, use_time, refund_time, update_time \
      FROM tb_voucher_order";
 
-row! {
-    struct Row {
-        id: i64,
-        user_id: i64,
-        voucher_id: i64,
-        pay_type: i64,
-        status: i64,
-        create_time: DateTime<Utc>,
-        pay_time: Option<DateTime<Utc>>,
-        use_time: Option<DateTime<Utc>>,
-        refund_time: Option<DateTime<Utc>>,
-        update_time: DateTime<Utc>,
-    }
+// `order_id` is the id as text.
+from_row! { Order:
+    id, order_id, user_id, voucher_id, pay_type, status;
+    create_time, pay_time, use_time, refund_time, update_time
 }
 
-impl Row {
-    fn order(self, zone: Zone) -> Order {
-        let local = |at: Option<DateTime<Utc>>| at.map(|at| zone.to_local(at));
-        Order {
-            id: self.id,
-            order_id: self.id.to_string(),
-            user_id: self.user_id,
-            voucher_id: self.voucher_id,
-            pay_type: self.pay_type,
-            status: self.status,
-            create_time: zone.to_local(self.create_time),
-            pay_time: local(self.pay_time),
-            use_time: local(self.use_time),
-            refund_time: local(self.refund_time),
-            update_time: zone.to_local(self.update_time),
-        }
+/// The order, whose columns are in UTC, with times in `zone`.
+fn in_zone(zone: Zone, mut order: Order) -> Order {
+    let Order { create_time, pay_time, use_time, refund_time, update_time, .. } = &mut order;
+    let optional = [pay_time, use_time, refund_time].into_iter().flatten();
+    optional.chain([create_time, update_time]).for_each(|at| *at = zone.to_local(at.and_utc()));
+    order
+}
+
+/// Ids as the text of an SQL `IN (…)` list: numbers between commas, so nothing needs to be escaped; `NULL`, which equals
+/// nothing, where there are none.
+pub(super) fn id_list(ids: impl IntoIterator<Item = i64>) -> String {
+    let ids: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
+    if ids.is_empty() { "NULL".to_owned() } else { ids.join(",") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_stand_between_commas_and_an_empty_list_matches_nothing() {
+        assert_eq!(id_list([1, -2, 3]), "1,-2,3");
+        assert_eq!(id_list([]), "NULL");
     }
 }

@@ -1,12 +1,15 @@
 //! Sums for the audit: stock, orders and buyers of each sale.
 
+use serde::Serialize;
+
 use super::OrderStore;
 use crate::connection::row::row;
 use crate::error::Error;
 
 row! {
     /// One sale's totals, read in one statement and so at one moment.
-    #[derive(Debug)]
+    #[derive(Debug, Serialize)]
+    #[serde(rename_all = "camelCase")]
     pub struct Totals {
         /// `tb_voucher.id`.
         pub voucher_id: i64,
@@ -20,7 +23,8 @@ row! {
         pub orders: i64,
         /// Orders that are cancelled, and have given their stock back.
         pub cancelled: i64,
-        /// Users who have an order that is not cancelled.
+        /// Users who have an order that is not cancelled. Not shown: a finding has the duplicates instead.
+        #[serde(skip)]
         pub buyers: i64,
     }
 }

@@ -154,33 +154,37 @@ impl OrderTransaction {
         Ok(trace::step(self.change(query), steps::decremented).await? > 0)
     }
 
-    /// Locks the sale's row until this transaction ends, then reads the buyer's status. `None` where there is no such
-    /// sale.
-    pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<Option<BuyerStatus>, Error> {
-        // Outside the step, as in `insert`.
-        self.open().await?;
-        trace::step(self.lock_row(buyer), steps::row_locked).await
-    }
-
-    async fn lock_row(&mut self, buyer: Buyer) -> Result<Option<BuyerStatus>, Error> {
-        let stock = sqlx::query_scalar::<_, i64>(
+    /// Locks the sale's row until this transaction ends; returns its stock.
+    pub async fn lock_stock(&mut self, voucher_id: i64) -> Result<i64, Error> {
+        let query = sqlx::query_scalar(
             "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
         )
-        .bind(buyer.voucher_id);
+        .bind(voucher_id);
         let (deadline, connection) = self.open().await?;
-        let Some(stock) = until(deadline, stock.fetch_optional(&mut *connection)).await? else {
-            return Ok(None);
-        };
+        let stock = until(deadline, query.fetch_optional(connection)).await?;
+        stock.ok_or(Error::VoucherNotFound)
+    }
+
+    /// Locks the sale's row until this transaction ends, then reads the buyer's status.
+    pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
+        // Outside the step, as in `insert`.
+        self.open().await?;
+        trace::step(self.lock_and_read(buyer), steps::row_locked).await
+    }
+
+    async fn lock_and_read(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
+        let stock = self.lock_stock(buyer.voucher_id).await?;
         // A statement of its own: under READ COMMITTED it sees what was committed before the lock
-        // was won, which a subquery of the statement above might not.
+        // was won, which a subquery of the locking statement might not.
         let order = sqlx::query_scalar::<_, i64>(
             "SELECT id FROM tb_voucher_order WHERE user_id = ? AND voucher_id = ? AND status <> 4 \
              LIMIT 1",
         )
         .bind(buyer.user_id)
         .bind(buyer.voucher_id);
+        let (deadline, connection) = self.open().await?;
         let order_id = until(deadline, order.fetch_optional(connection)).await?;
-        Ok(Some(BuyerStatus { stock, order_id }))
+        Ok(BuyerStatus { stock, order_id })
     }
 
     /// Commits, and resolves the outcome where the reply was lost, by looking up `order_id`, which may be any order of

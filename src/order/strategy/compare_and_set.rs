@@ -3,10 +3,7 @@
 //! though there is enough for all. And it guards the stock, not the buyer: between the check of the
 //! buyer's orders and the read of the stock another request of theirs can commit. Unsafe on purpose.
 
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
-use crate::voucher::sales::Sale;
+use super::{Buyer, Error, PurchaseContext, Sale};
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {

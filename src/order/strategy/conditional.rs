@@ -3,10 +3,8 @@
 //! both check before either commits. Unsafe on purpose by itself; [`place_order`] is what the lock strategies
 //! run under their lock.
 
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::{Buyer, NewOrder, Placement};
-use crate::voucher::sales::Sale;
+use super::{Buyer, Error, PurchaseContext, Sale};
+use crate::order::model::{NewOrder, Placement};
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {

@@ -1,10 +1,7 @@
 //! Read the stock, then decrement it. Between the two, other purchases read the same stock: more is sold than
 //! there was, and the stock falls below zero. Unsafe on purpose.
 
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
-use crate::voucher::sales::Sale;
+use super::{Buyer, Error, PurchaseContext, Sale};
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {

@@ -1,13 +1,9 @@
 //! Per-user lock inside the process around [`conditional`]. One node lets a user order once. With two
 //! nodes there are two locks, and each lets one of the user's requests through. Unsafe on purpose.
 
-use super::conditional;
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
+use super::{Buyer, Error, PurchaseContext, Sale, conditional};
 use crate::order::steps;
 use crate::request::trace;
-use crate::voucher::sales::Sale;
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {

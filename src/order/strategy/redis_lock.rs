@@ -1,9 +1,7 @@
 //! What the two strategies with a lock in Redis share: the order is placed while the lock is held, and the lock is
 //! released after the commit.
 
-use super::conditional;
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
+use super::{Error, PurchaseContext, conditional};
 use crate::order::model::NewOrder;
 use crate::order::steps;
 

@@ -2,17 +2,14 @@
 //! any number of nodes and needs no Redis lock; but every buyer queues on one row for the length of a whole
 //! transaction.
 
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
-use crate::voucher::sales::Sale;
+use super::{Buyer, Error, PurchaseContext, Sale};
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
     // The id first: no other server is waited for while the row is locked.
     let order = context.new_order(buyer, sale).await?;
     let mut transaction = context.store.begin().await?;
-    let status = transaction.lock_sale(buyer).await?.ok_or(Error::VoucherNotFound)?;
+    let status = transaction.lock_sale(buyer).await?;
     if let Err(refusal) = status.require_chance() {
         transaction.rollback().await?;
         return Err(refusal);

@@ -3,12 +3,9 @@
 //! paused past it has lost it without knowing. Then the database's unique index refuses the second order.
 
 use super::redis_lock::place_locked;
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
+use super::{Buyer, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
-use crate::voucher::sales::Sale;
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {

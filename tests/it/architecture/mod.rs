@@ -170,7 +170,7 @@ fn imports_go_down_the_layers() {
         &["session", "request"],
         &["id", "error"],
         &["clock", "config"],
-        &["connection"],
+        &["connection", "scripts"],
     ];
     let layer_of = |file: &str| layers.iter().position(|layer| layer.contains(&module(file)));
     let imports = service();

@@ -40,7 +40,7 @@ async fn accounts(stack: &Stack, sale: i64) -> (i64, i64, i64) {
         assert!(!finding.is_broken(), "{finding:?}");
     }
     let finding = &audit(&store, Some(sale)).await.unwrap()[0];
-    (finding.stock, finding.orders, finding.cancelled)
+    (finding.totals.stock, finding.totals.orders, finding.totals.cancelled)
 }
 
 /// `count` orders of users 1, 2, … of a sale, as a purchase makes them, but two hours old.

@@ -10,12 +10,9 @@
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
 //! - [`stats`]: counters for the metrics.
 
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
+use super::{Buyer, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
-use crate::voucher::sales::Sale;
 
 pub mod batch;
 pub mod queue;

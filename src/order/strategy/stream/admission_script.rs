@@ -10,10 +10,10 @@ use redis::{ErrorKind, RedisError};
 
 use super::names::{EPOCH, STATUS_TTL_S, STREAM};
 use super::order_status::refusal;
-use super::scripts;
 use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
+use crate::scripts;
 
 /// When replies are lost, the script is sent three times in all.
 const RETRIES: ConstantBuilder =
@@ -65,7 +65,7 @@ async fn admit(
 ) -> Vec<Answer> {
     let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
     loop {
-        let mut script = scripts::ADMIT.key(STREAM);
+        let mut script = scripts::STREAM_ADMIT.key(STREAM);
         script.key(EPOCH).arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
         for (order, epoch) in &requests {
             let Buyer { user_id, voucher_id } = order.buyer;

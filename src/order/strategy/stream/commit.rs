@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::{FutureExt, StreamExt, stream};
 use redis::AsyncCommands;
@@ -16,10 +17,10 @@ use super::entry::Entry;
 use super::names::{DEAD, FAILURES, GROUP, STATUS_TTL_S, STREAM};
 use super::node::StreamNode;
 use super::order_status::code;
-use super::scripts;
 use crate::error::Error;
 use crate::order::model::NewOrder;
 use crate::order::store::batch::BatchError;
+use crate::scripts;
 
 /// How often an entry may fail because of the entry itself.
 const TRIES: u32 = 5;
@@ -38,12 +39,8 @@ const ACKNOWLEDGED_AT_ONCE: usize = 64;
 enum Resolution {
     /// The order is committed.
     Ordered,
-    /// The database has nothing left.
-    SoldOut,
-    /// The user has this order already.
-    AlreadyOrdered(Option<i64>),
-    /// Refused with this code; the user may try again.
-    Refused(&'static str),
+    /// Refused, in the words of the script, with this code; the user may try again.
+    Refused(&'static str, String),
     /// It cannot be turned into an order: dead-lettered with this error.
     DeadLetter(String),
 }
@@ -174,7 +171,7 @@ impl StreamNode {
                 }
                 Some(_) => {
                     tracing::error!(order_id = order.id, "an entry's id is another buyer's order");
-                    let refused = Resolution::Refused(code::ORDER_FAILED);
+                    let refused = Resolution::Refused("refused", code(&Error::OrderFailed));
                     attempts.push((order, Attempt::Resolved(refused)));
                 }
             }
@@ -218,34 +215,25 @@ impl StreamNode {
 
     /// Acknowledges, and undoes in Redis what was refused.
     async fn acknowledge(&self, resolved: &[(&Entry, Resolution)]) -> Result<(), Error> {
-        let mut script = scripts::ACKNOWLEDGE.key(STREAM);
+        let mut script = scripts::STREAM_ACKNOWLEDGE.key(STREAM);
         script.key(FAILURES).key(DEAD).arg(GROUP).arg(STATUS_TTL_S).arg(DEAD_LETTERS);
         let (mut ordered, mut refused, mut dead_lettered) = (0, 0, 0);
         for (entry, resolution) in resolved {
-            let (name, code) = match resolution {
-                Resolution::Ordered => ("ordered", String::new()),
-                Resolution::SoldOut => ("sold out", code::SOLD_OUT.to_owned()),
-                Resolution::AlreadyOrdered(Some(id)) => {
-                    ("already ordered", format!("{} {id}", code::ALREADY_ORDERED))
+            let (name, code, count) = match resolution {
+                Resolution::Ordered => ("ordered", "", &mut ordered),
+                Resolution::Refused(name, code) => (*name, code.as_str(), &mut refused),
+                Resolution::DeadLetter(error) => {
+                    ("dead letter", error.as_str(), &mut dead_lettered)
                 }
-                Resolution::AlreadyOrdered(None) => {
-                    ("already ordered", code::ALREADY_ORDERED.to_owned())
-                }
-                Resolution::Refused(code) => ("refused", (*code).to_owned()),
-                Resolution::DeadLetter(error) => ("dead letter", error.clone()),
             };
-            match resolution {
-                Resolution::Ordered => ordered += 1,
-                Resolution::DeadLetter(_) => dead_lettered += 1,
-                _ => refused += 1,
-            }
+            *count += 1;
             script.arg(&entry.id).arg(entry.field("id")).arg(entry.field("userId"));
             script.arg(entry.field("voucherId")).arg(name).arg(code);
         }
         script.invoke_async::<i64>(&mut self.redis.clone()).await?;
-        self.stats.ordered.add(ordered);
-        self.stats.refused.add(refused);
-        self.stats.dead_lettered.add(dead_lettered);
+        self.stats.ordered.fetch_add(ordered, Relaxed);
+        self.stats.refused.fetch_add(refused, Relaxed);
+        self.stats.dead_lettered.fetch_add(dead_lettered, Relaxed);
         Ok(())
     }
 }
@@ -265,9 +253,11 @@ fn attempt(order: &NewOrder, outcome: Result<i64, Error>) -> Attempt {
         Ok(_) => Resolution::Ordered,
         // It was delivered before, and committed then.
         Err(Error::AlreadyOrdered(Some(id))) if id == order.id => Resolution::Ordered,
-        Err(Error::AlreadyOrdered(id)) => Resolution::AlreadyOrdered(id),
-        Err(Error::SoldOut) => Resolution::SoldOut,
-        Err(Error::VoucherNotFound) => Resolution::Refused(code::VOUCHER_NOT_FOUND),
+        Err(error @ Error::AlreadyOrdered(_)) => {
+            Resolution::Refused("already ordered", code(&error))
+        }
+        Err(error @ Error::SoldOut) => Resolution::Refused("sold out", code(&error)),
+        Err(error @ Error::VoucherNotFound) => Resolution::Refused("refused", code(&error)),
         Err(error) if is_outage(&error) => return Attempt::Retry,
         Err(error) => return Attempt::Failed(error),
     })

@@ -11,8 +11,8 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use super::entry::{Entry, read_entries};
 use super::names::{CONSUMERS, GROUP, STREAM};
 use super::node::StreamNode;
-use super::scripts;
 use crate::error::Error;
+use crate::scripts;
 
 /// How long Redis waits for new entries before it replies that there are none: a stop can take that long.
 const BLOCK: Duration = Duration::from_millis(500);
@@ -133,7 +133,7 @@ impl StreamNode {
                 Err(error) => tracing::warn!(%error, "the last entries are not committed yet"),
             }
         }
-        let removed: redis::RedisResult<i64> = scripts::LEAVE
+        let removed: redis::RedisResult<i64> = scripts::STREAM_LEAVE
             .key(STREAM)
             .key(CONSUMERS)
             .arg(GROUP)

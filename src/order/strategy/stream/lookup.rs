@@ -9,36 +9,28 @@ use super::service::OrderStream;
 use crate::error::Error;
 use crate::order::model::{Buyer, Order};
 
-/// An order that was found.
-#[derive(Debug)]
-pub enum OrderLookup {
-    /// It is committed.
-    Committed(Box<Order>),
-    /// It is admitted, and not committed or refused yet.
-    Pending,
-}
-
 impl OrderStream {
-    /// One of the user's own orders, on whatever strategy it was bought.
+    /// One of the user's own orders, on whatever strategy it was bought; `None` while it is admitted, and neither committed
+    /// nor refused yet.
     ///
     /// # Errors
     /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`].
-    pub async fn find(&self, user_id: i64, order_id: i64) -> Result<OrderLookup, Error> {
+    pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
         let StreamNode { store, redis, .. } = &*self.0;
         let committed = async || {
-            let order = store.find(order_id).await?.filter(|order| order.user_id == user_id);
-            Ok::<_, Error>(order.map(|order| OrderLookup::Committed(Box::new(order))))
+            let order = store.find(order_id).await?;
+            Ok::<_, Error>(order.filter(|order| order.user_id == user_id))
         };
         if let Some(order) = committed().await? {
-            return Ok(order);
+            return Ok(Some(order));
         }
         let status: Option<String> =
             redis.clone().hget(status_key(user_id), order_id.to_string()).await?;
         match status.as_deref().and_then(parse) {
-            Some(AdmittedStatus::Pending { .. }) => Ok(OrderLookup::Pending),
+            Some(AdmittedStatus::Pending { .. }) => Ok(None),
             Some(AdmittedStatus::Refused { code }) => Err(refusal(code)),
             // It may have been committed between the two reads.
-            None => committed().await?.ok_or(Error::OrderNotFound),
+            None => committed().await?.ok_or(Error::OrderNotFound).map(Some),
         }
     }
 }

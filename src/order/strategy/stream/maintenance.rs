@@ -3,6 +3,7 @@
 //! stock counters are rebuilt, and each node adds again what it had admitted and the database does not have.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::entry::position;
@@ -10,8 +11,8 @@ use super::names::{
     CONSUMER_PREFIX, CONSUMERS, DEAD, EPOCH, GROUP, STATUS_TTL_S, STREAM, stock_key,
 };
 use super::node::StreamNode;
-use super::scripts;
 use crate::error::Error;
+use crate::scripts;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(250);
@@ -54,7 +55,7 @@ impl StreamNode {
 
     /// One round.
     pub(super) async fn maintain_once(&self) -> Result<(), Error> {
-        let reply: Vec<String> = scripts::MAINTAIN
+        let reply: Vec<String> = scripts::STREAM_MAINTAIN
             .key(STREAM)
             .key(EPOCH)
             .key(CONSUMERS)
@@ -71,19 +72,19 @@ impl StreamNode {
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
         let unconfirmed = self.unconfirmed.forget_below(epoch, bound);
         let stats = &self.stats;
-        stats.unconfirmed.set(unconfirmed as u64);
-        stats.waiting.set(number(waiting));
-        stats.pending.set(number(pending));
-        stats.dead_letters.set(number(dead));
+        stats.unconfirmed.store(unconfirmed as u64, Relaxed);
+        stats.waiting.store(number(waiting), Relaxed);
+        stats.pending.store(number(pending), Relaxed);
+        stats.dead_letters.store(number(dead), Relaxed);
         let oldest = if number(waiting) > 0 { position(bound).0 } else { number(now) };
-        stats.lag_ms.set(number(now).saturating_sub(oldest));
+        stats.lag_ms.store(number(now).saturating_sub(oldest), Relaxed);
         Ok(())
     }
 
     /// Begins a new epoch.
     async fn begin_epoch(&self) -> Result<(), Error> {
         let sales = self.store.stream_sales().await?;
-        let mut script = scripts::NEW_EPOCH.key(STREAM);
+        let mut script = scripts::STREAM_NEW_EPOCH.key(STREAM);
         script.key(EPOCH).arg(GROUP);
         for sale in &sales {
             script.key(stock_key(*sale));
@@ -109,7 +110,7 @@ impl StreamNode {
             if lost.is_empty() {
                 continue;
             }
-            let mut script = scripts::REPLAY.key(STREAM);
+            let mut script = scripts::STREAM_REPLAY.key(STREAM);
             script.arg(STATUS_TTL_S);
             for order in &lost {
                 script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
@@ -122,7 +123,7 @@ impl StreamNode {
                     self.unconfirmed.keep(*order, epoch.to_owned(), entry);
                 }
             }
-            self.stats.replayed.add(lost.len() as u64);
+            self.stats.replayed.fetch_add(lost.len() as u64, Relaxed);
             tracing::warn!(orders = lost.len(), "orders that Redis may have lost were added again");
         }
         Ok(())
@@ -130,7 +131,7 @@ impl StreamNode {
 
     /// Takes over the pending entries of dead consumers.
     async fn reclaim(&self) -> Result<(), Error> {
-        let reclaimed: u64 = scripts::RECLAIM
+        let reclaimed: u64 = scripts::STREAM_RECLAIM
             .key(STREAM)
             .key(CONSUMERS)
             .arg(GROUP)
@@ -145,7 +146,7 @@ impl StreamNode {
             .inspect_err(|_| self.read_own_pending_soon())?;
         if reclaimed > 0 {
             tracing::warn!(entries = reclaimed, "entries of another consumer are taken over");
-            self.stats.taken_over.add(reclaimed);
+            self.stats.taken_over.fetch_add(reclaimed, Relaxed);
             self.read_own_pending_soon();
         }
         Ok(())

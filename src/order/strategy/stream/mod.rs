@@ -8,11 +8,11 @@
 //! dies leaves pending entries behind, which another takes over. So an entry is delivered at least once, and perhaps
 //! again after its order was committed.
 //!
-//! - [`service`]: [`service::OrderStream`], the handle; `node` is what it shares with its tasks.
-//! - `admit`, `admission_script`: one script takes stock, claim and entry together; the buyer's answer is *pending*.
+//! - [`service`]: [`service::OrderStream`], the handle, and admission: one script (`admission_script`) takes stock, claim
+//!   and entry together; the buyer's answer is *pending*. `node` is what it shares with its tasks.
 //! - `consumer`: reads entries; `commit`: commits them in batches ([`crate::order::batch`]) and acknowledges after the
 //!   commit, never before.
-//! - [`lookup`], `order_status`: the status of an admitted order, for its buyer.
+//! - `lookup`, `order_status`: the status of an admitted order, for its buyer.
 //! - `maintenance`: notices a Redis that lost its data, adds again what this node admitted and is not committed
 //!   (`unconfirmed`), takes over from dead consumers, trims.
 //! - `stock_counter`: rebuilds a sale's stock counter and claims from the database, counting what is in flight.
@@ -27,25 +27,20 @@
 //! answer was "pending", never "ordered". A refusal is kept in Redis alone: once that is lost, the order is unknown.
 //! Scripts here build keys from ids: no Redis Cluster.
 
-use crate::error::Error;
-use crate::order::context::PurchaseContext;
-use crate::order::model::Buyer;
+use super::{Buyer, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
-use crate::voucher::sales::Sale;
 
 mod admission_script;
-mod admit;
 mod commit;
 mod consumer;
 mod entry;
-pub mod lookup;
+mod lookup;
 mod maintenance;
 mod names;
 mod node;
 mod order_status;
 mod rebuilds;
-mod scripts;
 pub mod service;
 pub mod stats;
 mod stock_counter;

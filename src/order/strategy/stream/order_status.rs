@@ -4,14 +4,6 @@
 
 use crate::error::Error;
 
-/// Codes of refusals that are kept.
-pub(super) mod code {
-    pub const SOLD_OUT: &str = "SOLD_OUT";
-    pub const ALREADY_ORDERED: &str = "ALREADY_ORDERED";
-    pub const VOUCHER_NOT_FOUND: &str = "VOUCHER_NOT_FOUND";
-    pub const ORDER_FAILED: &str = "ORDER_FAILED";
-}
-
 /// The status of an order that is not in the database.
 #[derive(Debug, PartialEq)]
 pub(super) enum AdmittedStatus<'a> {
@@ -30,13 +22,18 @@ pub(super) fn parse(text: &str) -> Option<AdmittedStatus<'_>> {
     }
 }
 
+/// The code of a refusal, with the order that the user has.
+pub(super) fn code(refusal: &Error) -> String {
+    refusal.order_id().map_or(refusal.code().to_owned(), |id| format!("{} {id}", refusal.code()))
+}
+
 /// The refusal that a code stands for.
 pub(super) fn refusal(code: &str) -> Error {
     let (code, order) = code.split_once(' ').unwrap_or((code, ""));
     match code {
-        code::SOLD_OUT => Error::SoldOut,
-        code::ALREADY_ORDERED => Error::AlreadyOrdered(order.parse().ok()),
-        code::VOUCHER_NOT_FOUND => Error::VoucherNotFound,
+        "SOLD_OUT" => Error::SoldOut,
+        "ALREADY_ORDERED" => Error::AlreadyOrdered(order.parse().ok()),
+        "VOUCHER_NOT_FOUND" => Error::VoucherNotFound,
         _ => Error::OrderFailed,
     }
 }
@@ -53,6 +50,7 @@ mod tests {
         assert!(matches!(refusal("ALREADY_ORDERED 5"), Error::AlreadyOrdered(Some(5))));
         assert!(matches!(refusal("ALREADY_ORDERED"), Error::AlreadyOrdered(None)));
         assert!(matches!(refusal("SOLD_OUT"), Error::SoldOut));
+        assert_eq!(code(&Error::AlreadyOrdered(Some(5))), "ALREADY_ORDERED 5");
         assert!(matches!(refusal("else"), Error::OrderFailed));
     }
 }

@@ -1,17 +1,27 @@
-//! [`OrderStream`]: starts and stops this process's part of the stream, and is the handle to it.
+//! [`OrderStream`]: starts and stops this process's part of the stream, and admits purchases: draws an order id, runs the
+//! admission script, and repairs what the script found missing or wrong (an old epoch, no stock counter, a claim without
+//! an order, stranded stock) before it tries again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use redis::Client;
 use redis::aio::ConnectionManager;
 
+use super::admission_script::Admission;
 use super::node::StreamNode;
 use super::stats::StreamStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
+use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::OrderStore;
+use crate::voucher::sales::Sale;
 
 pub use super::node::StreamLimits;
+
+/// Pause before the script is sent again in a new epoch.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The stream of this process. Cheap to clone.
 #[derive(Clone)]
@@ -35,6 +45,65 @@ impl OrderStream {
         node.tasks.spawn(node.clone().maintain());
         node.tasks.spawn(node.clone().consume());
         Ok(OrderStream(node))
+    }
+
+    /// Admits the buyer; returns the id under which the order will be committed.
+    ///
+    /// # Errors
+    /// Refusals; [`Error::Unavailable`] while the stock counter cannot be rebuilt; [`Error::OutcomeUnknown`] with the
+    /// id where Redis went away in the middle.
+    pub async fn order(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+        let node = &self.0;
+        let deadline = Instant::now() + node.limits.timeout;
+        let mut claim_dropped = false;
+        let mut drawn = Vec::with_capacity(1);
+        loop {
+            // Again each time: waiting for a stock counter takes a while.
+            sale.window.require_open()?;
+            // The epoch first: an id that is drawn after it was leased in it.
+            let epoch = node.epoch();
+            let order = NewOrder { id: node.ids.next().await?, buyer, unguarded: false };
+            drawn.push(order.id);
+            // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
+            let answer = node.admissions.request((order, epoch)).await;
+            match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
+                Admission::Admitted { entry, epoch } => {
+                    node.unconfirmed.keep(order, epoch, &entry);
+                    node.stats.admitted.fetch_add(1, Relaxed);
+                    return Ok(order.id);
+                }
+                Admission::Refused(refusal) => return Err(refusal),
+                Admission::Full => return Err(Error::Overloaded),
+                Admission::Claimed => match node.claimed_order(buyer).await? {
+                    // A reply was lost, and meanwhile the order was committed, or Redis was restarted.
+                    Some(id) if drawn.contains(&id) => return Ok(id),
+                    // Neither pending nor committed: a claim that should have been dropped.
+                    None if !claim_dropped => {
+                        node.drop_claim(buyer).await?;
+                        claim_dropped = true;
+                    }
+                    order_id => return Err(Error::AlreadyOrdered(order_id)),
+                },
+                Admission::SoldOut { waiting } => {
+                    let stranded =
+                        waiting == 0 && !sale.sold_out && node.has_stranded_stock(buyer).await?;
+                    if !stranded {
+                        return Err(Error::SoldOut);
+                    }
+                    node.delete_stock_counter(buyer.voucher_id).await?;
+                }
+                Admission::OtherEpoch if Instant::now() < deadline => {
+                    node.maintenance_due.notify_one();
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Admission::NoCounter if Instant::now() < deadline => {
+                    node.rebuild_stock_counter(buyer.voucher_id).await?
+                }
+                Admission::OtherEpoch | Admission::NoCounter => {
+                    return Err(Error::Unavailable("the sale's stock counter"));
+                }
+            }
+        }
     }
 
     /// Counters of this process, and the length of the stream.

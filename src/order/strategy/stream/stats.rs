@@ -3,39 +3,21 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that tasks share.
-#[derive(Debug, Default)]
-pub(super) struct Number(AtomicU64);
-
-impl Number {
-    pub(super) fn add(&self, count: u64) {
-        self.0.fetch_add(count, Relaxed);
-    }
-
-    pub(super) fn set(&self, value: u64) {
-        self.0.store(value, Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
-
 /// Counters and gauges.
 #[derive(Debug, Default)]
 pub struct StreamStats {
-    pub(super) admitted: Number,
-    pub(super) ordered: Number,
-    pub(super) refused: Number,
-    pub(super) dead_lettered: Number,
-    pub(super) taken_over: Number,
-    pub(super) replayed: Number,
-    pub(super) rebuilt: Number,
-    pub(super) waiting: Number,
-    pub(super) pending: Number,
-    pub(super) dead_letters: Number,
-    pub(super) lag_ms: Number,
-    pub(super) unconfirmed: Number,
+    pub(super) admitted: AtomicU64,
+    pub(super) ordered: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) dead_lettered: AtomicU64,
+    pub(super) taken_over: AtomicU64,
+    pub(super) replayed: AtomicU64,
+    pub(super) rebuilt: AtomicU64,
+    pub(super) waiting: AtomicU64,
+    pub(super) pending: AtomicU64,
+    pub(super) dead_letters: AtomicU64,
+    pub(super) lag_ms: AtomicU64,
+    pub(super) unconfirmed: AtomicU64,
 }
 
 impl StreamStats {
@@ -54,7 +36,7 @@ impl StreamStats {
             ("replayed", "Orders added again because Redis may have lost them.", &self.replayed),
             ("stock_counters_rebuilt", "Stock counters rebuilt from the database.", &self.rebuilt),
         ]
-        .map(|(name, help, number)| (name, help, number.get()))
+        .map(|(name, help, number)| (name, help, number.load(Relaxed)))
     }
 
     /// Gauges: name, help text, value. The stream is shared by all nodes; the last one is of this process.
@@ -73,11 +55,11 @@ impl StreamStats {
                 &self.unconfirmed,
             ),
         ]
-        .map(|(name, help, number)| (name, help, number.get()))
+        .map(|(name, help, number)| (name, help, number.load(Relaxed)))
     }
 
     /// The stream's lag: the age of the oldest unacknowledged entry, in seconds; 0 without one.
     pub fn lag(&self) -> f64 {
-        self.lag_ms.get() as f64 / 1e3
+        self.lag_ms.load(Relaxed) as f64 / 1e3
     }
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -16,9 +17,9 @@ use redis::{AsyncCommands, Value};
 use super::entry::{Entry, entries, position};
 use super::names::{EPOCH, GROUP, STREAM, claims_key, rebuild_key, stock_key};
 use super::node::StreamNode;
-use super::scripts;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
+use crate::scripts;
 
 /// How long after a loss no counter is rebuilt: by then every node has added again what it had admitted.
 const GRACE: Duration = Duration::from_secs(1);
@@ -94,7 +95,7 @@ impl StreamNode {
     /// Tries to rebuild the counter once; `false` if it must be tried again.
     async fn rebuild_once(&self, voucher_id: i64) -> Result<bool, Error> {
         let token = uuid::Uuid::new_v4().to_string();
-        let begun: String = scripts::REBUILD_BEGIN
+        let begun: String = scripts::STREAM_REBUILD_BEGIN
             .key(stock_key(voucher_id))
             .key(rebuild_key(voucher_id))
             .key(EPOCH)
@@ -121,7 +122,7 @@ impl StreamNode {
         claims.extend(in_flight.iter().map(|order| order.buyer.user_id));
         let new_claims = format!("seckill:rebuild:{voucher_id}:{token}");
         self.write_claims(&new_claims, &claims).await?;
-        let rebuilt: i64 = scripts::REBUILD_END
+        let rebuilt: i64 = scripts::STREAM_REBUILD_END
             .key(stock_key(voucher_id))
             .key(rebuild_key(voucher_id))
             .key(claims_key(voucher_id))
@@ -131,7 +132,7 @@ impl StreamNode {
             .invoke_async(&mut self.redis.clone())
             .await?;
         if rebuilt == 1 {
-            self.stats.rebuilt.add(1);
+            self.stats.rebuilt.fetch_add(1, Relaxed);
             tracing::info!(voucher_id, stock, uncommitted, "a stock counter was rebuilt");
         }
         Ok(rebuilt == 1)
