@@ -1,5 +1,5 @@
 //! The service's error type: every way in which a request can fail, with a stable code for programs.
-//! [`http::error_response`](crate::http::error_response) turns it into a reply.
+//! [`http::reply`](crate::http::reply) turns it into a reply.
 //!
 //! Which error belongs where:
 //! - **Business refusals** (sold out, not begun, …) are HTTP 200 with `success:false`: that is what existing clients
@@ -201,24 +201,20 @@ impl From<sqlx::Error> for Error {
     }
 }
 
-/// Redis did not answer, or returned an error: its command counts as not done.
-impl From<redis::RedisError> for Error {
-    fn from(error: redis::RedisError) -> Self {
-        tracing::warn!(%error, "redis unavailable");
-        Error::Unavailable("Redis")
-    }
+/// An error of one of these means that a server is not available, and that its command counts as not done.
+macro_rules! unavailable {
+    ($($error:ty => $server:literal, $message:literal;)+) => { $(
+        impl From<$error> for Error {
+            fn from(error: $error) -> Self {
+                tracing::warn!(%error, $message);
+                Error::Unavailable($server)
+            }
+        }
+    )+ };
 }
 
-impl From<lock::Error> for Error {
-    fn from(error: lock::Error) -> Self {
-        tracing::warn!(%error, "lock unavailable");
-        Error::Unavailable("the lock server")
-    }
-}
-
-impl From<crate::id::Error> for Error {
-    fn from(error: crate::id::Error) -> Self {
-        tracing::warn!(%error, "no order id available");
-        Error::Unavailable("the id counter")
-    }
+unavailable! {
+    redis::RedisError => "Redis", "redis unavailable";
+    lock::Error => "the lock server", "lock unavailable";
+    crate::id::Error => "the id counter", "no order id available";
 }

@@ -69,9 +69,6 @@ pub struct ApiDocument(pub fn() -> utoipa::openapi::OpenApi);
 
 impl ApiDocument {
     /// The document as pretty JSON, which ends with a line feed.
-    ///
-    /// # Errors
-    /// Where it has no JSON form: a bug.
     pub fn text(self) -> Result<String, serde_json::Error> {
         let document = Api::openapi().merge_from((self.0)());
         let document = docs::complete(serde_json::to_value(document)?);

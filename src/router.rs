@@ -2,12 +2,10 @@
 //! handler's `#[utoipa::path]`; the groups here say what guards it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRef};
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
-use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -20,7 +18,6 @@ use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
 use crate::http::page;
-use crate::http::spans::Spans;
 #[cfg(feature = "lab")]
 use crate::lab;
 use crate::lab::Lab;
@@ -79,12 +76,8 @@ impl AsRef<Sessions> for AppState {
 pub struct RouterConfig {
     /// The secret of admin writes.
     pub admin: AdminToken,
-    /// Longest time one request may take.
-    pub request_timeout: Duration,
-    /// Cancelled when the server starts to drain.
-    pub draining: CancellationToken,
-    /// Spans of requests; none in most builds.
-    pub spans: Spans,
+    /// What the outermost layer works with.
+    pub policy: RequestPolicy,
     /// The zone of date-times on the wire, for the pages.
     pub zone: Zone,
     /// With `--lab` only.
@@ -181,12 +174,6 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
     #[cfg(feature = "api-pages")]
     let docs = docs.merge(openapi::swagger::routes());
 
-    let policy = RequestPolicy {
-        timeout: config.request_timeout,
-        draining: config.draining,
-        traced_as: config.lab.as_ref().map(|lab| lab.node().into()),
-        spans: config.spans,
-    };
     Router::new()
         .merge(routes)
         .merge(lab)
@@ -196,7 +183,7 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
         .method_not_allowed_fallback(async || Error::MethodNotAllowed)
         // As one: each call of `layer` would box every request once more.
         .layer((
-            with_state(Arc::new(policy), per_request),
+            with_state(Arc::new(config.policy), per_request),
             CatchPanicLayer::custom(panicked),
             DefaultBodyLimit::max(BODY_LIMIT_BYTES),
         ))

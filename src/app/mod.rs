@@ -8,6 +8,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::ServeConfig;
 use crate::http::auth::AdminToken;
 use crate::http::listen;
+use crate::http::middleware::RequestPolicy;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::expiry;
@@ -50,9 +51,12 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
     let router_config = RouterConfig {
         admin: AdminToken(config.http.admin_token.clone()),
-        request_timeout: config.http.request_timeout,
-        draining: draining.clone(),
-        spans: spans.clone(),
+        policy: RequestPolicy {
+            timeout: config.http.request_timeout,
+            draining: draining.clone(),
+            traced_as: lab.as_ref().map(|lab| lab.node().into()),
+            spans: spans.clone(),
+        },
         zone: config.sale.time_zone,
         lab: lab.clone(),
     };
@@ -84,7 +88,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         all_closed
     })
     .await;
-    purchases.shutdown_locks().await;
+    purchases.context().locks.shutdown().await;
     spans.shutdown().await;
     ensure!(
         matches!(drained, Ok(true)),

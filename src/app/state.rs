@@ -28,7 +28,7 @@ use crate::shop::filter::existing_shops;
 use crate::shop::reads::ShopSettings;
 use crate::shop::store::ShopStore;
 use crate::user::Users;
-use crate::user::code::{Codes, LogSender};
+use crate::user::code::Codes;
 use crate::user::store::UserStore;
 use crate::voucher::Vouchers;
 use crate::voucher::sales::SaleCache;
@@ -83,7 +83,7 @@ pub(super) async fn connect(
     };
     let users = Users {
         store: UserStore::new(database.clone()),
-        codes: Codes::new(redis.clone(), Arc::new(LogSender), config.sign_in.clone()),
+        codes: Codes::new(redis.clone(), config.sign_in.clone()),
         sessions,
     };
     let store = OrderStore::new(database.clone(), zone);

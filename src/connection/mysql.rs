@@ -62,9 +62,6 @@ pub fn classify(error: &sqlx::Error) -> ErrorKind {
 
 /// Connection options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP columns are
 /// instants; nothing here may change it.
-///
-/// # Errors
-/// Where `url` is not a database address.
 pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
     url.expose_secret().parse::<MySqlConnectOptions>().context(
         "DATABASE_URL is not a database address; it looks like mysql://user:password@127.0.0.1:3306/seckill",
@@ -81,10 +78,7 @@ pub struct Database {
 }
 
 impl Database {
-    /// Runs `work` for at most the time limit.
-    ///
-    /// # Errors
-    /// Those of `work`; [`sqlx::Error::PoolTimedOut`] past the limit.
+    /// Runs `work` for at most the time limit; past it, the error is [`sqlx::Error::PoolTimedOut`].
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
         tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
@@ -108,10 +102,8 @@ pub struct PoolUsage {
     pub max: u32,
 }
 
-/// A pool of at most `connections`; `timeout` limits the wait for one of them and each step.
-///
-/// # Errors
-/// Where the first connection fails: a wrong address is found at start.
+/// A pool of at most `connections`; `timeout` limits the wait for one of them and each step. Fails where the first
+/// connection does: a wrong address is found at start.
 pub async fn connect(
     url: &SecretString,
     connections: u32,

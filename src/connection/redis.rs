@@ -16,9 +16,6 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A client for `url`, with `TCP_NODELAY` set: Redis commands are small, and Nagle's algorithm would delay them.
 /// Half-open connections are detected, so that the next command gets a new one.
-///
-/// # Errors
-/// Where `url` is not a Redis address.
 pub fn client(url: &SecretString) -> anyhow::Result<Client> {
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]
@@ -32,9 +29,6 @@ pub fn client(url: &SecretString) -> anyhow::Result<Client> {
 }
 
 /// Connects; `timeout` limits connecting and every command.
-///
-/// # Errors
-/// Where Redis does not answer.
 pub async fn connect(client: &Client, timeout: Duration) -> anyhow::Result<ConnectionManager> {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(timeout))

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::error_response;
 use crate::error::Error;
 
 /// The tag of operations that answer without the envelope: probes, metrics, this document.
@@ -41,9 +40,7 @@ type Failures = BTreeMap<&'static str, (u16, String)>;
 pub fn complete(mut document: Value) -> Value {
     let failures: Failures = Error::each()
         .iter()
-        .map(|failure| {
-            (failure.code(), (error_response::status(failure).as_u16(), failure.to_string()))
-        })
+        .map(|failure| (failure.code(), (failure.status(), failure.to_string())))
         .collect();
     let mut responses = Map::new();
     for (_, path) in members(&mut document["paths"]) {

@@ -5,7 +5,6 @@
 pub mod admission;
 pub mod auth;
 pub mod docs;
-pub mod error_response;
 pub mod extract;
 pub mod listen;
 pub mod middleware;

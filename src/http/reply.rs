@@ -1,19 +1,22 @@
 //! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`. Absent values are omitted, never
-//! `null`. The replies of errors are in [`error_response`](super::error_response).
+//! `null`. Every [`Error`] is answered in it, too.
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::error::Error;
 
+/// Seconds after which a client is told to retry a 503.
+const RETRY_AFTER_SECONDS: u64 = 1;
+
 /// A handler's usual result.
 pub type Reply<T> = Result<Success<T>, Error>;
 
 /// The JSON body of every reply, success or failure.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope<T: Serialize = ()> {
     success: bool,
@@ -33,14 +36,7 @@ pub struct Envelope<T: Serialize = ()> {
 impl Envelope<i64> {
     /// A failure with its stable code and a text for people.
     pub fn failure(code: &'static str, message: String) -> Self {
-        Envelope {
-            success: false,
-            error_msg: Some(message),
-            data: None,
-            code: Some(code),
-            order_id: None,
-            request_id: None,
-        }
+        Envelope { error_msg: Some(message), code: Some(code), ..Envelope::default() }
     }
 
     /// Adds the id of the order that the failure is about, as a number and as a string.
@@ -111,6 +107,31 @@ impl<T: Serialize> IntoResponse for Success<T> {
     fn into_response(self) -> Response {
         let status = if self.pending { StatusCode::ACCEPTED } else { StatusCode::OK };
         (status, Json(self.envelope())).into_response()
+    }
+}
+
+/// Seconds after which a retry makes sense, for 429 and 503.
+fn retry_after_seconds(error: &Error, status: StatusCode) -> Option<u64> {
+    match error {
+        Error::TooManyRequests { retry_after_seconds } => Some(*retry_after_seconds),
+        _ => (status == StatusCode::SERVICE_UNAVAILABLE).then_some(RETRY_AFTER_SECONDS),
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        if let Error::Internal(detail) = &self {
+            tracing::error!(%detail, "internal error");
+        }
+        let status =
+            StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let envelope =
+            Envelope::failure(self.code(), self.to_string()).with_order_id(self.order_id());
+        let mut response = (status, Json(envelope)).into_response();
+        if let Some(seconds) = retry_after_seconds(&self, status) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
     }
 }
 

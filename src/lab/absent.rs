@@ -9,10 +9,7 @@ use crate::config::ServeConfig;
 pub enum Lab {}
 
 impl Lab {
-    /// Refuses.
-    ///
-    /// # Errors
-    /// Always.
+    /// Refuses, always.
     pub fn new(_: &ServeConfig, _: String, _: SocketAddr) -> anyhow::Result<Self> {
         anyhow::bail!("this build has no lab")
     }

@@ -103,50 +103,35 @@ impl Metrics {
         kinds.push(context.process_locks.stats());
 
         type Outcomes = fn(&lock::LockStats) -> &[(&'static str, u64)];
-        let counters: [(_, _, _, Outcomes); 3] = [
-            (
-                "lock_acquires_total",
-                "Attempts to acquire a lock, by outcome.",
-                "outcome",
-                |stats| &stats.acquires,
-            ),
-            (
-                "lock_renewals_total",
-                "Renewals of leases, by outcome; a failed one is retried.",
-                "outcome",
-                |stats| &stats.renewals,
-            ),
-            ("lock_losses_total", "Locks lost while held, by reason.", "reason", |stats| {
-                &stats.losses
-            }),
-        ];
-        for (name, help, label, outcomes) in counters {
+        let mut counter = |name, help, label, outcomes: Outcomes| {
             let mut family = page.counter(name, help);
             for stats in &kinds {
                 for (outcome, count) in outcomes(stats) {
                     family.sample(&[("kind", stats.kind), (label, outcome)], count);
                 }
             }
-        }
+        };
+        let help = "Attempts to acquire a lock, by outcome.";
+        counter("lock_acquires_total", help, "outcome", |stats| &stats.acquires);
+        let help = "Renewals of leases, by outcome; a failed one is retried.";
+        counter("lock_renewals_total", help, "outcome", |stats| &stats.renewals);
+        let help = "Locks lost while held, by reason.";
+        counter("lock_losses_total", help, "reason", |stats| &stats.losses);
+
         type Times = fn(&lock::LockStats) -> &lock::DurationHistogram;
-        let histograms: [(_, _, Times); 2] = [
-            ("lock_wait_seconds", "Time until a lock was acquired, round trip included.", |s| {
-                &s.waited
-            }),
-            (
-                "lock_hold_seconds",
-                "Time from a lock's first acquisition to its last release or its loss.",
-                |s| &s.held,
-            ),
-        ];
-        for (name, help, times) in histograms {
+        let mut histogram = |name, help, times: Times| {
             let mut family = page.histogram(name, help);
             for stats in &kinds {
                 let lock::DurationHistogram { buckets, count, seconds, .. } = times(stats);
                 let labels = [("kind", stats.kind)];
                 family.buckets(&labels, buckets.iter().copied(), *count, seconds);
             }
-        }
+        };
+        let help = "Time until a lock was acquired, round trip included.";
+        histogram("lock_wait_seconds", help, |stats| &stats.waited);
+        let help = "Time from a lock's first acquisition to its last release or its loss.";
+        histogram("lock_hold_seconds", help, |stats| &stats.held);
+
         let mut family = page.gauge("locks_held", "Locks held by this process.");
         for stats in &kinds {
             family.sample(&[("kind", stats.kind)], stats.held_now);
@@ -159,21 +144,12 @@ impl Metrics {
     fn groups(&self, page: &mut Page) {
         let group_commit = &self.purchases.context().group_commit;
         let (stats, depth) = (group_commit.stats(), group_commit.depth());
-        for (name, help, value) in [
-            (
-                "group_purchases_waiting",
-                "Purchases in the queues, not in a batch yet.",
-                depth.waiting,
-            ),
-            (
-                "group_purchases_in_flight",
-                "Purchases in batches that are being committed.",
-                depth.in_flight,
-            ),
-            ("group_batches_in_flight", "Batches that are being committed.", depth.batches),
-        ] {
-            page.gauge(name, help).sample(&[], value);
-        }
+        page.gauge("group_purchases_waiting", "Purchases in the queues, not in a batch yet.")
+            .sample(&[], depth.waiting);
+        page.gauge("group_purchases_in_flight", "Purchases in batches that are being committed.")
+            .sample(&[], depth.in_flight);
+        page.gauge("group_batches_in_flight", "Batches that are being committed.")
+            .sample(&[], depth.batches);
         let help = "Batches that were split because of one order.";
         page.counter("group_splits_total", help).sample(&[], stats.splits());
         let (batches, orders) = (stats.batches(), stats.orders());
@@ -225,27 +201,14 @@ impl Metrics {
         for (name, help, value) in stats.counts.named() {
             page.counter(&format!("cache_{name}_total"), help).sample(&[], value);
         }
-        for (name, help, value) in [
-            (
-                "cache_pending_invalidations",
-                "Keys whose invalidation Redis has not confirmed yet.",
-                stats.pending_invalidations,
-            ),
-            (
-                "cache_breaker_open",
-                "1 while the circuit breaker is open: Redis failed and is not used.",
-                stats.breaker_open.into(),
-            ),
-            (
-                "cache_local_enabled",
-                "1 while memory is used: the subscription to invalidations is up.",
-                stats.local_enabled.into(),
-            ),
-            ("cache_local_entries", "Values in memory.", stats.local_entries),
-            ("cache_loads_running", "Loads running.", stats.loads_running),
-        ] {
-            page.gauge(name, help).sample(&[], value);
-        }
+        let help = "Keys whose invalidation Redis has not confirmed yet.";
+        page.gauge("cache_pending_invalidations", help).sample(&[], stats.pending_invalidations);
+        let help = "1 while the circuit breaker is open: Redis failed and is not used.";
+        page.gauge("cache_breaker_open", help).sample(&[], u8::from(stats.breaker_open));
+        let help = "1 while memory is used: the subscription to invalidations is up.";
+        page.gauge("cache_local_enabled", help).sample(&[], u8::from(stats.local_enabled));
+        page.gauge("cache_local_entries", "Values in memory.").sample(&[], stats.local_entries);
+        page.gauge("cache_loads_running", "Loads running.").sample(&[], stats.loads_running);
     }
 
     /// Connections to the database, connections of clients, and sessions.

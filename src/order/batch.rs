@@ -34,10 +34,7 @@ impl BatchCommitter {
     }
 
     /// Commits these orders of one sale; returns each one's outcome. Conflicts that concern all are retried, and
-    /// so are those of a batch of one.
-    ///
-    /// # Errors
-    /// Nothing was done.
+    /// so are those of a batch of one. On an error, nothing was done.
     pub async fn commit(
         &self,
         voucher_id: i64,

@@ -126,14 +126,8 @@ pub enum OrderStatus {
 impl Order {
     /// The status by name; `None` for a number that has none.
     pub fn status(&self) -> Option<OrderStatus> {
-        Some(match self.status {
-            1 => OrderStatus::Unpaid,
-            2 => OrderStatus::Paid,
-            3 => OrderStatus::Used,
-            4 => OrderStatus::Cancelled,
-            5 => OrderStatus::Refunding,
-            6 => OrderStatus::Refunded,
-            _ => return None,
-        })
+        use OrderStatus::{Cancelled, Paid, Refunded, Refunding, Unpaid, Used};
+        let by_number = [Unpaid, Paid, Used, Cancelled, Refunding, Refunded];
+        usize::try_from(self.status - 1).ok().and_then(|at| by_number.get(at).copied())
     }
 }

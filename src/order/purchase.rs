@@ -105,11 +105,6 @@ impl PurchaseService {
         self.0.context.group_commit.finished().await;
         self.0.context.stream.shutdown().await;
     }
-
-    /// Ends the background tasks of the locks.
-    pub async fn shutdown_locks(&self) {
-        self.0.context.locks.shutdown().await;
-    }
 }
 
 impl Inner {

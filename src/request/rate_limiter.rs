@@ -36,10 +36,7 @@ impl<K: Clone + Eq + Hash> RateLimiter<K> {
         )
     }
 
-    /// Counts one request for `key`.
-    ///
-    /// # Errors
-    /// [`Error::TooManyRequests`] where the key is over its limit.
+    /// Counts one request for `key`; [`Error::TooManyRequests`] where the key is over its limit.
     pub fn check(&self, key: &K) -> Result<(), Error> {
         let Some(Buckets { keyed, checks }) = &self.0 else { return Ok(()) };
         if checks.fetch_add(1, Ordering::Relaxed) % CHECKS_PER_CLEANUP == 0

@@ -25,8 +25,7 @@ pub fn step<T>(
 
 /// Records a step without a duration.
 pub fn mark(name: &'static str, saw: &str) {
-    let trace = RequestContext::with_current(|context| context.trace.clone()).flatten();
-    if let Some(trace) = trace {
+    if let Some(trace) = RequestContext::with_current(|context| context.trace.clone()).flatten() {
         trace.add(Step(name, saw.to_owned()), Instant::now());
     }
 }

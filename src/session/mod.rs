@@ -3,16 +3,14 @@
 //!
 //! - [`shared`](SharedSessions): sessions in Redis, each cached in this process for a moment; concurrent lookups share
 //!   a round trip.
-//! - [`process`](ProcessSessions): sessions in one process's memory, for the lab.
+//! - [`sessions`](ProcessSessions): sessions in one process's memory, for the lab.
 
-mod process;
 mod sessions;
 mod shared;
 mod token;
 mod user;
 
-pub use process::ProcessSessions;
-pub use sessions::Sessions;
+pub use sessions::{ProcessSessions, Sessions};
 pub use shared::{SessionStats, SharedSessions};
 pub use token::{SESSION_TTL, Token};
 pub use user::CurrentUser;

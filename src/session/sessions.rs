@@ -1,11 +1,13 @@
 //! Sessions in Redis or in the process, behind one type. Where Redis does not answer, the error is
 //! [`Error::Unavailable`].
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::process::ProcessSessions;
+use parking_lot::Mutex;
+
 use super::shared::{SessionStats, SharedSessions};
-use super::token::Token;
+use super::token::{MAX_IN_MEMORY, Token};
 use super::user::CurrentUser;
 use crate::error::Error;
 
@@ -66,5 +68,35 @@ impl Sessions {
         if let Sessions::Shared(sessions) = self {
             sessions.shutdown().await;
         }
+    }
+}
+
+/// Sessions in one process's memory, as a servlet container keeps them. A second node behind the same proxy does not
+/// have them and answers 401, which is why sessions moved to Redis. Not for production: they end with the process. Cheap to
+/// clone.
+#[derive(Clone, Default)]
+pub struct ProcessSessions(Arc<Mutex<HashMap<Token, Arc<CurrentUser>>>>);
+
+impl ProcessSessions {
+    fn create(&self, user: &CurrentUser) -> Token {
+        let token = Token::random();
+        let mut sessions = self.0.lock();
+        if sessions.len() >= MAX_IN_MEMORY {
+            sessions.clear();
+        }
+        sessions.insert(token, Arc::new(user.clone()));
+        token
+    }
+
+    fn find(&self, token: Token) -> Option<Arc<CurrentUser>> {
+        self.0.lock().get(&token).cloned()
+    }
+
+    fn end(&self, token: Token) {
+        self.0.lock().remove(&token);
+    }
+
+    fn len(&self) -> usize {
+        self.0.lock().len()
     }
 }

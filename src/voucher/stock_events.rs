@@ -73,10 +73,8 @@ impl StockEvents {
     }
 
     /// Publishes to all nodes that orders of a sale, given as order and user, were cancelled and their stock
-    /// returned; and returns stock and claims in Redis, by which the stream and Java nodes admit. Idempotent.
-    ///
-    /// # Errors
-    /// It may not have been done, and has to be tried again.
+    /// returned; and returns stock and claims in Redis, by which the stream and Java nodes admit. Idempotent; after an
+    /// error it may not have been done, and has to be tried again.
     pub async fn stock_returned(
         &self,
         voucher_id: i64,

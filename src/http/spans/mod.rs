@@ -28,9 +28,6 @@ mod none {
 
     impl Spans {
         /// None.
-        ///
-        /// # Errors
-        /// Never.
         pub fn from_environment(_node: &str) -> anyhow::Result<Self> {
             Ok(Spans(()))
         }

@@ -74,10 +74,8 @@ impl OrderStore {
         Ok(unpaid)
     }
 
-    /// Marks one of the user's orders as paid if it is unpaid; says whether it was.
-    ///
-    /// # Errors
-    /// As [`OrderStore::cancel`].
+    /// Marks one of the user's orders as paid if it is unpaid; says whether it was. The errors are those of
+    /// [`OrderStore::cancel`].
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<bool, Error> {
         let mut transaction = self.begin().await?;
         let query = sqlx::query(

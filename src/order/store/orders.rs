@@ -40,10 +40,8 @@ impl OrderStore {
         Ok(row.map(|(stock, order_id)| BuyerStatus { stock, order_id }))
     }
 
-    /// A new transaction. Takes a connection from the pool and sends nothing yet.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where no connection was free within the time limit of one step.
+    /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends
+    /// nothing yet.
     pub async fn begin(&self) -> Result<OrderTransaction, Error> {
         OrderTransaction::begin(self.db.clone()).await
     }

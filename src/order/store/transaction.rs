@@ -86,10 +86,8 @@ impl OrderTransaction {
     /// one round trip, which also opens the transaction. To be committed where the order is [`Placement::Placed`],
     /// else to be rolled back.
     ///
-    /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock.
-    ///
-    /// # Errors
-    /// As [`OrderTransaction::insert`].
+    /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock. The errors are those
+    /// of [`OrderTransaction::insert`].
     pub async fn place(&mut self, order: &NewOrder) -> Result<Placement, Error> {
         trace::step(self.place_as_text(order), steps::placed).await
     }
@@ -213,10 +211,8 @@ impl OrderTransaction {
         }
     }
 
-    /// Commits without resolving a lost reply: for changes that the existence of an order does not prove.
-    ///
-    /// # Errors
-    /// [`Error::OutcomeUnknown`] with `order_id` where the reply was lost.
+    /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
+    /// existence of an order does not prove.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
         self.deadline = Instant::now() + self.db.timeout;
         match self.plain("COMMIT").await {
@@ -250,10 +246,8 @@ impl OrderTransaction {
         Ok((self.deadline, &mut *self.connection))
     }
 
-    /// Runs several statements as one text, up to the first that fails, and opens the transaction with it.
-    ///
-    /// # Errors
-    /// The transaction could not be opened, so that no statement was run.
+    /// Runs several statements as one text, up to the first that fails, and opens the transaction with it. On an error it
+    /// could not be opened, so that no statement was run.
     pub(super) async fn run_text(&mut self, statements: &str) -> Result<TextOutcome, Error> {
         if self.state != State::New {
             return Ok(self.run_statements(statements).await);

@@ -5,10 +5,7 @@ use super::{Error, PurchaseContext, conditional};
 use crate::order::model::NewOrder;
 use crate::order::steps;
 
-/// Places the order under the lock `name`, then releases it. Without a guard the lock is busy.
-///
-/// # Errors
-/// [`Error::LockBusy`], and those of [`conditional::place_order`].
+/// Places the order under the lock `name`, then releases it. Without a guard the error is [`Error::LockBusy`].
 pub async fn place_locked<G, F>(
     context: &PurchaseContext,
     order: &NewOrder,

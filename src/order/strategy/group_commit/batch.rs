@@ -48,9 +48,7 @@ pub struct QueuedPurchase {
 
 /// One buyer of the batch, with all requests that wait for the answer.
 struct BatchedBuyer {
-    user_id: i64,
-    since: Instant,
-    answer: Answer,
+    first: QueuedPurchase,
     /// The same buyer's further requests.
     repeated: Vec<Answer>,
 }
@@ -62,7 +60,7 @@ impl BatchedBuyer {
             // The first request made the order; the others are second orders.
             repeated.send(outcome.clone().and_then(|id| Err(Error::AlreadyOrdered(Some(id))))).ok();
         }
-        self.answer.send(outcome).ok();
+        self.first.answer.send(outcome).ok();
     }
 }
 
@@ -99,19 +97,19 @@ fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
 fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
     let mut buyers: Vec<BatchedBuyer> = Vec::with_capacity(queued.len());
     let mut positions: HashMap<i64, usize> = HashMap::with_capacity(queued.len());
-    for QueuedPurchase { user_id, window, since, answer } in queued {
-        let admitted = if since.elapsed() > limit {
+    for first in queued {
+        let admitted = if first.since.elapsed() > limit {
             Err(Error::Unavailable("the database"))
         } else {
-            window.require_open()
+            first.window.require_open()
         };
         if let Err(refusal) = admitted {
-            answer.send(Err(refusal)).ok();
-        } else if let Some(&position) = positions.get(&user_id) {
-            buyers[position].repeated.push(answer);
+            first.answer.send(Err(refusal)).ok();
+        } else if let Some(&position) = positions.get(&first.user_id) {
+            buyers[position].repeated.push(first.answer);
         } else {
-            positions.insert(user_id, buyers.len());
-            buyers.push(BatchedBuyer { user_id, since, answer, repeated: Vec::new() });
+            positions.insert(first.user_id, buyers.len());
+            buyers.push(BatchedBuyer { first, repeated: Vec::new() });
         }
     }
     buyers
@@ -129,7 +127,7 @@ async fn commit_singly(
         let context = &context;
         async move {
             // By then the caller must have an answer.
-            let outcome = if buyer.since.elapsed() > 3 * context.timeout {
+            let outcome = if buyer.first.since.elapsed() > 3 * context.timeout {
                 Err(Error::Unavailable("the database"))
             } else {
                 match context.commit(voucher_id, &[order]).await {
@@ -154,8 +152,8 @@ impl BatchContext {
         buyers: &[BatchedBuyer],
     ) -> Result<Vec<NewOrder>, Error> {
         let mut orders = Vec::with_capacity(buyers.len());
-        for BatchedBuyer { user_id, .. } in buyers {
-            let buyer = Buyer { user_id: *user_id, voucher_id };
+        for BatchedBuyer { first, .. } in buyers {
+            let buyer = Buyer { user_id: first.user_id, voucher_id };
             orders.push(NewOrder { id: self.ids.next().await?, buyer, unguarded: false });
         }
         Ok(orders)

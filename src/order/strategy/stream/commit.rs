@@ -58,10 +58,7 @@ type Attempts = Vec<(NewOrder, Attempt)>;
 
 impl StreamNode {
     /// Commits and acknowledges what it can; returns how many entries are left. `redelivered`: these may have been
-    /// delivered before.
-    ///
-    /// # Errors
-    /// Redis or the database is away.
+    /// delivered before. On an error, Redis or the database is away.
     pub(super) async fn commit_entries(
         &self,
         entries: Vec<Entry>,
@@ -179,10 +176,7 @@ impl StreamNode {
         new
     }
 
-    /// Commits one transaction.
-    ///
-    /// # Errors
-    /// The error concerns all, and nothing was done.
+    /// Commits one transaction. An error concerns all, and nothing was done.
     async fn commit_batch(
         &self,
         voucher_id: i64,
