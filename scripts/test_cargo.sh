@@ -32,6 +32,8 @@ test_cargo() {
 
   say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
   [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
+  # Most tests wait for a server, a lease or a time-out, so two per core halve the time of the whole run.
+  export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
   report_tests "$name" "${with[@]}" cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
 }
 

@@ -205,9 +205,9 @@ impl Runner<'_> {
     /// Checks every reply against every row, once the tables no longer change.
     async fn audit(&self, voucher: u64, attempts: &Attempts) -> anyhow::Result<()> {
         let (quiet, limit) = (Duration::from_millis(150), Duration::from_secs(30));
-        let (snapshot, settled) =
+        let (snapshot, tables_unchanged) =
             self.environment.order_rows.wait_until_unchanged(voucher, quiet, limit).await?;
-        ensure!(settled, "the tables still change after {limit:?}");
+        ensure!(tables_unchanged, "the tables still change after {limit:?}");
         let asked: Vec<ObservedReply> = attempts
             .list
             .iter()

@@ -69,9 +69,9 @@ pub struct GeneratorArgs {
           value_parser = clap::value_parser!(u64).range(1..=600))]
     timeout: u64,
     /// Longest wait for in-flight purchases before the check, in seconds
-    #[arg(long, default_value_t = 30, value_name = "SECONDS",
+    #[arg(long, alias = "settle", default_value_t = 30, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=600))]
-    settle: u64,
+    wait_limit: u64,
     /// Take buyers from this file (one session token per line) instead of signing them in
     #[arg(long, value_name = "FILE")]
     tokens_file: Option<PathBuf>,
@@ -227,7 +227,7 @@ fn burst(
         stock,
         connections: generator.connections.map(|connections| connections as usize),
         timeout: Duration::from_secs(generator.timeout),
-        wait_limit: Duration::from_secs(generator.settle),
+        wait_limit: Duration::from_secs(generator.wait_limit),
         progress: Progress::Stderr,
         live: Arc::new(Live::default()),
         ..BurstOptions::new(access, Vec::new())

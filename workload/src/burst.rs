@@ -145,7 +145,7 @@ pub struct Report {
     /// Attempts of unknown outcome, the lost ones among them.
     pub unknown: u64,
     /// Whether the tables no longer changed before the judgement.
-    pub settled: bool,
+    pub tables_unchanged: bool,
     /// Whether the judgement found no violation.
     pub clean: bool,
     /// The judgement.
@@ -247,8 +247,9 @@ pub async fn on(
         limit: options.wait_limit,
     };
     let waited = pending::wait(sale, order_rows, &mut records).await?;
-    let (snapshot, settled) = final_snapshot(options, order_rows, voucher_id, &records).await?;
-    Ok(report(options, &plan, records, waited, (snapshot, settled)))
+    let (snapshot, tables_unchanged) =
+        final_snapshot(options, order_rows, voucher_id, &records).await?;
+    Ok(report(options, &plan, records, waited, (snapshot, tables_unchanged)))
 }
 
 /// Waits for in-flight purchases: briefly if every reply was a definite answer, longer if some were
@@ -289,7 +290,7 @@ fn report(
     plan: &Plan,
     records: Vec<Record>,
     waited: Option<Duration>,
-    (snapshot, settled): (Snapshot, bool),
+    (snapshot, tables_unchanged): (Snapshot, bool),
 ) -> Report {
     let ordered = || records.iter().filter(|record| record.observed.reply.is_success());
     let answered = |record: &Record| record.sent + record.latency;
@@ -324,7 +325,7 @@ fn report(
         connections_lost: by_label(CONNECTION_LOST),
         not_sent: by_label(NOT_SENT),
         unknown: unknown(&records),
-        settled,
+        tables_unchanged,
         clean: verdict.is_clean(),
         verdict,
         replies,

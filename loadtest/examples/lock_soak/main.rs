@@ -7,7 +7,7 @@
 //! law was broken. It starts a redis-server of its own. `--plant` breaks a law on purpose.
 
 mod faults;
-mod ledger;
+mod held_spans;
 #[allow(dead_code)] // it can do more than is needed here
 mod work;
 
@@ -24,7 +24,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-use ledger::Ledger;
+use held_spans::HeldSpans;
 use testkit::redis_server::RedisServer;
 use work::Tally;
 
@@ -79,14 +79,17 @@ async fn main() -> anyhow::Result<()> {
         .with_command_timeout(Duration::from_millis(400))
         .with_connect_timeout(Duration::from_millis(400));
     let locks = Locks::connect(server.client(), config).await?;
-    let (ledger, tally, stop) =
-        (Arc::new(Ledger::default()), Arc::new(Tally::default()), Arc::new(AtomicBool::new(false)));
+    let (held_spans, tally, stop) = (
+        Arc::new(HeldSpans::default()),
+        Arc::new(Tally::default()),
+        Arc::new(AtomicBool::new(false)),
+    );
     let mut tasks = JoinSet::new();
     for number in 0..arguments.tasks as u64 {
         let random = StdRng::seed_from_u64(seed.wrapping_mul(1_000_003).wrapping_add(number));
-        let (locks, ledger, tally) = (locks.clone(), ledger.clone(), tally.clone());
+        let (locks, held_spans, tally) = (locks.clone(), held_spans.clone(), tally.clone());
         let planted = arguments.plant.filter(|_| number == 0);
-        tasks.spawn(work::work(locks, ledger, tally, stop.clone(), random, planted));
+        tasks.spawn(work::work(locks, held_spans, tally, stop.clone(), random, planted));
     }
 
     let begun = Instant::now();
@@ -122,7 +125,7 @@ async fn main() -> anyhow::Result<()> {
     println!("at the end {} KiB  {}", samples[samples.len() - 1], tally.line());
 
     // What was left to the background needs a moment, and what was left to leases needs one lease.
-    settle(&locks, &server, &mut broken).await?;
+    wait_until_idle(&locks, &server, &mut broken).await?;
     let held = locks.clone();
     locks.shutdown().await;
     drop((locks, held, tasks));
@@ -134,7 +137,7 @@ async fn main() -> anyhow::Result<()> {
         Ok(list.lines().count())
     };
     expect("connections", 1, clients, &mut broken).await?;
-    broken.extend(ledger.violations());
+    broken.extend(held_spans.violations());
     broken.extend(tally.unexpected());
     flat(&samples, &mut broken);
 
@@ -149,7 +152,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 /// Nothing is held, watched or listened to; no key is left but the counters of fenced locks.
-async fn settle(
+async fn wait_until_idle(
     locks: &Locks,
     server: &RedisServer,
     broken: &mut Vec<String>,
@@ -168,7 +171,7 @@ async fn settle(
 }
 
 /// A waiter that cannot be taken out of a fair lock's queue within a lease, because Redis was away, is
-/// left to whoever uses the lock next. Be that somebody, and say how often it was needed.
+/// left to the next user of the lock. This is that use, and it counts how often it was needed.
 async fn sweep(
     locks: &Locks,
     redis: &MultiplexedConnection,

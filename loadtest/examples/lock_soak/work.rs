@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use tokio::time::{sleep, timeout};
 
 use crate::Plant;
-use crate::ledger::Ledger;
+use crate::held_spans::HeldSpans;
 
 /// How many names there are: as many of each kind, read-write locks counting twice.
 const NAMES: u32 = 50;
@@ -74,14 +74,14 @@ impl Tally {
 /// Take locks until told to stop.
 pub async fn work(
     locks: Locks,
-    ledger: Arc<Ledger>,
+    held_spans: Arc<HeldSpans>,
     tally: Arc<Tally>,
     stop: Arc<AtomicBool>,
     random: StdRng,
     planted: Option<Plant>,
 ) {
     let mut worker =
-        Worker { me: locks.owner(), locks, ledger, tally, random, planted, kept: Vec::new() };
+        Worker { me: locks.owner(), locks, held_spans, tally, random, planted, kept: Vec::new() };
     while !stop.load(Ordering::Relaxed) {
         if let Err(error) = worker.turn().await {
             worker.tally.error(&error);
@@ -97,7 +97,7 @@ pub async fn work(
 struct Worker {
     me: Owner,
     locks: Locks,
-    ledger: Arc<Ledger>,
+    held_spans: Arc<HeldSpans>,
     tally: Arc<Tally>,
     random: StdRng,
     planted: Option<Plant>,
@@ -139,19 +139,19 @@ impl Worker {
             if self.planted == Some(Plant::Overlap) {
                 // As if it had been told that it has it.
                 let id = NEXT.fetch_add(1, Ordering::Relaxed);
-                self.ledger.enter(name, id, exclusive);
+                self.held_spans.enter(name, id, exclusive);
                 sleep(Duration::from_millis(5)).await;
-                self.ledger.leave(name, id, true);
+                self.held_spans.leave(name, id, true);
             }
             return Ok(());
         };
         self.tally.acquired.fetch_add(1, Ordering::Relaxed);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         if !guard.valid_for().is_zero() {
-            self.ledger.enter(name, id, exclusive);
+            self.held_spans.enter(name, id, exclusive);
         }
         let work = self.work(&lock).await;
-        self.ledger.leave(name, id, !guard.valid_for().is_zero());
+        self.held_spans.leave(name, id, !guard.valid_for().is_zero());
         match self.planted {
             Some(Plant::Guard) => {
                 self.planted = None;
@@ -171,12 +171,12 @@ impl Worker {
 
     /// One of the ways to take a lock; `None` if it was busy, or if waiting was given up.
     async fn take<K: LockKind>(&mut self, lock: &Lock<K>) -> Result<Option<Guard<K>>, Error> {
-        let patience = self.millis(0..800);
+        let time_limit = self.millis(0..800);
         let guard = match self.random.random_range(0..3) {
             0 => lock.try_acquire(&self.me).await?,
-            1 => lock.acquire_within(&self.me, patience).await?,
+            1 => lock.acquire_within(&self.me, time_limit).await?,
             // Dropped at whatever it is waiting for.
-            _ => match timeout(patience / 10, lock.acquire(&self.me)).await {
+            _ => match timeout(time_limit / 10, lock.acquire(&self.me)).await {
                 Ok(guard) => Some(guard?),
                 Err(_) => {
                     self.tally.dropped.fetch_add(1, Ordering::Relaxed);

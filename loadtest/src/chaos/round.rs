@@ -39,7 +39,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the tables must not change before the check.
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
-const SETTLE: Duration = Duration::from_secs(15);
+const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
 /// How long the sale of the rest may take. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
 /// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
@@ -198,15 +198,15 @@ async fn wait_until_stable(
         targets: &cluster.targets,
         buyers: &workload.buyers,
         voucher_id: workload.voucher_id,
-        limit: SETTLE,
+        limit: UNCHANGED_LIMIT,
     };
     pending::wait(scene, order_rows, &mut outcome.records).await?;
     let (snapshot, still) =
-        order_rows.wait_until_unchanged(workload.voucher_id, QUIET, SETTLE).await?;
+        order_rows.wait_until_unchanged(workload.voucher_id, QUIET, UNCHANGED_LIMIT).await?;
     if still {
         return Ok(snapshot);
     }
-    Err(Error::server("the tables", format!("still change {SETTLE:?} after the sale")))
+    Err(Error::server("the tables", format!("still change {UNCHANGED_LIMIT:?} after the sale")))
 }
 
 /// Sells what is left, to buyers without an order and to new buyers, until nothing is or time is up.

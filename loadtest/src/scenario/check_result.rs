@@ -99,7 +99,7 @@ impl Report for burst::Report {
     fn outcome(&self) -> Outcome {
         if !self.verdict.is_clean() {
             Outcome::Violated
-        } else if !self.settled || (self.verdict.orders == 0 && self.stock > 0) {
+        } else if !self.tables_unchanged || (self.verdict.orders == 0 && self.stock > 0) {
             Outcome::Unproved
         } else {
             Outcome::Clean

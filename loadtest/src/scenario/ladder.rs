@@ -139,7 +139,7 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
 
 fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line {
     let sold_out = report.verdict.stock_left == 0;
-    let check = if report.settled {
+    let check = if report.tables_unchanged {
         Conformance::of(strategy, instances, &report.verdict, sold_out)
     } else {
         Conformance::Violation("the tables never stood still".to_owned())

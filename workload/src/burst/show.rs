@@ -59,7 +59,7 @@ impl fmt::Display for Report {
         for example in &verdict.examples {
             writeln!(f, "  {example}")?;
         }
-        if !self.settled {
+        if !self.tables_unchanged {
             writeln!(f, "The tables were still changing when they were judged.")?;
         }
         if verdict.is_clean() {

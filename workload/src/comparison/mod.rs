@@ -240,7 +240,7 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], batches
 /// turned away while a server was ill.
 fn conformance(setting: &Setting, report: &Report) -> Conformance {
     match report.strategy.parse() {
-        Ok(strategy) if report.settled => {
+        Ok(strategy) if report.tables_unchanged => {
             Conformance::of(strategy, setting.instances, &report.verdict, true)
         }
         _ => Conformance::Violation("the tables never stood still".to_owned()),

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// All open spans, by lock, and the violations found.
 #[derive(Default)]
-pub struct Ledger {
+pub struct HeldSpans {
     open: Mutex<HashMap<String, Vec<Span>>>,
     violations: Mutex<Vec<String>>,
 }
@@ -21,7 +21,7 @@ struct Span {
     intruders: Vec<u64>,
 }
 
-impl Ledger {
+impl HeldSpans {
     /// A task holds the lock from now on.
     pub fn enter(&self, name: &str, id: u64, exclusive: bool) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
