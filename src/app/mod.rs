@@ -81,7 +81,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         });
         // A purchase whose client hung up has no connection any more, and still finishes.
         purchases.finished().await;
-        expiry.await.ok();
+        if let Err(error) = expiry.await {
+            tracing::error!(%error, "the expiry task ended early");
+        }
         shops.shutdown().await;
         stock_events.shutdown().await;
         sessions.shutdown().await;
