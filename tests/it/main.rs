@@ -19,6 +19,7 @@ mod metrics;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod pages;
+mod proxy;
 mod purchase;
 mod redis_outage;
 mod resilience;

@@ -45,6 +45,13 @@ pub enum Mode {
     LoseRequest(&'static str),
     /// Closes the connection in place of every reply.
     LoseReplies,
+    /// Connections that are open when this is set are half-open for good, whatever mode follows but
+    /// [`Mode::Cut`]: they pass nothing any more in either direction and are not closed, not even
+    /// when their client closes. It is a middlebox that forgot its flows. New ones work.
+    HalfOpen,
+    /// Passes each COMMIT on after this time, and keeps its connection to the server open until
+    /// then, even when its client has closed.
+    DelayCommit(Duration),
 }
 
 /// A running proxy, which ends with its connections when dropped.
@@ -55,6 +62,7 @@ pub struct Proxy {
     pub address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
     requests: Arc<AtomicU64>,
+    half_opened: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
@@ -71,6 +79,8 @@ impl Proxy {
         let modes = mode.clone();
         let requests = Arc::new(AtomicU64::new(0));
         let count = requests.clone();
+        let half_opened = Arc::new(AtomicU64::new(0));
+        let times = half_opened.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
@@ -81,13 +91,14 @@ impl Proxy {
                         server.clone(),
                         modes.clone(),
                         count.clone(),
+                        Flow::new(times.clone()),
                     ))),
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Proxy { address, mode, requests, _tasks: tasks })
+        Ok(Proxy { address, mode, requests, half_opened, _tasks: tasks })
     }
 
     /// A Redis client that goes through it.
@@ -103,6 +114,9 @@ impl Proxy {
 
     /// Changes what it does, from now on.
     pub fn set(&self, mode: Mode) {
+        if mode == Mode::HalfOpen {
+            self.half_opened.fetch_add(1, Ordering::SeqCst);
+        }
         self.mode.send_replace(mode);
     }
 
@@ -112,11 +126,32 @@ impl Proxy {
     }
 }
 
+/// Whether a connection was opened before the last [`Mode::HalfOpen`].
+struct Flow {
+    half_opened: Arc<AtomicU64>,
+    at_accept: u64,
+}
+
+impl Flow {
+    fn new(half_opened: Arc<AtomicU64>) -> Self {
+        let at_accept = half_opened.load(Ordering::SeqCst);
+        Self { half_opened, at_accept }
+    }
+
+    /// Never returns if it was.
+    async fn unless_half_open(&self) {
+        if self.half_opened.load(Ordering::SeqCst) != self.at_accept {
+            std::future::pending().await
+        }
+    }
+}
+
 async fn connection(
     client: TcpStream,
     server: String,
     mode: Arc<watch::Sender<Mode>>,
     requests: Arc<AtomicU64>,
+    flow: Flow,
 ) {
     let mut current = mode.subscribe();
     if *current.borrow() == Mode::Cut {
@@ -130,8 +165,8 @@ async fn connection(
     // Set if the next reply is to be lost.
     let losing = AtomicBool::new(false);
     let late = tokio::select! {
-        late = forward_requests(from_client, to_server, &mode, &losing, &requests) => late,
-        () = forward_replies(from_server, to_client, &mode, &losing) => None,
+        late = forward_requests(from_client, to_server, &mode, &losing, &requests, &flow) => late,
+        () = forward_replies(from_server, to_client, &mode, &losing, &flow) => None,
         _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
     };
     // The client's connection is closed; that to the server is still open.
@@ -150,11 +185,13 @@ async fn forward_requests(
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
     requests: &AtomicU64,
+    flow: &Flow,
 ) -> Option<(OwnedWriteHalf, Vec<u8>)> {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         requests.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
+        flow.unless_half_open().await;
         if take_fault(mode, Mode::DelayRequest) {
             return Some((to, buffer[..length].to_vec()));
         }
@@ -168,12 +205,14 @@ async fn forward_requests(
                 losing.store(true, Ordering::SeqCst);
             }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
+            Mode::DelayCommit(time) if contains(b"COMMIT") => tokio::time::sleep(time).await,
             _ => {}
         }
         if to.write_all(&buffer[..length]).await.is_err() {
-            return None;
+            break;
         }
     }
+    flow.unless_half_open().await;
     None
 }
 
@@ -183,12 +222,14 @@ async fn forward_replies(
     mut to: OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
+    flow: &Flow,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         // Fails only if the proxy is gone.
         mode.subscribe().wait_for(|mode| *mode != Mode::HangReplies).await.ok();
         unless_hanging(mode).await;
+        flow.unless_half_open().await;
         if *mode.borrow() == Mode::DropReplies {
             // Fails only if the proxy is gone.
             mode.subscribe().wait_for(|mode| *mode != Mode::DropReplies).await.ok();
@@ -204,9 +245,10 @@ async fn forward_replies(
             return;
         }
         if to.write_all(&buffer[..length]).await.is_err() {
-            return;
+            break;
         }
     }
+    flow.unless_half_open().await;
 }
 
 /// Whether `fault` is set; if so, resets it to [`Mode::Forward`], as it is for one connection only.
