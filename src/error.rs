@@ -99,6 +99,9 @@ pub enum Error {
     OutcomeUnknown(Option<i64>),
     #[error("internal error")]
     Internal(String),
+    /// The database refuses the row because of its own values: to try again is useless.
+    #[error("internal error")]
+    RowRefused(String),
 
     // Retried inside a purchase.
     #[error("the transaction lost a deadlock or waited too long; nothing was done, try again")]
@@ -116,6 +119,7 @@ macro_rules! codes {
                 match self {
                     $(Error::$variant { .. } => $code,)+
                     Error::Conflict | Error::DuplicateId => "UNAVAILABLE",
+                    Error::RowRefused(_) => "INTERNAL",
                 }
             }
 
@@ -124,6 +128,7 @@ macro_rules! codes {
                 match self {
                     $(Error::$variant { .. } => $status,)+
                     Error::Conflict | Error::DuplicateId => 503,
+                    Error::RowRefused(_) => 500,
                 }
             }
 
@@ -178,6 +183,20 @@ impl Error {
         if condition { Ok(()) } else { Err(Error::InvalidParameter(otherwise.to_owned())) }
     }
 
+    /// Whether it says something about the row alone, so that a server that is well would refuse it again. Only such an
+    /// error may end an order that was promised.
+    pub fn is_about_the_row(&self) -> bool {
+        matches!(self, Error::RowRefused(_) | Error::DuplicateId)
+    }
+
+    /// What the log shows in place of the text for clients.
+    pub fn detail(&self) -> String {
+        match self {
+            Error::Internal(detail) | Error::RowRefused(detail) => detail.clone(),
+            error => error.to_string(),
+        }
+    }
+
     /// The id of the order that the error is about, where it is known.
     pub fn order_id(&self) -> Option<i64> {
         match self {
@@ -196,7 +215,12 @@ impl From<sqlx::Error> for Error {
                 tracing::warn!(%error, "database unavailable");
                 Error::Unavailable("the database")
             }
-            ErrorKind::Other => Error::Internal(format!("database: {error}")),
+            ErrorKind::Unexpected => {
+                tracing::error!(%error, "the database refuses a statement: is a migration under way?");
+                Error::Unavailable("the database")
+            }
+            ErrorKind::Row => Error::RowRefused(format!("database: {error}")),
+            ErrorKind::Bug => Error::Internal(format!("database: {error}")),
         }
     }
 }

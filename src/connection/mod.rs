@@ -6,3 +6,4 @@ pub mod migrate;
 pub mod mysql;
 pub mod redis;
 pub mod row;
+pub mod server_error;

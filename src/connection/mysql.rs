@@ -4,34 +4,30 @@ use std::time::Duration;
 
 use anyhow::Context;
 use secrecy::{ExposeSecret, SecretString};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
+
+use super::server_error::{Meaning, meaning};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
 /// the server names the statement that had to wait before we close the connection.
 const LOCK_WAIT_SECONDS: u32 = 2;
 
-/// Server error numbers this service acts on; the same on MySQL and MariaDB.
-mod number {
-    pub const LOCK_WAIT_TIMEOUT: u16 = 1205;
-    pub const DEADLOCK: u16 = 1213;
-    pub const SHUTDOWN_IN_PROGRESS: u16 = 1053;
-    pub const TOO_MANY_CONNECTIONS: u16 = 1040;
-    pub const OUT_OF_RESOURCES: u16 = 1041;
-    pub const KILLED: u16 = 1927;
-    pub const QUERY_INTERRUPTED: u16 = 1317;
-}
-
-/// What a database error means to the caller.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a database error means to the caller. Whatever it is, nothing was committed, unless it is the commit's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
     Conflict,
-    /// The server is away, restarting, or out of connections.
+    /// The server is away, restarting, read-only, full, or out of connections. It says nothing about the row.
     Unavailable,
-    /// A bug, or a violated constraint.
-    Other,
+    /// As [`ErrorKind::Unavailable`] to a client. It is to be looked at: the tables are not what this service knows, or
+    /// the error is unknown.
+    Unexpected,
+    /// The values of the row were refused.
+    Row,
+    /// A bug: a wrong statement, or a reply that was not understood.
+    Bug,
 }
 
 /// Classifies `error`.
@@ -42,22 +38,23 @@ pub fn classify(error: &sqlx::Error) -> ErrorKind {
         | sqlx::Error::Protocol(_)
         | sqlx::Error::PoolTimedOut
         | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed => ErrorKind::Unavailable,
-        sqlx::Error::Database(error) => {
-            match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>().map(|e| e.number()) {
-                Some(number::LOCK_WAIT_TIMEOUT | number::DEADLOCK) => ErrorKind::Conflict,
-                Some(
-                    number::SHUTDOWN_IN_PROGRESS
-                    | number::TOO_MANY_CONNECTIONS
-                    | number::OUT_OF_RESOURCES
-                    | number::KILLED
-                    | number::QUERY_INTERRUPTED,
-                ) => ErrorKind::Unavailable,
-                _ => ErrorKind::Other,
-            }
-        }
-        _ => ErrorKind::Other,
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
+        sqlx::Error::Database(_) => match meaning_of(error) {
+            Some(Meaning::Conflict) => ErrorKind::Conflict,
+            Some(Meaning::Elsewhere | Meaning::Exhausted) => ErrorKind::Unavailable,
+            Some(Meaning::Schema | Meaning::Unknown) | None => ErrorKind::Unexpected,
+            Some(Meaning::Statement) => ErrorKind::Bug,
+            Some(Meaning::Row) => ErrorKind::Row,
+        },
+        _ => ErrorKind::Bug,
     }
+}
+
+/// What the server's own error number says, where it is the server that answered.
+fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
+    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(meaning(error.number(), error.code()))
 }
 
 /// Connection options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP columns are

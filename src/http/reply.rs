@@ -120,7 +120,7 @@ fn retry_after_seconds(error: &Error, status: StatusCode) -> Option<u64> {
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        if let Error::Internal(detail) = &self {
+        if let Error::Internal(detail) | Error::RowRefused(detail) = &self {
             tracing::error!(%detail, "internal error");
         }
         let status =

@@ -57,6 +57,12 @@ impl MariaDbServer {
         self.url_at(self.port)
     }
 
+    /// The address of the database `seckill` for a user who may do everything, such as making the server read-only; what
+    /// such a user writes is not stopped by that.
+    pub fn admin_url(&self) -> String {
+        self.url().replacen("seckill:", "admin:", 1)
+    }
+
     /// `127.0.0.1:<port>`
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -116,14 +122,16 @@ impl MariaDbServer {
     }
 }
 
-/// Makes the system tables, the database `seckill` and its user.
+/// Makes the system tables, the database `seckill`, its user and the administrator.
 fn install(files: &Path, password: &str) -> io::Result<()> {
     let data = files.join("data");
     std::fs::create_dir_all(&data)?;
     let users = format!(
         "CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
          CREATE USER IF NOT EXISTS 'seckill'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
-         GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';\n"
+         GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';\n\
+         CREATE USER IF NOT EXISTS 'admin'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
+         GRANT ALL ON *.* TO 'admin'@'127.0.0.1' WITH GRANT OPTION;\n"
     );
     std::fs::write(files.join("init.sql"), users)?;
     // From inside the folder, as this program splits a path at spaces; --force, as it would

@@ -10,6 +10,7 @@ use std::fmt::Write;
 
 use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, TextOutcome, until};
+use crate::connection::mysql::{ErrorKind, classify};
 use crate::error::Error;
 use crate::order::model::NewOrder;
 
@@ -68,7 +69,7 @@ impl OrderTransaction {
             self.run_text(&insert_sql(voucher_id, orders)).await.map_err(BatchError::All)?;
         match error {
             None => {}
-            Some(error @ sqlx::Error::Database(_)) if changed.is_empty() => {
+            Some(error) if changed.is_empty() && may_be_of_one_order(&error) => {
                 return Err(BatchError::Insert(error.into()));
             }
             Some(error) => return Err(BatchError::All(error.into())),
@@ -122,6 +123,12 @@ impl OrderTransaction {
         .bind(count);
         Ok(self.change(query).await? > 0)
     }
+}
+
+/// Whether a failed insert may be the fault of one order, so that the others can be tried alone.
+fn may_be_of_one_order(error: &sqlx::Error) -> bool {
+    let kind = classify(error);
+    kind == ErrorKind::Row || kind == ErrorKind::Conflict
 }
 
 /// IGNORE makes a duplicate key drop its row instead of failing all; ROW_COUNT() is then the number

@@ -1,11 +1,15 @@
-//! A database of a test's own on the MariaDB server at `TEST_DATABASE_URL`, dropped at its end.
+//! A database of a test's own on the MariaDB server at `TEST_DATABASE_URL`, dropped at its end; or on a server of its own,
+//! for faults that concern a whole server.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use secrecy::SecretString;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
+use testkit::mariadb_server::MariaDbServer;
+use testkit::process::TemporaryFolder;
 
 /// An empty database; [`TestDatabase::migrated`] has the tables.
 pub struct TestDatabase {
@@ -13,6 +17,8 @@ pub struct TestDatabase {
     name: String,
     /// For reading and changing rows without the service.
     pub pool: MySqlPool,
+    /// The server, where it has one of its own.
+    pub own_server: Option<MariaDbServer>,
 }
 
 impl TestDatabase {
@@ -28,14 +34,32 @@ impl TestDatabase {
             MySqlConnection::connect(&server).await.expect("connect to the test database server");
         let statement = format!("CREATE DATABASE {name} DEFAULT CHARACTER SET utf8mb4");
         connection.execute(statement.as_str()).await.expect("create a test database");
-        let database = TestDatabase { pool: Self::pool(&at(&server, &name)).await, server, name };
+        let pool = Self::pool(&at(&server, &name)).await;
         connection.close().await.expect("close");
-        database
+        TestDatabase { pool, server, name, own_server: None }
     }
 
     /// A new database with the tables and one shop, id 1.
     pub async fn migrated() -> Self {
         let database = Self::empty().await;
+        database.migrate().await;
+        database
+    }
+
+    /// As [`TestDatabase::migrated`], on a server of its own. [`TestDatabase::pool`] may do everything, also while the
+    /// server is read-only.
+    pub async fn on_own_server() -> Self {
+        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+        let own = MariaDbServer::start_in(folder).await.expect("start a MariaDB server");
+        let (server, name) = (own.url(), "seckill".to_owned());
+        let pool = Self::pool(&own.admin_url()).await;
+        let database = TestDatabase { server, name, pool, own_server: Some(own) };
+        database.migrate().await;
+        database
+    }
+
+    async fn migrate(&self) {
+        let database = self;
         seckill::connection::migrate::run(&database.url()).await.expect("migrate");
         database
             .pool
@@ -45,7 +69,6 @@ impl TestDatabase {
             )
             .await
             .expect("insert a shop");
-        database
     }
 
     /// Its address.
@@ -89,6 +112,9 @@ impl TestDatabase {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
+        if self.own_server.is_some() {
+            return;
+        }
         let (server, name) = (self.server.clone(), self.name.clone());
         // A thread of its own: drop may run inside a runtime, which must not be blocked.
         let dropping = std::thread::spawn(move || {

@@ -48,7 +48,11 @@ impl Stack {
 
     /// `count` instances with these further arguments.
     pub async fn start(count: usize, args: &[&str]) -> Self {
-        let database = TestDatabase::migrated().await;
+        Self::start_on(TestDatabase::migrated().await, count, args).await
+    }
+
+    /// `count` instances with these arguments, on this database.
+    pub async fn start_on(database: TestDatabase, count: usize, args: &[&str]) -> Self {
         let redis = RedisServer::start_with(true).await;
         let proxies = Proxies {
             database: Proxy::start(database.server().to_owned()).await.expect("a proxy"),

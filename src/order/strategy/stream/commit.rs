@@ -3,8 +3,8 @@
 //!
 //! - an entry that may have been delivered before is looked up first: its order may be committed;
 //! - what the database refuses is undone in Redis by the same script that acknowledges it;
-//! - an outage acknowledges nothing. Only an entry that fails alone, because of the entry itself, [`TRIES`] times, goes
-//!   to the dead-letter stream.
+//! - an outage acknowledges nothing, and neither does a bug. Only an entry whose own row the database refuses when it is
+//!   tried alone, [`TRIES`] times, goes to the dead-letter stream ([`Error::is_about_the_row`]).
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -129,8 +129,7 @@ impl StreamNode {
             Ok(outcomes) => attempts.extend(new.into_iter().zip(outcomes)),
             Err(error) if is_outage(&error) => attempts.extend(retry(new)),
             Err(error) if new.len() == 1 => {
-                attempts
-                    .extend(new.into_iter().map(|order| (order, Attempt::Failed(error.clone()))));
+                attempts.extend(new.into_iter().map(|order| (order, failed(error.clone()))));
             }
             Err(error) => {
                 tracing::warn!(voucher_id, orders = new.len(), %error, "a batch is split");
@@ -139,8 +138,7 @@ impl StreamNode {
                 for order in new {
                     let attempt = match self.commit_batch(voucher_id, &[order]).await {
                         Ok(mut attempts) => attempts.pop().unwrap_or(Attempt::Retry),
-                        Err(error) if is_outage(&error) => Attempt::Retry,
-                        Err(error) => Attempt::Failed(error),
+                        Err(error) => failed(error),
                     };
                     attempts.push((order, attempt));
                 }
@@ -201,8 +199,7 @@ impl StreamNode {
         error: Error,
     ) -> Result<Option<Resolution>, Error> {
         let failures: u32 = self.redis.clone().hincr(FAILURES, &entry.id, 1).await?;
-        let detail =
-            if let Error::Internal(detail) = &error { detail.clone() } else { error.to_string() };
+        let detail = error.detail();
         tracing::error!(entry = entry.id, failures, error = detail, "an entry cannot be committed");
         Ok((failures >= TRIES).then_some(Resolution::DeadLetter(detail)))
     }
@@ -241,6 +238,17 @@ fn is_outage(error: &Error) -> bool {
     matches!(error, Error::Unavailable(_) | Error::Conflict | Error::OutcomeUnknown(_))
 }
 
+/// What the failure of an order that was tried alone means for its entry.
+fn failed(error: Error) -> Attempt {
+    if error.is_about_the_row() {
+        return Attempt::Failed(error);
+    }
+    if !is_outage(&error) {
+        tracing::error!(error = error.detail(), "an entry meets a bug; it is tried again");
+    }
+    Attempt::Retry
+}
+
 /// What the outcome of a purchase means for its entry.
 fn attempt(order: &NewOrder, outcome: Result<i64, Error>) -> Attempt {
     Attempt::Resolved(match outcome {
@@ -252,7 +260,6 @@ fn attempt(order: &NewOrder, outcome: Result<i64, Error>) -> Attempt {
         }
         Err(error @ Error::SoldOut) => Resolution::Refused("sold out", code(&error)),
         Err(error @ Error::VoucherNotFound) => Resolution::Refused("refused", code(&error)),
-        Err(error) if is_outage(&error) => return Attempt::Retry,
-        Err(error) => return Attempt::Failed(error),
+        Err(error) => return failed(error),
     })
 }

@@ -1,0 +1,101 @@
+//! What a MySQL or MariaDB server's error numbers mean: one table, so that every caller tells a row's own fault from the
+//! state of the server.
+//!
+//! A number that is not in the table is taken for the server's state: to try again is then at worst useless, while to
+//! give an order up because of an outage would break a promise. The numbers are those of the [MySQL error
+//! reference](https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html) and the [MariaDB error code
+//! reference](https://mariadb.com/kb/en/mariadb-error-code-reference/), which agree up to 1880.
+
+/// What an error number says, and so what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// The transaction lost to another one and may be run again.
+    Conflict,
+    /// This server, or this connection to it, cannot be used now; a new connection may lead to one that can.
+    Elsewhere,
+    /// The server lacks something that every client needs: space, memory, time.
+    Exhausted,
+    /// A table, column or database is not there: a migration is under way, or was forgotten.
+    Schema,
+    /// The statement is wrong: a bug.
+    Statement,
+    /// The values of the row are refused: a constraint, or a trigger's own error.
+    Row,
+    /// Not in the table.
+    Unknown,
+}
+
+/// Looks up `number`; `sqlstate` separates numbers that the two products use differently.
+pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
+    match number {
+        // Lock wait time-out; deadlock; changed since the last read; XA deadlock; NOWAIT; rolled back by the group.
+        1205 | 1213 | 1020 | 1614 | 3101 | 3572 => Meaning::Conflict,
+
+        // Read-only: by an option, in a transaction, as a mode.
+        1290 | 1792 | 1836
+        // No right to the database, the server, the table, the column, the operation. Rights are read at connecting.
+        | 1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698
+        // Shutting down; the connection or session was killed, aborted, or idle for too long.
+        | 1053 | 1077 | 1078 | 1079 | 1080 | 1152 | 1184 | 1927 | 3169 | 4031
+        // A Galera node that is not synchronised; a member that is not in its replication group.
+        | 1047 | 3100
+        // The network between a proxy and the server, and the protocol.
+        | 1042 | 1043 | 1153 | 1155..=1161 | 1835
+        // Host blocked or not allowed; too many connections, of this user, of its quota.
+        | 1129 | 1130 | 1040 | 1203 | 1226 => Meaning::Elsewhere,
+
+        // No space: disk, table, tablespace, temporary files, binary log.
+        1021 | 1114 | 1026 | 1197 | 1534 | 3675
+        // No memory, threads, locks, transactions, prepared statements.
+        | 1037 | 1038 | 1041 | 1135 | 1206 | 1461 | 1637
+        // Interrupted; a statement's time limit, of MariaDB and of MySQL.
+        | 1317 | 1969 | 3024
+        // The storage engine or its files are in trouble, or a table is.
+        | 1015 | 1016 | 1023 | 1030 | 1033..=1035 | 1180 | 1181 | 1194 | 1195 | 1712 | 1812..=1815
+        // The tables are locked by a backup or an administrator.
+        | 1099 | 1100 | 1192 | 1207 | 1223 | 1689 => Meaning::Exhausted,
+
+        // No such database, table, column, routine, table in the engine; changed while it was used; broken view.
+        1046 | 1049 | 1051 | 1054 | 1109 | 1146 | 1305 | 1356 | 1412 | 1615 | 1932
+        // A column was added that has no default; no partition was made for this value.
+        | 1364 | 1526 => Meaning::Schema,
+
+        // Syntax; wrong number of columns, parameters; ambiguous; unknown variable; not supported.
+        1052 | 1058 | 1064 | 1065 | 1136 | 1149 | 1193 | 1210 | 1222 | 1235 | 1241..=1243 => {
+            Meaning::Statement
+        }
+
+        // Duplicate key; null; too long, out of range, of the wrong kind; foreign key; CHECK of MySQL; SIGNAL.
+        1022 | 1048 | 1062 | 1169 | 1216 | 1217 | 1264 | 1265 | 1292 | 1366 | 1367 | 1369 | 1406
+        | 1451 | 1452 | 1586 | 1644 | 1690 | 3819 => Meaning::Row,
+        // CHECK of MariaDB; MySQL has another error under this number.
+        4025 if sqlstate == Some("23000") => Meaning::Row,
+
+        _ => Meaning::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_lacks_something_is_not_a_rows_fault() {
+        let elsewhere = [1290, 1792, 1836, 1045, 1203, 1040, 1047, 1053, 1927, 1226, 1142];
+        assert!(elsewhere.iter().all(|number| meaning(*number, None) == Meaning::Elsewhere));
+        let exhausted = [1114, 1021, 1969, 3024, 1317, 1041];
+        assert!(exhausted.iter().all(|number| meaning(*number, None) == Meaning::Exhausted));
+        assert_eq!(meaning(1146, None), Meaning::Schema);
+        assert_eq!(meaning(1064, None), Meaning::Statement);
+        assert_eq!(meaning(1213, None), Meaning::Conflict);
+    }
+
+    #[test]
+    fn only_known_numbers_are_a_rows_fault() {
+        let all = 1..=u16::MAX;
+        let rows = all.filter(|number| meaning(*number, Some("HY000")) == Meaning::Row);
+        assert_eq!(rows.count(), 19, "each new one is to be thought about");
+        assert_eq!(meaning(4025, Some("23000")), Meaning::Row);
+        assert_eq!(meaning(9999, None), Meaning::Unknown);
+    }
+}
