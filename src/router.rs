@@ -27,6 +27,7 @@ use crate::order;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::request::admission::Admission;
+use crate::request::client_address::ClientNetworks;
 use crate::session::Sessions;
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};
@@ -39,6 +40,7 @@ pub struct AppState {
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub admission: Admission,
+    pub clients: ClientNetworks,
     pub purchases: PurchaseService,
     pub lifetime: Lifetime,
     pub health: Health,
@@ -63,6 +65,12 @@ parts!(
 impl AsRef<Admission> for AppState {
     fn as_ref(&self) -> &Admission {
         &self.admission
+    }
+}
+
+impl AsRef<ClientNetworks> for AppState {
+    fn as_ref(&self) -> &ClientNetworks {
+        &self.clients
     }
 }
 

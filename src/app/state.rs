@@ -21,6 +21,7 @@ use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
 use crate::order::strategy::stream::service::{OrderStream, StreamLimits};
 use crate::request::admission::{Admission, AdmissionLimits};
+use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
 use crate::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::shop::Shops;
@@ -142,7 +143,21 @@ pub(super) async fn connect(
         started: SystemTime::now(),
     };
     let health = Health { database, redis, draining };
-    Ok(AppState { users, shops, vouchers, admission, purchases, lifetime, health, metrics })
+    let clients = ClientNetworks {
+        trusted_proxies: config.http.trusted_proxies.clone(),
+        unlimited_clients: config.http.unlimited_clients.clone(),
+    };
+    Ok(AppState {
+        users,
+        shops,
+        vouchers,
+        admission,
+        clients,
+        purchases,
+        lifetime,
+        health,
+        metrics,
+    })
 }
 
 /// Shops, with their cache.

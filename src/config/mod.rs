@@ -3,12 +3,14 @@
 
 use clap::{Parser, Subcommand};
 
+mod networks;
 mod parse;
 mod sale;
 mod serve;
 mod servers;
 mod tools;
 
+pub use networks::Networks;
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig, SessionStore, SignInConfig};
 pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};
@@ -70,6 +72,10 @@ mod tests {
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],
             ["--sessions", "process"],
+            ["--admin-token", ""],
+            ["--admin-token", "fifteen-letters"],
+            ["--admin-token", "                    "],
+            ["--trusted-proxies", "localhost"],
             #[cfg(not(feature = "lab"))]
             ["--lab", "--lab-entry=http://127.0.0.1:8080"],
         ] {

@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 
+use super::networks::Networks;
 use super::parse;
 use super::sale::{NO_LAB, SaleConfig};
 use super::servers::{DatabaseConfig, RedisConfig};
+
+/// Fewest characters of [`HttpConfig::admin_token`]: 64 bits where it is hexadecimal.
+const MIN_ADMIN_TOKEN: usize = 16;
 
 /// Options of `serve`.
 #[derive(Args, Clone, Debug)]
@@ -54,9 +58,24 @@ pub struct HttpConfig {
     /// This instance's name, as the lab shows it: letters, digits, `.`, `-` and `:`; by default the address it listens on.
     #[arg(long, env = "NODE_NAME", value_parser = parse::node_name)]
     pub node_name: Option<String>,
-    /// Secret of admin writes, sent as x-admin-token; without one all of them are refused.
+    /// Secret of admin writes, sent as x-admin-token: 16 printable ASCII characters or more, without spaces. Without one
+    /// all of them are refused.
     #[arg(long, env = "ADMIN_TOKEN", hide_env_values = true)]
     pub admin_token: Option<SecretString>,
+    /// Proxies whose X-Forwarded-For is believed, as addresses or networks, such as 10.0.0.0/8,fd00::/8. The header is
+    /// read from its end over these; the first other address is the client. Anybody in these networks can choose the
+    /// address that limits count.
+    #[arg(
+        long,
+        env = "TRUSTED_PROXIES",
+        value_name = "NETWORKS",
+        default_value = "127.0.0.0/8,::1"
+    )]
+    pub trusted_proxies: Networks,
+    /// Clients without a rate limit besides those that connect from this machine directly: load tools behind a trusted
+    /// proxy, as addresses or networks. Never networks of visitors.
+    #[arg(long, env = "UNLIMITED_CLIENTS", value_name = "NETWORKS", default_value = "")]
+    pub unlimited_clients: Networks,
     /// Longest time one request may take; milliseconds.
     #[arg(long = "request-timeout-ms", env = "REQUEST_TIMEOUT_MS", default_value = "30000",
           value_parser = parse::milliseconds)]
@@ -94,7 +113,7 @@ pub struct SignInConfig {
     #[arg(long, env = "CODE_ATTEMPTS", default_value_t = 5)]
     pub code_attempts: u32,
     /// Codes that may be sent for one client address within ten minutes; 0 for no limit. Clients on this machine are not
-    /// limited.
+    /// limited (see --unlimited-clients).
     #[arg(long, env = "CODE_SENDS_PER_ADDRESS", default_value_t = 100)]
     pub code_sends_per_address: u32,
     /// Wrong guesses from one client address within ten minutes; 0 for no limit. Clients on this machine are not limited.
@@ -111,11 +130,29 @@ impl ServeConfig {
         8 * self.database.database_timeout + 4 * self.redis.redis_timeout
     }
 
+    /// Refuses an empty secret, which an empty header would match, and one that can be guessed.
+    fn check_admin_token(&self) -> anyhow::Result<()> {
+        let Some(token) = &self.http.admin_token else { return Ok(()) };
+        let token = token.expose_secret();
+        let length = token.chars().count();
+        ensure!(
+            length >= MIN_ADMIN_TOKEN,
+            "ADMIN_TOKEN has {length} characters; it needs at least {MIN_ADMIN_TOKEN}, as whoever guesses it can \
+             publish sales. Set a longer one (openssl rand -hex 16), or none at all, which refuses admin writes"
+        );
+        ensure!(
+            token.chars().all(|c| c.is_ascii_graphic()),
+            "ADMIN_TOKEN must be printable ASCII without spaces, to fit into the header x-admin-token"
+        );
+        Ok(())
+    }
+
     /// Checks that settings do not contradict each other.
     ///
     /// # Errors
     /// The first contradiction, with the flags to change.
     pub fn check(&self) -> anyhow::Result<()> {
+        self.check_admin_token()?;
         let purchase = self.purchase_limit();
         ensure!(
             !(self.sale.lab && NO_LAB),

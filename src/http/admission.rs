@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use super::auth;
 use crate::error::Error;
 use crate::request::admission::{Admission, InFlightPermit};
-use crate::request::client_address::ClientAddress;
+use crate::request::client_address::{ClientAddress, ClientNetworks};
 use crate::session::Sessions;
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
@@ -28,14 +28,14 @@ pub struct Admitted {
 
 impl<S> FromRequestParts<Arc<S>> for Admitted
 where
-    S: AsRef<Admission> + AsRef<Sessions> + Send + Sync,
+    S: AsRef<Admission> + AsRef<Sessions> + AsRef<ClientNetworks> + Send + Sync,
 {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
+        let address = ClientAddress::from_request_parts(parts, state).await?;
         let state = &**state;
         let admission: &Admission = state.as_ref();
-        let address = ClientAddress::from_request_parts(parts, state).await?;
         let permit = match admission.admit(address) {
             Err(refusal) => {
                 tokio::time::sleep(REFUSAL_DELAY).await;

@@ -2,6 +2,7 @@
 //! the client's address.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -11,7 +12,7 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
 use crate::error::Error;
-use crate::request::client_address::ClientAddress;
+use crate::request::client_address::{ClientAddress, ClientNetworks};
 
 /// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
 /// under 4 KiB.
@@ -89,13 +90,13 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
-impl<S: Sync> FromRequestParts<S> for ClientAddress {
+impl<S: AsRef<ClientNetworks> + Send + Sync> FromRequestParts<Arc<S>> for ClientAddress {
     type Rejection = Error;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
         let peer = parts.extensions.get::<Peer>().copied();
         let Peer(peer) = peer.ok_or_else(|| Error::Internal("a request without a peer".into()))?;
-        let forwarded_for = parts.headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
-        Ok(ClientAddress::new(peer, forwarded_for))
+        let lines = parts.headers.get_all(FORWARDED_FOR).iter().map(|line| line.to_str().ok());
+        Ok(ClientAddress::new((**state).as_ref(), peer, lines))
     }
 }

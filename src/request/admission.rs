@@ -83,14 +83,15 @@ impl Admission {
         std::array::from_fn(|at| (REASONS[at], self.0.refused[at].load(Ordering::Relaxed)))
     }
 
-    /// Admits a request from `address`. A client on this machine has no rate limit, so that load tools can run.
+    /// Admits a request from `address`. An unlimited client, such as a load tool on
+    /// this machine, has no rate limit.
     ///
     /// # Errors
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
         let Inner { permits, concurrency, per_address, refused, .. } = &*self.0;
         let [overloaded, _, over_rate] = refused;
-        if !address.is_local() {
+        if !address.is_unlimited() {
             counted(per_address.check(&address), over_rate)?;
         }
         let permit = if concurrency.admits(self.in_flight(), Instant::now()) {
@@ -105,10 +106,10 @@ impl Admission {
     /// Counts an admitted request for its user.
     ///
     /// # Errors
-    /// [`Error::TooManyRequests`] for a user over its rate, unless the client is on this machine.
+    /// [`Error::TooManyRequests`] for a user over its rate, unless the client is unlimited.
     pub fn check_user(&self, user_id: i64, address: ClientAddress) -> Result<(), Error> {
         let Inner { per_user, refused, .. } = &*self.0;
-        if address.is_local() { Ok(()) } else { counted(per_user.check(&user_id), &refused[1]) }
+        if address.is_unlimited() { Ok(()) } else { counted(per_user.check(&user_id), &refused[1]) }
     }
 }
 

@@ -88,7 +88,7 @@ impl Codes {
 
 /// The limit for an address; 0 means none.
 fn limit(limit: u32, from: ClientAddress) -> u32 {
-    if from.is_local() { 0 } else { limit }
+    if from.is_unlimited() { 0 } else { limit }
 }
 
 fn code_key(phone: &Phone) -> String {

@@ -9,7 +9,7 @@ use crate::law;
 use crate::resilience::{wait_for_purchase_lock, while_sale_is_locked};
 use crate::support::api;
 use crate::support::api::{Answer, get, post};
-use crate::support::stack::{Proxies, SignedIn, Stack};
+use crate::support::stack::{Proxies, SignedIn, Stack, buy};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -61,7 +61,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
     let before = (redis.requests(), database.requests());
     // Each has a session that is not cached. All at once, because a refusal is delayed.
     let began = Instant::now();
-    let late = users[2..].iter().map(|user| buy_from("127.0.0.1", &url, user, sale));
+    let late = users[2..].iter().map(|user| buy(&url, user, sale));
     for answer in futures_util::future::join_all(late).await {
         refused(&answer, 503, "OVERLOADED");
     }
@@ -78,7 +78,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
         metric(&url, "purchases_in_flight").await == 0
     })
     .await;
-    buy_from("127.0.0.1", &url, &users[5], sale).await.data();
+    buy(&url, &users[5], sale).await.data();
 }
 
 /// A client that hangs up releases no permit: its purchase continues and keeps it.
@@ -90,20 +90,20 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
     let sale = stack.publish(5, "reentrant-lock").await;
     while_sale_is_locked(&stack, sale, async {
         let (at, user) = (url.clone(), users[0].clone());
-        let hanging = tokio::spawn(async move { buy_from("127.0.0.1", &at, &user, sale).await });
+        let hanging = tokio::spawn(async move { buy(&at, &user, sale).await });
         wait_for_purchase_lock(&stack, &users[0]).await;
         hanging.abort();
         hanging.await.expect_err("it was aborted");
         // Long enough for the server to have noticed.
         for _ in 0..20 {
-            refused(&buy_from("127.0.0.1", &url, &users[1], sale).await, 503, "OVERLOADED");
+            refused(&buy(&url, &users[1], sale).await, 503, "OVERLOADED");
         }
     })
     .await;
     eventually("it ends", TIMEOUT, || async { metric(&url, "purchases_in_flight").await == 0 })
         .await;
-    buy_from("127.0.0.1", &url, &users[0], sale).await.refused(200, "ALREADY_ORDERED");
-    buy_from("127.0.0.1", &url, &users[1], sale).await.data();
+    buy(&url, &users[0], sale).await.refused(200, "ALREADY_ORDERED");
+    buy(&url, &users[1], sale).await.data();
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn one_users_flood_is_refused_and_others_are_served() {
     assert!(asked - refused_count >= 20, "every user may try several times a second");
     // A client on this machine is not limited.
     for _ in 0..60 {
-        buy_from("127.0.0.1", url, storm, sale).await.refused(200, "ALREADY_ORDERED");
+        buy(url, storm, sale).await.refused(200, "ALREADY_ORDERED");
     }
 }
 
@@ -173,7 +173,7 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
     // Another address, and this machine, are served.
     buy_from("203.0.113.8", url, &users[0], sale).await;
     for user in &users {
-        let answer = buy_from("127.0.0.1", url, user, sale).await;
+        let answer = buy(url, user, sale).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 }

@@ -7,6 +7,7 @@
 mod admission;
 mod architecture;
 mod chaos;
+mod client_address;
 mod database_errors;
 mod docs;
 mod group_commit;

@@ -28,6 +28,7 @@ async fn a_start_that_fails_says_why_and_what_to_do() {
             "DATABASE_URL" => env.push(("DATABASE_URL", value.to_owned())),
             "REDIS_URL" => env.push(("REDIS_URL", value.to_owned())),
             "BIND_ADDR" => env.push(("BIND_ADDR", value.to_owned())),
+            "ADMIN_TOKEN" => env.push(("ADMIN_TOKEN", value.to_owned())),
             other => panic!("{other}"),
         }
         env
@@ -39,6 +40,8 @@ async fn a_start_that_fails_says_why_and_what_to_do() {
         ("REDIS_URL", "nonsense", "redis://127.0.0.1:6379/"),
         ("REDIS_URL", "redis://127.0.0.1:1/", "cannot connect to Redis"),
         ("BIND_ADDR", taken, "is another program using it?"),
+        ("ADMIN_TOKEN", "", "ADMIN_TOKEN has 0 characters"),
+        ("ADMIN_TOKEN", "s3cret", "ADMIN_TOKEN has 6 characters"),
     ] {
         let (code, text) = run(&["serve"], &with(name, value));
         assert_eq!(code, Some(1), "{name}={value}: {text}");

@@ -3,4 +3,5 @@
 pub mod api;
 pub mod database;
 pub mod instance;
+pub mod nginx;
 pub mod stack;

@@ -1,0 +1,120 @@
+//! Whose request it is, for the limits per address: trusted proxies name their client, nobody else does, and a header
+//! never makes a client one of this machine.
+
+use crate::support::api::{Call, post};
+use crate::support::nginx::Nginx;
+use crate::support::stack::Stack;
+
+/// So many requests reach the limit of three by far, whatever the machine's speed: the limit counts ten minutes.
+const REQUESTS: u32 = 12;
+
+/// Codes that an address may be sent.
+const LIMIT: &[&str] = &["--code-sends-per-address", "3"];
+
+/// Asks for codes for as many phones as there are requests, each request changed by `change`; returns how many were
+/// sent.
+async fn codes_sent(base: &str, area: u32, change: impl Fn(u32, Call) -> Call) -> u32 {
+    let mut sent = 0;
+    for n in 0..REQUESTS {
+        let call = post(base, &format!("/user/code?phone=138{area:04}{n:04}"));
+        let answer = change(n, call).send().await;
+        if answer.status == 200 {
+            answer.data();
+            sent += 1;
+        } else {
+            answer.refused(429, "TOO_MANY_REQUESTS");
+        }
+    }
+    sent
+}
+
+const FORWARDED: &str = "x-forwarded-for";
+
+#[tokio::test]
+async fn this_machine_is_not_limited_and_no_header_makes_a_client_one_of_it() {
+    let stack = Stack::start(1, LIMIT).await;
+    let sent = codes_sent(stack.url(), 1, |_, call| call).await;
+    assert_eq!(sent, REQUESTS, "a client on this machine, where load tools run");
+    for (area, forged) in ["127.0.0.1", "::1", "::ffff:127.0.0.1"].into_iter().enumerate() {
+        let area = 10 + u32::try_from(area).unwrap();
+        let sent = codes_sent(stack.url(), area, |_, call| call.header(FORWARDED, forged)).await;
+        assert!(sent <= 3, "{sent} codes for `{forged}`");
+    }
+    // Nor does a header that names nobody: these count together, as the proxy.
+    let junk = ["", "unknown", "203.0.113.7:80", ",", "é"];
+    let change = |n: u32, call: Call| call.header(FORWARDED, junk[n as usize % junk.len()]);
+    let sent = codes_sent(stack.url(), 20, change).await;
+    assert!(sent <= 3, "{sent} codes for headers that name nobody");
+}
+
+#[tokio::test]
+async fn of_a_list_the_nearest_entry_counts_and_what_a_client_put_before_it_does_not() {
+    let stack = Stack::start(1, LIMIT).await;
+    // The trusted proxy appended the address that it saw, the last; the client made up the ones before.
+    let forged = |n: u32, call: Call| {
+        call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.{n}.9, 203.0.113.7"))
+    };
+    assert_eq!(codes_sent(stack.url(), 1, forged).await, 3);
+    // The same in two lines of the header, which are one list.
+    let lines = |n: u32, call: Call| {
+        call.header(FORWARDED, &format!("198.51.100.{n}")).header(FORWARDED, "203.0.113.8")
+    };
+    assert_eq!(codes_sent(stack.url(), 2, lines).await, 3);
+    // Other clients behind the same proxy are others.
+    let others = |n: u32, call: Call| {
+        call.header(FORWARDED, &format!("203.0.113.7, 198.51.100.{}", 100 + n))
+    };
+    assert_eq!(codes_sent(stack.url(), 3, others).await, REQUESTS);
+}
+
+#[tokio::test]
+async fn only_the_configured_proxies_are_believed() {
+    let mut stack = Stack::start(0, &[]).await;
+    let with = |proxies: &'static str| [LIMIT, &["--trusted-proxies", proxies]].concat();
+    stack.add_instance(&with("127.0.0.0/8,10.0.0.0/8")).await;
+    stack.add_instance(&with("192.0.2.1")).await;
+    stack.add_instance(&with("")).await;
+    let urls = stack.urls();
+    // Two proxies, the outer one with changing addresses.
+    let two = |n: u32, call: Call| {
+        call.header(FORWARDED, &format!("198.51.100.{n}, 203.0.113.7, 10.1.2.{n}"))
+    };
+    assert_eq!(codes_sent(&urls[0], 1, two).await, 3);
+    // A private address that is not configured is a client, not a proxy.
+    let private =
+        |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.100.{n}, 192.168.0.9"));
+    assert_eq!(codes_sent(&urls[0], 2, private).await, 3);
+    // The peer itself is not trusted: its header is ignored, and it is not this machine's operator either.
+    let many = |n: u32, call: Call| call.header(FORWARDED, &format!("198.51.101.{n}"));
+    assert_eq!(codes_sent(&urls[1], 3, many).await, 3);
+    // The counts are shared by the instances: the same address.
+    assert_eq!(codes_sent(&urls[2], 4, many).await, 0);
+}
+
+/// The shipped nginx, on this machine: visitors are told apart, whatever they send.
+#[tokio::test]
+async fn behind_the_shipped_nginx_each_visitor_has_a_limit_of_its_own() {
+    let mut stack = Stack::start(2, LIMIT).await;
+    stack.add_instance(&[LIMIT, &["--unlimited-clients", "127.0.0.0/8"]].concat()).await;
+    let upstream = |at: usize| stack.instances[at].url.trim_start_matches("http://").to_owned();
+    let values = [("NGX_ONE", upstream(0)), ("NGX_TWO", upstream(1))];
+    let nginx = Nginx::start("nginx.conf", &values).await;
+    for (area, visitor) in [(1, "127.0.0.1"), (2, "127.0.0.2"), (3, "127.0.0.3")] {
+        let mut sent = 0;
+        for n in 0..REQUESTS {
+            let path = format!("/api/user/code?phone=138{area:04}{n:04}");
+            let forged = format!("x-forwarded-for: 198.51.100.{n}\r\n");
+            let reply = nginx.request_from(visitor, "POST", &path, &forged).await;
+            match reply.status {
+                200 => sent += 1,
+                _ => reply.refused(429, "TOO_MANY_REQUESTS"),
+            }
+        }
+        assert_eq!(sent, 3, "for {visitor}");
+    }
+    // Load tools on this machine reach ./dev's stack through its nginx: a flag lifts the limits for them.
+    let values = [("NGX_ONE", upstream(2)), ("NGX_TWO", upstream(2))];
+    let nginx = Nginx::start("nginx.conf", &values).await;
+    let sent = codes_sent(&nginx.url(), 4, |_, call| call).await;
+    assert_eq!(sent, REQUESTS);
+}

@@ -1,0 +1,126 @@
+//! A throw-away nginx with one of the configurations in `deploy/`, and requests to it as bytes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::process::{Process, TemporaryFolder, free_port};
+use testkit::wait::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+/// No start and no request of a test may take longer.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// A running nginx; killed when dropped.
+pub struct Nginx {
+    process: Process,
+    /// Where it listens.
+    pub address: SocketAddr,
+    // Dropped last: the process writes to it.
+    _folder: TemporaryFolder,
+}
+
+/// A reply, not decoded.
+#[derive(Debug)]
+pub struct RawReply {
+    /// The status of its first line.
+    pub status: u16,
+    /// The headers, in lower case.
+    pub headers: String,
+    /// The body as text.
+    pub body: String,
+}
+
+impl RawReply {
+    /// Asserts a failure in the JSON envelope.
+    pub fn refused(&self, status: u16, code: &str) {
+        let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
+        assert_eq!((self.status, &body["success"]), (status, &Value::Bool(false)), "{self:?}");
+        assert_eq!(body["code"], code, "{self:?}");
+        assert!(body["errorMsg"].as_str().is_some_and(|text| !text.is_empty()), "{self:?}");
+        assert!(self.headers.contains("content-type: application/json"), "{self:?}");
+    }
+}
+
+impl Nginx {
+    /// Starts it with `deploy/<file>`, the placeholders `${NAME}` replaced by these values, on a free port.
+    pub async fn start(file: &str, values: &[(&str, String)]) -> Self {
+        let port = free_port().expect("a free port");
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let folder = TemporaryFolder::new().expect("a folder");
+        let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(file);
+        let mut text = std::fs::read_to_string(template).expect("the configuration");
+        let own = [
+            ("NGX_LISTEN", address.to_string()),
+            ("NGX_FILES", "1024".to_owned()),
+            ("NGX_CONNECTIONS", "256".to_owned()),
+        ];
+        for (name, value) in own.iter().chain(values) {
+            text = text.replace(&format!("${{{name}}}"), value);
+        }
+        let left = text.lines().find(|line| line.contains("${NGX_") && !line.contains('#'));
+        assert_eq!(left, None, "a placeholder without a value");
+        std::fs::write(folder.path().join("nginx.conf"), text).expect("write the configuration");
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(folder.path().join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
+        // Without a master, so that killing it leaves no worker behind.
+        command.args(["-g", "daemon off; master_process off;"]);
+        let process = Process::start(command, &folder.path().join("nginx.log")).expect("nginx");
+        let nginx = Nginx { process, address, _folder: folder };
+        eventually("nginx listens", LIMIT, || async {
+            assert!(nginx.process.is_running(), "{}", nginx.process.log_end());
+            TcpStream::connect(address).await.is_ok()
+        })
+        .await;
+        nginx
+    }
+
+    /// Its address as a URL.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Sends `request` from the address `from`, which must be on this machine, and reads the reply up to the end of
+    /// the connection.
+    pub async fn send_from(&self, from: &str, request: &str) -> RawReply {
+        let from: IpAddr = from.parse().expect("an address");
+        let exchange = async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind(SocketAddr::new(from, 0))?;
+            let mut stream = socket.connect(self.address).await?;
+            stream.write_all(request.as_bytes()).await?;
+            let mut reply = Vec::new();
+            // A reset after the reply is as good as an end: nginx does not read all of a request that it refuses.
+            if let Err(error) = stream.read_to_end(&mut reply).await
+                && reply.is_empty()
+            {
+                return Err(error);
+            }
+            std::io::Result::Ok(reply)
+        };
+        let reply = timeout(LIMIT, exchange).await.expect("a reply in time").expect("a reply");
+        let text = String::from_utf8_lossy(&reply).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.unwrap_or_else(|| panic!("no status: {text}"));
+        RawReply { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
+    }
+
+    /// A request without a body, with these further header lines.
+    pub async fn request_from(
+        &self,
+        from: &str,
+        method: &str,
+        path: &str,
+        headers: &str,
+    ) -> RawReply {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
+        );
+        self.send_from(from, &request).await
+    }
+}
