@@ -16,6 +16,10 @@ use tokio::task::JoinSet;
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
 
+/// The request COMMIT of MySQL's protocol: a query's code and its text. The text alone is part of READ COMMITTED, which
+/// every new connection sets.
+const COMMIT: &[u8] = b"\x03COMMIT";
+
 /// What the proxy does to its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mode {
@@ -200,12 +204,12 @@ async fn forward_requests(
         let current = *mode.borrow();
         match current {
             Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
-            Mode::LoseCommit if contains(b"COMMIT") => return None,
-            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if contains(b"COMMIT") => {
+            Mode::LoseCommit if contains(COMMIT) => return None,
+            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if contains(COMMIT) => {
                 losing.store(true, Ordering::SeqCst);
             }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
-            Mode::DelayCommit(time) if contains(b"COMMIT") => tokio::time::sleep(time).await,
+            Mode::DelayCommit(time) if contains(COMMIT) => tokio::time::sleep(time).await,
             _ => {}
         }
         if to.write_all(&buffer[..length]).await.is_err() {
