@@ -14,8 +14,10 @@ use seckill::order::store::OrderStore;
 use seckill::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
 use seckill::voucher::sales::{Sale, SaleCache};
 use seckill::voucher::store::VoucherStore;
+use secrecy::SecretString;
 
 use crate::support::database::TestDatabase;
+use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::RedisServer;
 use testkit::wait::eventually;
 
@@ -55,8 +57,12 @@ impl Setting {
     }
 
     async fn node(&self, limits: GroupCommitLimits) -> Node {
-        let database =
-            connection::mysql::connect(&self.database.url(), 8, limits.timeout).await.unwrap();
+        self.node_at(&self.database.url(), limits).await
+    }
+
+    /// A node that reaches its database at this address.
+    async fn node_at(&self, url: &SecretString, limits: GroupCommitLimits) -> Node {
+        let database = connection::mysql::connect(url, 8, limits.timeout).await.unwrap();
         let client = connection::redis::client(&self.redis.url().into()).unwrap();
         let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
         let zone = Zone(chrono_tz::Asia::Shanghai);
@@ -173,6 +179,58 @@ async fn a_second_order_is_refused_with_the_id_of_the_first() {
     setting.database.run(&format!("UPDATE tb_voucher_order SET status = 4 WHERE id = {id}")).await;
     let anew = one.buy([5]).await;
     assert!(matches!(anew[0], Ok(new) if new != id), "{anew:?}");
+}
+
+/// Batches of which some orders are dropped (user 5 has an order) or do not fit into the stock, or both. Nobody is told of
+/// an order, nor that others took the last of the stock, before the commit, nor if it fails.
+#[tokio::test]
+async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did() {
+    let limits = GroupCommitLimits { timeout: Duration::from_secs(2), ..LIMITS };
+    let setting = Setting::of(100).await;
+    let proxy = Proxy::start(setting.database.server().to_owned()).await.unwrap();
+    let url = setting.database.url_through(proxy.address).into();
+    let batches: [(i64, &[i64]); 3] = [(100, &[5, 6, 7]), (2, &[6, 7, 8]), (2, &[5, 6, 7, 8])];
+    for mode in [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut] {
+        for (stock, users) in batches {
+            setting.database.run("DELETE FROM tb_voucher_order").await;
+            let refill =
+                format!("UPDATE tb_seckill_voucher SET stock = {stock}, issued = {stock} + 1");
+            setting.database.run(&refill).await;
+            let earlier = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 5, ?)";
+            sqlx::query(earlier).bind(SALE).execute(&setting.database.pool).await.unwrap();
+            proxy.set(Mode::Forward);
+            let node = setting.node_at(&url, limits).await;
+            node.sale().await;
+            proxy.set(mode);
+            let outcomes = node.buy(users.iter().copied()).await;
+            let told = format!("{mode:?}, stock {stock}, {users:?}: {outcomes:?}");
+            for (user, outcome) in users.iter().zip(&outcomes) {
+                let is_true = match (user, mode) {
+                    // If the database cannot be asked for the earlier order, no order was made at least.
+                    (5, Mode::LoseCommitReplyThenCut) => {
+                        matches!(outcome, Err(Error::Unavailable(_)))
+                    }
+                    (5, _) => matches!(outcome, Err(Error::AlreadyOrdered(Some(1)))),
+                    (8, Mode::LoseCommitReply) => matches!(outcome, Err(Error::SoldOut)),
+                    (6 | 7, Mode::LoseCommitReply) => outcome.is_ok(),
+                    (6 | 7, Mode::LoseCommitReplyThenCut) => {
+                        matches!(outcome, Err(Error::OutcomeUnknown(Some(_))))
+                    }
+                    _ => matches!(outcome, Err(Error::Unavailable(_))),
+                };
+                assert!(is_true, "user {user}, {told}");
+                if let Ok(id) | Err(Error::OutcomeUnknown(Some(id))) = outcome {
+                    let own = format!(
+                        "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id} AND user_id = {user}"
+                    );
+                    assert_eq!(setting.database.number(&own).await, 1, "user {user}, {told}");
+                }
+            }
+            let kept = if mode == Mode::LoseCommit { 0 } else { 2 };
+            let tables = (setting.orders().await, setting.stock().await);
+            assert_eq!(tables, (1 + kept, stock - kept), "{told}");
+        }
+    }
 }
 
 #[tokio::test]
