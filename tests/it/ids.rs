@@ -54,6 +54,9 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight()));
     let nodes = [node(&server, clock.clone(), 64).await, node(&server, clock.clone(), 64).await];
+    // So far apart that every number shows which day's counter it came from.
+    let days = [("icr:order:2026:07:01", 1_000_000), ("icr:order:2026:07:02", 5_000_000)];
+    let _: () = server.conn().await.mset(&days).await.unwrap();
     let ticking = tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -69,15 +72,15 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
     assert_eq!(keys, ["icr:order:2026:07:01", "icr:order:2026:07:02"]);
     // A number belongs to the day whose counter it came from.
     let midnight = before_midnight() + 2 - 1_640_995_200;
-    for day in [keys[0].as_str(), keys[1].as_str()] {
+    for (day, begin) in days {
         let counter: i64 = server.conn().await.get(day).await.unwrap();
         let is_second_day = day.ends_with("02");
-        let largest = ids
-            .iter()
-            .filter(|id| ((*id >> 32) >= midnight) == is_second_day)
-            .map(|id| id & 0xffff_ffff)
-            .max();
-        assert!(largest.is_some_and(|largest| largest <= counter), "{day}: {largest:?} {counter}");
+        let numbers = ids.iter().filter(|id| ((*id >> 32) >= midnight) == is_second_day);
+        let numbers: Vec<i64> = numbers.map(|id| id & 0xffff_ffff).collect();
+        let strange: Vec<_> =
+            numbers.iter().filter(|number| !(begin + 1..=counter).contains(number)).collect();
+        assert!(!numbers.is_empty(), "{day}");
+        assert!(strange.is_empty(), "{day}, counter {begin} to {counter}: {strange:?}");
     }
 }
 
@@ -100,6 +103,30 @@ async fn ids_rise_after_the_counter_was_lost() {
     }
     // The clock stands still: only the loss of the counter has an effect.
     assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
+}
+
+#[tokio::test]
+async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
+    let ids = node(&server, clock.clone(), 100).await;
+    let number = |id: Result<i64, _>| id.unwrap() & 0xffff_ffff;
+    assert_eq!([number(ids.next().await), number(ids.next().await)], [1, 2]);
+    ids.abandon_lease();
+    assert_eq!([number(ids.next().await), number(ids.next().await)], [101, 102]);
+
+    // A block that was being leased at that moment is not used either.
+    let other = node(&server, clock, 100).await;
+    server.pause();
+    let mut next = std::pin::pin!(other.next());
+    tokio::select! {
+        biased;
+        id = &mut next => panic!("without an answer of Redis: {id:?}"),
+        () = std::future::ready(()) => {}
+    }
+    other.abandon_lease();
+    server.resume();
+    assert_eq!(number(next.await), 301, "201 to 300 were leased before");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
