@@ -95,6 +95,11 @@ impl Instance {
         assert!(status.success(), "{kill} failed");
     }
 
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("look at the instance").is_none()
+    }
+
     /// Waits until it has ended by itself.
     pub async fn ended(&mut self) -> ExitStatus {
         let deadline = Instant::now() + TIMEOUT;

@@ -1,0 +1,108 @@
+//! Graceful shutdown: an instance that is to stop waits for what it has begun, beyond the grace period in which it still
+//! accepts connections. Each test leaves it one thing to wait for, so that no other keeps it running.
+
+use std::time::Duration;
+
+use ladder::Strategy;
+use redis::AsyncCommands;
+use serde_json::json;
+use sqlx::Executor;
+use testkit::wait::eventually;
+
+use crate::resilience::{COMMITTING, lock_sale, wait_for_insert};
+use crate::support::api::get;
+use crate::support::instance::Instance;
+use crate::support::stack::{Stack, buy};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A row that is held for longer than usual delays a purchase, and ends none.
+pub const PATIENT: [&str; 8] = [
+    "--database-timeout-ms",
+    "12000",
+    "--request-timeout-ms",
+    "120000",
+    "--setnx-lease-ms",
+    "120000",
+    "--drain-deadline-ms",
+    "120000",
+];
+
+/// Sends SIGTERM and waits until the grace period is over, and a little longer: the instance must still run.
+async fn drain_beyond_the_grace(instance: &mut Instance) {
+    instance.signal("TERM");
+    instance.wait_for_line("draining").await;
+    eventually("the grace period ends", TIMEOUT, || async {
+        get(&instance.url, "/health/live").try_send().await.is_err()
+    })
+    .await;
+    // There is no condition for what must not happen.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert!(instance.is_running(), "it did not wait");
+}
+
+/// A purchase waits for the sale's row when the instance is to stop, and the row stays locked beyond the grace period. Of
+/// a client that waits for the answer a connection is left to wait for; of one that hung up only the purchase.
+async fn drain_with_a_purchase_in_flight(strategy: Strategy, hangs_up: bool) {
+    let mut stack = Stack::start(1, &PATIENT).await;
+    let sale = stack.publish(5, strategy.name()).await;
+    let user = stack.users(1).await.remove(0);
+    let holder = lock_sale(&stack, sale).await;
+    let (url, mine) = (stack.url().to_owned(), user.clone());
+    let client = tokio::spawn(async move { buy(&url, &mine, sale).await });
+    wait_for_insert(&stack, &user).await;
+    if hangs_up {
+        client.abort();
+    }
+    drain_beyond_the_grace(&mut stack.instances[0]).await;
+    holder.rollback().await.unwrap();
+    let answer = client.await;
+    let status = stack.instances[0].ended().await;
+    assert!(status.success(), "{strategy}, hangs up: {hangs_up}: {status}");
+    let order = stack.database.number("SELECT COALESCE(MAX(id), 0) FROM tb_voucher_order").await;
+    if hangs_up {
+        assert!(order > 0 && answer.is_err_and(|end| end.is_cancelled()), "{strategy}: {order}");
+    } else {
+        assert_eq!(answer.unwrap().data(), &json!(order), "{strategy}");
+    }
+    assert_eq!(stack.database.number("SELECT stock FROM tb_seckill_voucher").await, 4);
+    let left: Vec<String> = stack.redis.conn().await.keys("lock:*").await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_a_purchase_whose_client_hung_up() {
+    for strategy in COMMITTING {
+        drain_with_a_purchase_in_flight(strategy, true).await;
+    }
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_a_client_that_waits_for_its_answer() {
+    for strategy in COMMITTING {
+        drain_with_a_purchase_in_flight(strategy, false).await;
+    }
+}
+
+/// No purchase, no task of its own: only a connection.
+#[tokio::test]
+async fn a_drain_waits_for_a_read() {
+    let mut stack = Stack::start(1, &PATIENT).await;
+    let user = stack.users(1).await.remove(0);
+    let mut holder = stack.database.pool.acquire().await.unwrap();
+    holder.execute("LOCK TABLES tb_voucher_order WRITE").await.unwrap();
+    let url = stack.url().to_owned();
+    let client =
+        tokio::spawn(async move { get(&url, "/voucher-order/1").token(&user.token).send().await });
+    eventually("the read waits for the table", TIMEOUT, || async {
+        let waiting = "SELECT COUNT(*) FROM information_schema.processlist WHERE \
+             db = DATABASE() AND info LIKE '%FROM tb_voucher_order%' AND state LIKE 'Waiting%'";
+        stack.database.number(waiting).await > 0
+    })
+    .await;
+    drain_beyond_the_grace(&mut stack.instances[0]).await;
+    holder.execute("UNLOCK TABLES").await.unwrap();
+    client.await.unwrap().refused(200, "ORDER_NOT_FOUND");
+    let status = stack.instances[0].ended().await;
+    assert!(status.success(), "{status}");
+}
