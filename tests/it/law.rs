@@ -81,11 +81,14 @@ async fn every_strategy_on_two_instances() {
     ladder(2).await;
 }
 
-/// Without the unique index, the lock alone prevents a second order.
+/// Without the unique index, the lock alone prevents a second order. Transactions take long between the insert and the
+/// commit, so that a lock that is missing there, or released early, lets a second order in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_redis_locks_suffice_without_the_unique_index() {
     let stack = Stack::lab(2).await;
     stack.database.run("ALTER TABLE tb_voucher_order DROP KEY uk_one_order_per_user").await;
+    let slow = "CREATE TRIGGER slow AFTER INSERT ON tb_voucher_order FOR EACH ROW DO SLEEP(0.03)";
+    stack.database.run(slow).await;
     for strategy in [Strategy::SetnxLock, Strategy::ReentrantLock] {
         for _ in 0..3 {
             assert_holds(&sale(&stack, strategy).await);
