@@ -139,22 +139,27 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
     let path = format!("/shop/{id}");
+    let mut delays = Vec::new();
     for round in 0..20 {
         for base in [one, two] {
             get(base, &path).send().await.data();
         }
         let name = format!("新{round}");
         put(one, json!({ "id": id, "name": name })).await.data();
+        let written = Instant::now();
         // At once on this node; on the other one when the message arrives, at the latest after the
         // time to live in memory.
         assert_eq!(get(one, &path).send().await.data()["name"], name.as_str());
-        let written = Instant::now();
         eventually("the other node serves the change", Duration::from_millis(1500), || async {
             get(two, &path).send().await.data()["name"] == name.as_str()
         })
         .await;
-        assert!(written.elapsed() < Duration::from_millis(1500));
+        delays.push(written.elapsed());
     }
+    // What it had read just before lives for a second in memory, unless the message comes. A busy machine may delay
+    // some of the messages, not half of them.
+    delays.sort_unstable();
+    assert!(delays[10] < Duration::from_millis(400), "without a message: {delays:?}");
     let shop = get(two, &path).send().await;
     assert_eq!((&shop.data()["score"], &shop.data()["address"]), (&json!(40), &json!("路")));
 

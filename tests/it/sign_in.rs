@@ -74,7 +74,8 @@ async fn a_logout_takes_effect_on_every_node_within_a_second() {
     }
 }
 
-/// A session that is in use costs about one lookup in Redis a second, not one a request.
+/// A session that is in use costs about one lookup in Redis a second: not one a request, for the sake of Redis, and no
+/// fewer, as a logout elsewhere is only noticed by a lookup.
 #[tokio::test]
 async fn a_busy_session_is_looked_up_about_once_a_second() {
     let stack = Stack::lab(1).await;
@@ -83,7 +84,7 @@ async fn a_busy_session_is_looked_up_about_once_a_second() {
     let _: () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut redis).await.unwrap();
     let started = Instant::now();
     let mut requests = 0;
-    while started.elapsed() < Duration::from_secs(2) {
+    while started.elapsed() < Duration::from_secs(3) {
         get(stack.url(), "/user/me").token(&user.token).send().await.data();
         requests += 1;
     }
@@ -95,7 +96,7 @@ async fn a_busy_session_is_looked_up_about_once_a_second() {
         .and_then(|rest| rest.split(',').next()?.parse().ok())
         .expect("lookups are counted");
     assert!(requests > 50, "{requests}");
-    assert!((1..=4).contains(&lookups), "{lookups} lookups for {requests} requests");
+    assert!((3..=5).contains(&lookups), "{lookups} lookups for {requests} requests");
 }
 
 #[tokio::test]

@@ -253,6 +253,7 @@ async fn a_cancelled_order_returns_its_stock_and_claim_once() {
     let sale = stack.publish(2, "stream").await;
     let user = stack.users(1).await.remove(0);
     let mut redis = stack.redis.conn().await;
+    let mut cancelled = Vec::new();
     for _ in 0..3 {
         let id = buy(stack.url(), &user, sale).await.bought();
         stack.stream_drained().await;
@@ -265,8 +266,28 @@ async fn a_cancelled_order_returns_its_stock_and_claim_once() {
                 .data();
             assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(2), vec![]));
         }
+        cancelled.push(id);
     }
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
+    // Delivered again, as after a crash between the delivery and the deletion of the outbox's row, when the user holds
+    // a claim for another order.
+    buy(stack.url(), &user, sale).await.bought();
+    stack.stream_drained().await;
+    for id in cancelled {
+        stack
+            .database
+            .run(&format!(
+                "INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES ({id}, {sale}, {})",
+                user.id
+            ))
+            .await;
+        eventually("it is delivered again", TIMEOUT, || async {
+            stack.database.number("SELECT COUNT(*) FROM tb_stock_return").await == 0
+        })
+        .await;
+        assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(1), vec![user.id]));
+    }
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (4, 1));
 }
 
 #[tokio::test]

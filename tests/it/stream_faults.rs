@@ -1,5 +1,6 @@
 //! Faults during a sale on the stream, in addition to those that `resilience` injects on every strategy.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ladder::Strategy;
@@ -53,7 +54,7 @@ async fn a_redis_that_is_killed_and_comes_back_with_its_log_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn entries_of_a_stopped_instance_are_taken_over_by_the_other() {
+async fn a_sale_goes_on_while_an_instance_stands_still() {
     let stack = Stack::lab(2).await;
     let (options, total) = big_burst(&stack, Strategy::Stream).await;
     let report = with_fault(&options, total, async {
@@ -63,6 +64,63 @@ async fn entries_of_a_stopped_instance_are_taken_over_by_the_other() {
     })
     .await;
     assert_all_sold(&report);
+}
+
+/// Entries that were delivered to an instance that stands still (SIGSTOP) are committed by the other while it does, not
+/// when it goes on; and then it does not commit them again. They are delivered by a script in its consumer's name, as
+/// entries that it had read just before.
+#[tokio::test]
+async fn entries_of_an_instance_that_stands_still_are_taken_over() {
+    let mut stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(50, "stream").await;
+    let users = stack.users(11).await;
+    let mut redis = stack.redis.conn().await;
+    let first = eventually_consumers(&stack, 1).await;
+    stack.add_instance(&[]).await;
+    let both = eventually_consumers(&stack, 2).await;
+    let standing = both.iter().find(|name| !first.contains(name)).expect("a second consumer");
+    stack.instances[1].signal("STOP");
+    let deliver = redis::Script::new(
+        "for at = 3, #ARGV do \
+           redis.call('DECR', 'seckill:stock:' .. ARGV[2]) \
+           redis.call('SADD', 'seckill:order:' .. ARGV[2], ARGV[at]) \
+           redis.call('XADD', KEYS[1], '*', 'userId', ARGV[at], 'voucherId', ARGV[2], 'id', 1000 + at) \
+         end \
+         return #redis.call('XREADGROUP', 'GROUP', 'g1', ARGV[1], 'STREAMS', KEYS[1], '>')[1][2]",
+    );
+    let mut deliver = deliver.key("stream.orders");
+    deliver.arg(standing).arg(sale);
+    for user in &users[..10] {
+        deliver.arg(user.id);
+    }
+    assert_eq!(deliver.invoke_async::<i64>(&mut redis).await.unwrap(), 10);
+    stack.stream_drained().await;
+    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
+    assert_eq!(stack.database.number(orders).await, 10, "committed while the other stands still");
+    stack.instances[1].signal("CONT");
+    // It takes part again, and what it had read is sold once.
+    crate::support::stack::buy(&stack.instances[1].url, &users[10], sale).await.bought();
+    stack.stream_drained().await;
+    assert_eq!(stack.database.number(orders).await, 11);
+    assert_eq!(stack.database.number("SELECT stock FROM tb_seckill_voucher").await, 39);
+}
+
+/// The names of the group's consumers, once there are `count`.
+async fn eventually_consumers(stack: &Stack, count: usize) -> Vec<String> {
+    let redis = stack.redis.conn().await;
+    let names = async || {
+        let mut asking = redis::cmd("XINFO");
+        asking.arg("CONSUMERS").arg("stream.orders").arg("g1");
+        // An error before there is a group.
+        let found: redis::RedisResult<Vec<HashMap<String, redis::Value>>> =
+            asking.query_async(&mut redis.clone()).await;
+        let name = |of: HashMap<String, redis::Value>| {
+            redis::from_redis_value(of["name"].clone()).expect("a name")
+        };
+        found.unwrap_or_default().into_iter().map(name).collect::<Vec<String>>()
+    };
+    eventually("the group has its consumers", TIMEOUT, async || names().await.len() == count).await;
+    names().await
 }
 
 /// Entries that were delivered to a dead instance and not acknowledged are committed by the other, and its consumer is
