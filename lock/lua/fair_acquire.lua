@@ -6,11 +6,31 @@
 -- ARGV[7]  hold count after this acquire, absolute
 -- ARGV[8]  how long a waiter counts as alive after this, in ms; 0: do not join the queue
 --
--- Returns nil when the owner holds the lock, else the key's PTTL (-1: no expiry; -2: no key). For a
--- waiter behind others that is -1: it sleeps until a message, or until it has to show that it is
--- alive.
+-- Returns nil when the owner holds the lock, else in how many ms to try again: the key's PTTL (-1: no
+-- expiry; -2: no key). Waiters behind others try a little later, one after the other.
 local lease, owner, depth, alive_for = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
+-- How much later than the one before it a waiter tries in ms: at the end of a lease, and while the
+-- first waiter has been notified and has not come yet.
+local BEHIND, BEHIND_FREE = 20, 250
 local pruned = prune(owner)
+
+-- Tell the waiter that is first now how long the lease is, unless it will see that by itself. One of
+-- this crate tries well before it counts as dead, and then sleeps until the end of the lease.
+local function announce()
+  local next = redis.call('LINDEX', KEYS[2], 0)
+  if not next then
+    return
+  end
+  local alive_until = redis.call('ZSCORE', KEYS[4], next)
+  if alive_until and now + tonumber(lease) >= tonumber(alive_until) then
+    return
+  end
+  if not alive_until then
+    -- Redisson's waiter sleeps until this time, less its timeout.
+    redis.call('ZADD', KEYS[3], now + tonumber(lease) + tonumber(ARGV[4]), next)
+  end
+  notify_first()
+end
 
 if redis.call('HEXISTS', KEYS[1], owner) == 1 then
   redis.call('HSET', KEYS[1], owner, depth)
@@ -30,13 +50,16 @@ if free and (not first or first == owner) then
   end
   redis.call('HSET', KEYS[1], owner, 1)
   redis.call('PEXPIRE', KEYS[1], lease)
+  if first then
+    announce()
+  end
   return nil
 end
 
+local position = 0
 if alive_for > 0 then
   local ttl = math.max(0, redis.call('PTTL', KEYS[1]))
   local allowance = tonumber(ARGV[4])
-  local position = 0
   local queue = redis.call('LRANGE', KEYS[2], 0, -1)
   for i = 1, #queue do
     if queue[i] == owner then
@@ -65,11 +88,16 @@ if alive_for > 0 then
   redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), keep))
   first = redis.call('LINDEX', KEYS[2], 0)
 end
-if pruned and free then
-  -- No other command would notify it before its timer ends.
+local behind = alive_for > 0 and first ~= owner
+if free and (pruned or behind) then
+  -- Nobody else would notify it: its message was lost, or the holder died.
   notify_first()
 end
-if alive_for > 0 and first ~= owner then
-  return -1
+local left = redis.call('PTTL', KEYS[1])
+if not behind or left == -1 then
+  return left
 end
-return redis.call('PTTL', KEYS[1])
+if left < 0 then
+  return BEHIND_FREE * (position - 1)
+end
+return left + BEHIND * (position - 1)

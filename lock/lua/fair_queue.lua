@@ -51,11 +51,22 @@ local function move_up(owners, from)
   end
 end
 
--- Notify the first waiter.
+-- Notify the first waiter. If it is Redisson's, also the first of this crate's: Redisson does not tell
+-- the queue that it has acquired the lock, and its second waiter sleeps for minutes, so one of ours
+-- has to watch the lease and to notify whoever is first when it ends.
 local function notify_first()
   local first = redis.call('LINDEX', KEYS[2], 0)
-  if first then
-    notify(':' .. first)
+  if not first then
+    return
+  end
+  notify(':' .. first)
+  if redis.call('ZSCORE', KEYS[4], first) then
+    return
+  end
+  for _, owner in ipairs(redis.call('LRANGE', KEYS[2], 1, -1)) do
+    if redis.call('ZSCORE', KEYS[4], owner) then
+      notify(':' .. owner)
+      return
+    end
   end
 end
-

@@ -172,11 +172,11 @@ async fn a_queued_waiter_is_not_overtaken() {
     // It acquires, and releases as Redisson does: the first waiter is notified.
     let waiting = spawn_waiter(lock.clone(), owner, &Arc::default());
     queued(&mut raw, 2).await;
-    let _: () = raw.lpop(QUEUE, None).await.unwrap();
-    let _: () = raw.zrem(TIMES, "another:1").await.unwrap();
-    let _: f64 = raw.zincr(TIMES, owner.to_string(), -WAITER_TIMEOUT).await.unwrap();
     let channel = format!("redisson_lock__channel:{{printer}}:{owner}");
-    let _: i64 = raw.publish(&channel, "0").await.unwrap();
+    let mut release = redis::pipe();
+    release.atomic().lpop(QUEUE, None).zrem(TIMES, "another:1");
+    release.zincr(TIMES, owner.to_string(), -WAITER_TIMEOUT).publish(&channel, "0");
+    let _: () = release.ignore().query_async(&mut raw).await.unwrap();
     soon("it acquires the lock", waiting).await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }

@@ -9,6 +9,7 @@ mod cancellation;
 mod cluster;
 mod exclusion;
 mod fair;
+mod fair_short_leases;
 mod fenced;
 mod history;
 mod leased_semaphore;
