@@ -1,13 +1,17 @@
 -- Acknowledges entries, and does once what follows from the resolution of each. XACK answers 1 to one caller only,
 -- however often and to whichever consumer an entry was delivered.
 --
+-- That an order is committed is true whoever says it. Every other resolution counts only while the entry is pending under
+-- the caller's name: a consumer that stood still may have been overtaken by one that is committing the order just now.
+--
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.failures
 -- KEYS[3]  stream.orders.dead
 -- ARGV[1]  the group
--- ARGV[2]  how long a refusal is kept, s
--- ARGV[3]  most dead letters that are kept
--- ARGV[4…] for each entry: entry, order id, user, voucher, resolution, code or error
+-- ARGV[2]  the caller's consumer
+-- ARGV[3]  how long a refusal is kept, s
+-- ARGV[4]  most dead letters that are kept
+-- ARGV[5…] for each entry: entry, order id, user, voucher, resolution, code or error
 --
 -- Resolutions: `ordered`; `sold out`, the database has nothing left; `already ordered`, the user keeps the claim because
 -- there is an order; `refused`, the user may try again; `dead letter`, likewise, and the entry goes to the dead-letter
@@ -22,7 +26,7 @@ local function undo(entry, order, user, voucher, resolution, code)
   if resolution == 'dead letter' then
     local content = redis.call('XRANGE', KEYS[1], entry, entry)[1]
     local fields = content and content[2] or {}
-    redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[3], '*', 'entry', entry, 'reason', code, unpack(fields))
+    redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'entry', entry, 'reason', code, unpack(fields))
     code = 'ORDER_FAILED'
   end
   if user == '' or voucher == '' then
@@ -31,7 +35,7 @@ local function undo(entry, order, user, voucher, resolution, code)
   if order ~= '' then
     local statuses = 'seckill:place:' .. user
     redis.call('HSET', statuses, order, 'r ' .. voucher .. ' ' .. code)
-    redis.call('EXPIRE', statuses, ARGV[2])
+    redis.call('EXPIRE', statuses, ARGV[3])
   end
   if resolution ~= 'already ordered' then
     redis.call('SREM', 'seckill:order:' .. voucher, user)
@@ -45,17 +49,18 @@ local function undo(entry, order, user, voucher, resolution, code)
   end
 end
 
-for at = 4, #ARGV, 6 do
+for at = 5, #ARGV, 6 do
   local entry, order, user, voucher, resolution, code = unpack(ARGV, at, at + 5)
   if resolution == 'ordered' then
     -- What follows from it may be done twice.
     ordered[#ordered + 1] = entry
     redis.call('HDEL', 'seckill:place:' .. user, order)
-  elseif redis.call('XACK', KEYS[1], ARGV[1], entry) == 1 then
-    done = done + 1
+    entries[#entries + 1] = entry
+  elseif #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, ARGV[2]) == 1 then
+    done = done + redis.call('XACK', KEYS[1], ARGV[1], entry)
     undo(entry, order, user, voucher, resolution, code)
+    entries[#entries + 1] = entry
   end
-  entries[#entries + 1] = entry
   sales[voucher] = true
 end
 if #ordered > 0 then

@@ -7,12 +7,18 @@
 -- KEYS[4]  stream.orders.dead
 -- ARGV[1]  the group
 -- ARGV[2]  this node's consumer
+-- ARGV[3]  the group that marks the stream of the epoch: nobody consumes by it
 --
--- Returns  {'lost', run} when this is not the Redis, or not the data, of the epoch; else {'current', epoch, bound,
+-- Returns  {'lost', run} when this is not the Redis, or not the data, of the epoch, or when the stream alone was lost
+-- (evicted, or deleted by hand, and perhaps made anew), which ends the epoch; else {'current', epoch, bound,
 -- waiting, pending, dead letters, ms by Redis's clock}. Every entry below the bound is acknowledged.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local epoch = redis.call('GET', KEYS[2])
 if not epoch or string.sub(epoch, 1, #run) ~= run then
+  return {'lost', run}
+end
+if not redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[3], '0', 'MKSTREAM').err then
+  redis.call('DEL', KEYS[2])
   return {'lost', run}
 end
 local now = redis.call('TIME')

@@ -5,6 +5,7 @@
 -- KEYS[2]  stream.orders.epoch
 -- KEYS[3…] seckill:stock:{voucherId} of every sale that is on, or will be
 -- ARGV[1]  the group
+-- ARGV[2]  the group that marks the stream of the epoch
 --
 -- Returns  the epoch: the server's run id, a colon, and microseconds by its clock.
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
@@ -15,7 +16,9 @@ end
 for at = 3, #KEYS do
   redis.call('DEL', KEYS[at])
 end
-redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+for at = 1, 2 do
+  redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[at], '0', 'MKSTREAM')
+end
 local now = redis.call('TIME')
 epoch = run .. ':' .. now[1] .. string.format('%06d', now[2])
 redis.call('SET', KEYS[2], epoch)

@@ -10,9 +10,13 @@ for at = 2, #ARGV, 3 do
   local order, user, voucher = unpack(ARGV, at, at + 2)
   local key = 'seckill:place:' .. user
   local status = redis.call('HGET', key, order)
-  local entry = ''
+  local entry = status and string.match(status, '^p %d+ (.+)$')
+  -- The stream may be lost without the statuses.
+  if entry and #redis.call('XRANGE', KEYS[1], entry, entry) == 0 then
+    status, entry = nil, nil
+  end
   if status then
-    entry = string.match(status, '^p %d+ (.+)$') or ''
+    entry = entry or ''
   else
     entry = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
     redis.call('HSET', key, order, 'p ' .. voucher .. ' ' .. entry)

@@ -34,5 +34,6 @@ mod sold_out;
 mod start;
 mod stream;
 mod stream_faults;
+mod stream_outages;
 mod support;
 mod vouchers;

@@ -415,13 +415,54 @@ async fn the_effects_of_an_acknowledgement_happen_once() {
     for first in [1, 0, 0] {
         let mut acknowledge = acknowledge.key("stream.orders");
         acknowledge.key("stream.orders.failures").key("stream.orders.dead");
-        acknowledge.arg("g1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
+        acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
         acknowledge.arg("dead letter").arg("why");
         let done: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();
         assert_eq!(done, first);
         assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(5), vec![8]));
         assert_eq!(redis.xlen_of("stream.orders.dead").await, 1);
     }
+}
+
+/// A consumer that stood still while another one took its entry over: what it decided before does not count any more, for
+/// the other one may be committing the order.
+#[tokio::test]
+async fn a_refusal_by_a_consumer_that_was_overtaken_does_nothing() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let mut group = redis::cmd("XGROUP");
+    group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
+    let _: () = group.query_async(&mut redis).await.unwrap();
+    let entry = add_entry(&mut redis, &[("userId", "7"), ("voucherId", "1"), ("id", "9")]).await;
+    let mut read = redis::cmd("XREADGROUP");
+    read.arg("GROUP").arg("g1").arg("c1").arg("STREAMS").arg("stream.orders").arg(">");
+    let _: redis::Value = read.query_async(&mut redis).await.unwrap();
+    let mut claim = redis::cmd("XCLAIM");
+    claim.arg("stream.orders").arg("g1").arg("c2").arg(0).arg(&entry);
+    let _: redis::Value = claim.query_async(&mut redis).await.unwrap();
+    let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
+    let _: () = redis.sadd("seckill:order:1", 7).await.unwrap();
+    let _: () = redis.hset("seckill:place:7", 9, "p 1 1-0").await.unwrap();
+    let acknowledge = redis::Script::new(include_str!("../../lua/stream_acknowledge.lua"));
+    for resolution in ["sold out", "already ordered", "refused", "dead letter"] {
+        let mut acknowledge = acknowledge.key("stream.orders");
+        acknowledge.key("stream.orders.failures").key("stream.orders.dead");
+        acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
+        acknowledge.arg(resolution).arg("SOLD_OUT");
+        let done: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(done, 0, "{resolution}");
+        assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(4), vec![7]), "{resolution}");
+        let status: String = redis.hget("seckill:place:7", 9).await.unwrap();
+        assert_eq!(status, "p 1 1-0", "{resolution}");
+        assert_eq!(redis.xlen_of("stream.orders").await, 1, "{resolution}: it is the other's");
+        assert_eq!(redis.xlen_of("stream.orders.dead").await, 0, "{resolution}");
+    }
+    // That the order is committed is true whoever says it.
+    let mut acknowledge = acknowledge.key("stream.orders");
+    acknowledge.key("stream.orders.failures").key("stream.orders.dead");
+    acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
+    let done: i64 = acknowledge.arg("ordered").arg("").invoke_async(&mut redis).await.unwrap();
+    assert_eq!((done, redis.xlen_of("stream.orders").await), (1, 0));
 }
 
 #[tokio::test]

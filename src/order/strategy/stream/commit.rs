@@ -1,22 +1,24 @@
 //! Turns entries into orders: entries of one sale are committed together ([`crate::order::batch`]) and acknowledged
-//! after the commit. Three rules:
+//! after the commit. The rules:
 //!
 //! - an entry that may have been delivered before is looked up first: its order may be committed;
 //! - what the database refuses is undone in Redis by the same script that acknowledges it;
+//! - nothing is committed once another consumer may have taken the entry over, and nothing refused once it has;
 //! - an outage acknowledges nothing, and neither does a bug. Only an entry whose own row the database refuses when it is
 //!   tried alone, [`TRIES`] times, goes to the dead-letter stream ([`Error::is_about_the_row`]).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::Relaxed;
 
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::FutureExt;
 use redis::AsyncCommands;
 
-use super::entry::Entry;
+use super::entry::{Entry, position};
 use super::names::{DEAD, FAILURES, GROUP, STATUS_TTL_S, STREAM};
 use super::node::StreamNode;
 use super::order_status::code;
+use super::sale_queues::{Batch, Outcome};
 use crate::error::Error;
 use crate::order::model::NewOrder;
 use crate::order::store::batch::BatchError;
@@ -27,9 +29,6 @@ const TRIES: u32 = 5;
 
 /// Dead letters that are kept, about.
 const DEAD_LETTERS: u32 = 10_000;
-
-/// Sales whose batches are committed at once.
-const SALES_AT_ONCE: usize = 4;
 
 /// Entries that one script acknowledges.
 const ACKNOWLEDGED_AT_ONCE: usize = 64;
@@ -57,75 +56,61 @@ enum Attempt {
 type Attempts = Vec<(NewOrder, Attempt)>;
 
 impl StreamNode {
-    /// Commits and acknowledges what it can; returns how many entries are left. `redelivered`: these may have been
-    /// delivered before. On an error, Redis or the database is away.
-    pub(super) async fn commit_entries(
-        &self,
-        entries: Vec<Entry>,
-        redelivered: bool,
-    ) -> Result<usize, Error> {
-        let mut resolved: Vec<(&Entry, Resolution)> = Vec::with_capacity(entries.len());
-        let mut sales: BTreeMap<i64, Vec<NewOrder>> = BTreeMap::new();
+    /// Commits and acknowledges what it can of a sale's batch.
+    pub(super) async fn commit_entries(&self, batch: &Batch) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut resolved: Vec<(&Entry, Resolution)> = Vec::with_capacity(batch.entries.len());
+        let mut orders: Vec<NewOrder> = Vec::with_capacity(batch.entries.len());
         // Two entries may name one order: it was added again after a loss.
-        let mut by_order: HashMap<i64, Vec<&Entry>> = HashMap::new();
-        for entry in &entries {
-            match entry.order() {
-                Some(order) => {
-                    let same = by_order.entry(order.id).or_default();
-                    if same.is_empty() {
-                        sales.entry(order.buyer.voucher_id).or_default().push(order);
-                    }
-                    same.push(entry);
-                }
-                None => {
-                    resolved.push((entry, Resolution::DeadLetter("it names no order".to_owned())))
+        let mut by_order: HashMap<i64, &Entry> = HashMap::with_capacity(batch.entries.len());
+        for entry in &batch.entries {
+            let Some(order) = entry.order() else {
+                resolved.push((entry, Resolution::DeadLetter("it names no order".to_owned())));
+                continue;
+            };
+            // Only the first of several entries stands for the order; the others are resolved when they are read again.
+            if by_order.contains_key(&order.id) {
+                outcome.read_pending = true;
+            } else {
+                by_order.insert(order.id, entry);
+                orders.push(order);
+            }
+        }
+        for (order, attempt) in self.commit_sale(batch, orders).await {
+            let Some(&entry) = by_order.get(&order.id) else { continue };
+            match attempt {
+                Attempt::Resolved(resolution) => resolved.push((entry, resolution)),
+                Attempt::Failed(error) => match self.count_failure(entry, error).await {
+                    Ok(Some(resolution)) => resolved.push((entry, resolution)),
+                    Ok(None) => outcome.read_pending = true,
+                    Err(error) => outcome.failed_in_redis(error),
+                },
+                Attempt::Retry => {
+                    outcome.retry.insert(position(&entry.id));
+                    outcome.error = Some(Error::Unavailable("the database"));
                 }
             }
         }
-        let committing =
-            sales.into_iter().map(|(sale, orders)| self.commit_sale(sale, orders, redelivered));
-        let attempts: Vec<Attempts> =
-            stream::iter(committing).buffer_unordered(SALES_AT_ONCE).collect().await;
-        let mut retries = 0;
-        for (order, attempt) in attempts.into_iter().flatten() {
-            // Only the first of several entries stands for the order; the others are resolved when they are read again.
-            let Some(&first) = by_order.get(&order.id).and_then(|same| same.first()) else {
-                continue;
-            };
-            let resolution = match attempt {
-                Attempt::Resolved(resolution) => Some(resolution),
-                Attempt::Failed(error) => self.count_failure(first, error).await?,
-                Attempt::Retry => {
-                    retries += 1;
-                    None
-                }
-            };
-            resolved.extend(resolution.map(|resolution| (first, resolution)));
-        }
-        let acknowledged = resolved.len();
         for resolved in resolved.chunks(ACKNOWLEDGED_AT_ONCE) {
-            self.acknowledge(resolved).await?;
+            // After a lost reply they may be acknowledged, and a refusal told: they are tried again only if they are
+            // still pending.
+            if let Err(error) = self.acknowledge(resolved).await {
+                outcome.failed_in_redis(error);
+            }
         }
-        if retries > 0 {
-            return Err(Error::Unavailable("the database"));
-        }
-        Ok(entries.len() - acknowledged)
+        outcome
     }
 
     /// Commits orders of one sale, in the order of their arrival.
-    async fn commit_sale(
-        &self,
-        voucher_id: i64,
-        orders: Vec<NewOrder>,
-        redelivered: bool,
-    ) -> Attempts {
+    async fn commit_sale(&self, batch: &Batch, orders: Vec<NewOrder>) -> Attempts {
+        let Batch { voucher_id, redelivered, .. } = *batch;
         let mut attempts = Vec::with_capacity(orders.len());
         let new =
             if redelivered { self.resolve_known(orders, &mut attempts).await } else { orders };
         if new.is_empty() {
             return attempts;
         }
-        match self.commit_batch(voucher_id, &new).await {
+        match self.commit_batch(batch, &new).await {
             Ok(outcomes) => attempts.extend(new.into_iter().zip(outcomes)),
             Err(error) if is_outage(&error) => attempts.extend(retry(new)),
             Err(error) if new.len() == 1 => {
@@ -136,7 +121,7 @@ impl StreamNode {
                 let new =
                     if redelivered { new } else { self.resolve_known(new, &mut attempts).await };
                 for order in new {
-                    let attempt = match self.commit_batch(voucher_id, &[order]).await {
+                    let attempt = match self.commit_batch(batch, &[order]).await {
                         Ok(mut attempts) => attempts.pop().unwrap_or(Attempt::Retry),
                         Err(error) => failed(error),
                     };
@@ -177,10 +162,15 @@ impl StreamNode {
     /// Commits one transaction. An error concerns all, and nothing was done.
     async fn commit_batch(
         &self,
-        voucher_id: i64,
+        batch: &Batch,
         orders: &[NewOrder],
     ) -> Result<Vec<Attempt>, Error> {
-        let commit = AssertUnwindSafe(self.committer.commit(voucher_id, orders)).catch_unwind();
+        // Another consumer may have taken them over, and may have refused one.
+        if !self.lease.holds(batch.generation) {
+            return Err(Error::Unavailable("the consumer's lease"));
+        }
+        let commit =
+            AssertUnwindSafe(self.committer.commit(batch.voucher_id, orders)).catch_unwind();
         let outcomes = match commit.await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(BatchError::All(Error::VoucherNotFound))) => {
@@ -207,7 +197,13 @@ impl StreamNode {
     /// Acknowledges, and undoes in Redis what was refused.
     async fn acknowledge(&self, resolved: &[(&Entry, Resolution)]) -> Result<(), Error> {
         let mut script = scripts::STREAM_ACKNOWLEDGE.key(STREAM);
-        script.key(FAILURES).key(DEAD).arg(GROUP).arg(STATUS_TTL_S).arg(DEAD_LETTERS);
+        script
+            .key(FAILURES)
+            .key(DEAD)
+            .arg(GROUP)
+            .arg(&self.consumer)
+            .arg(STATUS_TTL_S)
+            .arg(DEAD_LETTERS);
         let (mut ordered, mut refused, mut dead_lettered) = (0, 0, 0);
         for (entry, resolution) in resolved {
             let (name, code, count) = match resolution {

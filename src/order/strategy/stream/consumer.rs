@@ -1,17 +1,25 @@
-//! The consumer of this process: it reads its own pending entries first (after a start, a failure, when some were
-//! taken over, and once a second), then new ones, and has them committed. It reads on a connection of its own, because
-//! a blocking read keeps the commands behind it waiting too.
+//! The consumer of this process: it reads new entries, and those that are pending under its name (after a start, a
+//! failure, when some were taken over, and about once a second), into a queue per sale, and has each sale's batches
+//! committed as a future of its own. It waits for new entries on a connection of its own, because a blocking read keeps
+//! the commands behind it waiting too.
+//!
+//! While the database does not answer at all, nothing new is read: another node may reach it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, FutureExt, pending};
+use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use super::entry::{Entry, read_entries};
 use super::names::{CONSUMERS, GROUP, STREAM};
 use super::node::StreamNode;
+use super::sale_queues::{Batch, Outcome, SaleQueues};
 use crate::error::Error;
+use crate::order::model::NewOrder;
 use crate::scripts;
 
 /// How long Redis waits for new entries before it replies that there are none: a stop can take that long.
@@ -21,94 +29,85 @@ const BLOCK: Duration = Duration::from_millis(500);
 /// execute a read after its connection was closed, and deliver entries into no reply.
 const OWN_PENDING_EVERY: Duration = Duration::from_secs(1);
 
-/// Pause after a small batch. Its buyers have their answers already, and a larger one costs less per order.
+/// Where many are pending, reading them takes at most one part of so many of the time.
+const OWN_PENDING_SHARE: u32 = 10;
+
+/// Pause after a small read. Its buyers have their answers already, and a larger batch costs less per order.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// Pauses after failures: the first, and the longest.
+/// Pauses after failures to read: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Tries to commit the last entries when the process stops; then they are left to other nodes.
-const LAST_TRIES: u32 = 3;
+/// How often the loop looks around without an event.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// How long the last entries are tried when the process stops, as so many steps of the database; then they are left to
+/// other nodes.
+const LAST_STEPS: u32 = 3;
+
+/// A future that is being waited for.
+type Running<T> = Option<BoxFuture<'static, T>>;
+
+/// Entries, with the connection that they were read on.
+type NewEntries = Result<(Vec<Entry>, MultiplexedConnection), Error>;
+
+/// The state of [`StreamNode::consume`].
+struct Consumer {
+    node: Arc<StreamNode>,
+    queues: SaleQueues,
+    commits: FuturesUnordered<BoxFuture<'static, (Batch, Outcome)>>,
+    connection: Option<MultiplexedConnection>,
+    /// New entries are being read, and the lease's generation in which that began.
+    reading_new: Running<(u64, NewEntries)>,
+    /// A page of pending entries is being read; with the same.
+    reading_page: Running<(u64, Result<Vec<Entry>, Error>)>,
+    /// The entry up to which pending ones were read; `None` between two readings.
+    page_after: Option<String>,
+    pages_began: Instant,
+    pages_due: Instant,
+    /// Complete readings of the pending entries.
+    readings: u32,
+    /// Whether the database answers is being found out, by looking up an order that could not be committed.
+    probing: Running<bool>,
+    probe_with: Option<NewOrder>,
+    probe_due: Instant,
+    database_away: bool,
+    /// Nothing is read before this, and how long the next pause after a failure is.
+    read_due: Instant,
+    pause: Duration,
+}
 
 impl StreamNode {
-    /// Consumes until the process stops.
+    /// Consumes until the process stops, then commits what is left, if that is possible soon, and leaves the group.
     pub(super) async fn consume(self: Arc<Self>) {
-        let (mut connection, mut own_read) = (None, Instant::now());
-        let mut pause = PAUSES.0;
-        let mut logged = false;
+        let mut consumer = Consumer::new(self.clone());
         while !self.is_stopped() {
-            match self.consume_once(&mut connection, &mut own_read).await {
-                Ok(()) => (pause, logged) = (PAUSES.0, false),
-                Err(error) => {
-                    if !logged {
-                        logged = true;
-                        tracing::warn!(%error, "the stream is not consumed; trying again");
-                    }
-                    connection = None;
-                    // Whatever was delivered and not acknowledged is pending under our name.
-                    self.read_own_pending_soon();
-                    self.maintenance_due.notify_one();
-                    self.sleep(pause).await;
-                    pause = (2 * pause).min(PAUSES.1);
-                }
-            }
+            consumer.step(true).await;
         }
+        consumer.finish().await;
         self.leave().await;
     }
 
-    /// Commits what is pending under our name, if anything may be, and then what is new. `own_read` is when the own
-    /// pending entries were last read.
-    async fn consume_once(
-        &self,
-        connection: &mut Option<MultiplexedConnection>,
-        own_read: &mut Instant,
-    ) -> Result<(), Error> {
-        if self.take_own_pending() || own_read.elapsed() >= OWN_PENDING_EVERY {
-            *own_read = Instant::now();
-            self.commit_own_pending().await?;
-        }
-        let reader = match connection {
-            Some(reader) => reader,
-            None => connection.insert(self.connect().await?),
+    /// Reads what is pending under our name beyond the entry `after`.
+    async fn read_page(&self, after: &str) -> Result<Vec<Entry>, Error> {
+        let read = self.read().arg("STREAMS").arg(STREAM).arg(after).to_owned();
+        let reply: Value = read.query_async(&mut self.redis.clone()).await?;
+        Ok(read_entries(&reply))
+    }
+
+    async fn read_new(&self, connection: Option<MultiplexedConnection>) -> NewEntries {
+        let mut connection = match connection {
+            Some(connection) => connection,
+            None => self.connect().await?,
         };
-        let entries = self.read_new(reader).await?;
-        if entries.is_empty() {
-            return Ok(());
-        }
-        let few = entries.len() < self.limits.batch / 4;
-        if self.commit_entries(entries, false).await? > 0 {
-            self.read_own_pending_soon();
-        }
-        if few {
-            self.sleep(GATHER).await;
-        }
-        Ok(())
-    }
-
-    /// Commits everything that is pending under our name; an entry that failed because of itself stays, for now.
-    async fn commit_own_pending(&self) -> Result<(), Error> {
-        let mut after = "0".to_owned();
-        loop {
-            let read = self.read().arg("STREAMS").arg(STREAM).arg(&after).to_owned();
-            let reply: Value = read.query_async(&mut self.redis.clone()).await?;
-            let entries = read_entries(&reply);
-            let Some(last) = entries.last() else { return Ok(()) };
-            after.clone_from(&last.id);
-            if self.commit_entries(entries, true).await? > 0 {
-                self.read_own_pending_soon();
-            }
-        }
-    }
-
-    async fn read_new(&self, connection: &mut MultiplexedConnection) -> Result<Vec<Entry>, Error> {
         let block = BLOCK.as_millis() as u64;
         let read =
             self.read().arg("BLOCK").arg(block).arg("STREAMS").arg(STREAM).arg(">").to_owned();
         let limit = BLOCK + self.limits.redis_timeout;
-        let reply: Value = tokio::time::timeout(limit, read.query_async(connection))
+        let reply: Value = tokio::time::timeout(limit, read.query_async(&mut connection))
             .await
             .map_err(|_| Error::Unavailable("Redis"))??;
-        Ok(read_entries(&reply))
+        Ok((read_entries(&reply), connection))
     }
 
     fn read(&self) -> Cmd {
@@ -125,14 +124,8 @@ impl StreamNode {
         Ok(self.client.get_multiplexed_async_connection_with_config(&config).await?)
     }
 
-    /// Commits what is left under our name and leaves the group.
+    /// Leaves the group.
     async fn leave(&self) {
-        for _ in 0..LAST_TRIES {
-            match self.commit_own_pending().await {
-                Ok(()) => break,
-                Err(error) => tracing::warn!(%error, "the last entries are not committed yet"),
-            }
-        }
         let removed: redis::RedisResult<i64> = scripts::STREAM_LEAVE
             .key(STREAM)
             .key(CONSUMERS)
@@ -146,4 +139,202 @@ impl StreamNode {
             Err(error) => tracing::warn!(%error, "the group could not be left"),
         }
     }
+}
+
+impl Consumer {
+    fn new(node: Arc<StreamNode>) -> Self {
+        let now = Instant::now();
+        Consumer {
+            queues: SaleQueues::new(node.limits.batch),
+            node,
+            commits: FuturesUnordered::new(),
+            connection: None,
+            reading_new: None,
+            reading_page: None,
+            page_after: None,
+            pages_began: now,
+            pages_due: now,
+            readings: 0,
+            probing: None,
+            probe_with: None,
+            probe_due: now,
+            database_away: false,
+            read_due: now,
+            pause: PAUSES.0,
+        }
+    }
+
+    /// Begins what can be begun, and waits for the next event.
+    async fn step(&mut self, read_new: bool) {
+        let now = Instant::now();
+        let generation = self.node.lease.generation();
+        if generation != self.queues.generation() {
+            self.queues.begin_generation(generation);
+            self.node.read_own_pending_soon();
+        }
+        while let Some(batch) = self.queues.next_batch(now) {
+            let node = self.node.clone();
+            let commit = async move {
+                let outcome = node.commit_entries(&batch).await;
+                (batch, outcome)
+            };
+            self.commits.push(commit.boxed());
+        }
+        self.begin_probe(now);
+        self.begin_reads(now, read_new);
+        let timers = [
+            self.queues.next_change(now),
+            Some(now + LOOK),
+            Some(self.read_due).filter(|due| *due > now),
+        ];
+        let wake = timers.into_iter().flatten().min().unwrap_or(now + LOOK);
+        let stop = self.node.stop.clone();
+        tokio::select! {
+            Some((batch, outcome)) = self.commits.next() => self.committed(batch, outcome),
+            (began_in, read) = finished(&mut self.reading_new) => self.new_read(began_in, read),
+            (began_in, read) = finished(&mut self.reading_page) => self.page_read(began_in, read),
+            answers = finished(&mut self.probing) => self.probed(answers),
+            () = tokio::time::sleep_until(wake.into()) => {}
+            () = stop.cancelled(), if !stop.is_cancelled() => {}
+        }
+    }
+
+    /// A sale's entries could not be committed: is it this sale, or the database?
+    fn begin_probe(&mut self, now: Instant) {
+        if self.probing.is_none()
+            && now >= self.probe_due
+            && let Some(order) = self.probe_with
+        {
+            let node = self.node.clone();
+            let probe = async move { node.store.buyers_of(&[order]).await.is_ok() };
+            self.probing = Some(probe.boxed());
+        }
+    }
+
+    fn begin_reads(&mut self, now: Instant, read_new: bool) {
+        if self.database_away || now < self.read_due || !self.queues.has_room(now) {
+            return;
+        }
+        let generation = self.queues.generation();
+        let due = |consumer: &Self| consumer.page_after.is_none() && now >= consumer.pages_due;
+        if self.reading_page.is_none() && (self.node.take_own_pending() || due(self)) {
+            self.page_after = Some("0".to_owned());
+            self.pages_began = now;
+        }
+        if let (None, Some(after)) = (&self.reading_page, self.page_after.clone()) {
+            self.queues.page_began();
+            let node = self.node.clone();
+            let read = async move { (generation, node.read_page(&after).await) };
+            self.reading_page = Some(read.boxed());
+        }
+        if read_new && self.reading_new.is_none() {
+            let (node, connection) = (self.node.clone(), self.connection.take());
+            let read = async move { (generation, node.read_new(connection).await) };
+            self.reading_new = Some(read.boxed());
+        }
+    }
+
+    fn new_read(&mut self, began_in: u64, read: NewEntries) {
+        let now = Instant::now();
+        match read {
+            Ok((entries, connection)) => {
+                self.connection = Some(connection);
+                self.pause = PAUSES.0;
+                if !entries.is_empty() && entries.len() < self.node.limits.batch / 4 {
+                    self.read_due = now + GATHER;
+                }
+                if began_in == self.queues.generation() {
+                    self.queues.offer(entries, false, now);
+                } else {
+                    self.node.read_own_pending_soon();
+                }
+            }
+            Err(error) => self.read_failed(&error, now),
+        }
+    }
+
+    fn page_read(&mut self, began_in: u64, read: Result<Vec<Entry>, Error>) {
+        let now = Instant::now();
+        match read {
+            Ok(entries) if entries.is_empty() => {
+                self.page_after = None;
+                self.readings += 1;
+                let took = now - self.pages_began;
+                self.pages_due = now + (took * OWN_PENDING_SHARE).max(OWN_PENDING_EVERY);
+            }
+            Ok(entries) if began_in == self.queues.generation() => {
+                self.page_after = entries.last().map(|last| last.id.clone());
+                self.queues.offer(entries, true, now);
+            }
+            Ok(_) => self.node.read_own_pending_soon(),
+            Err(error) => self.read_failed(&error, now),
+        }
+        self.queues.page_ended();
+    }
+
+    /// Redis is away, or has lost the stream.
+    fn read_failed(&mut self, error: &Error, now: Instant) {
+        if self.pause == PAUSES.0 {
+            tracing::warn!(%error, "the stream is not read; trying again");
+        }
+        // Whatever was delivered and not acknowledged is pending under our name.
+        self.node.read_own_pending_soon();
+        self.node.maintenance_due.notify_one();
+        self.read_due = now + self.pause;
+        self.pause = (2 * self.pause).min(PAUSES.1);
+    }
+
+    fn committed(&mut self, batch: Batch, outcome: Outcome) {
+        let (now, voucher_id) = (Instant::now(), batch.voucher_id);
+        let order = batch.entries.iter().find_map(Entry::order);
+        let completed = self.queues.complete(batch, &outcome, now);
+        if completed.read_pending {
+            self.node.read_own_pending_soon();
+        }
+        let Some(error) = outcome.error else { return };
+        if completed.failures == 1 {
+            tracing::warn!(voucher_id, %error, "a sale's entries are not committed; trying again");
+        }
+        self.probe_with = order;
+    }
+
+    fn probed(&mut self, answers: bool) {
+        if answers == self.database_away {
+            let state = if answers { "again" } else { "not" };
+            tracing::warn!("the database answers {state}; new entries are read only while it does");
+        }
+        self.database_away = !answers;
+        self.probe_due = Instant::now() + LOOK;
+        if answers {
+            self.probe_with = None;
+        }
+    }
+
+    /// Commits what is held or pending under our name, as far as that succeeds soon. Nothing new is read.
+    async fn finish(&mut self) {
+        let deadline = Instant::now() + LAST_STEPS * self.node.limits.timeout;
+        let readings = self.readings;
+        self.node.read_own_pending_soon();
+        while Instant::now() < deadline {
+            let all_read = self.readings > readings && self.reading_new.is_none();
+            if all_read && self.queues.is_empty() {
+                break;
+            }
+            // Maintenance has stopped, and without heartbeats the entries would soon be another node's.
+            if let Err(error) = self.node.maintain_once().await {
+                tracing::debug!(%error, "no heartbeat while the consumer stops");
+            }
+            self.step(false).await;
+        }
+        // What was begun comes to an end by its own time limits.
+        while self.commits.next().await.is_some() {}
+    }
+}
+
+/// Waits for what is running, without end where nothing is. Can be dropped and called again.
+async fn finished<T>(running: &mut Running<T>) -> T {
+    let Some(future) = running else { return pending().await };
+    let output = future.await;
+    *running = None;
+    output
 }

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::entry::position;
+use super::lease::DEAD_AFTER;
 use super::names::{
-    CONSUMER_PREFIX, CONSUMERS, DEAD, EPOCH, GROUP, STATUS_TTL_S, STREAM, stock_key,
+    CONSUMER_PREFIX, CONSUMERS, DEAD, EPOCH, EPOCH_GROUP, GROUP, STATUS_TTL_S, STREAM, stock_key,
 };
 use super::node::StreamNode;
 use crate::error::Error;
@@ -19,10 +20,6 @@ const ROUND: Duration = Duration::from_millis(250);
 
 /// How often entries of dead consumers are reclaimed.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
-
-/// A consumer of our kind that has not reported for this long is dead. If it was only stopped for a while, its entries
-/// are committed twice, which the database notices.
-const DEAD_AFTER: Duration = Duration::from_secs(5);
 
 /// Orders that are added again by one script.
 const REPLAYED_AT_ONCE: usize = 500;
@@ -55,6 +52,7 @@ impl StreamNode {
 
     /// One round.
     pub(super) async fn maintain_once(&self) -> Result<(), Error> {
+        let sent = Instant::now();
         let reply: Vec<String> = scripts::STREAM_MAINTAIN
             .key(STREAM)
             .key(EPOCH)
@@ -62,12 +60,15 @@ impl StreamNode {
             .key(DEAD)
             .arg(GROUP)
             .arg(&self.consumer)
+            .arg(EPOCH_GROUP)
             .invoke_async(&mut self.redis.clone())
             .await?;
         let words: Vec<&str> = reply.iter().map(String::as_str).collect();
         let ["current", epoch, bound, waiting, pending, dead, now] = words[..] else {
             return self.begin_epoch().await;
         };
+        self.enter_epoch(epoch);
+        self.lease.renew(sent);
         self.replay(epoch).await?;
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
         let unconfirmed = self.unconfirmed.forget_below(epoch, bound);
@@ -85,7 +86,7 @@ impl StreamNode {
     async fn begin_epoch(&self) -> Result<(), Error> {
         let sales = self.store.stream_sales().await?;
         let mut script = scripts::STREAM_NEW_EPOCH.key(STREAM);
-        script.key(EPOCH).arg(GROUP);
+        script.key(EPOCH).arg(GROUP).arg(EPOCH_GROUP);
         for sale in &sales {
             script.key(stock_key(*sale));
         }
@@ -93,14 +94,14 @@ impl StreamNode {
         tracing::warn!(
             epoch,
             sales = sales.len(),
-            "a new epoch: Redis was restarted or lost its data"
+            "a new epoch: Redis was restarted or lost its data, or the stream"
         );
+        self.enter_epoch(&epoch);
         self.replay(&epoch).await
     }
 
     /// Adds again what this node admitted in another epoch, unless it is in the database.
     async fn replay(&self, epoch: &str) -> Result<(), Error> {
-        self.enter_epoch(epoch);
         let orders = self.unconfirmed.of_other_epochs(epoch);
         for orders in orders.chunks(REPLAYED_AT_ONCE) {
             let buyers = self.store.buyers_of(orders).await?;

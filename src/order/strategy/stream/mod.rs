@@ -10,8 +10,8 @@
 //!
 //! - [`service`]: [`service::OrderStream`], the handle, and admission: one script (`admission_script`) takes stock, claim
 //!   and entry together; the buyer's answer is *pending*. `node` is what it shares with its tasks.
-//! - `consumer`: reads entries; `commit`: commits them in batches ([`crate::order::batch`]) and acknowledges after the
-//!   commit, never before.
+//! - `consumer`: reads entries into `sale_queues`, one per sale; `commit`: commits them in batches
+//!   ([`crate::order::batch`]) while the consumer's `lease` holds, and acknowledges after the commit, never before.
 //! - `lookup`, `order_status`: the status of an admitted order, for its buyer.
 //! - `maintenance`: notices a Redis that lost its data, adds again what this node admitted and is not committed
 //!   (`unconfirmed`), takes over from dead consumers, trims.
@@ -35,12 +35,14 @@ mod admission_script;
 mod commit;
 mod consumer;
 mod entry;
+mod lease;
 mod lookup;
 mod maintenance;
 mod names;
 mod node;
 mod order_status;
 mod rebuilds;
+mod sale_queues;
 pub mod service;
 pub mod stats;
 mod stock_counter;

@@ -7,6 +7,10 @@ pub(super) const STREAM: &str = "stream.orders";
 /// Its consumer group.
 pub(super) const GROUP: &str = "g1";
 
+/// A second group, of which nobody is a member: it is in the stream for as long as the stream that the epoch began with
+/// exists, so a stream without it is another one.
+pub(super) const EPOCH_GROUP: &str = "seckill-epoch";
+
 /// Dead-letter stream: entries that cannot be turned into orders, each with its error.
 pub(super) const DEAD: &str = "stream.orders.dead";
 

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission_script::{self, AdmissionBatcher};
+use super::lease::Lease;
 use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
 use super::stats::StreamStats;
@@ -45,6 +46,8 @@ pub struct StreamNode {
     pub(super) committer: BatchCommitter,
     /// This process's consumer name in the group.
     pub(super) consumer: String,
+    /// For how long what was delivered to us is ours.
+    pub(super) lease: Lease,
     pub(super) unconfirmed: UnconfirmedOrders,
     pub(super) rebuilds: Rebuilds,
     pub(super) admissions: AdmissionBatcher,
@@ -76,6 +79,7 @@ impl StreamNode {
             ids,
             limits,
             consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
+            lease: Lease::default(),
             unconfirmed: UnconfirmedOrders::default(),
             rebuilds: Rebuilds::default(),
             stats: StreamStats::default(),
@@ -103,6 +107,7 @@ impl StreamNode {
         let mut known = self.epoch.lock();
         if **known != *epoch {
             *known = epoch.into();
+            self.lease.end();
             self.ids.abandon_lease();
         }
     }
