@@ -12,7 +12,7 @@
 //!
 //! The text is for people and may change; the code is for programs and may not.
 
-use crate::connection::mysql::{self, ErrorKind};
+use crate::connection::server_error::{ErrorKind, classify};
 
 /// Shorthand for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -209,7 +209,7 @@ impl Error {
 /// The database failed before anything was committed, or on a read: nothing was done.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        match mysql::classify(&error) {
+        match classify(&error) {
             ErrorKind::Conflict => Error::Conflict,
             ErrorKind::Unavailable => {
                 tracing::warn!(%error, "database unavailable");

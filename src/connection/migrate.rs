@@ -80,9 +80,8 @@ async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
 }
 
 /// How many steps the database lacks, for `doctor` and `serve`.
-pub async fn missing(pool: &sqlx::MySqlPool) -> anyhow::Result<usize> {
-    let mut connection = pool.acquire().await?;
-    Ok(STEPS.len().saturating_sub(applied(&mut connection).await?))
+pub async fn missing(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
+    Ok(STEPS.len().saturating_sub(applied(connection).await?))
 }
 
 async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {

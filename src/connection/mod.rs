@@ -4,6 +4,7 @@
 pub mod coalescer;
 pub mod migrate;
 pub mod mysql;
+pub mod pool;
 pub mod redis;
 pub mod row;
 pub mod server_error;

@@ -12,6 +12,7 @@ mod database_errors;
 mod docs;
 mod drain;
 mod group_commit;
+mod half_open;
 mod ids;
 mod lab;
 mod late_commit;
