@@ -2,6 +2,7 @@
 //! is known here, except by the migrations.
 
 pub mod coalescer;
+pub mod idempotency;
 pub mod migrate;
 pub mod mysql;
 pub mod pool;

@@ -4,6 +4,7 @@
 // A test that cannot continue fails there.
 #![allow(clippy::unwrap_used)]
 
+mod admin_writes;
 mod admission;
 mod architecture;
 mod chaos;
