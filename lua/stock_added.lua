@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  seckill:stock:{voucherId}
 -- KEYS[2]  seckill:rebuild:{voucherId}
+-- KEYS[3]  stream.orders.counters: sales whose counter is exact
 -- ARGV[1]  how many were added
 -- ARGV[2]  the channel
 -- ARGV[3]  the voucher's id
@@ -9,8 +10,9 @@
 --
 if ARGV[4] == '1' then
   -- It is rebuilt from the database, which has what was added. Adding it here would count it twice if the
-  -- counter was rebuilt just now.
-  redis.call('DEL', KEYS[1], KEYS[2])
+  -- counter was rebuilt just now. Until then a Java node's script goes on with what was there before.
+  redis.call('SREM', KEYS[3], ARGV[3])
+  redis.call('DEL', KEYS[2])
 elseif redis.call('EXISTS', KEYS[1]) == 1 then
   -- A missing counter is not created: it would hold what was added without what was there before.
   redis.call('INCRBY', KEYS[1], ARGV[1])

@@ -7,6 +7,7 @@
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.failures
 -- KEYS[3]  stream.orders.dead
+-- KEYS[4]  stream.orders.counters
 -- ARGV[1]  the group
 -- ARGV[2]  the caller's consumer
 -- ARGV[3]  how long a refusal is kept, s
@@ -42,8 +43,12 @@ local function undo(entry, order, user, voucher, resolution, code)
   end
   local stock = 'seckill:stock:' .. voucher
   if resolution == 'sold out' then
-    -- The counter admitted more than there is: it is wrong, and is rebuilt from the database.
-    redis.call('DEL', stock)
+    -- The counter admitted more than there is: it is wrong, and is rebuilt from the database. Until then a Java node's
+    -- script, which needs it, admits nobody by it.
+    redis.call('SREM', KEYS[4], voucher)
+    if tonumber(redis.call('GET', stock) or 0) > 0 then
+      redis.call('SET', stock, 0)
+    end
   elseif redis.call('EXISTS', stock) == 1 then
     redis.call('INCR', stock)
   end

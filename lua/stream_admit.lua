@@ -3,13 +3,14 @@
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
+-- KEYS[3]  stream.orders.counters: sales whose counter is exact; any other is being rebuilt, or is to be
 -- ARGV[1]  most entries that may wait in the stream
 -- ARGV[2]  how long the status of an order is kept, s
 -- ARGV[3]  1 where this is sent again and may have been run, else 0
 -- ARGV[4…] for each purchase: user, voucher, order id, the epoch in which that id was leased
 --
 -- Returns  for each purchase three strings, in one flat list: `admitted`, entry, epoch; `refused`, code; `other epoch`;
--- `no counter`; `claimed`; `sold out`, entries that wait; `full`. Missing strings are ''.
+-- `no counter` (none that is exact); `claimed`; `sold out`, entries that wait; `full`. Missing strings are ''.
 --
 -- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
 local epoch = redis.call('GET', KEYS[2]) or ''
@@ -39,7 +40,10 @@ for at = 4, #ARGV, 4 do
     reply('other epoch')
   else
     local counter = 'seckill:stock:' .. voucher
-    local stock = stocks[voucher] or tonumber(redis.call('GET', counter))
+    local stock = stocks[voucher]
+    if not stock and redis.call('SISMEMBER', KEYS[3], voucher) == 1 then
+      stock = tonumber(redis.call('GET', counter))
+    end
     if not stock then
       reply('no counter')
     elseif stock <= 0 or waiting >= most then

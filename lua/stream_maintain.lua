@@ -1,5 +1,5 @@
--- One round of maintenance of a node: reports that its consumer is alive, creates the group where it is missing, trims
--- acknowledged entries, and returns the state of the stream.
+-- One round of maintenance of a node: reports that its consumer is alive, creates the group where it is missing, and
+-- returns the state of the stream.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
@@ -11,7 +11,8 @@
 --
 -- Returns  {'lost', run} when this is not the Redis, or not the data, of the epoch, or when the stream alone was lost
 -- (evicted, or deleted by hand, and perhaps made anew), which ends the epoch; else {'current', epoch, bound,
--- waiting, pending, dead letters, ms by Redis's clock}. Every entry below the bound is acknowledged.
+-- waiting, pending, dead letters, ms by Redis's clock}. Every entry below the bound is resolved:
+-- entries are deleted when they are, also those that another kind of consumer acknowledges (stream_foreign_resolve.lua).
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local epoch = redis.call('GET', KEYS[2])
 if not epoch or string.sub(epoch, 1, #run) ~= run then
@@ -34,18 +35,10 @@ for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     delivered, pending = of['last-delivered-id'], of['pending']
   end
 end
-local bound
-if pending > 0 then
-  bound = redis.call('XPENDING', KEYS[1], ARGV[1])[2]
-else
-  local first = redis.call('XRANGE', KEYS[1], '(' .. delivered, '+', 'COUNT', 1)[1]
-  bound = first and first[1]
-end
-if bound then
-  redis.call('XTRIM', KEYS[1], 'MINID', bound)
-else
-  redis.call('XTRIM', KEYS[1], 'MAXLEN', 0)
-  -- Nothing waits: everything that was ever added is acknowledged, up to the last, and new entries are above it.
+local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+local bound = first and first[1]
+if not bound then
+  -- Nothing waits: everything that was ever added is resolved, up to the last, and new entries are above it.
   local milliseconds, sequence = string.match(delivered, '^(%d+)-(%d+)$')
   bound = milliseconds .. '-' .. string.format('%d', sequence + 1)
 end

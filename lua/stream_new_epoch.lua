@@ -3,7 +3,8 @@
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
--- KEYS[3…] seckill:stock:{voucherId} of every sale that is on, or will be
+-- KEYS[3]  stream.orders.counters        sales whose counter is exact
+-- KEYS[4]  stream.orders.claims          sales whose claims are complete
 -- ARGV[1]  the group
 -- ARGV[2]  the group that marks the stream of the epoch
 --
@@ -13,9 +14,8 @@ local epoch = redis.call('GET', KEYS[2])
 if epoch and string.sub(epoch, 1, #run) == run then
   return epoch
 end
-for at = 3, #KEYS do
-  redis.call('DEL', KEYS[at])
-end
+-- The counters themselves stay for Java nodes, whose script needs them.
+redis.call('DEL', KEYS[3], KEYS[4])
 for at = 1, 2 do
   redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[at], '0', 'MKSTREAM')
 end

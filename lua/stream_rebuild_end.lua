@@ -1,23 +1,60 @@
--- Ends the rebuild of a stock counter, unless an entry was acknowledged, or stock added or returned, in the meantime.
+-- Ends the rebuild of a stock counter, unless an entry was acknowledged, or stock added or returned, in the meantime: puts
+-- the new number in the place of the old, which another node may have admitted by until this moment.
 --
--- KEYS[1]  seckill:stock:{voucherId}
--- KEYS[2]  seckill:rebuild:{voucherId}
--- KEYS[3]  seckill:order:{voucherId}
--- KEYS[4]  the new set of claims; absent where there are none
+-- KEYS[1]  stream.orders
+-- KEYS[2]  stream.orders.epoch
+-- KEYS[3]  stream.orders.counters        sales whose counter is exact
+-- KEYS[4]  stream.orders.claims          sales whose claims are complete
+-- KEYS[5]  seckill:stock:{voucherId}
+-- KEYS[6]  seckill:order:{voucherId}
+-- KEYS[7]  seckill:returned:{voucherId}  cancelled orders whose stock was returned
+-- KEYS[8]  seckill:rebuild:{voucherId}
+-- KEYS[9]  seckill:rebuild:{voucherId}:claims
 -- ARGV[1]  the token of the rebuild
--- ARGV[2]  the stock
+-- ARGV[2]  the epoch in which it began
+-- ARGV[3]  the voucher
+-- ARGV[4]  the stock in the database, less what is in flight up to an entry
+-- ARGV[5]  that entry
+-- ARGV[6]  most entries after it that are read here
+-- ARGV[7]  1 if entries of this sale after it are counted here, though they may be committed already
+-- ARGV[8]  how long KEYS[7] is kept, s
+-- ARGV[9…] cancelled orders that the stock above contains, and that Redis was not told: order, and the user whose claim
+--          goes, or '' where it stays
 --
--- Returns  1 if the counter and the claims were replaced.
-if redis.call('GET', KEYS[2]) ~= ARGV[1] then
-  redis.call('DEL', KEYS[4])
-  return 0
+-- Returns  `done`; `again`, to be begun anew; `moved`: further entries have come, and are to be read.
+if redis.call('GET', KEYS[8]) ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[2] then
+  return 'again'
 end
-redis.call('DEL', KEYS[2])
-if redis.call('EXISTS', KEYS[4]) == 1 then
-  redis.call('RENAME', KEYS[4], KEYS[3])
-  redis.call('PERSIST', KEYS[3])
-else
-  redis.call('DEL', KEYS[3])
+local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[5], '+', 'COUNT', ARGV[6])
+if #entries == tonumber(ARGV[6]) then
+  return 'moved'
 end
-redis.call('SET', KEYS[1], ARGV[2])
-return 1
+local users = {}
+for _, entry in ipairs(entries) do
+  local of = {}
+  for at = 1, #entry[2], 2 do of[entry[2][at]] = entry[2][at + 1] end
+  if of['voucherId'] == ARGV[3] and of['userId'] then
+    users[#users + 1] = of['userId']
+  end
+end
+if #users > 0 and ARGV[7] ~= '1' then
+  return 'moved'
+end
+for at = 9, #ARGV, 2 do
+  redis.call('SADD', KEYS[7], ARGV[at])
+  redis.call('EXPIRE', KEYS[7], ARGV[8])
+  if ARGV[at + 1] ~= '' then
+    redis.call('SREM', KEYS[6], ARGV[at + 1])
+  end
+end
+for _, user in ipairs(users) do
+  redis.call('SADD', KEYS[6], user)
+end
+redis.call('SET', KEYS[5], string.format('%d', ARGV[4] - #users))
+redis.call('SADD', KEYS[3], ARGV[3])
+redis.call('SADD', KEYS[4], ARGV[3])
+redis.call('DEL', KEYS[8])
+if redis.call('GET', KEYS[9]) == ARGV[1] then
+  redis.call('DEL', KEYS[9])
+end
+return 'done'

@@ -1,5 +1,5 @@
--- Takes over the pending entries of dead consumers: of our kind, from those that do not report any more; of others (a
--- Java node's), what has been idle for long. Dead consumers of our kind without pending entries are removed.
+-- Takes over the pending entries of dead consumers of our kind: those that do not report any more. Those without pending
+-- entries are removed.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.consumers
@@ -7,8 +7,7 @@
 -- ARGV[2]  this node's consumer
 -- ARGV[3]  what our consumers' names begin with
 -- ARGV[4]  one of ours that has not reported for this long is dead; ms
--- ARGV[5]  an entry that was idle for this long is taken over from any other consumer; ms
--- ARGV[6]  most entries taken over at a time from each
+-- ARGV[5]  most entries taken over at a time from each
 --
 -- Returns  how many were taken over.
 local now = redis.call('TIME')
@@ -24,17 +23,16 @@ for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
   local ours = string.sub(name, 1, #ARGV[3]) == ARGV[3]
   local reported = ours and tonumber(redis.call('ZSCORE', KEYS[2], name))
   local dead = ours and (not reported or ms - reported > tonumber(ARGV[4])) and of['idle'] > tonumber(ARGV[4])
-  if name ~= ARGV[2] and (dead or not ours) then
-    local idle = dead and 0 or tonumber(ARGV[5])
+  if name ~= ARGV[2] and dead then
     local entries = {}
-    for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', idle, '-', '+', ARGV[6], name)) do
+    for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[5], name)) do
       entries[#entries + 1] = pending[1]
     end
     if #entries > 0 then
       -- Entries that no longer exist leave the list of pending ones by this.
-      redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], idle, unpack(entries))
+      redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(entries))
       taken = taken + #entries
-    elseif dead then
+    else
       redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
       redis.call('ZREM', KEYS[2], name)
     end

@@ -1,6 +1,7 @@
 -- Adds again what a node admitted and Redis may have lost. Entries that still exist are left alone.
 --
 -- KEYS[1]  stream.orders
+-- KEYS[2]  stream.orders.counters
 -- ARGV[1]  how long the status of an order is kept, s
 -- ARGV[2…] for each: order id, user, voucher
 --
@@ -23,7 +24,8 @@ for at = 2, #ARGV, 3 do
     redis.call('EXPIRE', key, ARGV[1])
     redis.call('SADD', 'seckill:order:' .. voucher, user)
     -- A stock counter that was rebuilt before this entry came back does not count it.
-    redis.call('DEL', 'seckill:stock:' .. voucher, 'seckill:rebuild:' .. voucher)
+    redis.call('SREM', KEYS[2], voucher)
+    redis.call('DEL', 'seckill:rebuild:' .. voucher)
   end
   entries[#entries + 1] = entry
 end

@@ -128,15 +128,17 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
     let _: () = redis::pipe()
         .set(&stock, 2_000_000_000)
         .set("bench:epoch", "bench")
+        .sadd("bench:counters", BENCH_SALE)
         .del(&["bench:stream", &claims])
         .query_async(&mut redis)
         .await?;
     let call = [
         "EVALSHA",
         &script,
-        "2",
+        "3",
         "bench:stream",
         "bench:epoch",
+        "bench:counters",
         "1000000000",
         "60",
         "0",
@@ -149,7 +151,8 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
     let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;
     let admitted: u64 = redis::cmd("XLEN").arg("bench:stream").query_async(&mut redis).await?;
     ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
-    let _: () = redis.del(&["bench:stream", "bench:epoch", &claims, &stock]).await?;
+    let _: () =
+        redis.del(&["bench:stream", "bench:epoch", "bench:counters", &claims, &stock]).await?;
     Ok(rate)
 }
 

@@ -50,7 +50,7 @@ pub(super) async fn connect(
         timeout,
     )
     .await?;
-    let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
+    let missing = migrate::missing(&database.pool).await?;
     ensure!(missing == 0, "{missing} migration steps are missing: run `seckill migrate` first");
 
     let client = connection::redis::client(&config.redis.redis_url)?;
@@ -72,7 +72,7 @@ pub(super) async fn connect(
     let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
     let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
-    let sales = Arc::new(SaleCache::new(voucher_store.clone(), timeout));
+    let sales = Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), timeout));
     let stock_events = StockEvents::listen(client.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,

@@ -67,9 +67,9 @@ pub struct SaleConfig {
     /// Most entries that wait in the stream; further purchases are refused with 503.
     #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = parse::count)]
     pub stream_backlog: usize,
-    /// How long an entry must be idle before it is claimed from a consumer that is not one of ours, such as a Java node;
+    /// How long a consumer that is not one of ours, such as a Java node's, may keep an entry before it is taken over;
     /// milliseconds.
-    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "30000",
+    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "5000",
           value_parser = parse::milliseconds)]
     pub stream_min_idle: Duration,
     /// Seconds after which an unpaid order is cancelled and its voucher put back on sale; 0 for never, which

@@ -4,6 +4,10 @@
 //! gone by now; stock that was gone comes back only when some is added or an order is cancelled, and then
 //! [`super::stock_events`] invalidates every process's entry. So refusing the many late buyers costs no query.
 //!
+//! A sale that a Java node of the final stage published says nothing of how it sells: its `issued` is NULL. It is known
+//! by its stock counter in Redis, by which that node's script admits buyers, and it is sold on the strategy `stream`, which
+//! admits by the same counter. Without a counter, the column's default says how it sells.
+//!
 //! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and
 //! the time since is measured by a monotonic clock. A node whose wall clock is off by an hour thus
 //! opens and closes a sale together with all others.
@@ -14,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use parking_lot::RwLock;
+use redis::AsyncCommands;
+use redis::aio::ConnectionManager;
 use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
@@ -77,8 +83,15 @@ impl Sale {
         self.asked_at.elapsed()
     }
 
-    fn read(voucher_id: i64, row: &SaleRow, asked_at: Instant) -> Result<Self, Error> {
-        let strategy = row.strategy.parse().map_err(|_| {
+    /// `is_java`: a Java node published it, and sells it by a counter.
+    fn read(
+        voucher_id: i64,
+        row: &SaleRow,
+        is_java: bool,
+        asked_at: Instant,
+    ) -> Result<Self, Error> {
+        let stored = if is_java { Ok(Strategy::Stream) } else { row.strategy.parse() };
+        let strategy = stored.map_err(|_| {
             tracing::error!(
                 voucher_id,
                 strategy = row.strategy,
@@ -108,6 +121,7 @@ impl Sale {
 /// Caches the sales that this process has read lately.
 pub struct SaleCache {
     store: VoucherStore,
+    redis: ConnectionManager,
     timeout: Duration,
     entries: RwLock<HashMap<i64, Arc<Entry>>>,
 }
@@ -128,15 +142,15 @@ struct Value {
 
 impl SaleCache {
     /// Caches sales of this store; `timeout` bounds the wait for one.
-    pub fn new(store: VoucherStore, timeout: Duration) -> Self {
-        SaleCache { store, timeout, entries: RwLock::default() }
+    pub fn new(store: VoucherStore, redis: ConnectionManager, timeout: Duration) -> Self {
+        SaleCache { store, redis, timeout, entries: RwLock::default() }
     }
 
     /// One sale, at most [`FRESH_FOR`] old.
     ///
     /// # Errors
-    /// [`Error::VoucherNotFound`]; [`Error::Unavailable`] where the database did not answer in time, or the sale has a
-    /// strategy that this version does not know.
+    /// [`Error::VoucherNotFound`]; [`Error::Unavailable`] where the database did not answer in time (or Redis, for a
+    /// sale that a Java node may have published), or the sale has a strategy that this version does not know.
     pub async fn get(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
         let entry = self.entry(voucher_id);
         if let Some(sale) = entry.fresh() {
@@ -180,7 +194,8 @@ impl SaleCache {
             self.entries.write().remove(&voucher_id);
             return Err(Error::VoucherNotFound);
         };
-        let mut sale = Sale::read(voucher_id, &row, asked_at)?;
+        let is_java = row.issued.is_none() && self.has_counter(voucher_id).await?;
+        let mut sale = Sale::read(voucher_id, &row, is_java, asked_at)?;
         if sale.sold_out
             && let Some(before) = before.filter(|before| before.sold_out)
         {
@@ -189,6 +204,10 @@ impl SaleCache {
         let sale = Arc::new(sale);
         entry.set(&sale, version);
         Ok(sale)
+    }
+
+    async fn has_counter(&self, voucher_id: i64) -> Result<bool, Error> {
+        Ok(self.redis.clone().exists(format!("seckill:stock:{voucher_id}")).await?)
     }
 
     fn entry(&self, voucher_id: i64) -> Arc<Entry> {
@@ -246,11 +265,12 @@ mod tests {
             begin_time: now - TimeDelta::hours(1),
             end_time: now + TimeDelta::hours(1),
             strategy: "reentrant-lock".to_owned(),
+            issued: Some(1),
             now: now.naive_utc(),
             stock: 1,
         };
         change(&mut row);
-        Sale::read(1, &row, Instant::now()).unwrap()
+        Sale::read(1, &row, false, Instant::now()).unwrap()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
 use redis::aio::ConnectionManager;
-use redis::{Client, RedisError};
+use redis::{Client, Pipeline, RedisError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,6 +18,12 @@ use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
 
 /// The channel; a message is a voucher's id in decimal.
 const CHANNEL: &str = "seckill:stock:added";
+
+/// The sales on the strategy `stream` whose stock counter is exact, so that buyers are admitted by it.
+const EXACT_COUNTERS: &str = "stream.orders.counters";
+
+/// The sales whose claims in Redis are those of all buyers.
+const COMPLETE_CLAIMS: &str = "stream.orders.claims";
 
 /// Pause before another try to subscribe or to publish.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -29,6 +35,16 @@ const RETRIES: ConstantBuilder = ConstantBuilder::new().with_delay(PAUSE).with_m
 /// How long Redis remembers that an order's stock was returned, seconds. It must outlast any second delivery, which is
 /// tried every few seconds.
 const RETURNED_TTL_SECONDS: u32 = 24 * 3600;
+
+/// Sets the stock counter of a sale that is being published, and says that it is exact, as are the claims, of
+/// which there are none.
+pub fn counter_of_new_sale(voucher_id: i64, stock: i64) -> Pipeline {
+    let mut commands = redis::pipe();
+    commands.set(format!("seckill:stock:{voucher_id}"), stock).ignore();
+    commands.sadd(EXACT_COUNTERS, voucher_id).ignore();
+    commands.sadd(COMPLETE_CLAIMS, voucher_id).ignore();
+    commands
+}
 
 /// Publishes stock events, and receives those of other nodes. Cheap to clone.
 #[derive(Clone)]
@@ -49,13 +65,14 @@ impl StockEvents {
     }
 
     /// Publishes added stock to all nodes, and updates the stock counter: where the strategy `admits` by it, the counter
-    /// is deleted, and rebuilt from the database. A failure is logged only: the stock is added already, and the nodes
+    /// is rebuilt from the database; until then a Java node goes on with the old one. A failure is logged only: the stock is added already, and the nodes
     /// notice within a second.
     pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
         self.sales.invalidate(voucher_id);
         let mut script = STOCK_ADDED.key(format!("seckill:stock:{voucher_id}"));
         script
             .key(format!("seckill:rebuild:{voucher_id}"))
+            .key(EXACT_COUNTERS)
             .arg(count)
             .arg(CHANNEL)
             .arg(voucher_id)

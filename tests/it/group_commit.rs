@@ -66,8 +66,8 @@ impl Setting {
         let client = connection::redis::client(&self.redis.url().into()).unwrap();
         let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
         let zone = Zone(chrono_tz::Asia::Shanghai);
-        let ids = IdGenerator::new(redis, Arc::new(move || zone.now()), "order", 1000);
-        let sales = SaleCache::new(VoucherStore::new(database.clone()), limits.timeout);
+        let ids = IdGenerator::new(redis.clone(), Arc::new(move || zone.now()), "order", 1000);
+        let sales = SaleCache::new(VoucherStore::new(database.clone()), redis, limits.timeout);
         Node {
             group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),
             sales,

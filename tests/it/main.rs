@@ -4,7 +4,6 @@
 // A test that cannot continue fails there.
 #![allow(clippy::unwrap_used)]
 
-mod admin_writes;
 mod admission;
 mod architecture;
 mod chaos;
@@ -13,8 +12,8 @@ mod database_errors;
 mod docs;
 mod drain;
 mod group_commit;
-mod half_open;
 mod ids;
+mod java_node;
 mod lab;
 mod late_commit;
 mod law;

@@ -315,11 +315,13 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let _: () = redis.set("stream.orders.epoch", "a").await.unwrap();
-    let _: () = redis.mset(&[("seckill:stock:1", 2), ("seckill:stock:2", 9)]).await.unwrap();
+    let counters = [("seckill:stock:1", 2), ("seckill:stock:2", 9), ("seckill:stock:4", 9)];
+    let _: () = redis.mset(&counters).await.unwrap();
+    let _: () = redis.sadd("stream.orders.counters", &[1, 2, 3]).await.unwrap();
     let _: () = redis.hset("seckill:place:6", 99, "r 1 ALREADY_ORDERED 5").await.unwrap();
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     let mut admit = admit.key("stream.orders");
-    admit.key("stream.orders.epoch").arg(4).arg(60).arg(1);
+    admit.key("stream.orders.epoch").key("stream.orders.counters").arg(4).arg(60).arg(1);
     let buyers = [
         (7, 1, 11, "admitted"),
         (7, 1, 12, "claimed"),
@@ -329,6 +331,7 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
         (7, 2, 16, "admitted"),
         (7, 1, 11, "admitted"),
         (5, 3, 17, "no counter"),
+        (5, 4, 20, "no counter"),
         (6, 1, 99, "refused"),
         (8, 2, 18, "admitted"),
         (9, 2, 19, "full"),
@@ -341,7 +344,7 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
         assert_eq!(reply[0], buyer.3, "{buyer:?} {reply:?}");
     }
     assert_eq!(answer[1], answer[3 * 6 + 1], "one entry for one order");
-    assert_eq!(answer[3 * 8 + 1], "ALREADY_ORDERED 5");
+    assert_eq!(answer[3 * 9 + 1], "ALREADY_ORDERED 5");
     assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(0), vec![7, 8]));
     assert_eq!(counter_and_claims(&mut redis, 2).await, (Some(7), vec![7, 8]));
     assert_eq!(redis.xlen_of("stream.orders").await, 4);
@@ -353,6 +356,7 @@ async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
+    let _: () = redis.sadd("stream.orders.counters", 1).await.unwrap();
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     for (epoch, leased_in, expected) in [
         (None, "a", "other epoch"),
@@ -367,7 +371,7 @@ async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
             None => redis.del("stream.orders.epoch").await.unwrap(),
         };
         let mut admit = admit.key("stream.orders");
-        admit.key("stream.orders.epoch").arg(100).arg(60).arg(1);
+        admit.key("stream.orders.epoch").key("stream.orders.counters").arg(100).arg(60).arg(1);
         admit.arg(7).arg(1).arg(9).arg(leased_in);
         let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
         assert_eq!(answer[0], expected, "{epoch:?} {leased_in}");
@@ -415,6 +419,7 @@ async fn the_effects_of_an_acknowledgement_happen_once() {
     for first in [1, 0, 0] {
         let mut acknowledge = acknowledge.key("stream.orders");
         acknowledge.key("stream.orders.failures").key("stream.orders.dead");
+        acknowledge.key("stream.orders.counters");
         acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(&entry).arg(9).arg(7).arg(1);
         acknowledge.arg("dead letter").arg("why");
         let done: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();

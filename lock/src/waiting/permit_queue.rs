@@ -66,6 +66,3 @@ where
     }
     Ok(None)
 }
-
-#[cfg(test)]
-mod interleavings;

@@ -4,11 +4,13 @@
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
 //! - [`batch`]: many orders of one sale in one transaction.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
+//! - [`rebuild`]: what the stream's stock counters and claims are rebuilt from.
 //! - [`totals`]: sums for the audit.
 
 pub mod batch;
 pub mod lifetime;
 pub mod orders;
+pub mod rebuild;
 pub mod totals;
 pub mod transaction;
 

@@ -8,7 +8,7 @@ use backon::{BackoffBuilder, ConstantBuilder};
 use redis::aio::ConnectionManager;
 use redis::{ErrorKind, RedisError};
 
-use super::names::{EPOCH, STATUS_TTL_S, STREAM};
+use super::names::{COUNTERS, EPOCH, STATUS_TTL_S, STREAM};
 use super::order_status::refusal;
 use crate::connection::coalescer::Coalescer;
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub(super) enum Admission {
     Refused(Error),
     /// Redis lost its data, or was started anew, since the order's id was leased.
     OtherEpoch,
-    /// The sale has no stock counter.
+    /// The sale has no stock counter that is exact.
     NoCounter,
     /// The user has a claim already.
     Claimed,
@@ -66,7 +66,7 @@ async fn admit(
     let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
     loop {
         let mut script = scripts::STREAM_ADMIT.key(STREAM);
-        script.key(EPOCH).arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
+        script.key(EPOCH).key(COUNTERS).arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
         for (order, epoch) in &requests {
             let Buyer { user_id, voucher_id } = order.buyer;
             script.arg(user_id).arg(voucher_id).arg(order.id).arg(&**epoch);

@@ -15,7 +15,7 @@ use futures_util::FutureExt;
 use redis::AsyncCommands;
 
 use super::entry::{Entry, position};
-use super::names::{DEAD, FAILURES, GROUP, STATUS_TTL_S, STREAM};
+use super::names::{COUNTERS, DEAD, FAILURES, GROUP, STATUS_TTL_S, STREAM};
 use super::node::StreamNode;
 use super::order_status::code;
 use super::sale_queues::{Batch, Outcome};
@@ -200,6 +200,7 @@ impl StreamNode {
         script
             .key(FAILURES)
             .key(DEAD)
+            .key(COUNTERS)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(STATUS_TTL_S)

@@ -2,12 +2,13 @@
 
 use redis::AsyncCommands;
 
+use super::entry_index::Lookup;
 use super::names::status_key;
 use super::node::StreamNode;
 use super::order_status::{AdmittedStatus, parse, refusal};
 use super::service::OrderStream;
 use crate::error::Error;
-use crate::order::model::{Buyer, Order};
+use crate::order::model::Order;
 
 impl OrderStream {
     /// One of the user's own orders, on whatever strategy it was bought; `None` while it is admitted, and neither committed
@@ -29,25 +30,15 @@ impl OrderStream {
         match status.as_deref().and_then(parse) {
             Some(AdmittedStatus::Pending { .. }) => Ok(None),
             Some(AdmittedStatus::Refused { code }) => Err(refusal(code)),
-            // It may have been committed between the two reads.
+            // A Java node's script writes none.
+            None if self.is_in_stream(user_id, order_id).await? => Ok(None),
+            // It may have been committed between the reads.
             None => committed().await?.ok_or(Error::OrderNotFound).map(Some),
         }
     }
-}
 
-impl StreamNode {
-    /// The order, pending or committed, for which a user has a claim on a sale.
-    pub(super) async fn claimed_order(&self, buyer: Buyer) -> Result<Option<i64>, Error> {
-        let statuses: Vec<(String, String)> =
-            self.redis.clone().hgetall(status_key(buyer.user_id)).await?;
-        let voucher = buyer.voucher_id.to_string();
-        let pending = |(id, text): &(String, String)| match parse(text) {
-            Some(AdmittedStatus::Pending { voucher: of }) if of == voucher => id.parse().ok(),
-            _ => None,
-        };
-        if let Some(id) = statuses.iter().find_map(pending) {
-            return Ok(Some(id));
-        }
-        Ok(self.store.buyer_status(buyer).await?.and_then(|status| status.order_id))
+    async fn is_in_stream(&self, user_id: i64, order_id: i64) -> Result<bool, Error> {
+        let found = self.0.find_entry(|entries| entries.of_order(order_id)).await?;
+        Ok(matches!(found, Lookup::Found(order) if order.buyer.user_id == user_id))
     }
 }

@@ -1,5 +1,5 @@
 //! Maintenance of the stream: a round that every node makes four times a second. It reports that the consumer is alive,
-//! trims acknowledged entries, and notices when Redis has lost its data or was started anew. Then a new *epoch* begins:
+//! and notices when Redis has lost its data or was started anew. Then a new *epoch* begins:
 //! stock counters are rebuilt, and each node adds again what it had admitted and the database does not have.
 
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use super::entry::position;
 use super::lease::DEAD_AFTER;
 use super::names::{
-    CONSUMER_PREFIX, CONSUMERS, DEAD, EPOCH, EPOCH_GROUP, GROUP, STATUS_TTL_S, STREAM, stock_key,
+    CLAIMS, CONSUMER_PREFIX, CONSUMERS, COUNTERS, DEAD, EPOCH, EPOCH_GROUP, GROUP, STATUS_TTL_S,
+    STREAM,
 };
 use super::node::StreamNode;
 use crate::error::Error;
@@ -84,18 +85,10 @@ impl StreamNode {
 
     /// Begins a new epoch.
     async fn begin_epoch(&self) -> Result<(), Error> {
-        let sales = self.store.stream_sales().await?;
         let mut script = scripts::STREAM_NEW_EPOCH.key(STREAM);
-        script.key(EPOCH).arg(GROUP).arg(EPOCH_GROUP);
-        for sale in &sales {
-            script.key(stock_key(*sale));
-        }
+        script.key(EPOCH).key(COUNTERS).key(CLAIMS).arg(GROUP).arg(EPOCH_GROUP);
         let epoch: String = script.invoke_async(&mut self.redis.clone()).await?;
-        tracing::warn!(
-            epoch,
-            sales = sales.len(),
-            "a new epoch: Redis was restarted or lost its data, or the stream"
-        );
+        tracing::warn!(epoch, "a new epoch: Redis was restarted or lost its data, or the stream");
         self.enter_epoch(&epoch);
         self.replay(&epoch).await
     }
@@ -112,7 +105,7 @@ impl StreamNode {
                 continue;
             }
             let mut script = scripts::STREAM_REPLAY.key(STREAM);
-            script.arg(STATUS_TTL_S);
+            script.key(COUNTERS).arg(STATUS_TTL_S);
             for order in &lost {
                 script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
             }
@@ -139,7 +132,6 @@ impl StreamNode {
             .arg(&self.consumer)
             .arg(CONSUMER_PREFIX)
             .arg(DEAD_AFTER.as_millis() as u64)
-            .arg(self.limits.min_idle.as_millis() as u64)
             .arg(self.limits.batch)
             .invoke_async(&mut self.redis.clone())
             .await

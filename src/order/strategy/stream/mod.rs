@@ -12,10 +12,13 @@
 //!   and entry together; the buyer's answer is *pending*. `node` is what it shares with its tasks.
 //! - `consumer`: reads entries into `sale_queues`, one per sale; `commit`: commits them in batches
 //!   ([`crate::order::batch`]) while the consumer's `lease` holds, and acknowledges after the commit, never before.
-//! - `lookup`, `order_status`: the status of an admitted order, for its buyer.
+//! - `lookup`, `order_status`: the status of an admitted order, for its buyer. `claims`: what a claim stands for.
+//!   `entry_index`: the entries of the stream by order and buyer, as a Java node's script writes no status.
 //! - `maintenance`: notices a Redis that lost its data, adds again what this node admitted and is not committed
 //!   (`unconfirmed`), takes over from dead consumers, trims.
-//! - `stock_counter`: rebuilds a sale's stock counter and claims from the database, counting what is in flight.
+//! - `foreign`: consumers of another kind in our group: what they drop is refused, what they keep is taken over.
+//! - `stock_counter`: rebuilds a sale's stock counter and claims from the database, counting what is in flight;
+//!   `sale_upkeep`: for every open sale, whether anybody buys or not.
 //!
 //! **Guarantees.** The database decides: its constraints refuse what a wrong stock counter admits. An entry is
 //! acknowledged by one script, so its stock and claim are returned once at most. Every step can be repeated:
@@ -32,9 +35,12 @@ use crate::order::steps;
 use crate::request::trace;
 
 mod admission_script;
+mod claims;
 mod commit;
 mod consumer;
 mod entry;
+mod entry_index;
+mod foreign;
 mod lease;
 mod lookup;
 mod maintenance;
@@ -43,6 +49,7 @@ mod node;
 mod order_status;
 mod rebuilds;
 mod sale_queues;
+mod sale_upkeep;
 pub mod service;
 pub mod stats;
 mod stock_counter;

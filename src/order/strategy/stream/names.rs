@@ -17,6 +17,13 @@ pub(super) const DEAD: &str = "stream.orders.dead";
 /// The epoch: which Redis server, and which of its data, the stock counters were built on.
 pub(super) const EPOCH: &str = "stream.orders.epoch";
 
+/// Set: the sales whose stock counter is exact. A counter that is not in it stays for Java nodes until it is rebuilt, and
+/// none of ours admits by it.
+pub(super) const COUNTERS: &str = "stream.orders.counters";
+
+/// Set: the sales whose claims are complete: they contain every buyer that has an order, or an entry in flight.
+pub(super) const CLAIMS: &str = "stream.orders.claims";
+
 /// Sorted set: when each of our consumers last reported.
 pub(super) const CONSUMERS: &str = "stream.orders.consumers";
 
@@ -42,6 +49,16 @@ pub(super) fn claims_key(voucher_id: i64) -> String {
 /// The token under which a stock counter is being rebuilt.
 pub(super) fn rebuild_key(voucher_id: i64) -> String {
     format!("seckill:rebuild:{voucher_id}")
+}
+
+/// The token of the process that writes the claims of a sale.
+pub(super) fn claims_rebuild_key(voucher_id: i64) -> String {
+    format!("seckill:rebuild:{voucher_id}:claims")
+}
+
+/// Cancelled orders whose stock was returned to Redis.
+pub(super) fn returned_key(voucher_id: i64) -> String {
+    format!("seckill:returned:{voucher_id}")
 }
 
 /// A user's order statuses (see [`super::order_status`]). The key says `place` because running nodes and their scripts

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission_script::{self, AdmissionBatcher};
+use super::entry_index::EntryIndex;
 use super::lease::Lease;
 use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
@@ -28,7 +29,7 @@ pub struct StreamLimits {
     pub batch: usize,
     /// Entries that may wait in the stream; one more purchase is refused as [`crate::error::Error::Overloaded`].
     pub backlog: usize,
-    /// How long an entry must be idle before it is taken over from a consumer of another kind.
+    /// How long a consumer of another kind may keep an entry before it is taken over.
     pub min_idle: Duration,
     /// Longest time one database step may take.
     pub timeout: Duration,
@@ -51,6 +52,7 @@ pub struct StreamNode {
     pub(super) unconfirmed: UnconfirmedOrders,
     pub(super) rebuilds: Rebuilds,
     pub(super) admissions: AdmissionBatcher,
+    pub(super) entry_index: EntryIndex,
     pub(super) stats: StreamStats,
     /// The epoch that this node knows.
     epoch: Mutex<Arc<str>>,
@@ -82,6 +84,7 @@ impl StreamNode {
             lease: Lease::default(),
             unconfirmed: UnconfirmedOrders::default(),
             rebuilds: Rebuilds::default(),
+            entry_index: EntryIndex::default(),
             stats: StreamStats::default(),
             epoch: Mutex::new("".into()),
             own_pending: AtomicBool::new(false),

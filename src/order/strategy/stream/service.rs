@@ -10,6 +10,7 @@ use redis::Client;
 use redis::aio::ConnectionManager;
 
 use super::admission_script::Admission;
+use super::claims::Claim;
 use super::node::StreamNode;
 use super::stats::StreamStats;
 use crate::error::Error;
@@ -44,6 +45,8 @@ impl OrderStream {
         node.maintain_once().await?;
         node.tasks.spawn(node.clone().maintain());
         node.tasks.spawn(node.clone().consume());
+        node.tasks.spawn(node.clone().keep_up_sales());
+        node.tasks.spawn(node.clone().watch_foreign_consumers());
         Ok(OrderStream(node))
     }
 
@@ -74,15 +77,17 @@ impl OrderStream {
                 }
                 Admission::Refused(refusal) => return Err(refusal),
                 Admission::Full => return Err(Error::Overloaded),
-                Admission::Claimed => match node.claimed_order(buyer).await? {
+                Admission::Claimed => match node.claim(buyer).await? {
                     // A reply was lost, and meanwhile the order was committed, or Redis was restarted.
-                    Some(id) if drawn.contains(&id) => return Ok(id),
-                    // Neither pending nor committed: a claim that should have been dropped.
-                    None if !claim_dropped => {
-                        node.drop_claim(buyer).await?;
+                    Claim::Order(id) if drawn.contains(&id) => return Ok(id),
+                    Claim::Order(id) => return Err(Error::AlreadyOrdered(Some(id))),
+                    Claim::Nothing { last_entry } => {
+                        // Once: another node's script may claim and be dropped again and again.
+                        if claim_dropped || !node.drop_claim(buyer, &last_entry).await? {
+                            return Err(Error::AlreadyOrdered(None));
+                        }
                         claim_dropped = true;
                     }
-                    order_id => return Err(Error::AlreadyOrdered(order_id)),
                 },
                 Admission::SoldOut { waiting } => {
                     let stranded =
@@ -90,7 +95,7 @@ impl OrderStream {
                     if !stranded {
                         return Err(Error::SoldOut);
                     }
-                    node.delete_stock_counter(buyer.voucher_id).await?;
+                    node.distrust_stock_counter(buyer.voucher_id).await?;
                 }
                 Admission::OtherEpoch if Instant::now() < deadline => {
                     node.maintenance_due.notify_one();

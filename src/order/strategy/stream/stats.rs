@@ -11,6 +11,7 @@ pub struct StreamStats {
     pub(super) refused: AtomicU64,
     pub(super) dead_lettered: AtomicU64,
     pub(super) taken_over: AtomicU64,
+    pub(super) dropped_elsewhere: AtomicU64,
     pub(super) replayed: AtomicU64,
     pub(super) rebuilt: AtomicU64,
     pub(super) waiting: AtomicU64,
@@ -22,7 +23,7 @@ pub struct StreamStats {
 
 impl StreamStats {
     /// Counters of this process: name, help text, value.
-    pub fn counters(&self) -> [(&'static str, &'static str, u64); 7] {
+    pub fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
         [
             ("admitted", "Orders this process admitted.", &self.admitted),
             ("ordered", "Entries this process found committed, or committed.", &self.ordered),
@@ -33,6 +34,11 @@ impl StreamStats {
                 &self.dead_lettered,
             ),
             ("taken_over", "Entries taken over from dead consumers.", &self.taken_over),
+            (
+                "dropped_elsewhere",
+                "Entries refused because another kind of consumer acknowledged them without an order.",
+                &self.dropped_elsewhere,
+            ),
             ("replayed", "Orders added again because Redis may have lost them.", &self.replayed),
             ("stock_counters_rebuilt", "Stock counters rebuilt from the database.", &self.rebuilt),
         ]

@@ -1,12 +1,17 @@
 //! Rebuilds a sale's stock counter and claims in Redis from the database, when the counter is missing or was found to
-//! be wrong. While there is no counter, nothing is admitted.
+//! be wrong. Meanwhile the old counter stays in its place, because a Java node's script needs it; our own nodes admit
+//! nothing until the sale is in the set of those whose counter is exact.
 //!
-//! The counter is the stock in the database, less what is in flight: entries that are in the stream and not in the
-//! database. Both must be read of one moment, while consumers go on. So whatever changes either (an entry is
-//! acknowledged, stock is added or returned) deletes the token under which a counter is being rebuilt, and the rebuild
-//! is repeated.
+//! The counter is the stock in the database, less what is in flight: entries of the stream that are not in the
+//! database. Both must be of one moment, while consumers go on. So whatever changes either (an entry is acknowledged,
+//! stock is added or returned) deletes the token under which a counter is being rebuilt, and the rebuild is repeated; and
+//! what another node's script admitted after the entries were read is counted when the new number is put in place.
+//!
+//! The claims of millions of buyers take seconds. They are only written where they may be incomplete, page by page, into
+//! the set in place, and before the token is taken: a claim too many (its order was cancelled just then) is dropped when
+//! its buyer meets it, while one that is missing would be a second yes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,27 +19,50 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use redis::{AsyncCommands, Value};
 
-use super::entry::{Entry, entries, position};
-use super::names::{EPOCH, GROUP, STREAM, claims_key, rebuild_key, stock_key};
+use super::entry::entries;
+use super::names::{
+    CLAIMS, COUNTERS, EPOCH, STATUS_TTL_S, STREAM, claims_key, claims_rebuild_key, rebuild_key,
+    returned_key, stock_key,
+};
 use super::node::StreamNode;
+use super::rebuilds::Rebuild;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
+use crate::order::store::rebuild::SaleSnapshot;
 use crate::scripts;
 
 /// How long after a loss no counter is rebuilt: by then every node has added again what it had admitted.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How long a rebuild may take before another node may try.
+/// How long a step of a rebuild may take before another node may try.
 const TOKEN_LIFE: Duration = Duration::from_secs(5);
 
 /// Pause before the next try of a rebuild.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Buyers of one sale whose claims can be rebuilt.
-const CLAIMS: u32 = 10_000_000;
-
 /// Entries or claims in one command.
 const PAGE: usize = 1000;
+
+/// Buyers in one query.
+const BUYERS: u32 = 10_000;
+
+/// How often entries that came in between are read again, before they are counted without a look at the database.
+const READINGS: u32 = 10;
+
+/// A rebuild by this process.
+struct Attempt {
+    voucher_id: i64,
+    token: String,
+    /// The epoch in which the claims of all buyers were written by it; empty where they were not.
+    claims_written_in: String,
+}
+
+/// The entries of a sale in the stream, and up to where it was read.
+struct InFlight {
+    /// By order id: an order that was added again may have two entries.
+    orders: BTreeMap<i64, NewOrder>,
+    last: String,
+}
 
 impl StreamNode {
     /// Waits until the sale has a stock counter, which this node rebuilds if no other does. The rebuild goes on when
@@ -43,18 +71,25 @@ impl StreamNode {
         self: &Arc<Self>,
         voucher_id: i64,
     ) -> Result<(), Error> {
-        let rebuild = self.rebuilds.of_sale(voucher_id).join(|| {
-            let task = self.tasks.spawn(self.clone().rebuild_until_done(voucher_id));
-            let failed = |error| Err(Error::Internal(format!("stock counter task: {error}")));
-            task.map(move |done| done.unwrap_or_else(failed)).boxed().shared()
-        });
+        let rebuild = self.start_rebuild(voucher_id);
         tokio::time::timeout(self.limits.timeout, rebuild)
             .await
             .unwrap_or(Err(Error::Unavailable("the sale's stock counter")))
     }
 
+    /// Starts to rebuild the counter in the background, unless this node is doing so already.
+    pub(super) fn start_rebuild(self: &Arc<Self>, voucher_id: i64) -> Rebuild {
+        self.rebuilds.of_sale(voucher_id).join(|| {
+            let task = self.tasks.spawn(self.clone().rebuild_until_done(voucher_id));
+            let failed = |error| Err(Error::Internal(format!("stock counter task: {error}")));
+            task.map(move |done| done.unwrap_or_else(failed)).boxed().shared()
+        })
+    }
+
     async fn rebuild_until_done(self: Arc<Self>, voucher_id: i64) -> Result<(), Error> {
-        while !self.rebuild_once(voucher_id).await? {
+        let token = uuid::Uuid::new_v4().to_string();
+        let mut attempt = Attempt { voucher_id, token, claims_written_in: String::new() };
+        while !self.rebuild_once(&mut attempt).await? {
             if self.is_stopped() {
                 return Err(Error::Unavailable("the sale's stock counter"));
             }
@@ -63,24 +98,13 @@ impl StreamNode {
         Ok(())
     }
 
-    /// Deletes the stock counter, so that it is rebuilt.
-    pub(super) async fn delete_stock_counter(&self, voucher_id: i64) -> Result<(), Error> {
+    /// Marks the stock counter as wrong, so that it is rebuilt.
+    pub(super) async fn distrust_stock_counter(&self, voucher_id: i64) -> Result<(), Error> {
         tracing::warn!(
             voucher_id,
             "the stock counter is empty and the database is not: rebuilding it"
         );
-        Ok(self.redis.clone().del::<_, ()>(stock_key(voucher_id)).await?)
-    }
-
-    /// Removes a claim for which there is no order.
-    pub(super) async fn drop_claim(&self, buyer: Buyer) -> Result<(), Error> {
-        tracing::warn!(
-            user_id = buyer.user_id,
-            voucher_id = buyer.voucher_id,
-            "a claim without an order is dropped"
-        );
-        let claims = claims_key(buyer.voucher_id);
-        Ok(self.redis.clone().srem::<_, _, ()>(claims, buyer.user_id).await?)
+        Ok(self.redis.clone().srem::<_, _, ()>(COUNTERS, voucher_id).await?)
     }
 
     /// Whether the database has stock left though the counter is empty and nothing waits in the stream.
@@ -93,127 +117,151 @@ impl StreamNode {
     }
 
     /// Tries to rebuild the counter once; `false` if it must be tried again.
-    async fn rebuild_once(&self, voucher_id: i64) -> Result<bool, Error> {
-        let token = uuid::Uuid::new_v4().to_string();
-        let begun: String = scripts::STREAM_REBUILD_BEGIN
-            .key(stock_key(voucher_id))
-            .key(rebuild_key(voucher_id))
-            .key(EPOCH)
-            .arg(&token)
-            .arg(TOKEN_LIFE.as_millis() as u64)
-            .arg(GRACE.as_millis() as u64)
-            .invoke_async(&mut self.redis.clone())
-            .await?;
-        match begun.as_str() {
-            "exists" => return Ok(true),
-            "begun" => {}
+    async fn rebuild_once(&self, attempt: &mut Attempt) -> Result<bool, Error> {
+        let begun = self.begin_rebuild(attempt).await?;
+        let begun: Vec<&str> = begun.iter().map(String::as_str).collect();
+        let epoch = match begun[..] {
+            ["exists"] => return Ok(true),
+            ["claims", epoch] => {
+                self.write_claims(attempt).await?;
+                epoch.clone_into(&mut attempt.claims_written_in);
+                return Ok(false);
+            }
+            ["begun", epoch] => epoch,
             _ => return Ok(false),
+        };
+        let mut in_flight = InFlight { orders: BTreeMap::new(), last: "0-0".to_owned() };
+        for reading in 1..=READINGS {
+            self.read_in_flight(attempt.voucher_id, &mut in_flight).await?;
+            let ids = in_flight.orders.keys().copied();
+            let sale = self.store.sale_snapshot(attempt.voucher_id, ids).await?;
+            let sale = sale.ok_or(Error::VoucherNotFound)?;
+            if attempt.claims_written_in == epoch
+                && !self.claim_in_flight(attempt, &in_flight).await?
+            {
+                return Ok(false);
+            }
+            let last_reading = reading == READINGS;
+            match self.end_rebuild(attempt, epoch, &in_flight, &sale, last_reading).await?.as_str()
+            {
+                "done" => return Ok(true),
+                "moved" => {}
+                _ => return Ok(false),
+            }
         }
-        let in_flight = self.in_flight(voucher_id).await?;
-        let (stock, committed) = self
-            .store
-            .stock_and_committed(voucher_id, &in_flight)
-            .await?
-            .ok_or(Error::VoucherNotFound)?;
-        let uncommitted = in_flight.len() as i64 - committed;
-        let buyers = self.store.buyers(voucher_id, CLAIMS).await?;
-        let buyers = buyers.ok_or_else(|| Error::Internal(format!("over {CLAIMS} buyers")))?;
-        let mut claims: HashSet<i64> = buyers.into_iter().collect();
-        claims.extend(in_flight.iter().map(|order| order.buyer.user_id));
-        let new_claims = format!("seckill:rebuild:{voucher_id}:{token}");
-        self.write_claims(&new_claims, &claims).await?;
-        let rebuilt: i64 = scripts::STREAM_REBUILD_END
-            .key(stock_key(voucher_id))
-            .key(rebuild_key(voucher_id))
-            .key(claims_key(voucher_id))
-            .key(&new_claims)
-            .arg(&token)
-            .arg(stock - uncommitted)
-            .invoke_async(&mut self.redis.clone())
-            .await?;
-        if rebuilt == 1 {
-            self.stats.rebuilt.fetch_add(1, Relaxed);
-            tracing::info!(voucher_id, stock, uncommitted, "a stock counter was rebuilt");
-        }
-        Ok(rebuilt == 1)
+        Ok(false)
     }
 
-    async fn write_claims(&self, key: &str, claims: &HashSet<i64>) -> Result<(), Error> {
-        let claims: Vec<i64> = claims.iter().copied().collect();
-        for page in claims.chunks(PAGE) {
-            let ttl = 12 * TOKEN_LIFE.as_secs() as i64;
-            redis::pipe()
-                .sadd(key, page)
-                .ignore()
-                // In case the rebuild does not come to use it.
-                .expire(key, ttl)
-                .ignore()
-                .query_async::<()>(&mut self.redis.clone())
-                .await?;
+    async fn begin_rebuild(&self, attempt: &Attempt) -> Result<Vec<String>, Error> {
+        let voucher_id = attempt.voucher_id;
+        let mut begin = scripts::STREAM_REBUILD_BEGIN.key(stock_key(voucher_id));
+        begin.key(claims_key(voucher_id)).key(EPOCH).key(COUNTERS).key(CLAIMS);
+        begin.key(rebuild_key(voucher_id)).key(claims_rebuild_key(voucher_id));
+        begin.arg(&attempt.token).arg(TOKEN_LIFE.as_millis() as u64);
+        begin.arg(GRACE.as_millis() as u64).arg(voucher_id).arg(&attempt.claims_written_in);
+        Ok(begin.invoke_async(&mut self.redis.clone()).await?)
+    }
+
+    /// Adds the claims of all buyers in the database to those that are there.
+    async fn write_claims(&self, attempt: &Attempt) -> Result<(), Error> {
+        let (key, token_key) =
+            (claims_key(attempt.voucher_id), claims_rebuild_key(attempt.voucher_id));
+        let (mut after, mut written) = (0, 0);
+        while !self.is_stopped() {
+            let buyers = self.store.buyers_after(attempt.voucher_id, after, BUYERS).await?;
+            for page in buyers.chunks(PAGE) {
+                redis::pipe()
+                    .sadd(&key, page)
+                    .ignore()
+                    // It is still being done.
+                    .pexpire(&token_key, TOKEN_LIFE.as_millis() as i64)
+                    .ignore()
+                    .query_async::<()>(&mut self.redis.clone())
+                    .await?;
+            }
+            written += buyers.len();
+            match buyers.last() {
+                Some(last) if buyers.len() == BUYERS as usize => after = *last,
+                _ => break,
+            }
         }
+        tracing::info!(voucher_id = attempt.voucher_id, written, "claims were written");
         Ok(())
     }
 
-    /// The orders of a sale that are in the stream and not acknowledged: delivered or not.
-    async fn in_flight(&self, voucher_id: i64) -> Result<Vec<NewOrder>, Error> {
-        let mut redis = self.redis.clone();
-        // Before the pending ones are read: an entry that is delivered in between is then in both.
-        let delivered = self.last_delivered().await?;
-        let mut orders: Vec<(Entry, NewOrder)> = Vec::new();
-        let mut from = "-".to_owned();
+    /// Adds the claims of buyers in flight; `false` if one of them was resolved meanwhile.
+    async fn claim_in_flight(
+        &self,
+        attempt: &Attempt,
+        in_flight: &InFlight,
+    ) -> Result<bool, Error> {
+        let users: Vec<i64> = in_flight.orders.values().map(|order| order.buyer.user_id).collect();
+        for page in users.chunks(PAGE) {
+            let mut write = scripts::STREAM_REBUILD_CLAIMS.key(rebuild_key(attempt.voucher_id));
+            write.key(claims_key(attempt.voucher_id)).arg(&attempt.token).arg(page);
+            if write.invoke_async::<i64>(&mut self.redis.clone()).await? == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn end_rebuild(
+        &self,
+        attempt: &Attempt,
+        epoch: &str,
+        in_flight: &InFlight,
+        sale: &SaleSnapshot,
+        last_reading: bool,
+    ) -> Result<String, Error> {
+        let voucher_id = attempt.voucher_id;
+        let uncommitted =
+            in_flight.orders.keys().filter(|id| !sale.committed.contains(id)).count() as i64;
+        let mut end = scripts::STREAM_REBUILD_END.key(STREAM);
+        end.key(EPOCH).key(COUNTERS).key(CLAIMS).key(stock_key(voucher_id));
+        end.key(claims_key(voucher_id)).key(returned_key(voucher_id));
+        end.key(rebuild_key(voucher_id)).key(claims_rebuild_key(voucher_id));
+        end.arg(&attempt.token).arg(epoch).arg(voucher_id).arg(sale.stock - uncommitted);
+        end.arg(&in_flight.last).arg(PAGE).arg(i32::from(last_reading)).arg(STATUS_TTL_S);
+        let buyers: HashSet<i64> =
+            in_flight.orders.values().map(|order| order.buyer.user_id).collect();
+        for returned in &sale.pending_returns {
+            let keeps_claim = returned.has_order || buyers.contains(&returned.user_id);
+            let user = if keeps_claim { String::new() } else { returned.user_id.to_string() };
+            end.arg(returned.order_id).arg(user);
+        }
+        let ended: String = end.invoke_async(&mut self.redis.clone()).await?;
+        if ended == "done" {
+            self.stats.rebuilt.fetch_add(1, Relaxed);
+            let stock = sale.stock;
+            tracing::info!(voucher_id, stock, uncommitted, "a stock counter was rebuilt");
+        }
+        Ok(ended)
+    }
+
+    /// Reads the sale's entries above those read before. Every entry in the stream is in flight: the script that resolves
+    /// one deletes it.
+    async fn read_in_flight(&self, voucher_id: i64, in_flight: &mut InFlight) -> Result<(), Error> {
         loop {
             let page: Value = redis::cmd("XRANGE")
                 .arg(STREAM)
-                .arg(&from)
+                .arg(format!("({}", in_flight.last))
                 .arg("+")
                 .arg("COUNT")
                 .arg(PAGE)
-                .query_async(&mut redis)
-                .await?;
-            let page = entries(&page);
-            let Some(last) = page.last() else { break };
-            from = format!("({}", last.id);
-            orders.extend(page.into_iter().filter_map(|entry| {
-                let order = entry.order().filter(|order| order.buyer.voucher_id == voucher_id)?;
-                Some((entry, order))
-            }));
-        }
-        let pending = self.pending_entries().await?;
-        orders.retain(|(entry, _)| {
-            position(&entry.id) > delivered || pending.contains(&position(&entry.id))
-        });
-        Ok(orders.into_iter().map(|(_, order)| order).collect())
-    }
-
-    async fn last_delivered(&self) -> Result<(u64, u64), Error> {
-        let groups: Vec<HashMap<String, Value>> = redis::cmd("XINFO")
-            .arg("GROUPS")
-            .arg(STREAM)
-            .query_async(&mut self.redis.clone())
-            .await?;
-        let text = |group: &HashMap<String, Value>, name: &str| match group.get(name) {
-            Some(Value::BulkString(bytes)) => String::from_utf8_lossy(bytes).into_owned(),
-            _ => String::new(),
-        };
-        let ours = groups.iter().find(|group| text(group, "name") == GROUP);
-        Ok(ours.map(|group| position(&text(group, "last-delivered-id"))).unwrap_or_default())
-    }
-
-    async fn pending_entries(&self) -> Result<HashSet<(u64, u64)>, Error> {
-        let mut pending = HashSet::new();
-        let mut from = "-".to_owned();
-        loop {
-            let page: Vec<(String, String, i64, i64)> = redis::cmd("XPENDING")
-                .arg(STREAM)
-                .arg(GROUP)
-                .arg(&from)
-                .arg("+")
-                .arg(PAGE)
                 .query_async(&mut self.redis.clone())
                 .await?;
-            let Some((last, ..)) = page.last() else { return Ok(pending) };
-            from = format!("({last}");
-            pending.extend(page.iter().map(|(id, ..)| position(id)));
+            let page = entries(&page);
+            let Some(last) = page.last() else { return Ok(()) };
+            in_flight.last.clone_from(&last.id);
+            let of_sale = page
+                .iter()
+                .filter_map(|entry| entry.order())
+                .filter(|order| order.buyer.voucher_id == voucher_id);
+            in_flight.orders.extend(of_sale.map(|order| (order.id, order)));
+            if page.len() < PAGE {
+                return Ok(());
+            }
         }
     }
 }

@@ -1,0 +1,42 @@
+-- Finds entries that a consumer of another kind has acknowledged: they are still in the stream, were delivered, and are not
+-- pending. Our own consumers delete what they acknowledge.
+--
+-- KEYS[1]  stream.orders
+-- ARGV[1]  the group
+-- ARGV[2]  the entry to begin after; '0-0' for the first
+-- ARGV[3]  most entries that are looked at
+--
+-- Returns  in one flat list: the entry to go on after, or '0-0' at the end; then for each: entry, order, user, voucher.
+local delivered
+for _, group in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
+  local of = {}
+  for at = 1, #group, 2 do of[group[at]] = group[at + 1] end
+  if of['name'] == ARGV[1] then
+    delivered = of['last-delivered-id']
+  end
+end
+if not delivered then
+  return {'0-0'}
+end
+local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[2], delivered, 'COUNT', ARGV[3])
+if #entries == 0 then
+  return {'0-0'}
+end
+local last = entries[#entries][1]
+local pending, from = {}, entries[1][1]
+repeat
+  local page = redis.call('XPENDING', KEYS[1], ARGV[1], from, last, ARGV[3])
+  for _, entry in ipairs(page) do pending[entry[1]] = true end
+  from = #page > 0 and '(' .. page[#page][1]
+until #page < tonumber(ARGV[3])
+local found = {#entries == tonumber(ARGV[3]) and last or '0-0'}
+for _, entry in ipairs(entries) do
+  if not pending[entry[1]] then
+    local of = {}
+    for at = 1, #entry[2], 2 do of[entry[2][at]] = entry[2][at + 1] end
+    for _, field in ipairs({entry[1], of['id'] or '', of['userId'] or '', of['voucherId'] or ''}) do
+      found[#found + 1] = field
+    end
+  end
+end
+return found

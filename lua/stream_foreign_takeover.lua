@@ -1,0 +1,37 @@
+-- Takes entries over from consumers of another kind that keep them for too long: each is replaced by a new entry with the
+-- same fields, for any consumer that reads on. A consumer that wakes up acknowledges the old one, which is gone: it
+-- cannot take an order from the consumer that is about to commit it.
+--
+-- KEYS[1]  stream.orders
+-- ARGV[1]  the group
+-- ARGV[2…] for each: entry, the consumer that keeps it
+--
+-- Returns  for each that was replaced: the new entry, order, user, voucher; in one flat list.
+--
+-- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
+local replaced = {}
+for at = 2, #ARGV, 2 do
+  local entry, consumer = ARGV[at], ARGV[at + 1]
+  if #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, consumer) == 1 then
+    local content = redis.call('XRANGE', KEYS[1], entry, entry)[1]
+    redis.call('XACK', KEYS[1], ARGV[1], entry)
+    if content then
+      local of = {}
+      for field = 1, #content[2], 2 do of[content[2][field]] = content[2][field + 1] end
+      local order, user, voucher = of['id'] or '', of['userId'] or '', of['voucherId'] or ''
+      redis.call('XDEL', KEYS[1], entry)
+      local new = redis.call('XADD', KEYS[1], '*', unpack(content[2]))
+      local statuses = 'seckill:place:' .. user
+      local status = redis.call('HGET', statuses, order)
+      if status == 'p ' .. voucher .. ' ' .. entry then
+        redis.call('HSET', statuses, order, 'p ' .. voucher .. ' ' .. new)
+      end
+      -- A rebuild that is counting what is in flight would count both.
+      redis.call('DEL', 'seckill:rebuild:' .. voucher)
+      for _, field in ipairs({new, order, user, voucher}) do
+        replaced[#replaced + 1] = field
+      end
+    end
+  end
+end
+return replaced

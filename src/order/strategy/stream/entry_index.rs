@@ -1,0 +1,181 @@
+//! An index of the entries in the stream, by order and by buyer, for questions about orders that have no status because
+//! a Java node admitted them. It is read further where a question needs it: only what was added since, and once for all
+//! questions that came before.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+
+use redis::Value;
+use tokio::sync::Mutex;
+
+use super::entry::{entries, position};
+use super::names::STREAM;
+use super::node::StreamNode;
+use crate::error::Error;
+use crate::order::model::{Buyer, NewOrder};
+
+/// Entries in one command.
+const PAGE: usize = 1000;
+
+type Position = (u64, u64);
+
+/// What a look-up found.
+pub(super) enum Lookup {
+    /// The order of an entry that is in the stream.
+    Found(NewOrder),
+    /// None, up to this entry, which is or was the last.
+    Missing { last_entry: String },
+}
+
+/// The index of one process.
+#[derive(Default)]
+pub(super) struct EntryIndex(Mutex<Entries>);
+
+/// The entries that were read, of which some may have been deleted since.
+#[derive(Default)]
+pub(super) struct Entries {
+    /// The epoch in which they were read: in another one, positions may repeat.
+    epoch: String,
+    last: Position,
+    /// When the reading that found `last` began.
+    read_at: Option<Instant>,
+    orders: BTreeMap<Position, NewOrder>,
+    by_order: HashMap<i64, Position>,
+    by_buyer: HashMap<(i64, i64), Position>,
+}
+
+impl Entries {
+    /// The entry of an order.
+    pub fn of_order(&self, order_id: i64) -> Option<(Position, NewOrder)> {
+        self.at(self.by_order.get(&order_id))
+    }
+
+    /// The last entry of a buyer.
+    pub fn of_buyer(&self, buyer: Buyer) -> Option<(Position, NewOrder)> {
+        self.at(self.by_buyer.get(&(buyer.voucher_id, buyer.user_id)))
+    }
+
+    fn at(&self, position: Option<&Position>) -> Option<(Position, NewOrder)> {
+        position.and_then(|at| self.orders.get(at).map(|order| (*at, *order)))
+    }
+
+    fn add(&mut self, at: Position, order: Option<NewOrder>) {
+        self.last = at;
+        if let Some(order) = order {
+            self.orders.insert(at, order);
+            self.by_order.insert(order.id, at);
+            self.by_buyer.insert((order.buyer.voucher_id, order.buyer.user_id), at);
+        }
+    }
+
+    /// Forgets what is before the first entry of the stream.
+    fn forget_before(&mut self, first: Position) {
+        let kept = self.orders.split_off(&first);
+        for (at, order) in std::mem::replace(&mut self.orders, kept) {
+            let Buyer { user_id, voucher_id } = order.buyer;
+            if self.by_order.get(&order.id) == Some(&at) {
+                self.by_order.remove(&order.id);
+            }
+            if self.by_buyer.get(&(voucher_id, user_id)) == Some(&at) {
+                self.by_buyer.remove(&(voucher_id, user_id));
+            }
+        }
+    }
+}
+
+impl StreamNode {
+    /// Looks an entry up that was in the stream when this was called, and is.
+    pub(super) async fn find_entry(
+        &self,
+        find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
+    ) -> Result<Lookup, Error> {
+        let asked_at = Instant::now();
+        let mut index = self.entry_index.0.lock().await;
+        let epoch = self.epoch();
+        if *index.epoch != *epoch || index.orders.len() > 2 * self.limits.backlog {
+            *index = Entries { epoch: epoch.to_string(), ..Entries::default() };
+        }
+        if index.read_at.is_none_or(|at| at < asked_at) {
+            let now = Instant::now();
+            self.read_on(&mut index).await?;
+            index.read_at = Some(now);
+        }
+        let last_entry = text(index.last);
+        let found = find(&index);
+        drop(index);
+        if let Some((at, order)) = found {
+            let at = text(at);
+            let entry: Value = redis::cmd("XRANGE")
+                .arg(STREAM)
+                .arg(&at)
+                .arg(&at)
+                .query_async(&mut self.redis.clone())
+                .await?;
+            if !entries(&entry).is_empty() {
+                return Ok(Lookup::Found(order));
+            }
+        }
+        Ok(Lookup::Missing { last_entry })
+    }
+
+    /// Reads what was added since, and forgets what is before the first entry.
+    async fn read_on(&self, index: &mut Entries) -> Result<(), Error> {
+        loop {
+            let (first, page): (Value, Value) = redis::pipe()
+                .cmd("XRANGE")
+                .arg(STREAM)
+                .arg("-")
+                .arg("+")
+                .arg("COUNT")
+                .arg(1)
+                .cmd("XRANGE")
+                .arg(STREAM)
+                .arg(format!("({}", text(index.last)))
+                .arg("+")
+                .arg("COUNT")
+                .arg(PAGE)
+                .query_async(&mut self.redis.clone())
+                .await?;
+            let first = entries(&first).first().map_or((u64::MAX, 0), |entry| position(&entry.id));
+            index.forget_before(first);
+            let page = entries(&page);
+            for entry in &page {
+                index.add(position(&entry.id), entry.order());
+            }
+            if page.len() < PAGE {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn text((ms, sequence): Position) -> String {
+    format!("{ms}-{sequence}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_found_until_they_are_before_the_first() {
+        let mut index = Entries::default();
+        let order = |id, user_id| NewOrder {
+            id,
+            buyer: Buyer { user_id, voucher_id: 7 },
+            unguarded: false,
+        };
+        index.add((1, 0), Some(order(11, 1)));
+        index.add((2, 0), None);
+        // Added again under the same id, as after a takeover.
+        index.add((3, 0), Some(order(11, 1)));
+        index.add((3, 1), Some(order(12, 2)));
+        index.forget_before((3, 0));
+        assert_eq!(index.of_order(11).unwrap().0, (3, 0));
+        assert_eq!(index.of_buyer(Buyer { user_id: 2, voucher_id: 7 }).unwrap().1.id, 12);
+        assert!(index.of_buyer(Buyer { user_id: 2, voucher_id: 8 }).is_none());
+        index.forget_before((u64::MAX, 0));
+        assert!(index.of_order(11).is_none() && index.by_buyer.is_empty());
+        assert_eq!(text(index.last), "3-1");
+    }
+}

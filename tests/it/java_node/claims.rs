@@ -1,0 +1,54 @@
+//! A claim that the Java script made is respected while its entry is in the stream.
+
+use std::time::Duration;
+
+use super::player::{JavaNode, Reply};
+use super::{counter, has_claim, look_up, rows};
+use crate::resilience::while_sale_is_locked;
+use crate::support::stack::{Stack, buy};
+
+#[tokio::test]
+async fn a_buyer_whom_the_java_script_admitted_gets_no_second_yes_and_can_look_the_order_up() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let users = stack.users(2).await;
+    let java = JavaNode::join(&stack).await;
+    let order = while_sale_is_locked(&stack, sale, async {
+        let Reply::Admitted(order) = java.buy(users[0].id, sale).await else { panic!("admitted") };
+        for base in stack.urls() {
+            for _ in 0..3 {
+                let again = buy(&base, &users[0], sale).await;
+                again.refused(200, "ALREADY_ORDERED");
+                assert_eq!(again.body["orderId"], order.to_string(), "{again:?}");
+            }
+        }
+        assert!(has_claim(&stack, sale, &users[0]).await, "the claim was erased");
+        let pending = look_up(&stack, &users[0], order).await;
+        assert_eq!((pending.status, &pending.body["code"]), (202, &"PENDING".into()));
+        look_up(&stack, &users[1], order).await.refused(200, "ORDER_NOT_FOUND");
+        assert_eq!(counter(&stack, sale).await, Some(4));
+        order
+    })
+    .await;
+    stack.stream_drained().await;
+    assert_eq!(look_up(&stack, &users[0], order).await.data()["id"], order);
+    assert_eq!(rows(&stack).await, 1);
+    assert_eq!(counter(&stack, sale).await, Some(4));
+}
+
+/// The same while the entry is in the hands of the Java consumer.
+#[tokio::test]
+async fn the_claim_of_an_entry_that_a_java_consumer_holds_is_respected() {
+    let stack = Stack::start(1, &["--stream-min-idle-ms", "60000"]).await;
+    let sale = stack.publish(5, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let java = JavaNode::join(&stack).await;
+    java.hold(user.id, sale, 77, false).await;
+    for _ in 0..5 {
+        buy(stack.url(), &user, sale).await.refused(200, "ALREADY_ORDERED");
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+    assert_eq!(look_up(&stack, &user, 77).await.status, 202);
+    assert_eq!(rows(&stack).await, 0);
+    assert_eq!(counter(&stack, sale).await, Some(4));
+}

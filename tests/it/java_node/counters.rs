@@ -1,0 +1,176 @@
+//! The counter that the Java script needs is never absent while the sale is open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use testkit::wait::eventually;
+
+use super::player::{JavaNode, Reply};
+use super::{add_stock, counter, rows, stock};
+use crate::support::stack::{Stack, buy};
+
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Watches the counter while `work` runs: every command that removes it is seen, however short the gap.
+async fn while_watched(stack: &Stack, sale: i64, work: impl Future<Output = ()>) {
+    let mut redis = stack.redis.conn().await;
+    let mut events = redis::cmd("CONFIG");
+    events.arg("SET").arg("notify-keyspace-events").arg("Kgx");
+    let _: () = events.query_async(&mut redis).await.unwrap();
+    let mut subscription =
+        redis::Client::open(stack.redis.url()).unwrap().get_async_pubsub().await.unwrap();
+    subscription.subscribe(format!("__keyspace@0__:seckill:stock:{sale}")).await.unwrap();
+    let removed = Arc::new(AtomicBool::new(false));
+    let (seen, mut messages) = (removed.clone(), subscription.into_on_message());
+    let watch = tokio::spawn(async move {
+        while let Some(message) = futures_util::StreamExt::next(&mut messages).await {
+            let event: String = message.get_payload().unwrap();
+            if matches!(event.as_str(), "del" | "expired" | "rename_from") {
+                seen.store(true, Ordering::SeqCst);
+            }
+        }
+    });
+    work.await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    watch.abort();
+    assert!(!removed.load(Ordering::SeqCst), "the counter was removed");
+}
+
+#[tokio::test]
+async fn adding_stock_leaves_the_counter_in_place_and_java_sells_what_was_added() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(6).await;
+    let java = JavaNode::join(&stack).await;
+    while_watched(&stack, sale, async {
+        for user in &users[..2] {
+            buy(stack.url(), user, sale).await.bought();
+        }
+        assert_eq!(java.buy(users[2].id, sale).await, Reply::SoldOut);
+        add_stock(&stack, sale, 3).await;
+        // Without any purchase at our nodes.
+        eventually("the counter has what was added", TIMEOUT, || async {
+            counter(&stack, sale).await == Some(3)
+        })
+        .await;
+        assert!(matches!(java.buy(users[2].id, sale).await, Reply::Admitted(_)));
+        for user in &users[3..5] {
+            buy(stack.url(), user, sale).await.bought();
+        }
+        buy(stack.url(), &users[5], sale).await.refused(200, "SOLD_OUT");
+        stack.stream_drained().await;
+    })
+    .await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (5, 0));
+    assert_eq!(counter(&stack, sale).await, Some(0));
+}
+
+/// The counter admitted too many, the database refuses, and the counter is put right in its place.
+#[tokio::test]
+async fn a_wrong_counter_is_put_right_in_its_place() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let users = stack.users(5).await;
+    let mut java = JavaNode::join(&stack).await;
+    while_watched(&stack, sale, async {
+        let _: () = java.redis.set(format!("seckill:stock:{sale}"), 4).await.unwrap();
+        for user in &users[..4] {
+            buy(stack.url(), user, sale).await;
+        }
+        stack.stream_drained().await;
+        eventually("the counter is right", TIMEOUT, || async {
+            counter(&stack, sale).await == Some(0)
+        })
+        .await;
+        // Stranded stock: the counter is too low.
+        add_stock(&stack, sale, 1).await;
+        eventually("the counter is right", TIMEOUT, || async {
+            counter(&stack, sale).await == Some(1)
+        })
+        .await;
+        let _: () = java.redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
+        eventually("it sells again", TIMEOUT, || async {
+            buy(stack.url(), &users[4], sale).await.status == 202
+        })
+        .await;
+        stack.stream_drained().await;
+    })
+    .await;
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 0));
+}
+
+/// Redis lost everything: the counters are there again before anybody buys at our nodes.
+#[tokio::test]
+async fn after_a_loss_the_counters_are_rebuilt_though_nobody_buys() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(3, "stream").await;
+    let locked = stack.publish(2, "reentrant-lock").await;
+    let users = stack.users(2).await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.stream_drained().await;
+    let mut redis = stack.redis.conn().await;
+    let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+    for (sale, left) in [(sale, 2), (locked, 2)] {
+        eventually("the counter is back", TIMEOUT, || async {
+            counter(&stack, sale).await == Some(left)
+        })
+        .await;
+    }
+    let java = JavaNode::join(&stack).await;
+    assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
+    assert!(matches!(java.buy(users[1].id, sale).await, Reply::Admitted(_)));
+    stack.stream_drained().await;
+    assert_eq!((rows(&stack).await, counter(&stack, sale).await), (2, Some(1)));
+}
+
+/// Java admits on the old counter while it is being rebuilt, and its entries are counted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_java_admits_during_rebuilds_is_counted() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(20, "stream").await;
+    let users = stack.users(200).await;
+    let java = JavaNode::join(&stack).await;
+    let buying = async {
+        for user in &users {
+            java.buy(user.id, sale).await;
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    };
+    let adding = async {
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            add_stock(&stack, sale, 4).await;
+        }
+    };
+    while_watched(&stack, sale, async {
+        tokio::join!(buying, adding);
+        stack.stream_drained().await;
+    })
+    .await;
+    let left = stock(&stack, sale).await;
+    assert_eq!(rows(&stack).await + left, 100);
+    eventually("the counter is the stock", TIMEOUT, || async {
+        counter(&stack, sale).await == Some(left)
+    })
+    .await;
+}
+
+/// The clock of Redis stepped back after the epoch had begun: its age is negative.
+#[tokio::test]
+async fn a_clock_that_stepped_back_does_not_stall_rebuilding() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(3, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let mut redis = stack.redis.conn().await;
+    let epoch: String = redis.get("stream.orders.epoch").await.unwrap();
+    let (run, since) = epoch.split_once(':').unwrap();
+    let hour = since.parse::<u64>().unwrap() + 3_600_000_000;
+    let _: () = redis.set("stream.orders.epoch", format!("{run}:{hour}")).await.unwrap();
+    let _: () = redis.del(format!("seckill:stock:{sale}")).await.unwrap();
+    eventually("it sells", Duration::from_secs(10), || async {
+        buy(stack.url(), &user, sale).await.status == 202
+    })
+    .await;
+}

@@ -1,0 +1,142 @@
+//! Entries that the Java consumer acknowledges and drops, keeps for good, or acknowledges late.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use testkit::wait::eventually;
+
+use super::consumer::Deed;
+use super::player::JavaNode;
+use super::{counter, has_claim, look_up, rows, stock};
+use crate::support::stack::{Stack, buy};
+
+/// The buyer learns the outcome within seconds.
+const SECONDS: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let users = stack.users(3).await;
+    let java = JavaNode::join(&stack).await;
+    // Admitted by ours, by the Java node, and one whose order the Java consumer commits.
+    let mut held = Vec::new();
+    for (order, user, ours) in
+        [(71, &users[0], true), (72, &users[1], false), (73, &users[2], true)]
+    {
+        held.push(java.hold(user.id, sale, order, ours).await);
+    }
+    assert_eq!(look_up(&stack, &users[0], 71).await.status, 202);
+    for (delivered, deed) in held.iter().zip([Deed::Drop, Deed::Drop, Deed::Commit]) {
+        assert!(java.handle(delivered, deed).await);
+    }
+    for (delivered, user) in held.iter().zip(&users[..2]) {
+        eventually("the drop is a definite refusal", SECONDS, || async {
+            look_up(&stack, user, delivered.order).await.body["code"] == "ORDER_FAILED"
+        })
+        .await;
+        assert!(!has_claim(&stack, sale, user).await, "the claim stayed");
+    }
+    stack.stream_drained().await;
+    look_up(&stack, &users[2], 73).await.data();
+    assert!(has_claim(&stack, sale, &users[2]).await);
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 4));
+    assert_eq!(counter(&stack, sale).await, Some(4), "each place came back once");
+    // And the buyers may try again, at either kind of node.
+    buy(stack.url(), &users[0], sale).await.bought();
+    java.buy(users[1].id, sale).await;
+    stack.stream_drained().await;
+    assert_eq!((rows(&stack).await, counter(&stack, sale).await), (3, Some(2)));
+}
+
+#[tokio::test]
+async fn a_dropped_entry_of_a_buyer_who_has_an_order_names_it() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let java = JavaNode::join(&stack).await;
+    let first = buy(stack.url(), &user, sale).await.bought();
+    stack.stream_drained().await;
+    // The claim was lost, so that the buyer is admitted a second time.
+    let claims = format!("seckill:order:{sale}");
+    let _: () = java.redis.clone().srem(claims, user.id).await.unwrap();
+    let delivered = java.hold(user.id, sale, 71, true).await;
+    assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
+    eventually("a definite refusal", SECONDS, || async {
+        look_up(&stack, &user, 71).await.status == 200
+    })
+    .await;
+    let refused = look_up(&stack, &user, 71).await;
+    refused.refused(200, "ALREADY_ORDERED");
+    assert_eq!(refused.body["orderId"], first.to_string());
+    assert!(has_claim(&stack, sale, &user).await, "there is an order, so the claim stays");
+    stack.stream_drained().await;
+    assert_eq!(counter(&stack, sale).await, Some(4));
+}
+
+#[tokio::test]
+async fn a_dropped_entry_of_a_sold_out_sale_says_so() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(1, "stream").await;
+    let users = stack.users(2).await;
+    let java = JavaNode::join(&stack).await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.stream_drained().await;
+    let delivered = java.hold(users[1].id, sale, 71, true).await;
+    assert!(java.handle(&delivered, Deed::Commit).await, "no stock is left, so it drops");
+    eventually("a definite refusal", SECONDS, || async {
+        look_up(&stack, &users[1], 71).await.body["code"] == "SOLD_OUT"
+    })
+    .await;
+    eventually("the counter is right again", SECONDS, || async {
+        counter(&stack, sale).await == Some(0)
+    })
+    .await;
+    assert!(!has_claim(&stack, sale, &users[1]).await);
+}
+
+/// A consumer that goes round and round with an entry that it cannot commit, which keeps the entry young.
+#[tokio::test]
+async fn an_entry_that_a_java_consumer_keeps_is_taken_over_though_it_is_never_idle() {
+    let stack = Stack::start(1, &["--stream-min-idle-ms", "1500"]).await;
+    let sale = stack.publish(5, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let java = JavaNode::join(&stack).await;
+    let delivered = java.hold(user.id, sale, 71, true).await;
+    let until = Instant::now() + SECONDS;
+    while rows(&stack).await == 0 {
+        assert!(Instant::now() < until, "the entry was left with the Java consumer");
+        java.read(false).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    look_up(&stack, &user, 71).await.data();
+    stack.stream_drained().await;
+    // It acknowledges late: nothing is undone by that.
+    java.acknowledge(&delivered).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    look_up(&stack, &user, 71).await.data();
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 4));
+    assert_eq!(counter(&stack, sale).await, Some(4));
+}
+
+/// The acknowledgement of a dropped entry comes while the entry is with a consumer of ours, which cannot commit
+/// yet: it must not take the order from us.
+#[tokio::test]
+async fn a_late_acknowledgement_does_not_reach_an_entry_that_was_taken_over() {
+    let stack = Stack::start(1, &["--stream-min-idle-ms", "1000"]).await;
+    let sale = stack.publish(5, "stream").await;
+    let user = stack.users(1).await.remove(0);
+    let java = JavaNode::join(&stack).await;
+    let delivered = java.hold(user.id, sale, 71, true).await;
+    crate::resilience::while_sale_is_locked(&stack, sale, async {
+        eventually("taken over", SECONDS, || async { java.pending().await == 0 }).await;
+        java.acknowledge(&delivered).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let answer = look_up(&stack, &user, 71).await;
+        assert_eq!(answer.status, 202, "refused while we were about to commit: {answer:?}");
+    })
+    .await;
+    stack.stream_drained().await;
+    look_up(&stack, &user, 71).await.data();
+    assert_eq!((rows(&stack).await, counter(&stack, sale).await), (1, Some(4)));
+}

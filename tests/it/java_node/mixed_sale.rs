@@ -1,0 +1,238 @@
+//! A sale of 100 on a mixed pair: our instance and a Java node whose consumer commits, drops, crashes and acknowledges
+//! late. Every yes has a row, or a definite no within 10 s, and what was given back is sold.
+//!
+//! `MIXED_SALES` says how many sales (2 by default), `MIXED_SEED` with which the first begins.
+
+use std::time::{Duration, Instant};
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tokio_util::sync::CancellationToken;
+
+use super::consumer::Deed;
+use super::player::{JavaNode, Reply};
+use super::{counter, look_up, rows, stock};
+use crate::support::stack::{SignedIn, Stack, buy};
+use testkit::wait::eventually;
+
+/// Within this time after a yes its buyer can know the outcome.
+const DEFINITE: Duration = Duration::from_secs(10);
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+const STOCK: i64 = 100;
+const BUYERS: i64 = 160;
+
+/// Codes of a definite no.
+const REFUSALS: [&str; 3] = ["ORDER_FAILED", "ALREADY_ORDERED", "SOLD_OUT"];
+
+fn number_from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_yes_of_a_mixed_pair_has_a_row_or_a_definite_no_within_ten_seconds() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(BUYERS).await;
+    let first = number_from_environment("MIXED_SEED", 1);
+    for seed in first..first + number_from_environment("MIXED_SALES", 2) {
+        one_sale(&stack, &users, seed).await;
+    }
+}
+
+async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
+    let started = Instant::now();
+    let mut java = JavaNode::join(stack).await;
+    let before = rows(stack).await;
+    // One of two was published by the Java node.
+    let sale = if seed % 2 == 0 {
+        java.publish(STOCK).await
+    } else {
+        stack.publish(STOCK, "stream").await
+    };
+    let stop = CancellationToken::new();
+    let consuming =
+        tokio::spawn(consume(java.clone_with_connection(stack).await, stop.clone(), seed));
+    let slowest =
+        tokio::join!(first_wave(stack, &java, users, sale, seed), add_some(stack, sale)).0;
+    // Those who were told no try again, until everything is sold.
+    eventually("everything is sold", TIMEOUT, || async {
+        for user in users {
+            if rows(stack).await - before == STOCK + ADDED {
+                return true;
+            }
+            buy(stack.url(), user, sale).await;
+        }
+        false
+    })
+    .await;
+    stop.cancel();
+    let deeds = consuming.await.unwrap();
+    stack.stream_drained().await;
+    assert_eq!(
+        (rows(stack).await - before, stock(stack, sale).await),
+        (STOCK + ADDED, 0),
+        "seed {seed}"
+    );
+    eventually("the counter is 0", TIMEOUT, || async { counter(stack, sale).await == Some(0) })
+        .await;
+    println!(
+        "seed {seed}: {deeds}; slowest outcome {slowest:.1?}; {:.1?} in all",
+        started.elapsed()
+    );
+}
+
+/// Stock that is added in the middle.
+const ADDED: i64 = 10;
+
+async fn add_some(stack: &Stack, sale: i64) {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    super::add_stock(stack, sale, ADDED).await;
+}
+
+/// Every buyer tries at one of the two nodes, or at both at once; returns how long the slowest yes had to wait for its
+/// outcome.
+async fn first_wave(
+    stack: &Stack,
+    java: &JavaNode,
+    users: &[SignedIn],
+    sale: i64,
+    seed: u64,
+) -> Duration {
+    let mut random = StdRng::seed_from_u64(seed);
+    let purchases = users.iter().map(|user| {
+        let (at_ours, at_java) =
+            [(true, false), (false, true), (true, true)][random.random_range(0..3)];
+        let pause = Duration::from_millis(random.random_range(0..500));
+        async move {
+            tokio::time::sleep(pause).await;
+            let ours = async {
+                if at_ours {
+                    outcome_at_ours(stack, user, sale, seed).await
+                } else {
+                    Duration::ZERO
+                }
+            };
+            let javas = async {
+                if at_java {
+                    outcome_at_java(stack, java, user, sale, seed).await
+                } else {
+                    Duration::ZERO
+                }
+            };
+            let (ours, javas) = tokio::join!(ours, javas);
+            ours.max(javas)
+        }
+    });
+    let waits = futures_util::future::join_all(purchases).await;
+    waits.into_iter().max().unwrap_or_default()
+}
+
+async fn outcome_at_ours(stack: &Stack, user: &SignedIn, sale: i64, seed: u64) -> Duration {
+    let answer = buy(stack.url(), user, sale).await;
+    if answer.status == 202 {
+        return outcome(stack, user, answer.bought(), seed).await;
+    }
+    assert_eq!(answer.status, 200, "seed {seed}: {answer:?}");
+    let code = answer.body["code"].as_str().unwrap_or_default();
+    assert!(["ALREADY_ORDERED", "SOLD_OUT"].contains(&code), "seed {seed}: {answer:?}");
+    if code == "ALREADY_ORDERED"
+        && let Some(order) = answer.body["orderId"].as_str().and_then(|id| id.parse().ok())
+    {
+        // It names an order: that is a yes too.
+        return outcome(stack, user, order, seed).await;
+    }
+    Duration::ZERO
+}
+
+async fn outcome_at_java(
+    stack: &Stack,
+    java: &JavaNode,
+    user: &SignedIn,
+    sale: i64,
+    seed: u64,
+) -> Duration {
+    match java.buy(user.id, sale).await {
+        Reply::Admitted(order) => outcome(stack, user, order, seed).await,
+        Reply::SoldOut | Reply::AlreadyOrdered => Duration::ZERO,
+        Reply::Error(error) => panic!("seed {seed}: the Java script failed: {error}"),
+    }
+}
+
+/// Waits for the row, or for a definite no; until then the answer is PENDING.
+async fn outcome(stack: &Stack, user: &SignedIn, order: i64, seed: u64) -> Duration {
+    let since = Instant::now();
+    loop {
+        let answer = look_up(stack, user, order).await;
+        let code = answer.body["code"].as_str().unwrap_or_default();
+        let row = format!(
+            "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order} AND user_id = {}",
+            user.id
+        );
+        match (answer.status, code) {
+            (200, "") => {
+                assert_eq!(stack.database.number(&row).await, 1, "seed {seed}: {answer:?}");
+                return since.elapsed();
+            }
+            (200, code) if REFUSALS.contains(&code) => {
+                assert_eq!(stack.database.number(&row).await, 0, "seed {seed}: {answer:?}");
+                return since.elapsed();
+            }
+            (202, "PENDING") => {}
+            _ => panic!("seed {seed}: a yes became {answer:?}"),
+        }
+        assert!(
+            since.elapsed() < DEFINITE,
+            "seed {seed}: order {order} of {} is pending still",
+            user.id
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// How often the consumer did what.
+#[derive(Default)]
+struct Deeds {
+    committed: u32,
+    dropped: u32,
+    crashed: u32,
+    late: u32,
+}
+
+impl std::fmt::Display for Deeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Deeds { committed, dropped, crashed, late } = self;
+        write!(f, "{committed} committed, {dropped} dropped, {crashed} crashes, {late} late")
+    }
+}
+
+/// The consumer `c1`: its own pending entries first whenever it starts, then new ones.
+async fn consume(java: JavaNode, stop: CancellationToken, seed: u64) -> Deeds {
+    let mut random = StdRng::seed_from_u64(seed ^ 0x5eed);
+    let (mut deeds, mut new) = (Deeds::default(), false);
+    while !stop.is_cancelled() {
+        let Some(delivered) = java.read(new).await else {
+            new = true;
+            continue;
+        };
+        let deed = match random.random_range(0..20) {
+            0..3 => Deed::Drop,
+            3 => Deed::Crash,
+            4 => Deed::CrashAfterCommit,
+            5 => Deed::Late(Duration::from_millis(random.random_range(100..7000))),
+            _ => Deed::Commit,
+        };
+        match deed {
+            Deed::Commit => deeds.committed += 1,
+            Deed::Drop => deeds.dropped += 1,
+            Deed::Late(_) => deeds.late += 1,
+            Deed::Crash | Deed::CrashAfterCommit => deeds.crashed += 1,
+        }
+        if !java.handle(&delivered, deed).await {
+            // It is started again, at once or after long.
+            let down = Duration::from_millis([0, 500, 8000][random.random_range(0..3)]);
+            stop.run_until_cancelled(tokio::time::sleep(down)).await;
+            new = false;
+        }
+    }
+    deeds
+}
