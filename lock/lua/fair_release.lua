@@ -6,6 +6,7 @@
 -- ARGV[6]  owner
 -- ARGV[7]  hold count that remains, absolute
 -- ARGV[8]  1: the owner leaves the queue too
+-- ARGV[9]  see release_latch.lua
 --
 -- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
 -- no longer holds the lock.

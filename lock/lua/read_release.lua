@@ -7,6 +7,7 @@
 -- ARGV[5]     owner
 -- ARGV[6]     hold count that remains, absolute
 -- ARGV[7]     prefix of the keys of holds
+-- ARGV[8]     see release_latch.lua
 --
 -- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer reads.

@@ -5,6 +5,7 @@
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     owner
 -- ARGV[6]     hold count that remains, absolute: sent twice, it still counts once
+-- ARGV[7]     see release_latch.lua
 --
 -- Returns nil when this owner does not hold the lock (nothing is touched), 0 when holds remain,
 -- 1 when the lock is free now.

@@ -5,6 +5,7 @@
 -- ARGV[4]     lease in milliseconds, for the holds that remain
 -- ARGV[5]     the owner as a writer
 -- ARGV[6]     hold count that remains, absolute
+-- ARGV[7]     see release_latch.lua
 --
 -- Returns nil when this owner does not write (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer writes. If it still reads, the lock is a read lock from now on, and other

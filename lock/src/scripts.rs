@@ -24,6 +24,7 @@ pub const SCRIPTS: &[(&str, &str)] = scripts! {
     "read_write_force_unlock.lua"
     "read_write_renew.lua"
     "release.lua"
+    "release_latch.lua"
     "renew.lua"
     "semaphore_acquire.lua"
     "semaphore_release.lua"

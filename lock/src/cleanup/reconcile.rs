@@ -17,6 +17,10 @@ use crate::shared::Shared;
 /// Pauses between attempts: the first, and the longest; each is twice as long as the one before.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(25), Duration::from_secs(1));
 
+/// For how many command timeouts what was sent on a connection that was given up may still arrive: the
+/// system retransmits for five; see `connection::settings`.
+const IN_FLIGHT_TIMEOUTS: u32 = 6;
+
 /// How one attempt to release ended.
 pub(crate) enum Attempt {
     /// Released, refused, or nothing is left to release.
@@ -71,52 +75,65 @@ pub(crate) fn end_lost_hold(shared: &Arc<Shared>, hold: &Arc<Hold>, reason: Lost
     if reason == LostReason::Unreachable {
         // A renewal whose answer never came may have extended the lease once more.
         let until = Instant::now() + shared.config.lease.max(shared.config.command_timeout);
-        shared.cleanup.spawn(reconcile(shared.clone(), hold.request.clone(), until));
+        shared.cleanup.spawn(reconcile(shared, &hold.request, until));
     }
 }
 
 /// Release the lock on the server unless this process holds it.
 ///
 /// For outcomes that never became known. Goes on until the server has answered, or until the lease
-/// must have ended anyway. A first "not held" is checked once more: the command in doubt may have
-/// been delayed on a connection that broke.
-pub(crate) async fn reconcile(shared: Arc<Shared>, request: LockRequest, until: Instant) {
-    release_unless_held(shared, request, until, 2).await;
+/// must have ended anyway and what was sent can no longer arrive. A first "not held" is checked once
+/// more: the command in doubt may have been delayed on a connection that broke.
+pub(crate) fn reconcile(
+    shared: &Arc<Shared>,
+    request: &LockRequest,
+    until: Instant,
+) -> impl Future<Output = ()> + Send + 'static {
+    let until = until.max(Instant::now() + shared.connection.timeout() * IN_FLIGHT_TIMEOUTS);
+    release_unless_held(shared, request, until, 2)
 }
 
 /// Remove an abandoned waiter from the fair queue, unless another call of its owner waits.
 ///
 /// The outcome of no command is unknown here, so one answer is enough; after `until` other waiters
 /// remove this one as dead anyway.
-pub(crate) async fn leave_queue(shared: Arc<Shared>, request: LockRequest, until: Instant) {
-    release_unless_held(shared, request, until, 1).await;
+pub(crate) fn leave_queue(
+    shared: &Arc<Shared>,
+    request: &LockRequest,
+    until: Instant,
+) -> impl Future<Output = ()> + Send + 'static {
+    release_unless_held(shared, request, until, 1)
 }
 
-async fn release_unless_held(
-    shared: Arc<Shared>,
-    request: LockRequest,
+fn release_unless_held(
+    shared: &Arc<Shared>,
+    request: &LockRequest,
     until: Instant,
     denials: u32,
-) {
-    let (shared, request) = (&shared, &request);
-    let entry = &shared.registry.enter(request);
-    release_until(shared, until, denials, || async move {
-        let _command = entry.command_lock.lock().await;
-        // Waiting for other commands of this owner may have taken so long that nothing is left to do.
-        if entry.live().is_some() || Instant::now() >= until {
-            return Attempt::Done;
-        }
-        let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
-        let lease = shared.config.lease;
-        match shared.connection.release(request, lease, 0, leave_queue).await {
-            Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => Attempt::Done,
-            Ok(ReleaseReply::NotHeld) => Attempt::NotHeld,
-            Err(Failure::Rejected(cause)) => {
-                tracing::warn!(lock = ?request.name, error = cause, "lock clean-up refused");
-                Attempt::Done
+) -> impl Future<Output = ()> + Send + 'static {
+    // Entered before the caller leaves it: the entry knows which releases were not answered.
+    let entry = shared.registry.enter(request);
+    let (shared, request) = (shared.clone(), request.clone());
+    async move {
+        let (shared, request, entry) = (&shared, &request, &entry);
+        release_until(shared, until, denials, || async move {
+            let _command = entry.command_lock.lock().await;
+            // Waiting for other commands of this owner may have taken so long that nothing is left.
+            if entry.live().is_some() || Instant::now() >= until {
+                return Attempt::Done;
             }
-            Err(_) => Attempt::Failed,
-        }
-    })
-    .await;
+            let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
+            let (connection, lease) = (&shared.connection, shared.config.lease);
+            match connection.release(request, lease, 0, leave_queue, &entry.latches).await {
+                Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => Attempt::Done,
+                Ok(ReleaseReply::NotHeld) => Attempt::NotHeld,
+                Err(Failure::Rejected(cause)) => {
+                    tracing::warn!(lock = ?request.name, error = cause, "lock clean-up refused");
+                    Attempt::Done
+                }
+                Err(_) => Attempt::Failed,
+            }
+        })
+        .await;
+    }
 }

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use redis::{Script, ScriptInvocation};
+use redis::{RedisResult, Script, ScriptInvocation};
 
+use crate::commands::release_latch::{self, ReleaseLatches};
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -24,18 +25,18 @@ pub(crate) const UNLOCK_ALL_MESSAGE: &str = "1";
 const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 
 script!(ACQUIRE = "acquire.lua");
-script!(RELEASE = "notify.lua", "release.lua");
+script!(RELEASE = "release_latch.lua", "notify.lua", "release.lua");
 script!(RENEW = "renew.lua");
 script!(FORCE_UNLOCK = "notify.lua", "force_unlock.lua");
 script!(FENCED_ACQUIRE = "fenced_acquire.lua");
 script!(READ_ACQUIRE = "read_acquire.lua");
-script!(READ_RELEASE = "notify.lua", "read_release.lua");
+script!(READ_RELEASE = "release_latch.lua", "notify.lua", "read_release.lua");
 script!(WRITE_ACQUIRE = "write_acquire.lua");
-script!(WRITE_RELEASE = "notify.lua", "write_release.lua");
+script!(WRITE_RELEASE = "release_latch.lua", "notify.lua", "write_release.lua");
 script!(READ_WRITE_RENEW = "read_write_renew.lua");
 script!(READ_WRITE_FORCE_UNLOCK = "notify.lua", "read_write_force_unlock.lua");
 script!(FAIR_ACQUIRE = "notify.lua", "fair_queue.lua", "fair_acquire.lua");
-script!(FAIR_RELEASE = "notify.lua", "fair_queue.lua", "fair_release.lua");
+script!(FAIR_RELEASE = "release_latch.lua", "notify.lua", "fair_queue.lua", "fair_release.lua");
 script!(FAIR_FORCE_UNLOCK = "notify.lua", "fair_queue.lua", "fair_force_unlock.lua");
 
 /// Reply to an acquire.
@@ -71,17 +72,19 @@ pub(crate) enum RenewReply {
 
 impl CommandConnection {
     /// Acquire the lock up to hold count `depth`. If a fair lock is not free, the owner joins its
-    /// queue for `queue_timeout`; with `None` it does not.
+    /// queue for `queue_timeout`; with `None` it does not. `latches` are those of this lock and owner.
     pub(crate) async fn acquire(
         &self,
         request: &LockRequest,
         lease: Duration,
         depth: u32,
         queue_timeout: Option<Duration>,
+        latches: &ReleaseLatches,
     ) -> Result<AcquireReply, Failure> {
+        self.close_latches(request, latches).await?;
         let reply = self.send_acquire(request, lease, depth, queue_timeout).await?;
         if matches!(reply, AcquireReply::Acquired { .. }) {
-            let undo = self.release(request, lease, depth.saturating_sub(1), false);
+            let undo = self.release(request, lease, depth.saturating_sub(1), false, latches);
             self.ensure_replicated(request.name.key(), undo).await?;
         }
         Ok(reply)
@@ -134,7 +137,37 @@ impl CommandConnection {
         lease: Duration,
         depth: u32,
         leave_queue: bool,
+        latches: &ReleaseLatches,
     ) -> Result<ReleaseReply, Failure> {
+        self.close_latches(request, latches).await?;
+        self.bounded(async |mut c, resent| {
+            if resent {
+                self.close_latches_on(&mut c, request, latches).await?;
+            }
+            let number = latches.next();
+            let mut call = self.release_script(request, lease, depth, leave_queue);
+            call.arg(release_latch::key(request, number));
+            let reply: RedisResult<Option<i64>> = call.invoke_async(&mut c).await;
+            if !matches!(reply.as_ref().map_err(Failure::of), Err(Failure::Unknown(_))) {
+                latches.answered(number);
+            }
+            Ok(match reply? {
+                Some(_) => ReleaseReply::Released,
+                None if resent && depth == 0 => ReleaseReply::NotHeldOnResend,
+                None => ReleaseReply::NotHeld,
+            })
+        })
+        .await
+    }
+
+    /// The script that sets the hold count, but for its latch.
+    fn release_script(
+        &self,
+        request: &LockRequest,
+        lease: Duration,
+        depth: u32,
+        leave_queue: bool,
+    ) -> ScriptInvocation<'static> {
         let name = &request.name;
         let mut call = match request.kind {
             Kind::Reentrant | Kind::Fenced => self.notifying_script(&RELEASE, request.kind, name),
@@ -152,15 +185,7 @@ impl CommandConnection {
             }
             Kind::Reentrant | Kind::Fenced | Kind::Write => {}
         }
-        self.bounded(async |mut c, resent| {
-            let reply: Option<i64> = call.invoke_async(&mut c).await?;
-            Ok(match reply {
-                Some(_) => ReleaseReply::Released,
-                None if resent && depth == 0 => ReleaseReply::NotHeldOnResend,
-                None => ReleaseReply::NotHeld,
-            })
-        })
-        .await
+        call
     }
 
     /// Set the key's expiry to the full lease, waiting no longer than `timeout` for the reply.

@@ -7,5 +7,6 @@
 
 pub(crate) mod leased_semaphore;
 pub(crate) mod lock;
+pub(crate) mod release_latch;
 pub(crate) mod semaphore;
 pub(crate) mod setnx;

@@ -168,7 +168,7 @@ async fn send_release(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Resu
     // Where the server's reply is lost, the lease is what this process can rely on.
     let surely_held = sent < hold.deadline();
     let leave_queue = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
-    match shared.connection.release(request, lease, depth, leave_queue).await {
+    match shared.connection.release(request, lease, depth, leave_queue, &entry.latches).await {
         Ok(ReleaseReply::NotHeldOnResend) if !surely_held => {
             let cause = "the reply was lost, and so may the lock have been: its lease was over";
             Err(Error::Unknown { operation: "release", cause: cause.to_owned() })
@@ -189,8 +189,7 @@ async fn send_release(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Resu
         Err(_) if depth > 0 && surely_held => Ok(()),
         Err(failure) => {
             if depth == 0 && !matches!(failure, Failure::Rejected(_)) {
-                let until = hold.deadline();
-                shared.cleanup.spawn(reconcile(shared.clone(), request.clone(), until));
+                shared.cleanup.spawn(reconcile(shared, request, hold.deadline()));
             }
             Err(failure.into_error("release"))
         }

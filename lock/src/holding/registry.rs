@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::commands::release_latch::ReleaseLatches;
 use crate::holding::hold::Hold;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
@@ -37,6 +38,8 @@ pub(crate) struct Entry {
     hold: Mutex<Option<Arc<Hold>>>,
     /// How many calls of this owner wait in the queue of a fair lock: there they share one position.
     pub(crate) queued: AtomicUsize,
+    /// The latches of releases without an answer.
+    pub(crate) latches: ReleaseLatches,
 }
 
 /// A counted reference to an entry; the entry is removed with the last one.
@@ -72,6 +75,7 @@ impl Registry {
                     command_lock: tokio::sync::Mutex::new(()),
                     hold: Mutex::new(None),
                     queued: AtomicUsize::new(0),
+                    latches: ReleaseLatches::default(),
                 });
                 slot.insert((entry.clone(), 1));
                 entry

@@ -155,7 +155,8 @@ async fn attempt(
             return Err(Error::OtherKind { held, wanted: request.kind });
         }
         let (depth, lease) = current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, sent));
-        let reply = shared.connection.acquire(&request, lease, depth, queue_timeout).await;
+        let reply =
+            shared.connection.acquire(&request, lease, depth, queue_timeout, &entry.latches).await;
         let failure = match (reply, current) {
             (Ok(AcquireReply::Held(pttl)), None) => return Ok(Attempt::Held(pttl)),
             (Ok(AcquireReply::Held(pttl)), Some(hold)) => {
@@ -187,7 +188,7 @@ async fn attempt(
         };
         if matches!(failure, Failure::Unknown(_)) {
             let until = Instant::now() + lease;
-            shared.cleanup.spawn(reconcile(shared.clone(), request, until));
+            shared.cleanup.spawn(reconcile(&shared, &request, until));
         }
         return Err(failure.into_unavailable(OPERATION));
     }

@@ -33,6 +33,6 @@ impl Drop for FairQueueTicket {
             return;
         }
         let until = Instant::now() + self.shared.config.lease;
-        self.shared.cleanup.spawn(leave_queue(self.shared.clone(), self.request.clone(), until));
+        self.shared.cleanup.spawn(leave_queue(&self.shared, &self.request, until));
     }
 }

@@ -12,6 +12,7 @@ mod fair;
 mod fair_short_leases;
 mod fenced;
 mod history;
+mod late_release;
 mod leased_semaphore;
 mod lost_locks;
 mod lost_replies;
@@ -61,14 +62,19 @@ async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     support::wait::eventually(what, TIMEOUT, condition).await;
 }
 
-/// Waits until nothing is left: no key but the counters of fenced locks, which outlive the locks, no
-/// subscription on the server, no entry in the process.
+/// Whether a key outlives its lock: the counters of fenced locks do, and, for a minute, the latches of
+/// releases that were not answered.
+fn outlives_its_lock(key: &str) -> bool {
+    key.starts_with("redisson_lock_token:") || key.starts_with("redisson_unlock_latch:")
+}
+
+/// Waits until nothing is left: no key but those that outlive their lock, no subscription on the server, no entry in the process.
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     let mut conn = server.conn().await;
     eventually("no key, no subscription, no entry left", async || {
         let keys: Vec<String> = query(&mut conn, "KEYS", &["*"]).await;
         let channels: Vec<String> = query(&mut conn, "PUBSUB", &["CHANNELS"]).await;
-        keys.iter().all(|key| key.starts_with("redisson_lock_token:"))
+        keys.iter().all(|key| outlives_its_lock(key))
             && channels.is_empty()
             && locks.iter().all(|locks| locks.usage() == LockUsage::default())
     })

@@ -31,8 +31,6 @@ pub struct Plan {
     pub seed: u64,
     /// The number of concurrent tasks.
     pub tasks: u64,
-    /// Whether an owner is used for one turn only.
-    pub fresh_owners: bool,
     /// The share of turns that are so long that the lock has to be renewed.
     pub long: f64,
     /// Whether fencing tokens are sent to the register; without, it accepts every write.
@@ -143,7 +141,7 @@ impl Turns {
 
     /// Acquires the lock once or several times, holds it for a while, and releases it.
     async fn turn(&mut self) {
-        if self.plan.fresh_owners || self.random.random_bool(0.2) {
+        if self.random.random_bool(0.2) {
             (self.owner, self.number) = (self.shared.lock.owner(), self.shared.number());
         }
         let Some(first) = self.acquire().await else {

@@ -57,7 +57,6 @@ impl Workers {
                 process,
                 seed,
                 tasks: TASKS,
-                fresh_owners: false,
                 long: 0.03,
                 send_tokens: true,
                 redis: vec![format!("redis://{address}/")],

@@ -56,6 +56,8 @@ pub enum Mode {
     /// Passes each COMMIT on after this time, and keeps its connection to the server open until
     /// then, even when its client has closed.
     DelayCommit(Duration),
+    /// As [`Mode::DelayCommit`], each request that contains this text.
+    DelayRequests(&'static str, Duration),
 }
 
 /// A running proxy, which ends with its connections when dropped.
@@ -210,6 +212,9 @@ async fn forward_requests(
             }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
             Mode::DelayCommit(time) if contains(COMMIT) => tokio::time::sleep(time).await,
+            Mode::DelayRequests(text, time) if contains(text.as_bytes()) => {
+                tokio::time::sleep(time).await;
+            }
             _ => {}
         }
         if to.write_all(&buffer[..length]).await.is_err() {
