@@ -12,7 +12,8 @@
 //!
 //! The text is for people and may change; the code is for programs and may not.
 
-use crate::connection::mysql::{self, ErrorKind};
+use crate::connection::idempotency::WriteError;
+use crate::connection::server_error::{ErrorKind, classify};
 
 /// Shorthand for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -95,7 +96,11 @@ pub enum Error {
     Unavailable(&'static str),
     #[error("too many purchases in flight; nothing was done, try again")]
     Overloaded,
-    #[error("the outcome is not known yet: look the order up before you try again")]
+    /// With the order's id; without one it is about an admin write.
+    #[error(
+        "the outcome is not known yet: look it up before you try again, or repeat the request with the same \
+             Idempotency-Key"
+    )]
     OutcomeUnknown(Option<i64>),
     #[error("internal error")]
     Internal(String),
@@ -209,7 +214,7 @@ impl Error {
 /// The database failed before anything was committed, or on a read: nothing was done.
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        match mysql::classify(&error) {
+        match classify(&error) {
             ErrorKind::Conflict => Error::Conflict,
             ErrorKind::Unavailable => {
                 tracing::warn!(%error, "database unavailable");
@@ -221,6 +226,19 @@ impl From<sqlx::Error> for Error {
             }
             ErrorKind::Row => Error::RowRefused(format!("database: {error}")),
             ErrorKind::Bug => Error::Internal(format!("database: {error}")),
+        }
+    }
+}
+
+impl From<WriteError> for Error {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Database(error) => error.into(),
+            WriteError::OtherRequest => Error::InvalidParameter(
+                "this Idempotency-Key was used for another request".to_owned(),
+            ),
+            WriteError::NotCommitted => Error::Unavailable("the database"),
+            WriteError::Unknown => Error::OutcomeUnknown(None),
         }
     }
 }

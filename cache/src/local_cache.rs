@@ -30,6 +30,11 @@ pub(crate) struct VersionStamp {
 }
 
 impl VersionStamp {
+    /// Whether what is read under this stamp is as new as what `other` asks for.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        self.subscription >= other.subscription && self.epoch >= other.epoch
+    }
+
     fn is_subscribed(self) -> bool {
         self.subscription % 2 == 1
     }

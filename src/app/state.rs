@@ -50,7 +50,7 @@ pub(super) async fn connect(
         timeout,
     )
     .await?;
-    let missing = migrate::missing(&database.pool).await?;
+    let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
     ensure!(missing == 0, "{missing} migration steps are missing: run `seckill migrate` first");
 
     let client = connection::redis::client(&config.redis.redis_url)?;

@@ -101,7 +101,7 @@ async fn check_database(
         );
     }
     skew(findings, "the database", facts.now.and_utc());
-    match migrate::missing(&database.pool).await? {
+    match migrate::missing(&mut *database.pool.acquire().await?).await? {
         0 => findings.good("the schema is up to date"),
         steps => {
             findings.fail(&format!("{steps} migration steps are missing"), "run `seckill migrate`")

@@ -12,6 +12,7 @@ use chrono::Utc;
 
 use crate::config::SeedConfig;
 use crate::connection;
+use crate::connection::idempotency::RecordedWrite;
 use crate::error::Error;
 use crate::session::SharedSessions;
 use crate::shop::store::ShopStore;
@@ -65,7 +66,8 @@ async fn vouchers(
         actual_value,
         status: None,
     };
-    let ordinary = store.insert(&voucher("50 元代金券", 4750, 5000)).await?;
+    let ordinary = voucher("50 元代金券", 4750, 5000);
+    let ordinary = store.insert(RecordedWrite::new("voucher", None, &ordinary), &ordinary).await?;
     let sale = NewSale {
         stock: 100,
         begin: Utc::now() - Duration::hours(1),
@@ -74,7 +76,7 @@ async fn vouchers(
     };
     let flash = voucher("100 元秒杀代金券", 8000, 10000);
     let id = store
-        .insert_sale(&flash, &sale, async |id| {
+        .insert_sale(RecordedWrite::new("sale", None, &flash), &flash, &sale, async |id| {
             let key = format!("seckill:stock:{id}");
             let mut redis = redis.clone();
             Ok(redis::AsyncCommands::set::<_, _, ()>(&mut redis, key, sale.stock).await?)

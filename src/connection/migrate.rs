@@ -19,6 +19,7 @@ const STEPS: &[(i64, &str, &str)] = steps! {
     1 "tables" "0001_tables.sql",
     2 "one order per user" "0002_one_order_per_user.sql",
     3 "order lifetime" "0003_order_lifetime.sql",
+    4 "idempotency" "0004_idempotency.sql",
 };
 
 /// [`STEPS`] as sqlx's migrator asks for them. In place of `sqlx::migrate!`, for the reason in [`super::row`].
@@ -80,9 +81,8 @@ async fn lock(connection: &mut MySqlConnection) -> anyhow::Result<()> {
 }
 
 /// How many steps the database lacks, for `doctor` and `serve`.
-pub async fn missing(pool: &sqlx::MySqlPool) -> anyhow::Result<usize> {
-    let mut connection = pool.acquire().await?;
-    Ok(STEPS.len().saturating_sub(applied(&mut connection).await?))
+pub async fn missing(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
+    Ok(STEPS.len().saturating_sub(applied(connection).await?))
 }
 
 async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {

@@ -2,8 +2,10 @@
 //! is known here, except by the migrations.
 
 pub mod coalescer;
+pub mod idempotency;
 pub mod migrate;
 pub mod mysql;
+pub mod pool;
 pub mod redis;
 pub mod row;
 pub mod server_error;

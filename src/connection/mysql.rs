@@ -1,61 +1,18 @@
-//! MySQL / MariaDB: the connection pool, and the classification of its errors. SQL stays portable to both.
+//! MySQL / MariaDB: how connections are made, and the time limit of each step. SQL stays portable to both.
 
 use std::time::Duration;
 
 use anyhow::Context;
 use secrecy::{ExposeSecret, SecretString};
-use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPoolOptions};
-use sqlx::{Executor, MySqlPool};
+use sqlx::Executor;
+use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-use super::server_error::{Meaning, meaning};
+use super::pool::Pool;
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
 /// the server names the statement that had to wait before we close the connection.
 const LOCK_WAIT_SECONDS: u32 = 2;
-
-/// What a database error means to the caller. Whatever it is, nothing was committed, unless it is the commit's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorKind {
-    /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
-    Conflict,
-    /// The server is away, restarting, read-only, full, or out of connections. It says nothing about the row.
-    Unavailable,
-    /// As [`ErrorKind::Unavailable`] to a client. It is to be looked at: the tables are not what this service knows, or
-    /// the error is unknown.
-    Unexpected,
-    /// The values of the row were refused.
-    Row,
-    /// A bug: a wrong statement, or a reply that was not understood.
-    Bug,
-}
-
-/// Classifies `error`.
-pub fn classify(error: &sqlx::Error) -> ErrorKind {
-    match error {
-        sqlx::Error::Io(_)
-        | sqlx::Error::Tls(_)
-        | sqlx::Error::Protocol(_)
-        | sqlx::Error::PoolTimedOut
-        | sqlx::Error::PoolClosed
-        | sqlx::Error::WorkerCrashed
-        | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
-        sqlx::Error::Database(_) => match meaning_of(error) {
-            Some(Meaning::Conflict) => ErrorKind::Conflict,
-            Some(Meaning::Elsewhere | Meaning::Exhausted) => ErrorKind::Unavailable,
-            Some(Meaning::Schema | Meaning::Unknown) | None => ErrorKind::Unexpected,
-            Some(Meaning::Statement) => ErrorKind::Bug,
-            Some(Meaning::Row) => ErrorKind::Row,
-        },
-        _ => ErrorKind::Bug,
-    }
-}
-
-/// What the server's own error number says, where it is the server that answered.
-fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
-    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
-    Some(meaning(error.number(), error.code()))
-}
 
 /// Connection options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP columns are
 /// instants; nothing here may change it.
@@ -69,7 +26,7 @@ pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
 #[derive(Clone, Debug)]
 pub struct Database {
     /// The connections.
-    pub pool: MySqlPool,
+    pub pool: Pool,
     /// The time limit of [`Database::bounded`].
     pub timeout: Duration,
 }
@@ -82,9 +39,9 @@ impl Database {
 
     /// Connections of the pool at this moment.
     pub fn usage(&self) -> PoolUsage {
-        let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
+        let idle = self.pool.idle();
         let in_use = self.pool.size().saturating_sub(idle);
-        PoolUsage { idle, in_use, max: self.pool.options().get_max_connections() }
+        PoolUsage { idle, in_use, max: self.pool.max() }
     }
 }
 
@@ -106,7 +63,7 @@ pub async fn connect(
     connections: u32,
     timeout: Duration,
 ) -> anyhow::Result<Database> {
-    let pool = MySqlPoolOptions::new()
+    let connections = MySqlPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(timeout)
         // A ping before every use would cost each request a round trip. A dead connection fails the next statement on
@@ -126,7 +83,7 @@ pub async fn connect(
         .connect_with(options(url)?)
         .await
         .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
-    Ok(Database { pool, timeout })
+    Ok(Database { pool: Pool::new(connections), timeout })
 }
 
 /// Facts about the server, for `doctor`.

@@ -1,10 +1,67 @@
-//! What a MySQL or MariaDB server's error numbers mean: one table, so that every caller tells a row's own fault from the
-//! state of the server.
+//! Classification of the database's errors. What a MySQL or MariaDB server's error numbers mean is one table, so that
+//! every caller tells a row's own fault from the state of the server.
 //!
 //! A number that is not in the table is taken for the server's state: to try again is then at worst useless, while to
 //! give an order up because of an outage would break a promise. The numbers are those of the [MySQL error
 //! reference](https://dev.mysql.com/doc/mysql-errors/8.4/en/server-error-reference.html) and the [MariaDB error code
 //! reference](https://mariadb.com/kb/en/mariadb-error-code-reference/), which agree up to 1880.
+
+use sqlx::mysql::MySqlDatabaseError;
+
+/// What a database error means to the caller. Whatever it is, nothing was committed, unless it is the commit's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// A deadlock or a lock wait time-out: the transaction was rolled back, and may be run again.
+    Conflict,
+    /// The server is away, restarting, read-only, full, or out of connections. It says nothing about the row.
+    Unavailable,
+    /// As [`ErrorKind::Unavailable`] to a client. It is to be looked at: the tables are not what this service knows, or
+    /// the error is unknown.
+    Unexpected,
+    /// The values of the row were refused.
+    Row,
+    /// A bug: a wrong statement, or a reply that was not understood.
+    Bug,
+}
+
+/// Classifies `error`.
+pub fn classify(error: &sqlx::Error) -> ErrorKind {
+    match error {
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
+        sqlx::Error::Database(_) => match meaning_of(error) {
+            Some(Meaning::Conflict) => ErrorKind::Conflict,
+            Some(Meaning::Elsewhere | Meaning::Exhausted) => ErrorKind::Unavailable,
+            Some(Meaning::Schema | Meaning::Unknown) | None => ErrorKind::Unexpected,
+            Some(Meaning::Statement) => ErrorKind::Bug,
+            Some(Meaning::Row) => ErrorKind::Row,
+        },
+        _ => ErrorKind::Bug,
+    }
+}
+
+/// Whether the connection that had this error can be used again, and there is no reason to try a new one.
+pub fn leaves_usable(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(_) => {
+            !matches!(meaning_of(error), Some(Meaning::Elsewhere | Meaning::Unknown) | None)
+        }
+        // Found when the reply was complete.
+        sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } => true,
+        _ => false,
+    }
+}
+
+/// What the server's own error number says, where it is the server that answered.
+fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
+    let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(meaning(error.number(), error.code()))
+}
 
 /// What an error number says, and so what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,9 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use utoipa::IntoParams;
 
+use crate::connection::idempotency::IdempotencyKey;
 use crate::error::Error;
 use crate::request::client_address::{ClientAddress, ClientNetworks};
 
@@ -80,6 +82,38 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
         axum::extract::Query::<T>::try_from_uri(request.uri())
             .map(|axum::extract::Query(value)| Params(value))
             .map_err(|error| Error::InvalidParameter(error.body_text()))
+    }
+}
+
+/// The header `Idempotency-Key`, for the API's document.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // it is read by [`Idempotent`]
+pub struct IdempotencyHeader {
+    /// Names this request for a day: a repeat with the same key does nothing, and is answered alike.
+    #[param(
+        rename = "Idempotency-Key",
+        pattern = "^[!-~]{1,128}$",
+        example = "0b5d3c1e-7a55-4c0c-9d1f-2d1c3b4a5e6f"
+    )]
+    idempotency_key: Option<String>,
+}
+
+/// The key of the header `Idempotency-Key`, if there is one.
+pub struct Idempotent(pub Option<IdempotencyKey>);
+
+impl<S: Sync> FromRequestParts<S> for Idempotent {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
+        let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
+        let key = IdempotencyKey::parse(value.as_bytes()).ok_or_else(|| {
+            Error::InvalidParameter(
+                "Idempotency-Key must be 1 to 128 printable ASCII characters without spaces"
+                    .to_owned(),
+            )
+        })?;
+        Ok(Self(Some(key)))
     }
 }
 

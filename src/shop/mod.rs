@@ -8,8 +8,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::connection::idempotency::RecordedWrite;
 use crate::error::Error;
-use crate::http::extract::{Json, Params, Path};
+use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use cache::ReadStrategy;
 
@@ -170,18 +171,23 @@ pub async fn types(
 /// `name`, `typeId`, `address`, `x` and `y` are needed; `id` is ignored.
 #[utoipa::path(
     post, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
+    params(IdempotencyHeader), extensions(("x-codes" = json!(["OUTCOME_UNKNOWN"]))),
     responses((status = 200, description = "The shop's id.", body = i64, example = json!(4))),
 )]
-pub async fn create(State(shops): State<Shops>, Json(shop): Json<ShopChange>) -> Reply<i64> {
+pub async fn create(
+    State(shops): State<Shops>,
+    Idempotent(key): Idempotent,
+    Json(shop): Json<ShopChange>,
+) -> Reply<i64> {
     shop.check_new()?;
-    Ok(reply::data(shops.create(shop).await?))
+    Ok(reply::data(shops.create(RecordedWrite::new("shop", key, &shop), shop).await?))
 }
 
 /// Changes those fields of a shop that are given (admin).
 #[utoipa::path(
     put, path = "/shop", tag = "shop", security(("x-admin-token" = [])), request_body = ShopChange,
     responses((status = 200, description = "Changed, and invalidated in every cache.")),
-    extensions(("x-codes" = json!(["SHOP_ID_MISSING", "SHOP_NOT_FOUND"]))),
+    extensions(("x-codes" = json!(["SHOP_ID_MISSING", "SHOP_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn update(State(shops): State<Shops>, Json(change): Json<ShopChange>) -> Reply<()> {
     let id = change.id.ok_or(Error::ShopIdMissing)?;

@@ -138,7 +138,7 @@ pub struct ShopType {
 
 /// The body of `POST /shop` and `PUT /shop`. Absent fields stay as they are; the id and the times are
 /// never taken from a new shop's body.
-#[derive(Debug, Default, Deserialize, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct ShopChange {

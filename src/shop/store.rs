@@ -3,6 +3,7 @@
 use sqlx::{MySql, QueryBuilder};
 
 use super::model::{Paging, Shop, ShopChange, ShopType};
+use crate::connection::idempotency::{Begun, RecordedTransaction, RecordedWrite};
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
 use crate::error::Error;
@@ -137,13 +138,21 @@ impl ShopStore {
     }
 
     /// Inserts a shop that passed [`ShopChange::check_new`], and runs `before_commit` with its id; if
-    /// that fails, nothing was inserted. Returns the id.
+    /// that fails, nothing was inserted. Returns the id, or that of the request with the same key.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] where the commit's reply was lost and could not be looked up; every other error: nothing
+    /// was done.
     pub async fn insert(
         &self,
+        write: RecordedWrite,
         shop: &ShopChange,
         before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
     ) -> Result<i64, Error> {
-        let mut transaction = self.db.bounded(self.db.pool.begin()).await?;
+        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
+            Begun::First(transaction) => transaction,
+            Begun::Repeat(id) => return Ok(id),
+        };
         let query = sqlx::query(
             "INSERT INTO tb_shop (name, type_id, images, area, address, x, y, avg_price, sold, \
              comments, score, open_hours) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -160,15 +169,27 @@ impl ShopStore {
         .bind(shop.comments.unwrap_or(0))
         .bind(shop.score.unwrap_or(0))
         .bind(&shop.open_hours);
-        let done = self.db.bounded(query.execute(&mut *transaction)).await?;
+        let done = self.db.bounded(query.execute(transaction.connection())).await?;
         let id = done.last_insert_id().cast_signed();
+        transaction.set_result(id).await?;
         before_commit(id).await?;
-        self.db.bounded(transaction.commit()).await?;
-        Ok(id)
+        Ok(transaction.commit(id).await?)
     }
 
-    /// Changes the fields that are given; returns whether the shop exists.
-    pub async fn update(&self, id: i64, change: &ShopChange) -> Result<bool, Error> {
+    /// Changes the fields that are given.
+    ///
+    /// # Errors
+    /// [`Error::ShopNotFound`]; those of [`ShopStore::insert`].
+    pub async fn update(&self, id: i64, change: &ShopChange) -> Result<(), Error> {
+        // A client repeats it as it likes. The record is for a lost reply.
+        let write = RecordedWrite::new("shop-change", None, change);
+        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
+            Begun::First(transaction) => transaction,
+            // The key is a new one.
+            Begun::Repeat(_) => return Ok(()),
+        };
+        // Before the shop's row is locked.
+        transaction.set_result(id).await?;
         let query = sqlx::query(
             "UPDATE tb_shop SET name = COALESCE(?, name), type_id = COALESCE(?, type_id), \
              images = COALESCE(?, images), area = COALESCE(?, area), \
@@ -191,7 +212,12 @@ impl ShopStore {
         .bind(&change.open_hours)
         .bind(id);
         // The driver counts matched rows, so an update that changes nothing still finds its shop.
-        Ok(self.db.bounded(query.execute(&self.db.pool)).await?.rows_affected() > 0)
+        if self.db.bounded(query.execute(transaction.connection())).await?.rows_affected() == 0 {
+            transaction.rollback().await?;
+            return Err(Error::ShopNotFound);
+        }
+        transaction.commit(id).await?;
+        Ok(())
     }
 
     /// Inserts the sample shop types and shops, with ids from 1, each into an empty table only; returns how many were

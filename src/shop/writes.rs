@@ -4,14 +4,15 @@
 use super::keys;
 use super::model::ShopChange;
 use super::reads::{Inner, Shops};
+use crate::connection::idempotency::RecordedWrite;
 use crate::error::Error;
 use cache::InvalidationStatus;
 
 impl Shops {
-    /// Inserts a shop that passed [`ShopChange::check_new`]; returns its id.
-    pub async fn create(&self, shop: ShopChange) -> Result<i64, Error> {
+    /// Inserts a shop that passed [`ShopChange::check_new`]; returns its id, or that of the request with the same key.
+    pub async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
         let inner = self.0.clone();
-        let task = self.0.tasks.spawn(async move { inner.create(shop).await });
+        let task = self.0.tasks.spawn(async move { inner.create(write, shop).await });
         task.await.map_err(|error| Error::Internal(format!("shop write: {error}")))?
     }
 
@@ -31,11 +32,11 @@ impl Shops {
 }
 
 impl Inner {
-    async fn create(&self, shop: ShopChange) -> Result<i64, Error> {
+    async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
         let filter = self.shop_policy.bloom_filter.clone();
-        let id = self
+        let created = self
             .store
-            .insert(&shop, async |id| {
+            .insert(write, &shop, async |id| {
                 // Before the commit: a shop that exists must never be filtered out.
                 let Some(filter) = &filter else { return Ok(()) };
                 filter.add(&keys::shop(id)).await.map_err(|error| {
@@ -43,32 +44,37 @@ impl Inner {
                     Error::Unavailable("Redis")
                 })
             })
-            .await?;
-        if let Some(filter) = &filter
-            && let Err(error) = filter.add(&keys::shop(id)).await
-        {
-            // Only a filter that was lost and filled again between the two can lack it now.
-            tracing::warn!(%error, shop_id = id, "a new shop could not be added to the filter again");
+            .await;
+        let mut changed = vec![keys::geo_index(shop.type_id.unwrap_or_default())];
+        if let Ok(id) = created {
+            if let Some(filter) = &filter
+                && let Err(error) = filter.add(&keys::shop(id)).await
+            {
+                // Only a filter that was lost and filled again between the two can lack it now.
+                tracing::warn!(%error, shop_id = id, "a new shop could not be added to the filter again");
+            }
+            // There may be a cached null under the new id.
+            changed.push(keys::shop(id));
         }
-        // There may be a cached null under the new id.
-        let type_id = shop.type_id.unwrap_or_default();
-        self.invalidate(vec![keys::shop(id), keys::geo_index(type_id)]).await;
-        Ok(id)
+        if may_be_committed(&created) {
+            self.invalidate(changed).await;
+        }
+        created
     }
 
     async fn update(&self, id: i64, change: ShopChange) -> Result<(), Error> {
         let before = self.store.find(id).await?.ok_or(Error::ShopNotFound)?;
-        if !self.store.update(id, &change).await? {
-            return Err(Error::ShopNotFound);
-        }
+        let updated = self.store.update(id, &change).await;
         let mut keys = vec![keys::shop(id)];
         if change.x.is_some() || change.y.is_some() || change.type_id.is_some() {
             keys.push(keys::geo_index(before.type_id));
             let new_type = change.type_id.filter(|id| *id != before.type_id);
             keys.extend(new_type.map(keys::geo_index));
         }
-        self.invalidate(keys).await;
-        Ok(())
+        if may_be_committed(&updated) {
+            self.invalidate(keys).await;
+        }
+        updated
     }
 
     async fn invalidate(&self, keys: Vec<String>) {
@@ -76,4 +82,9 @@ impl Inner {
             tracing::warn!(?keys, "invalidation pending: Redis did not confirm it yet");
         }
     }
+}
+
+/// Whether the database may have the new value, so that the caches must not keep the old one.
+fn may_be_committed<T>(written: &Result<T, Error>) -> bool {
+    matches!(written, Ok(_) | Err(Error::OutcomeUnknown(_)))
 }

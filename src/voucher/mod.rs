@@ -7,8 +7,9 @@ use ladder::Strategy;
 use redis::aio::ConnectionManager;
 
 use crate::clock::Zone;
+use crate::connection::idempotency::RecordedWrite;
 use crate::error::Error;
-use crate::http::extract::{Json, Path};
+use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
 use crate::shop::Shops;
 
@@ -19,7 +20,7 @@ pub mod store;
 
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
 use stock_events::StockEvents;
-use store::{ListedVoucher, VoucherStore};
+use store::{AddedStock, ListedVoucher, VoucherStore};
 
 /// State of the voucher routes.
 #[derive(Clone)]
@@ -41,33 +42,40 @@ pub struct Vouchers {
 /// Publishes an ordinary voucher (admin).
 #[utoipa::path(
     post, path = "/voucher", tag = "voucher", security(("x-admin-token" = [])),
-    request_body = NewVoucher,
+    request_body = NewVoucher, params(IdempotencyHeader),
     responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
-    extensions(("x-codes" = json!(["SHOP_NOT_FOUND"]))),
+    extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
-pub async fn publish(State(vouchers): State<Vouchers>, Json(new): Json<NewVoucher>) -> Reply<i64> {
+pub async fn publish(
+    State(vouchers): State<Vouchers>,
+    Idempotent(key): Idempotent,
+    Json(new): Json<NewVoucher>,
+) -> Reply<i64> {
     new.check()?;
     vouchers.require_shop(new.shop_id).await?;
-    Ok(reply::data(vouchers.store.insert(&new).await?))
+    let write = RecordedWrite::new("voucher", key, &new);
+    Ok(reply::data(vouchers.store.insert(write, &new).await?))
 }
 
 /// Publishes a voucher and its flash sale (admin).
 #[utoipa::path(
     post, path = "/voucher/seckill", tag = "voucher", security(("x-admin-token" = [])),
-    request_body = NewSeckillVoucher,
+    request_body = NewSeckillVoucher, params(IdempotencyHeader),
     responses((status = 200, description = "The voucher's id.", body = i64, example = json!(3))),
-    extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "LAB_ONLY"]))),
+    extensions(("x-codes" = json!(["SHOP_NOT_FOUND", "LAB_ONLY", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn publish_seckill(
     State(vouchers): State<Vouchers>,
+    Idempotent(key): Idempotent,
     Json(new): Json<NewSeckillVoucher>,
 ) -> Reply<i64> {
     let sale = new.check(vouchers.zone, vouchers.lab)?;
     vouchers.require_shop(new.voucher.shop_id).await?;
     let mut redis = vouchers.redis.clone();
+    let write = RecordedWrite::new("sale", key, &new);
     let id = vouchers
         .store
-        .insert_sale(&new.voucher, &sale, async |id| {
+        .insert_sale(write, &new.voucher, &sale, async |id| {
             // Before the commit: a sale is either in both places or in neither. A commit that fails
             // leaves a key under an id that no sale has.
             Ok(stock_events::counter_of_new_sale(id, sale.stock).query_async(&mut redis).await?)
@@ -82,21 +90,26 @@ pub async fn publish_seckill(
 /// All nodes sell it at once where the message reaches them, and within a second where it does not.
 #[utoipa::path(
     post, path = "/voucher/seckill/{id}/stock", tag = "voucher", security(("x-admin-token" = [])),
-    params(("id" = i64, Path, description = "The voucher's id.", example = 2)),
+    params(("id" = i64, Path, description = "The voucher's id.", example = 2), IdempotencyHeader),
     request_body = MoreStock,
     responses((status = 200, description = "The new stock.", body = i64, example = json!(110))),
     extensions(("x-codes" = json!(["VOUCHER_NOT_FOUND", "OUTCOME_UNKNOWN"]))),
 )]
 pub async fn add_stock(
     State(vouchers): State<Vouchers>,
+    Idempotent(key): Idempotent,
     Path(voucher_id): Path<i64>,
     Json(more): Json<MoreStock>,
 ) -> Reply<i64> {
     more.check()?;
-    let (stock, strategy) = vouchers.store.add_stock(voucher_id, more.add).await?;
-    tracing::info!(voucher_id, added = more.add, stock, "stock added");
+    let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
+    let AddedStock { stock, strategy, repeated } =
+        vouchers.store.add_stock(write, voucher_id, more.add).await?;
     let admits = strategy.parse().is_ok_and(Strategy::is_deferred);
-    vouchers.stock_events.stock_added(voucher_id, more.add, admits).await;
+    // The first request may not have come this far: nodes and counter are told again that the stock has changed.
+    let added = if repeated { 0 } else { more.add };
+    tracing::info!(voucher_id, added, stock, "stock added");
+    vouchers.stock_events.stock_added(voucher_id, added, admits).await;
     Ok(reply::data(stock))
 }
 

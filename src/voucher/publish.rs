@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
 use ladder::Strategy;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -22,7 +22,7 @@ const MAX_VALUE: i64 = 1_000_000_000;
 const TIMESTAMP_MAX: i64 = i32::MAX as i64;
 
 /// The body of `POST /voucher`. Fields this service does not know are ignored.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct NewVoucher {
@@ -48,7 +48,7 @@ pub struct NewVoucher {
 }
 
 /// The body of `POST /voucher/seckill`.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct NewSeckillVoucher {

@@ -1,11 +1,14 @@
 //! The SQL of vouchers and of publishing sales. The statements that lower the stock are in `order/store/`.
 
 use chrono::{DateTime, NaiveDateTime, Utc};
+use futures_util::TryStreamExt;
 use serde::Serialize;
+use sqlx::{Either, FromRow};
 use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
+use crate::connection::idempotency::{Begun, RecordedTransaction, RecordedWrite};
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, row};
 use crate::error::Error;
@@ -70,6 +73,16 @@ row! {
     }
 }
 
+/// What became of a request to add stock.
+pub struct AddedStock {
+    /// The stock when it was added.
+    pub stock: i64,
+    /// How the sale sells.
+    pub strategy: String,
+    /// Whether an earlier request with the same key had added it.
+    pub repeated: bool,
+}
+
 /// Vouchers in the database.
 #[derive(Clone)]
 pub struct VoucherStore {
@@ -82,22 +95,36 @@ impl VoucherStore {
         VoucherStore { db }
     }
 
-    /// Inserts an ordinary voucher; returns its id.
-    pub async fn insert(&self, voucher: &NewVoucher) -> Result<i64, Error> {
-        Ok(self.db.bounded(insert(&self.db.pool, voucher, 0)).await?)
+    /// Inserts an ordinary voucher; returns its id, or that of the request with the same key.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] where the commit's reply was lost and could not be looked up; every other error: nothing
+    /// was done. So it is for the other writes.
+    pub async fn insert(&self, write: RecordedWrite, voucher: &NewVoucher) -> Result<i64, Error> {
+        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
+            Begun::First(transaction) => transaction,
+            Begun::Repeat(id) => return Ok(id),
+        };
+        let id = self.db.bounded(insert(transaction.connection(), voucher, 0)).await?;
+        transaction.set_result(id).await?;
+        Ok(transaction.commit(id).await?)
     }
 
-    /// Inserts a voucher and its sale in one transaction, and runs `before_commit` with the new id;
-    /// if that fails, nothing was inserted. Returns the id.
+    /// Inserts a voucher and its sale in one transaction, and runs `before_commit` with the new id; if that fails,
+    /// nothing was inserted. Returns the id, or that of the request with the same key.
     pub async fn insert_sale(
         &self,
+        write: RecordedWrite,
         voucher: &NewVoucher,
         sale: &NewSale,
         before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
     ) -> Result<i64, Error> {
-        let mut transaction = self.db.pool.begin().await?;
-        let id = insert(&mut *transaction, voucher, 1).await?;
-        sqlx::query(
+        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
+            Begun::First(transaction) => transaction,
+            Begun::Repeat(id) => return Ok(id),
+        };
+        let id = self.db.bounded(insert(transaction.connection(), voucher, 1)).await?;
+        let query = sqlx::query(
             "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time, strategy) \
              VALUES (?, ?, ?, ?, ?, ?)",
         )
@@ -106,55 +133,65 @@ impl VoucherStore {
         .bind(sale.stock)
         .bind(sale.begin)
         .bind(sale.end)
-        .bind(sale.strategy.name())
-        .execute(&mut *transaction)
-        .await?;
+        .bind(sale.strategy.name());
+        self.db.bounded(query.execute(transaction.connection())).await?;
+        transaction.set_result(id).await?;
         before_commit(id).await?;
-        transaction.commit().await?;
-        Ok(id)
+        Ok(transaction.commit(id).await?)
     }
 
-    /// Adds `count` to the stock of a sale; returns the new stock and the name of its strategy.
+    /// Adds `count` to the stock of a sale.
     ///
     /// # Errors
     /// [`Error::VoucherNotFound`] where there is no such sale; [`Error::InvalidParameter`] where more than [`MAX_STOCK`]
-    /// would be on sale in all; [`Error::OutcomeUnknown`] where the commit's reply was lost.
-    pub async fn add_stock(&self, voucher_id: i64, count: i64) -> Result<(i64, String), Error> {
-        let mut transaction = self.db.bounded(self.db.pool.begin()).await?;
-        let work = async {
-            let changed = sqlx::query(
-                "UPDATE tb_seckill_voucher SET stock = stock + ?, issued = issued + ? \
-                 WHERE voucher_id = ? AND GREATEST(stock, COALESCE(issued, 0)) + ? <= ?",
-            )
-            .bind(count)
-            .bind(count)
-            .bind(voucher_id)
-            .bind(count)
-            .bind(MAX_STOCK)
-            .execute(&mut *transaction)
-            .await?
-            .rows_affected();
-            let sale: Option<(i64, String)> = sqlx::query_as(
-                "SELECT CAST(stock AS SIGNED), strategy FROM tb_seckill_voucher WHERE voucher_id = ?",
-            )
-            .bind(voucher_id)
-            .fetch_optional(&mut *transaction)
-            .await?;
-            Ok((changed > 0, sale))
-        };
-        match self.db.bounded(work).await? {
-            (_, None) => Err(Error::VoucherNotFound),
-            (false, Some(_)) => Err(Error::InvalidParameter(format!(
-                "add would put more than {MAX_STOCK} on sale in all"
-            ))),
-            (true, Some(sale)) => {
-                self.db.bounded(transaction.commit()).await.map_err(|error| {
-                    tracing::warn!(voucher_id, count, %error, "whether stock was added is unknown");
-                    Error::OutcomeUnknown(None)
-                })?;
-                Ok(sale)
+    /// would be on sale in all; those of [`VoucherStore::insert`].
+    pub async fn add_stock(
+        &self,
+        write: RecordedWrite,
+        voucher_id: i64,
+        count: i64,
+    ) -> Result<AddedStock, Error> {
+        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
+            Begun::First(transaction) => transaction,
+            Begun::Repeat(stock) => {
+                let strategy = self.sale(voucher_id).await?.ok_or(Error::VoucherNotFound)?.strategy;
+                return Ok(AddedStock { stock, strategy, repeated: true });
             }
-        }
+        };
+        // As one text, because the hot row is locked from the first statement on; all that is put into it are integers.
+        let text = format!(
+            "UPDATE tb_seckill_voucher SET stock = stock + {count}, issued = issued + {count} \
+             WHERE voucher_id = {voucher_id} \
+             AND GREATEST(stock, COALESCE(issued, 0)) + {count} <= {MAX_STOCK}; \
+             UPDATE tb_idempotency SET result = \
+             (SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}) WHERE id = {}; \
+             SELECT CAST(stock AS SIGNED), strategy FROM tb_seckill_voucher \
+             WHERE voucher_id = {voucher_id}",
+            transaction.row()
+        );
+        let running = async {
+            let (mut changed, mut sale) = (None, None);
+            let mut results = sqlx::raw_sql(&text).fetch_many(transaction.connection());
+            while let Some(result) = results.try_next().await? {
+                match result {
+                    Either::Left(done) => changed = changed.or(Some(done.rows_affected())),
+                    Either::Right(row) => sale = Some(<(i64, String)>::from_row(&row)?),
+                }
+            }
+            Ok((changed > Some(0), sale))
+        };
+        let refusal = match self.db.bounded(running).await? {
+            (true, Some((stock, strategy))) => {
+                let stock = transaction.commit(stock).await?;
+                return Ok(AddedStock { stock, strategy, repeated: false });
+            }
+            (_, None) => Error::VoucherNotFound,
+            (false, Some(_)) => Error::InvalidParameter(format!(
+                "add would put more than {MAX_STOCK} on sale in all"
+            )),
+        };
+        transaction.rollback().await?;
+        Err(refusal)
     }
 
     /// A shop's vouchers on the shelf, by id.

@@ -4,6 +4,7 @@
 // A test that cannot continue fails there.
 #![allow(clippy::unwrap_used)]
 
+mod admin_writes;
 mod admission;
 mod architecture;
 mod chaos;
@@ -12,6 +13,7 @@ mod database_errors;
 mod docs;
 mod drain;
 mod group_commit;
+mod half_open;
 mod ids;
 mod java_node;
 mod lab;

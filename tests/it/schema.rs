@@ -48,7 +48,12 @@ async fn migrating_twice_is_harmless() {
     let steps = seckill::connection::migrate::run(&database.url()).await.unwrap();
     assert!(steps > 0);
     assert_eq!(seckill::connection::migrate::run(&database.url()).await.unwrap(), 0);
-    assert_eq!(seckill::connection::migrate::missing(&database.pool).await.unwrap(), 0);
+    assert_eq!(
+        seckill::connection::migrate::missing(&mut database.pool.acquire().await.unwrap())
+            .await
+            .unwrap(),
+        0
+    );
 }
 
 #[tokio::test]
@@ -61,7 +66,12 @@ async fn two_nodes_can_migrate_at_once() {
     );
     one.unwrap();
     two.unwrap();
-    assert_eq!(seckill::connection::migrate::missing(&database.pool).await.unwrap(), 0);
+    assert_eq!(
+        seckill::connection::migrate::missing(&mut database.pool.acquire().await.unwrap())
+            .await
+            .unwrap(),
+        0
+    );
 }
 
 #[tokio::test]

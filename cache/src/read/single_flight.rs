@@ -2,13 +2,18 @@
 //! followers wait for its outcome.
 //!
 //! A flight is bound to the [`VersionStamp`] of its key: after an invalidation a new reader starts a
-//! new one instead of joining a load that may have read the old row.
+//! new one instead of joining a load that may have read the old row. A reader that took its stamp before
+//! the invalidation joins the new one as well: it must not put a flight of its own in its place.
 
 use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
+#[cfg(not(test))]
+use std::sync::{Mutex, MutexGuard};
 
+#[cfg(test)]
+use shuttle::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use crate::error::ReadError;
@@ -65,7 +70,7 @@ impl SingleFlight {
     {
         let mut flights = self.lock();
         if let Some(flight) = flights.by_key.get(key)
-            && flight.stamp == stamp
+            && flight.stamp.covers(stamp)
             && let Some(outcome) = flight.outcome.downcast_ref::<OutcomeReceiver<T, E>>()
         {
             return Role::Follower(Follower(outcome.clone()));
@@ -115,6 +120,8 @@ impl<T, E> Follower<T, E> {
 
 #[cfg(test)]
 mod tests {
+    use shuttle::future::block_on;
+
     use super::*;
     use crate::local_cache::LocalCache;
     use crate::value::CachedValue;
@@ -136,35 +143,49 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn all_callers_share_one_outcome_and_the_next_flight_is_new() {
-        let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
-        let stamp = local.stamp("a");
-        let (leader, first) = lead(&group, stamp);
-        let second = follow(&group, stamp);
-        leader.complete(Ok(Some(Arc::new(CachedValue::new(7)))));
-        for follower in [first, second] {
-            assert_eq!(**follower.wait().await.unwrap().unwrap(), 7);
-        }
-        drop(lead(&group, stamp));
-        assert!(group.lock().by_key.is_empty());
+    /// The mutex works only within an exploration: this is one of a single interleaving.
+    fn once(test: fn()) {
+        shuttle::check_random(test, 1);
     }
 
-    #[tokio::test]
-    async fn followers_of_a_dropped_leader_get_an_error() {
-        let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
-        let (leader, follower) = lead(&group, local.stamp("a"));
-        drop(leader);
-        assert!(matches!(follower.wait().await, Err(ReadError::Aborted)));
+    #[test]
+    fn all_callers_share_one_outcome_and_the_next_flight_is_new() {
+        once(|| {
+            let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
+            let stamp = local.stamp("a");
+            let (leader, first) = lead(&group, stamp);
+            let second = follow(&group, stamp);
+            leader.complete(Ok(Some(Arc::new(CachedValue::new(7)))));
+            for follower in [first, second] {
+                assert_eq!(**block_on(follower.wait()).unwrap().unwrap(), 7);
+            }
+            drop(lead(&group, stamp));
+            assert!(group.lock().by_key.is_empty());
+        });
+    }
+
+    #[test]
+    fn followers_of_a_dropped_leader_get_an_error() {
+        once(|| {
+            let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
+            let (leader, follower) = lead(&group, local.stamp("a"));
+            drop(leader);
+            assert!(matches!(block_on(follower.wait()), Err(ReadError::Aborted)));
+        });
     }
 
     #[test]
     fn a_flight_started_before_an_invalidation_is_not_joined() {
-        let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
-        let (old, _) = lead(&group, local.stamp("a"));
-        local.invalidate("a");
-        let (_new, _) = lead(&group, local.stamp("a"));
-        drop(old);
-        follow(&group, local.stamp("a"));
+        once(|| {
+            let (group, local) = (Arc::new(SingleFlight::default()), LocalCache::new(1));
+            let (old, _) = lead(&group, local.stamp("a"));
+            local.invalidate("a");
+            let (_new, _) = lead(&group, local.stamp("a"));
+            drop(old);
+            follow(&group, local.stamp("a"));
+        });
     }
 }
+
+#[cfg(test)]
+mod interleavings;

@@ -8,6 +8,8 @@
 
 pub(crate) mod acquirer;
 pub(crate) mod deadline;
+#[cfg(test)]
+mod exploring;
 pub(crate) mod fair_queue_ticket;
 pub(crate) mod permit_queue;
 pub(crate) mod pubsub;

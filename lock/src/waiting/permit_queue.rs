@@ -66,3 +66,6 @@ where
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod interleavings;

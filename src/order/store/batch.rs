@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, TextOutcome, until};
-use crate::connection::mysql::{ErrorKind, classify};
+use crate::connection::server_error::{ErrorKind, classify};
 use crate::error::Error;
 use crate::order::model::NewOrder;
 

@@ -16,11 +16,11 @@ use std::time::Duration;
 use backon::Retryable;
 use futures_util::StreamExt;
 use sqlx::mysql::MySqlDatabaseError;
-use sqlx::pool::PoolConnection;
 use sqlx::{Executor, MySql, MySqlConnection, raw_sql};
 use tokio::time::Instant;
 
 use crate::connection::mysql::Database;
+use crate::connection::pool::PooledConnection;
 use crate::error::Error;
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Placement};
 use crate::order::steps;
@@ -36,10 +36,11 @@ const DUPLICATE_ENTRY: u16 = 1062;
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit`] or
-/// [`OrderTransaction::rollback`]; dropped, it is rolled back.
+/// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
+/// server rolls back, whatever state the protocol is in.
 pub struct OrderTransaction {
     db: Database,
-    connection: PoolConnection<MySql>,
+    connection: PooledConnection,
     /// All statements up to the commit share one time limit. The commit has one of its own: it must not be cut
     /// short because the others were slow.
     deadline: Instant,
@@ -62,16 +63,6 @@ pub(super) struct TextOutcome {
     pub changed: Vec<u64>,
     /// Why the next one failed; the rest was not run.
     pub error: Option<sqlx::Error>,
-}
-
-impl Drop for OrderTransaction {
-    fn drop(&mut self) {
-        if self.state == State::Open {
-            // Abandoned by an error, a time-out or a panic: the server rolls back when the
-            // connection closes, whatever state the protocol is in.
-            self.connection.close_on_drop();
-        }
-    }
 }
 
 impl OrderTransaction {
@@ -217,7 +208,7 @@ impl OrderTransaction {
         self.deadline = Instant::now() + self.db.timeout;
         match self.plain("COMMIT").await {
             Ok(()) => {
-                self.state = State::Ended;
+                self.ended();
                 Ok(())
             }
             Err(error) => {
@@ -232,8 +223,14 @@ impl OrderTransaction {
         if self.state == State::Open {
             self.plain("ROLLBACK").await?;
         }
-        self.state = State::Ended;
+        self.ended();
         Ok(())
+    }
+
+    /// The connection can be used again.
+    fn ended(&mut self) {
+        self.state = State::Ended;
+        self.connection.answered();
     }
 
     /// Opens the transaction, unless it is open; returns the time limit of its statements and the connection to run

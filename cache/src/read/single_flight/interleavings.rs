@@ -1,0 +1,190 @@
+//! Single-flight and the stamps of the cache in memory under a concurrency explorer (shuttle): thousands of
+//! interleavings of readers that share loads, are dropped half-way, of loads that fail, and of
+//! changes of the source with their invalidations. The reader does what `strategies` does, without Redis.
+//!
+//! The mutex is the explorer's, each of its operations a point at which other tasks may run first;
+//! the cache in memory and tokio's channels count as one step.
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use shuttle::future::{block_on, spawn, yield_now};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::Mutex;
+use shuttle::{check_pct, check_random};
+
+use super::{Leader, Role, SingleFlight};
+use crate::local_cache::{LocalCache, VersionStamp};
+use crate::value::CachedValue;
+
+const KEY: &str = "a";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Interleavings of each test, half of them chosen at random, half by priorities (PCT); and of the
+/// tests that plant a bug, which end as soon as it is found.
+const RUNS: usize = 1_500;
+const RUNS_WITH_A_BUG: usize = 10_000;
+
+/// A bug in the reader, to see that the explorer finds it.
+#[derive(Clone, Copy, PartialEq)]
+enum Bug {
+    None,
+    /// A load is joined whatever was invalidated since it began.
+    JoinsAnyFlight,
+    /// A value is kept in memory under the stamp of after its load.
+    StampsAfterTheLoad,
+    /// A load that was given up keeps its flight.
+    KeepsTheFlight,
+}
+
+struct World {
+    group: Arc<SingleFlight>,
+    local: LocalCache,
+    /// The stamp before any change.
+    first: VersionStamp,
+    source: Mutex<Source>,
+}
+
+#[derive(Default)]
+struct Source {
+    version: u64,
+    /// The latest version whose invalidation is complete: later readers must see it.
+    invalidated: u64,
+    /// Stamps of the loads that run.
+    loading: Vec<VersionStamp>,
+}
+
+async fn read(world: Arc<World>, bug: Bug) {
+    let at_least = world.source.lock().unwrap().invalidated;
+    let stamp = world.local.stamp(KEY);
+    let got = if let Some(Some(hit)) = world.local.get::<u64>(KEY) {
+        hit
+    } else {
+        let joined = if bug == Bug::JoinsAnyFlight { world.first } else { stamp };
+        let follower = match world.group.join::<u64, ()>(KEY, joined) {
+            Role::Follower(follower) => follower,
+            Role::Leader(leader, follower) => {
+                // It goes on when its reader is dropped.
+                spawn(lead(world.clone(), leader, stamp, bug));
+                follower
+            }
+        };
+        match follower.wait().await {
+            Ok(value) => value.expect("the row exists"),
+            Err(_) => return,
+        }
+    };
+    assert!(**got >= at_least, "read {} after {at_least} was invalidated", **got);
+}
+
+async fn lead(world: Arc<World>, leader: Leader<u64, ()>, stamp: VersionStamp, bug: Bug) {
+    begin_load(&world, stamp);
+    some_time().await;
+    let version = world.source.lock().unwrap().version;
+    some_time().await;
+    world.source.lock().unwrap().loading.retain(|loading| *loading != stamp);
+    if thread_rng().gen_bool(0.2) {
+        // A panic, or the end of the process.
+        if bug == Bug::KeepsTheFlight {
+            std::mem::forget(leader);
+        }
+        return;
+    }
+    let value = Arc::new(CachedValue::new(version));
+    let kept = if bug == Bug::StampsAfterTheLoad { world.local.stamp(KEY) } else { stamp };
+    world.local.put(KEY, kept, Some(&value), HOUR);
+    leader.complete(Ok(Some(value)));
+}
+
+fn begin_load(world: &World, stamp: VersionStamp) {
+    let mut source = world.source.lock().unwrap();
+    // One under an older stamp may run twice: a reader that took it long ago finds no flight any more.
+    let shared = stamp != world.local.stamp(KEY) || !source.loading.contains(&stamp);
+    assert!(shared, "two loads under the current stamp");
+    source.loading.push(stamp);
+}
+
+async fn change(world: Arc<World>) {
+    for version in 1..=2 {
+        some_time().await;
+        world.source.lock().unwrap().version = version;
+        yield_now().await;
+        world.local.invalidate(KEY);
+        world.source.lock().unwrap().invalidated = version;
+    }
+}
+
+/// A reader that reads to its end, or one that is dropped after a few polls.
+async fn reader(world: Arc<World>, bug: Bug, dropped: bool) {
+    for _ in 0..3 {
+        some_time().await;
+        let mut polls = if dropped { thread_rng().gen_range(1..4) } else { usize::MAX };
+        let mut reading = Box::pin(read(world.clone(), bug));
+        std::future::poll_fn(|cx| {
+            polls -= 1;
+            match reading.as_mut().poll(cx) {
+                Poll::Pending if polls > 0 => Poll::Pending,
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+}
+
+fn run(bug: Bug) {
+    block_on(async move {
+        let local = LocalCache::new(16);
+        local.enable();
+        let first = local.stamp(KEY);
+        let world =
+            Arc::new(World { group: Arc::default(), local, first, source: Mutex::default() });
+        let mut tasks: Vec<_> = (0..4).map(|i| spawn(reader(world.clone(), bug, i == 0))).collect();
+        tasks.push(spawn(change(world.clone())));
+        for task in tasks {
+            task.await.expect("it ran to its end");
+        }
+        // Loads whose readers were dropped.
+        while !world.source.lock().unwrap().loading.is_empty()
+            || !world.group.lock().by_key.is_empty()
+        {
+            yield_now().await;
+        }
+    });
+}
+
+/// Any number of steps of other tasks.
+async fn some_time() {
+    for _ in 0..thread_rng().gen_range(1..10) {
+        yield_now().await;
+    }
+}
+
+fn explore(bug: Bug) {
+    let runs = if bug == Bug::None { RUNS } else { RUNS_WITH_A_BUG };
+    check_random(move || run(bug), runs / 2);
+    check_pct(move || run(bug), runs / 2, 3);
+}
+
+#[test]
+fn no_reader_gets_an_old_value_and_loads_are_shared() {
+    explore(Bug::None);
+}
+
+#[test]
+#[should_panic(expected = "was invalidated")]
+fn joining_a_load_from_before_an_invalidation_is_found() {
+    explore(Bug::JoinsAnyFlight);
+}
+
+#[test]
+#[should_panic(expected = "was invalidated")]
+fn a_stamp_that_is_taken_after_the_load_is_found() {
+    explore(Bug::StampsAfterTheLoad);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_flight_that_outlives_its_load_is_found() {
+    explore(Bug::KeepsTheFlight);
+}

@@ -1,0 +1,302 @@
+//! The pool of database connections. It is sqlx's, behind a type that decides what becomes of a connection after its use:
+//!
+//! - A connection is handed back only if its last statement was answered. One whose statement was cut short, by a
+//!   time limit or because its future was dropped, is closed, and so the server rolls back what was open on it.
+//! - Handing back is bounded. sqlx pings each connection first, without a limit: behind a connection that went silent
+//!   its place would be lost for good.
+//! - A statement that waited for long without an answer may mean that a middlebox forgot its connections, of which the
+//!   idle ones are the next to be used. They are pinged at once, and closed if they do not answer.
+//!
+//! sqlx opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
+//! here; the three rules stand in their place, with a time limit for each statement (`Database::bounded`).
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, join_all};
+use futures_util::stream::{self, BoxStream};
+use sqlx::mysql::{MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
+use sqlx::pool::PoolConnection;
+use sqlx::{Describe, Either, Execute, Executor, MySql, MySqlConnection, MySqlPool};
+use tokio_util::task::TaskTracker;
+
+use super::server_error::leaves_usable;
+
+/// Longest wait for the answer to a ping before a connection is handed back, or found dead.
+const PING_LIMIT: Duration = Duration::from_secs(1);
+
+/// A statement that was cut short after this time makes the idle connections suspect. Below the limit of a readiness
+/// probe, which may be the only one to ask.
+const SILENCE: Duration = Duration::from_millis(900);
+
+/// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    connections: MySqlPool,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Whether the idle connections are being pinged.
+    checking: AtomicBool,
+    /// Connections on their way back.
+    tasks: TaskTracker,
+}
+
+impl Pool {
+    pub(super) fn new(connections: MySqlPool) -> Self {
+        Pool { connections, shared: Arc::default() }
+    }
+
+    /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
+    /// [`sqlx::Error::PoolTimedOut`].
+    pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
+        let connection = self.connections.acquire().await?;
+        let pool = self.clone();
+        Ok(PooledConnection { connection, pool, used: Instant::now(), answered: true })
+    }
+
+    /// A connection with an open transaction.
+    pub async fn begin(&self) -> sqlx::Result<Transaction> {
+        let mut connection = self.acquire().await?;
+        connection.execute("START TRANSACTION").await?;
+        Ok(Transaction { connection })
+    }
+
+    /// Connections that are open and idle.
+    pub fn idle(&self) -> u32 {
+        u32::try_from(self.connections.num_idle()).unwrap_or(u32::MAX)
+    }
+
+    /// Connections that are open, or being opened.
+    pub fn size(&self) -> u32 {
+        self.connections.size()
+    }
+
+    /// Upper bound of [`Pool::size`].
+    pub fn max(&self) -> u32 {
+        self.connections.options().get_max_connections()
+    }
+
+    /// Closes all connections, within the limit of a ping each; nothing can be acquired any more.
+    pub async fn close(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        // A connection in use is waited for by sqlx without limit; what is in use now was abandoned.
+        if tokio::time::timeout(PING_LIMIT, self.connections.close()).await.is_err() {
+            tracing::warn!("database connections are still in use");
+        }
+    }
+
+    /// Pings the idle connections, each of which is then handed back or closed.
+    fn check_idle(&self) {
+        if self.shared.checking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (pool, shared) = (self.connections.clone(), self.shared.clone());
+        self.shared.tasks.spawn(async move {
+            // Taken all at once: nobody is to get one of them untested.
+            let idle = (0..pool.num_idle()).map_while(|_| pool.try_acquire());
+            let checks: Vec<_> = idle.map(|mut idle| hand_back(&mut idle)).collect();
+            let checked = checks.len();
+            let silent = join_all(checks).await.into_iter().filter(|answered| !answered).count();
+            if silent > 0 {
+                tracing::warn!(checked, silent, "idle database connections did not answer");
+            }
+            shared.checking.store(false, Ordering::Release);
+        });
+    }
+}
+
+/// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.
+fn hand_back(connection: &mut PoolConnection<MySql>) -> impl Future<Output = bool> + Send + use<> {
+    let returning = connection.return_to_pool();
+    // Dropped, it closes the connection and gives its place back.
+    async { tokio::time::timeout(PING_LIMIT, returning).await.is_ok() }
+}
+
+/// A connection of the pool. Dropped, it is handed back if its last statement was answered, as told by
+/// [`PooledConnection::answered`]; else it is closed.
+#[derive(Debug)]
+pub struct PooledConnection {
+    connection: PoolConnection<MySql>,
+    pool: Pool,
+    /// Begin of its last use.
+    used: Instant,
+    answered: bool,
+}
+
+impl PooledConnection {
+    /// Its last statement was answered to the end, and no transaction is open.
+    pub fn answered(&mut self) {
+        self.answered = true;
+    }
+
+    fn answered_with<T>(&mut self, result: &sqlx::Result<T>) {
+        self.answered = result.as_ref().err().is_none_or(leaves_usable);
+    }
+}
+
+impl Deref for PooledConnection {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        &self.connection
+    }
+}
+
+/// For a statement, which counts as unanswered until [`PooledConnection::answered`].
+impl DerefMut for PooledConnection {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        self.answered = false;
+        self.used = Instant::now();
+        &mut self.connection
+    }
+}
+
+impl Drop for PooledConnection {
+    fn drop(&mut self) {
+        if self.answered {
+            let returning = hand_back(&mut self.connection);
+            self.pool.shared.tasks.spawn(async move {
+                if !returning.await {
+                    tracing::warn!("a database connection did not answer and is closed");
+                }
+            });
+            return;
+        }
+        // Closed in the background within a limit of sqlx's.
+        self.connection.close_on_drop();
+        if self.used.elapsed() >= SILENCE {
+            self.pool.check_idle();
+        }
+    }
+}
+
+/// An open transaction. To be ended by [`Transaction::commit`] or [`Transaction::rollback`]; dropped, it closes its
+/// connection, so that the server rolls back.
+#[derive(Debug)]
+pub struct Transaction {
+    connection: PooledConnection,
+}
+
+impl Transaction {
+    /// Commits. After an error, whether it is committed is not known.
+    pub async fn commit(mut self) -> sqlx::Result<()> {
+        self.connection.execute("COMMIT").await?;
+        self.connection.answered();
+        Ok(())
+    }
+
+    /// Undoes everything.
+    pub async fn rollback(mut self) -> sqlx::Result<()> {
+        self.connection.execute("ROLLBACK").await?;
+        self.connection.answered();
+        Ok(())
+    }
+}
+
+impl Deref for Transaction {
+    type Target = MySqlConnection;
+
+    fn deref(&self) -> &MySqlConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for Transaction {
+    fn deref_mut(&mut self) -> &mut MySqlConnection {
+        &mut self.connection
+    }
+}
+
+type Step = Either<MySqlQueryResult, MySqlRow>;
+
+/// Each call takes a connection, and hands it back once the statement was answered. Rows are read to the end first.
+impl<'p> Executor<'p> for &'_ Pool {
+    type Database = MySql;
+
+    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, MySql>,
+    {
+        let pool = self.clone();
+        let all = async move {
+            let mut steps = Vec::new();
+            let result = async {
+                let mut connection = pool.acquire().await?;
+                let mut reading = connection.fetch_many(query);
+                let mut result = Ok(());
+                while let Some(step) = reading.next().await {
+                    match step {
+                        Ok(step) => steps.push(Ok(step)),
+                        Err(error) => {
+                            result = Err(error);
+                            break;
+                        }
+                    }
+                }
+                drop(reading);
+                connection.answered_with(&result);
+                result
+            };
+            if let Err(error) = result.await {
+                steps.push(Err(error));
+            }
+            stream::iter(steps)
+        };
+        Box::pin(stream::once(all).flatten())
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxFuture<'e, sqlx::Result<Option<MySqlRow>>>
+    where
+        'p: 'e,
+        E: 'q + Execute<'q, MySql>,
+    {
+        let pool = self.clone();
+        Box::pin(async move {
+            let mut connection = pool.acquire().await?;
+            let result = connection.fetch_optional(query).await;
+            connection.answered_with(&result);
+            result
+        })
+    }
+
+    fn prepare_with<'e, 'q: 'e>(
+        self,
+        sql: &'q str,
+        parameters: &'e [MySqlTypeInfo],
+    ) -> BoxFuture<'e, sqlx::Result<MySqlStatement<'q>>>
+    where
+        'p: 'e,
+    {
+        let pool = self.clone();
+        Box::pin(async move {
+            let mut connection = pool.acquire().await?;
+            let result = connection.prepare_with(sql, parameters).await;
+            connection.answered_with(&result);
+            result
+        })
+    }
+
+    fn describe<'e, 'q: 'e>(self, sql: &'q str) -> BoxFuture<'e, sqlx::Result<Describe<MySql>>>
+    where
+        'p: 'e,
+    {
+        let pool = self.clone();
+        Box::pin(async move {
+            let mut connection = pool.acquire().await?;
+            let result = connection.describe(sql).await;
+            connection.answered_with(&result);
+            result
+        })
+    }
+}

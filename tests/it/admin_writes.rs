@@ -1,0 +1,213 @@
+//! Publishing, adding stock and changing shops under lost replies and repeated requests: the answer is true, and a
+//! repeat with the same `Idempotency-Key` does nothing twice.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hyper::Method;
+use serde_json::{Value, json};
+
+use crate::support::api::{Answer, Call, call, get, post};
+use crate::support::stack::{Stack, buy};
+use testkit::proxy::Mode;
+use testkit::wait::eventually;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+const KEY: &str = "idempotency-key";
+
+/// An admin write: what is sent, and a number in the database that it raises by `by`.
+struct Write {
+    method: Method,
+    path: String,
+    body: Value,
+    count: String,
+    by: i64,
+}
+
+impl Write {
+    fn call(&self, base: &str) -> Call {
+        call(self.method.clone(), base, &self.path).admin().json(self.body.clone())
+    }
+
+    async fn count(&self, stack: &Stack) -> i64 {
+        stack.database.number(&self.count).await
+    }
+}
+
+fn write(method: Method, path: &str, body: Value, count: &str, by: i64) -> Write {
+    Write { method, path: path.to_owned(), body, count: count.to_owned(), by }
+}
+
+fn ordinary() -> Value {
+    json!({ "shopId": 1, "title": "代金券", "payValue": 4750, "actualValue": 5000 })
+}
+
+/// Every admin write; the last changes shop 1, whose name has `visits` letters.
+fn writes(sale: i64, visits: usize) -> Vec<Write> {
+    let shop = json!({ "name": "新店", "typeId": 3, "address": "路", "x": 120.1, "y": 30.2 });
+    vec![
+        write(
+            Method::POST,
+            "/voucher/seckill",
+            Stack::sale(7, "stream"),
+            "SELECT COALESCE(SUM(stock), 0) FROM tb_seckill_voucher WHERE strategy = 'stream'",
+            7,
+        ),
+        write(
+            Method::POST,
+            &format!("/voucher/seckill/{sale}/stock"),
+            json!({ "add": 5 }),
+            &format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}"),
+            5,
+        ),
+        write(Method::POST, "/voucher", ordinary(), "SELECT COUNT(*) FROM tb_voucher", 1),
+        write(Method::POST, "/shop", shop, "SELECT COUNT(*) FROM tb_shop", 1),
+        write(
+            Method::PUT,
+            "/shop",
+            json!({ "id": 1, "name": "x".repeat(visits + 1) }),
+            "SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1",
+            1,
+        ),
+    ]
+}
+
+/// A stack whose pool has connections beyond the one that a fault closes.
+async fn warm_stack() -> Stack {
+    let stack = Stack::behind_proxies(&[]).await;
+    stack.publish(1, "stream").await;
+    stack.database.run("UPDATE tb_shop SET name = 'x' WHERE id = 1").await;
+    warm(&stack).await;
+    stack
+}
+
+async fn warm(stack: &Stack) {
+    eventually("it is ready", TIMEOUT, || async {
+        get(stack.url(), "/health/ready").send().await.status == 200
+    })
+    .await;
+    // Different shops, so that no answer is shared.
+    let reads = (0..8).map(|shop| get(stack.url(), &format!("/shop/of/name?name={shop}")).send());
+    join_all(reads).await;
+    let user = &stack.users(1).await[0];
+    join_all((0..8).map(|_| buy(stack.url(), user, 999))).await;
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_a_commit_is_resolved_and_told_truly() {
+    let stack = warm_stack().await;
+    let sale = stack.publish(3, "reentrant-lock").await;
+    for at in 0..5 {
+        for mode in [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut] {
+            let visits =
+                stack.database.number("SELECT CHAR_LENGTH(name) FROM tb_shop WHERE id = 1");
+            let write = writes(sale, usize::try_from(visits.await).unwrap()).remove(at);
+            let (path, before) = (&write.path, write.count(&stack).await);
+            // The answer before the change is cached.
+            get(stack.url(), "/shop/1").send().await.data();
+            stack.proxies.database.set(mode);
+            let answer = write.call(stack.url()).send().await;
+            stack.proxies.database.set(Mode::Forward);
+            let done = write.count(&stack).await - before;
+            match mode {
+                Mode::LoseCommitReply => {
+                    answer.data();
+                    assert_eq!(done, write.by, "{mode:?} {path}");
+                }
+                Mode::LoseCommit => {
+                    answer.refused(503, "UNAVAILABLE");
+                    assert_eq!(done, 0, "{mode:?} {path}: it was said that nothing was done");
+                }
+                _ => {
+                    answer.refused(503, "OUTCOME_UNKNOWN");
+                    assert_eq!(done, write.by, "{mode:?} {path}");
+                }
+            }
+            assert!(answer.status == 200 || answer.headers.contains_key("retry-after"));
+            if write.method == Method::PUT {
+                let name = write.count(&stack).await;
+                eventually("no cache keeps the old name", TIMEOUT, || async {
+                    let shop = get(stack.url(), "/shop/1").send().await;
+                    shop.body["data"]["name"].as_str().map(str::len) == usize::try_from(name).ok()
+                })
+                .await;
+            }
+            warm(&stack).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_an_unknown_outcome_a_repeat_with_the_same_key_does_nothing_twice() {
+    let stack = warm_stack().await;
+    let sale = stack.publish(3, "reentrant-lock").await;
+    for (at, write) in writes(sale, 1).into_iter().take(4).enumerate() {
+        for mode in [Mode::LoseCommit, Mode::LoseCommitReply, Mode::LoseCommitReplyThenCut] {
+            let key = format!("retry-{at}-{mode:?}");
+            let before = write.count(&stack).await;
+            stack.proxies.database.set(mode);
+            let first = write.call(stack.url()).header(KEY, &key).send().await;
+            stack.proxies.database.set(Mode::Forward);
+            warm(&stack).await;
+            let second = write.call(stack.url()).header(KEY, &key).send().await;
+            second.data();
+            assert_eq!(write.count(&stack).await - before, write.by, "{mode:?} {}", write.path);
+            if first.status == 200 {
+                assert_eq!(first.data(), second.data(), "{mode:?} {}", write.path);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_one_request_on_every_node_and_under_concurrency() {
+    let stack = Stack::lab(2).await;
+    let urls = stack.urls();
+    let sale = stack.publish(3, "reentrant-lock").await;
+    for write in writes(sale, 1).into_iter().take(4) {
+        let before = write.count(&stack).await;
+        let all =
+            join_all((0..12).map(|n| write.call(&urls[n % 2]).header(KEY, "once").send())).await;
+        let data: Vec<&Value> = all.iter().map(Answer::data).collect();
+        assert!(data.iter().all(|id| *id == data[0] && id.is_i64()), "{}: {data:?}", write.path);
+        assert_eq!(write.count(&stack).await - before, write.by, "{}", write.path);
+        // Another key, and none, are other requests.
+        let other = write.call(&urls[0]).header(KEY, "twice").send().await;
+        write.call(&urls[1]).send().await.data();
+        assert_ne!(other.data(), data[0], "{}", write.path);
+        assert_eq!(write.count(&stack).await - before, 3 * write.by, "{}", write.path);
+        // The same key for something else is a mistake, and nothing is done.
+        let mut changed = write.body.clone();
+        let fields = changed.as_object_mut().unwrap();
+        let field = if fields.contains_key("add") { "add" } else { "x" };
+        let field = if fields.contains_key("payValue") { "payValue" } else { field };
+        fields.insert(field.to_owned(), json!(77));
+        let call = call(write.method.clone(), &urls[0], &write.path).admin().json(changed);
+        call.header(KEY, "once").send().await.refused(400, "INVALID_PARAMETER");
+        assert_eq!(write.count(&stack).await - before, 3 * write.by, "{}", write.path);
+    }
+    for bad in ["", " ", &"k".repeat(129), "with space", "é"] {
+        let call = post(&urls[0], "/voucher").admin().json(ordinary()).header(KEY, bad);
+        call.send().await.refused(400, "INVALID_PARAMETER");
+    }
+    // A refused request uses its key up for nothing.
+    let mut body = Stack::sale(1, "reentrant-lock");
+    body["shopId"] = json!(999);
+    let publish = |body: &Value| post(&urls[0], "/voucher/seckill").admin().json(body.clone());
+    publish(&body).header(KEY, "refused").send().await.refused(200, "SHOP_NOT_FOUND");
+    body["shopId"] = json!(1);
+    publish(&body).header(KEY, "refused").send().await.data();
+}
+
+#[tokio::test]
+async fn keys_are_forgotten_after_a_day() {
+    let stack = Stack::lab(1).await;
+    let publish = || post(stack.url(), "/voucher").admin().json(ordinary()).header(KEY, "daily");
+    let first = publish().send().await;
+    stack.database.run("UPDATE tb_idempotency SET create_time = NOW() - INTERVAL 25 HOUR").await;
+    post(stack.url(), "/voucher").admin().json(ordinary()).send().await.data();
+    let kept = "SELECT COUNT(*) FROM tb_idempotency WHERE idempotency_key = 'daily'";
+    assert_eq!(stack.database.number(kept).await, 0);
+    assert_ne!(publish().send().await.data(), first.data());
+}

@@ -1,0 +1,112 @@
+//! Half-open connections: a middlebox forgot them, so that nothing passes any more and nothing is reset. The server itself
+//! is well, and new connections work.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use seckill::connection::mysql;
+use testkit::proxy::{Mode, Proxy};
+use testkit::wait::{eventually, until};
+
+use crate::resilience::while_sale_is_locked;
+use crate::support::api::get;
+use crate::support::database::TestDatabase;
+use crate::support::stack::{Stack, buy};
+
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+/// How long an instance may take to be ready after the last fault's end.
+const READY: Duration = Duration::from_secs(10);
+
+async fn is_ready(stack: &Stack) -> bool {
+    get(stack.url(), "/health/ready").send().await.status == 200
+}
+
+/// Waits until as many connections to the database are open as the instance may open.
+async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
+    let users = stack.users(connections as i64).await;
+    while_sale_is_locked(stack, sale, async {
+        let buying = users.iter().map(|user| buy(stack.url(), user, sale));
+        let opened = eventually("all connections are used", TIMEOUT, async || {
+            let page = get(stack.url(), "/metrics").text().await;
+            let used = r#"database_connections{state="in_use"} "#;
+            let used = page.lines().find_map(|line| line.strip_prefix(used));
+            used.is_some_and(|used| used == connections.to_string())
+        });
+        // Bought when the lock is gone; dropped here, they run on.
+        tokio::select! {
+            _ = join_all(buying) => {}
+            () = opened => {}
+        }
+    })
+    .await;
+    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+    eventually("all have bought", TIMEOUT, async || {
+        stack.database.number(&orders).await == connections as i64
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_open_connections_to_the_database_are_closed_and_replaced() {
+    let connections = 12;
+    let argument = connections.to_string();
+    let stack = Stack::behind_proxies(&["--database-connections", &argument]).await;
+    let warm = stack.publish(1000, "row-lock").await;
+    open_all_connections(&stack, warm, connections).await;
+    let sale = stack.publish(1000, "reentrant-lock").await;
+    let users = stack.users(4).await;
+    for user in &users {
+        stack.proxies.database.set(Mode::HalfOpen);
+        let broken = Instant::now();
+        assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
+        println!("ready after {:?}", broken.elapsed());
+        buy(stack.url(), user, sale).await.data();
+    }
+    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+    assert_eq!(stack.database.number(&orders).await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() {
+    let stack = Stack::behind_proxies(&[]).await;
+    let user = stack.users(1).await.remove(0);
+    for strategy in ["reentrant-lock", "group-commit", "row-lock"] {
+        let sale = stack.publish(5, strategy).await;
+        while_sale_is_locked(&stack, sale, async {
+            let buying = buy(stack.url(), &user, sale);
+            let fault = async {
+                let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+                           WHERE DB = DATABASE() AND ID <> CONNECTION_ID() \
+                           AND COMMAND IN ('Query', 'Execute') AND INFO LIKE '%tb_seckill_voucher%'";
+                let waits = async || stack.database.number(sql).await > 0;
+                eventually("the purchase waits for the row", TIMEOUT, waits).await;
+                stack.proxies.database.set(Mode::HalfOpen);
+            };
+            let (answer, ()) = tokio::join!(buying, fault);
+            answer.refused(503, "UNAVAILABLE");
+        })
+        .await;
+        assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
+    }
+}
+
+/// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back() {
+    let database = TestDatabase::empty().await;
+    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
+    let url = database.url_through(proxy.address).into();
+    let limit = Duration::from_secs(2);
+    let pool = mysql::connect(&url, 1, limit).await.expect("connect");
+    for _ in 0..3 {
+        let mut connection = pool.pool.acquire().await.expect("the only connection");
+        let one = sqlx::query_scalar::<_, i64>("SELECT 1").fetch_one(&mut *connection).await;
+        proxy.set(Mode::HalfOpen);
+        assert_eq!(one.expect("a reply"), 1);
+        drop(connection);
+        // It is handed on untested, or not; either way the place is free in time.
+        eventually("the database answers", READY, async || mysql::ping(&pool).await.is_ok()).await;
+    }
+    assert_eq!(pool.usage().in_use + pool.usage().idle, 1, "{:?}", pool.usage());
+}
