@@ -1,6 +1,7 @@
 //! Liveness and readiness probes. Live: the process answers. Ready: Redis and the database answer, and the process is
 //! not draining.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -11,10 +12,14 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
+use crate::connection::micro_cache::MicroCache;
 use crate::connection::mysql::{self, Database};
 
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How long the result of a probe is valid: anybody may ask, and each probe takes a connection.
+const FRESH_FOR: Duration = Duration::from_millis(200);
 
 /// What readiness depends on.
 #[derive(Clone)]
@@ -23,6 +28,31 @@ pub struct Health {
     pub database: Database,
     pub redis: ConnectionManager,
     pub draining: CancellationToken,
+    probes: MicroCache<(), Answering, Infallible>,
+}
+
+/// Which servers answer.
+#[derive(Clone, Copy)]
+struct Answering {
+    database: bool,
+    redis: bool,
+}
+
+impl Health {
+    /// Readiness by these servers.
+    pub fn new(database: Database, redis: ConnectionManager, draining: CancellationToken) -> Self {
+        Health { database, redis, draining, probes: MicroCache::new(FRESH_FOR) }
+    }
+
+    async fn probe(&self) -> Answering {
+        let mut connection = self.redis.clone();
+        let ping = redis::cmd("PING");
+        let (database, redis) = tokio::join!(
+            tokio::time::timeout(PROBE_LIMIT, mysql::ping(&self.database)),
+            tokio::time::timeout(PROBE_LIMIT, ping.query_async::<String>(&mut connection)),
+        );
+        Answering { database: matches!(database, Ok(Ok(()))), redis: matches!(redis, Ok(Ok(_))) }
+    }
 }
 
 /// The reply to a liveness probe.
@@ -62,14 +92,8 @@ pub async fn live() -> impl IntoResponse {
     ),
 )]
 pub async fn ready(State(health): State<Health>) -> impl IntoResponse {
-    let mut connection = health.redis.clone();
-    let ping = redis::cmd("PING");
-    let (database, redis) = tokio::join!(
-        tokio::time::timeout(PROBE_LIMIT, mysql::ping(&health.database)),
-        tokio::time::timeout(PROBE_LIMIT, ping.query_async::<String>(&mut connection)),
-    );
-    let database = matches!(database, Ok(Ok(())));
-    let redis = matches!(redis, Ok(Ok(_)));
+    let Ok(Answering { database, redis }) =
+        health.probes.get((), async || Ok(health.probe().await)).await;
     let draining = health.draining.is_cancelled();
     let success = database && redis && !draining;
     let status = if success { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };

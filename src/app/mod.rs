@@ -27,7 +27,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
     let (stock_events, sessions) =
         (state.vouchers.stock_events.clone(), state.users.sessions.clone());
-    let database = state.health.database.clone();
+    let (database, reads) = (state.health.database.clone(), state.metrics.reads.clone());
     let stop_expiry = CancellationToken::new();
     let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
@@ -93,6 +93,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     .await;
     purchases.context().locks.shutdown().await;
     database.pool.close().await;
+    reads.pool.close().await;
     spans.shutdown().await;
     ensure!(
         matches!(drained, Ok(true)),

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ServeConfig, SessionStore};
+use crate::connection::micro_cache::MicroCache;
 use crate::connection::{self, migrate};
 use crate::health::Health;
 use crate::id::IdGenerator;
@@ -26,15 +27,15 @@ use crate::router::AppState;
 use crate::session::{ProcessSessions, Sessions, SharedSessions};
 use crate::shop::Shops;
 use crate::shop::filter::existing_shops;
-use crate::shop::reads::ShopSettings;
+use crate::shop::reads::{ShopSettings, ShopStores};
 use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::Codes;
 use crate::user::store::UserStore;
-use crate::voucher::Vouchers;
 use crate::voucher::sales::SaleCache;
 use crate::voucher::stock_events::StockEvents;
 use crate::voucher::store::VoucherStore;
+use crate::voucher::{self, Vouchers};
 
 /// Connects to the backing servers and builds the application state.
 pub(super) async fn connect(
@@ -47,6 +48,13 @@ pub(super) async fn connect(
     let database = connection::mysql::connect(
         &config.database.database_url,
         config.database.database_connections,
+        timeout,
+    )
+    .await?;
+    // Of their own, so that no number of anonymous reads holds what a purchase needs.
+    let reads = connection::mysql::connect(
+        &config.database.database_url,
+        config.sale.read_connections,
         timeout,
     )
     .await?;
@@ -70,12 +78,18 @@ pub(super) async fn connect(
         SessionStore::Process => Sessions::Process(ProcessSessions::default()),
     };
     let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
-    let shops = shops(config, ShopStore::new(database.clone()), cache.clone(), redis.clone());
+    let stores = ShopStores {
+        reads: ShopStore::new(reads.clone()),
+        writes: ShopStore::new(database.clone()),
+    };
+    let shops = shops(config, stores, cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
     let sales = Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), timeout));
     let stock_events = StockEvents::listen(client.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
+        reads: VoucherStore::new(reads.clone()),
+        lists: MicroCache::new(voucher::LIST_FRESH_FOR),
         redis: redis.clone(),
         stock_events: stock_events.clone(),
         shops: shops.clone(),
@@ -139,10 +153,11 @@ pub(super) async fn connect(
         admission: admission.clone(),
         sessions: users.sessions.clone(),
         database: database.clone(),
+        reads,
         connections,
         started: SystemTime::now(),
     };
-    let health = Health { database, redis, draining };
+    let health = Health::new(database, redis, draining);
     let clients = ClientNetworks {
         trusted_proxies: config.http.trusted_proxies.clone(),
         unlimited_clients: config.http.unlimited_clients.clone(),
@@ -163,11 +178,11 @@ pub(super) async fn connect(
 /// Shops, with their cache.
 fn shops(
     config: &ServeConfig,
-    store: ShopStore,
+    stores: ShopStores,
     cache: Cache,
     redis: redis::aio::ConnectionManager,
 ) -> Shops {
-    let filter = config.sale.shop_filter.then(|| existing_shops(&cache, &store));
+    let filter = config.sale.shop_filter.then(|| existing_shops(&cache, &stores.reads));
     let settings = ShopSettings {
         read_strategy: config.sale.shop_cache,
         shop_policy: CachePolicy::new("shop").with_bloom_filter(filter),
@@ -175,5 +190,5 @@ fn shops(
         per_shop_per_second: config.sale.per_shop_per_second,
         zone: config.sale.time_zone,
     };
-    Shops::new(store, cache, redis, settings)
+    Shops::new(stores, cache, redis, settings)
 }

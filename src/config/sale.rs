@@ -48,6 +48,11 @@ pub struct SaleConfig {
     /// Whether a Bloom filter keeps ids of shops that do not exist from the database.
     #[arg(long, env = "SHOP_FILTER", default_value_t = true, action = clap::ArgAction::Set)]
     pub shop_filter: bool,
+    /// Most reads of shops and voucher lists that run at once, each on a connection of its own besides
+    /// --database-connections: anybody may ask for them, in any number, and purchases never wait for them.
+    #[arg(long, env = "READ_CONNECTIONS", default_value_t = 8,
+          value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub read_connections: u32,
     /// Requests a second for one shop on this instance; 0 for no limit.
     #[arg(long, env = "PER_SHOP_PER_SECOND", default_value_t = 50_000)]
     pub per_shop_per_second: u32,

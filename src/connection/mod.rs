@@ -3,6 +3,7 @@
 
 pub mod coalescer;
 pub mod idempotency;
+pub mod micro_cache;
 pub mod migrate;
 pub mod mysql;
 pub mod pool;

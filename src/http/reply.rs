@@ -110,6 +110,11 @@ impl<T: Serialize> IntoResponse for Success<T> {
     }
 }
 
+/// A reply whose body was made by [`Success::to_bytes`].
+pub fn json(body: Bytes) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
 /// Seconds after which a retry makes sense, for 429 and 503.
 fn retry_after_seconds(error: &Error, status: StatusCode) -> Option<u64> {
     match error {

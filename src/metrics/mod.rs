@@ -31,6 +31,8 @@ pub struct Metrics {
     pub admission: Admission,
     pub sessions: Sessions,
     pub database: Database,
+    /// The connections of anonymous reads.
+    pub reads: Database,
     /// Open connections of clients, a task each.
     pub connections: TaskTracker,
     /// When the process began to serve.
@@ -219,6 +221,13 @@ impl Metrics {
             .sample(&[("state", "in_use")], pool.in_use);
         page.gauge("database_connections_max", "Upper bound of connections to the database.")
             .sample(&[], pool.max);
+        let pool = self.reads.usage();
+        let help = "Open connections of anonymous reads to the database, by state.";
+        page.gauge("database_read_connections", help)
+            .sample(&[("state", "idle")], pool.idle)
+            .sample(&[("state", "in_use")], pool.in_use);
+        let help = "Upper bound of connections of anonymous reads to the database.";
+        page.gauge("database_read_connections_max", help).sample(&[], pool.max);
         let sessions = self.sessions.stats();
         let help = "Session lookups, by the place that answered.";
         page.counter("session_lookups_total", help)

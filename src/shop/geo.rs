@@ -2,11 +2,14 @@
 //! database when it is missing, deleted when a shop of the type is written. Without Redis the database
 //! computes the distances.
 
+use std::time::Duration;
+
 use redis::aio::ConnectionManager;
 
 use super::keys;
 use super::model::Paging;
 use super::store::ShopStore;
+use crate::connection::micro_cache::MicroCache;
 use crate::error::Error;
 use crate::scripts::{GEO_CLAIM, GEO_SEARCH, GEO_STORE};
 use cache::lease_key;
@@ -20,17 +23,23 @@ const INDEX_SECONDS: u32 = 3600;
 /// Time to live of the lease of a build, milliseconds: after it, the build counts as abandoned.
 const LEASE_MS: u32 = 10_000;
 
+/// How long an index is not built again: it is missing because its type has no shops, or because one was written since.
+/// Meanwhile the database computes the distances.
+const BUILT_FOR: Duration = Duration::from_secs(1);
+
 /// The GEO indexes of all shop types.
 #[derive(Clone)]
 pub struct GeoIndex {
     redis: ConnectionManager,
     store: ShopStore,
+    /// Builds of the last moment, by shop type: one reads all shops of its type, and anybody can ask for a type.
+    builds: MicroCache<i64, (), Error>,
 }
 
 impl GeoIndex {
     /// Indexes in this Redis, built from this store.
     pub fn new(redis: ConnectionManager, store: ShopStore) -> Self {
-        GeoIndex { redis, store }
+        GeoIndex { redis, store, builds: MicroCache::new(BUILT_FOR) }
     }
 
     /// A page of a type's shops within [`RADIUS`] of a point (longitude, latitude), nearest first, as (id, metres).
@@ -61,7 +70,7 @@ impl GeoIndex {
         if let Some(found) = self.search(type_id, point, count).await? {
             return Ok(found);
         }
-        self.build(type_id).await?;
+        self.builds.get(type_id, async || self.build(type_id).await).await?;
         match self.search(type_id, point, count).await? {
             Some(found) => Ok(found),
             // The type has no shops, or one was written while the index was built.

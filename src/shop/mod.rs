@@ -2,9 +2,8 @@
 //! writes (admin). Caching is in [`reads`], invalidation in [`writes`].
 
 use axum::extract::{FromRequestParts, State};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -23,6 +22,7 @@ pub mod store;
 pub mod writes;
 
 use model::{Paging, ShopChange, ShopType, ShopView};
+use reads::ListQuery;
 pub use reads::Shops;
 
 /// Shops on a page of `GET /shop/of/type`.
@@ -68,8 +68,7 @@ pub async fn get(
 ) -> Result<Response, Error> {
     let shop = shops.get(id, choice).await?.ok_or(Error::ShopNotFound)?;
     // Rendered once for as long as the value is in memory.
-    let body = shop.rendered(|shop| reply::data(shop.view(shops.zone(), None)).to_bytes());
-    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+    Ok(reply::json(shop.rendered(|shop| reply::data(shop.view(shops.zone(), None)).to_bytes())))
 }
 
 /// Parameters of `GET /shop/of/type`.
@@ -121,12 +120,20 @@ fn first_page() -> u32 {
 pub async fn of_type(
     State(shops): State<Shops>,
     Params(query): Params<ByTypeQuery>,
-) -> Reply<Vec<ShopView>> {
+) -> Result<Response, Error> {
     let page = Paging::new(query.current, TYPE_PAGE)?;
-    let found = match (query.x, query.y) {
-        (None, None) => shops.list_by_type(query.type_id, page).await?,
+    let type_id = query.type_id;
+    let body = match (query.x, query.y) {
+        (None, None) => {
+            let read =
+                async || Ok(reply::data(shops.list_by_type(type_id, page).await?).to_bytes());
+            shops.lists().get(ListQuery::Type(type_id, page), read).await?
+        }
         (Some(x), Some(y)) if x.abs() <= 180.0 && y.abs() <= 85.051_128_78 => {
-            shops.nearest(query.type_id, (x, y), page).await?
+            let read =
+                async || Ok(reply::data(shops.nearest(type_id, (x, y), page).await?).to_bytes());
+            let point = (x.to_bits(), y.to_bits());
+            shops.lists().get(ListQuery::Near(type_id, point, page), read).await?
         }
         (Some(_), Some(_)) => {
             let text = "x must be -180 to 180 degrees, and y -85.05 to 85.05 degrees";
@@ -134,7 +141,7 @@ pub async fn of_type(
         }
         _ => return Err(Error::InvalidParameter("x and y go together".to_owned())),
     };
-    Ok(reply::data(found))
+    Ok(reply::json(body))
 }
 
 /// A page of the shops whose name contains a text, ten of them.
@@ -145,9 +152,11 @@ pub async fn of_type(
 pub async fn of_name(
     State(shops): State<Shops>,
     Params(query): Params<ByNameQuery>,
-) -> Reply<Vec<ShopView>> {
+) -> Result<Response, Error> {
     let page = Paging::new(query.current, NAME_PAGE)?;
-    Ok(reply::data(shops.search_by_name(&query.name, page).await?))
+    let name = query.name;
+    let read = async || Ok(reply::data(shops.search_by_name(&name, page).await?).to_bytes());
+    Ok(reply::json(shops.lists().get(ListQuery::Name(name.clone(), page), read).await?))
 }
 
 /// All shop types, in their order.
@@ -162,8 +171,7 @@ pub async fn types(
     LabReadStrategy(choice): LabReadStrategy,
 ) -> Result<Response, Error> {
     let types = shops.types(choice).await?;
-    let body = types.rendered(|types| reply::data(types).to_bytes());
-    Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
+    Ok(reply::json(types.rendered(|types| reply::data(types).to_bytes())))
 }
 
 /// A new shop (admin).

@@ -229,7 +229,7 @@ impl ShopChange {
 }
 
 /// A page of a list.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Paging {
     /// Rows before it.
     pub offset: u64,

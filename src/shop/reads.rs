@@ -2,7 +2,9 @@
 //! database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use redis::aio::ConnectionManager;
 use tokio_util::task::TaskTracker;
 
@@ -11,6 +13,7 @@ use super::keys;
 use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
+use crate::connection::micro_cache::MicroCache;
 use crate::error::Error;
 use crate::request::rate_limiter::RateLimiter;
 use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrategy};
@@ -20,7 +23,8 @@ use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrateg
 pub struct Shops(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
-    pub(super) store: ShopStore,
+    pub(super) stores: ShopStores,
+    pub(super) lists: MicroCache<ListQuery, Bytes, Error>,
     pub(super) cache: Cache,
     pub(super) geo: GeoIndex,
     pub(super) shop_policy: CachePolicy,
@@ -32,6 +36,28 @@ pub(super) struct Inner {
     /// Writes, which go on when their client disconnects.
     pub(super) tasks: TaskTracker,
 }
+
+/// The SQL of shops, on two pools of connections: no number of anonymous reads keeps an administrator from writing.
+pub struct ShopStores {
+    /// For anonymous reads.
+    pub reads: ShopStore,
+    /// For writes.
+    pub writes: ShopStore,
+}
+
+/// A list of shops that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ListQuery {
+    /// Shops of a type.
+    Type(i64, Paging),
+    /// Shops of a type near a point, whose coordinates are given by their bits.
+    Near(i64, (u64, u64), Paging),
+    /// Shops whose name contains a text.
+    Name(String, Paging),
+}
+
+/// How long the reply of a list is valid. Writes on this instance are seen at once.
+const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
 
 /// Settings of [`Shops`].
 pub struct ShopSettings {
@@ -48,16 +74,17 @@ pub struct ShopSettings {
 }
 
 impl Shops {
-    /// Shops of this store, read through this cache.
+    /// Shops of these stores, read through this cache.
     pub fn new(
-        store: ShopStore,
+        stores: ShopStores,
         cache: Cache,
         redis: ConnectionManager,
         settings: ShopSettings,
     ) -> Self {
         Shops(Arc::new(Inner {
-            geo: GeoIndex::new(redis, store.clone()),
-            store,
+            geo: GeoIndex::new(redis, stores.reads.clone()),
+            stores,
+            lists: MicroCache::new(LIST_FRESH_FOR),
             cache,
             shop_policy: settings.shop_policy,
             types_policy: CachePolicy::new("shop-type"),
@@ -72,6 +99,11 @@ impl Shops {
     /// The zone of date-times in replies.
     pub fn zone(&self) -> Zone {
         self.0.zone
+    }
+
+    /// Replies of lists, so that what many ask for at once is read once.
+    pub fn lists(&self) -> &MicroCache<ListQuery, Bytes, Error> {
+        &self.0.lists
     }
 
     /// Counts of reads, by policy name.
@@ -90,7 +122,7 @@ impl Shops {
         if id < 1 {
             return Ok(None);
         }
-        let store = self.0.store.clone();
+        let store = self.0.stores.reads.clone();
         let load = move || {
             let store = store.clone();
             async move { store.find(id).await }
@@ -101,7 +133,7 @@ impl Shops {
 
     /// Whether a shop exists, read from the database: a voucher is published for it.
     pub async fn exists(&self, id: i64) -> Result<bool, Error> {
-        Ok(self.0.store.find(id).await?.is_some())
+        Ok(self.0.stores.writes.find(id).await?.is_some())
     }
 
     /// All shop types.
@@ -109,7 +141,7 @@ impl Shops {
         &self,
         choice: Option<ReadStrategy>,
     ) -> Result<Arc<CachedValue<Vec<ShopType>>>, Error> {
-        let store = self.0.store.clone();
+        let store = self.0.stores.reads.clone();
         let load = move || {
             let store = store.clone();
             async move { store.types().await.map(Some) }
@@ -122,12 +154,12 @@ impl Shops {
 
     /// A page of a type's shops, by id.
     pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.store.list_by_type(type_id, page).await?))
+        Ok(self.views(self.0.stores.reads.list_by_type(type_id, page).await?))
     }
 
     /// A page of the shops whose name contains `part`, by id.
     pub async fn search_by_name(&self, part: &str, page: Paging) -> Result<Vec<ShopView>, Error> {
-        Ok(self.views(self.0.store.search_by_name(part, page).await?))
+        Ok(self.views(self.0.stores.reads.search_by_name(part, page).await?))
     }
 
     /// A page of a type's shops around a point (longitude, latitude), nearest first, with their distances.
@@ -139,7 +171,7 @@ impl Shops {
     ) -> Result<Vec<ShopView>, Error> {
         let found = self.0.geo.nearest(type_id, point, page).await?;
         let ids: Vec<i64> = found.iter().map(|(id, _)| *id).collect();
-        let shops = self.0.store.find_many(&ids).await?;
+        let shops = self.0.stores.reads.find_many(&ids).await?;
         let view = |(id, distance): &(i64, f64)| {
             let shop = shops.iter().find(|shop| shop.id == *id)?;
             Some(shop.view(self.0.zone, Some(*distance)))

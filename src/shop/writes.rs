@@ -35,7 +35,8 @@ impl Inner {
     async fn create(&self, write: RecordedWrite, shop: ShopChange) -> Result<i64, Error> {
         let filter = self.shop_policy.bloom_filter.clone();
         let created = self
-            .store
+            .stores
+            .writes
             .insert(write, &shop, async |id| {
                 // Before the commit: a shop that exists must never be filtered out.
                 let Some(filter) = &filter else { return Ok(()) };
@@ -63,8 +64,8 @@ impl Inner {
     }
 
     async fn update(&self, id: i64, change: ShopChange) -> Result<(), Error> {
-        let before = self.store.find(id).await?.ok_or(Error::ShopNotFound)?;
-        let updated = self.store.update(id, &change).await;
+        let before = self.stores.writes.find(id).await?.ok_or(Error::ShopNotFound)?;
+        let updated = self.stores.writes.update(id, &change).await;
         let mut keys = vec![keys::shop(id)];
         if change.x.is_some() || change.y.is_some() || change.type_id.is_some() {
             keys.push(keys::geo_index(before.type_id));
@@ -78,6 +79,7 @@ impl Inner {
     }
 
     async fn invalidate(&self, keys: Vec<String>) {
+        self.lists.invalidate_all();
         if self.cache.invalidate(&keys).await == InvalidationStatus::Pending {
             tracing::warn!(?keys, "invalidation pending: Redis did not confirm it yet");
         }

@@ -2,12 +2,17 @@
 //! a shop's. What a purchase needs to know of a sale is in [`sales`]; how all nodes learn of added
 //! stock, in [`stock_events`].
 
+use std::time::Duration;
+
+use axum::body::Bytes;
 use axum::extract::State;
+use axum::response::Response;
 use ladder::Strategy;
 use redis::aio::ConnectionManager;
 
 use crate::clock::Zone;
 use crate::connection::idempotency::RecordedWrite;
+use crate::connection::micro_cache::MicroCache;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
@@ -22,11 +27,19 @@ use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
 use stock_events::StockEvents;
 use store::{AddedStock, ListedVoucher, VoucherStore};
 
+/// How long the list of a shop's vouchers is valid: the page of a shop asks for it each second, in every browser. Writes
+/// on this instance are seen at once.
+pub const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
+
 /// State of the voucher routes.
 #[derive(Clone)]
 pub struct Vouchers {
     /// The SQL.
     pub store: VoucherStore,
+    /// The same, on the connections of anonymous reads.
+    pub reads: VoucherStore,
+    /// Replies of the list, by shop.
+    pub lists: MicroCache<i64, Bytes, Error>,
     /// For the stock counter, by which the stream and Java nodes admit.
     pub redis: ConnectionManager,
     /// Publishes added stock to all nodes, this one included.
@@ -54,7 +67,9 @@ pub async fn publish(
     new.check()?;
     vouchers.require_shop(new.shop_id).await?;
     let write = RecordedWrite::new("voucher", key, &new);
-    Ok(reply::data(vouchers.store.insert(write, &new).await?))
+    let id = vouchers.store.insert(write, &new).await;
+    vouchers.lists.invalidate_all();
+    Ok(reply::data(id?))
 }
 
 /// Publishes a voucher and its flash sale (admin).
@@ -80,7 +95,9 @@ pub async fn publish_seckill(
             // leaves a key under an id that no sale has.
             Ok(stock_events::counter_of_new_sale(id, sale.stock).query_async(&mut redis).await?)
         })
-        .await?;
+        .await;
+    vouchers.lists.invalidate_all();
+    let id = id?;
     tracing::info!(voucher_id = id, stock = sale.stock, strategy = %sale.strategy, "sale published");
     Ok(reply::data(id))
 }
@@ -103,8 +120,9 @@ pub async fn add_stock(
 ) -> Reply<i64> {
     more.check()?;
     let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
-    let AddedStock { stock, strategy, repeated } =
-        vouchers.store.add_stock(write, voucher_id, more.add).await?;
+    let added = vouchers.store.add_stock(write, voucher_id, more.add).await;
+    vouchers.lists.invalidate_all();
+    let AddedStock { stock, strategy, repeated } = added?;
     let admits = strategy.parse().is_ok_and(Strategy::is_deferred);
     // The first request may not have come this far: nodes and counter are told again that the stock has changed.
     let added = if repeated { 0 } else { more.add };
@@ -122,8 +140,10 @@ pub async fn add_stock(
 pub async fn list(
     State(vouchers): State<Vouchers>,
     Path(shop_id): Path<i64>,
-) -> Reply<Vec<ListedVoucher>> {
-    Ok(reply::data(vouchers.store.list(shop_id, vouchers.zone).await?))
+) -> Result<Response, Error> {
+    let read =
+        async || Ok(reply::data(vouchers.reads.list(shop_id, vouchers.zone).await?).to_bytes());
+    Ok(reply::json(vouchers.lists.get(shop_id, read).await?))
 }
 
 impl Vouchers {

@@ -6,6 +6,7 @@
 
 mod admin_writes;
 mod admission;
+mod anonymous_reads;
 mod architecture;
 mod chaos;
 mod client_address;

@@ -1,0 +1,110 @@
+//! Reads that anybody may ask for, in any number: they hold no connection that a purchase needs, and what is asked for
+//! by many at once is read once.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::json;
+use sqlx::{Executor, Row};
+
+use crate::support::api::{get, post};
+use crate::support::stack::{Stack, buy};
+use testkit::wait::eventually;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How many statements of the service wait for the lock of `tb_shop`.
+async fn waiting_reads(stack: &Stack) -> usize {
+    let all = sqlx::raw_sql("SHOW PROCESSLIST").fetch_all(&stack.database.pool).await;
+    let name: String =
+        sqlx::query_scalar("SELECT DATABASE()").fetch_one(&stack.database.pool).await.unwrap();
+    let waits = |row: &&sqlx::mysql::MySqlRow| {
+        let text = |column| row.get::<Option<String>, _>(column).unwrap_or_default();
+        text("db") == name && text("State").contains("metadata lock")
+    };
+    all.expect("the statements that run").iter().filter(waits).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_that_hang_hold_no_connection_of_a_purchase() {
+    let stack = Stack::start(1, &["--database-connections", "16"]).await;
+    let sale = stack.publish(5, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    // A stranger has locked the shops, and nothing else: every read of them hangs up to its time limit.
+    let mut stranger = stack.database.pool.acquire().await.unwrap();
+    stranger.execute("LOCK TABLES tb_shop WRITE").await.unwrap();
+    let url = stack.url().to_owned();
+    let mut reads = tokio::task::JoinSet::new();
+    for n in 0..60 {
+        let url = url.clone();
+        reads.spawn(async move {
+            let path = match n % 3 {
+                0 => format!("/shop/of/name?name={n}"),
+                1 => format!("/shop/of/type?typeId={n}"),
+                _ => format!("/shop/of/type?typeId={n}&x=120&y=30"),
+            };
+            get(&url, &path).send().await.status
+        });
+    }
+    eventually("the reads hang", TIMEOUT, || async { waiting_reads(&stack).await >= 4 }).await;
+    let bought = buy(&url, &user, sale).await;
+    assert!(waiting_reads(&stack).await > 0, "the purchase waited for the reads to end");
+    bought.data();
+    // Nor does an admin write, or a probe.
+    let body = json!({ "add": 3 });
+    post(&url, &format!("/voucher/seckill/{sale}/stock")).admin().json(body).send().await.data();
+    assert_eq!(get(&url, "/health/ready").send().await.status, 200);
+    assert!(waiting_reads(&stack).await > 0, "adding stock waited for the reads to end");
+    stranger.execute("UNLOCK TABLES").await.unwrap();
+    for status in reads.join_all().await {
+        assert!(status == 200 || status == 503, "{status}");
+    }
+    // Afterwards they are served again.
+    get(&url, "/shop/of/name").send().await.data();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_many_ask_for_at_once_is_read_once() {
+    let stack = Stack::behind_proxies(&[]).await;
+    let sale = stack.publish(5, "reentrant-lock").await;
+    let database = &stack.proxies.database;
+    for path in [
+        "/health/ready",
+        "/voucher/list/1",
+        "/shop/of/name?name=x",
+        "/shop/of/type?typeId=1",
+        "/shop/of/type?typeId=1&x=120.1&y=30.3",
+    ] {
+        let before = database.requests();
+        let answers = join_all((0..200).map(|_| get(stack.url(), path).send())).await;
+        assert!(answers.iter().all(|answer| answer.status == 200), "{path}");
+        let asked = database.requests() - before;
+        assert!(asked < 40, "{asked} requests to the database for 200 of {path}");
+    }
+    // What this instance writes is seen by the next read, and what another one writes a moment later.
+    let add = json!({ "add": 3 });
+    let path = format!("/voucher/seckill/{sale}/stock");
+    post(stack.url(), &path).admin().json(add).send().await.data();
+    let stock =
+        async || get(stack.url(), "/voucher/list/1").send().await.data()[0]["stock"].clone();
+    assert_eq!(stock().await, 8);
+    stack.database.run("UPDATE tb_seckill_voucher SET stock = 6").await;
+    eventually("the list is read again", TIMEOUT, || async { stock().await == 6 }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_geo_index_is_built_once_however_many_ask_for_it() {
+    let stack = Stack::start(1, &["--log", "info,seckill::shop::geo=debug"]).await;
+    for n in 0..50 {
+        let row = "INSERT INTO tb_shop (name, type_id, images, address, x, y) VALUES";
+        stack.database.run(&format!("{row} ('{n}', 8, '', '', 120.0, 30.0{n:02})")).await;
+    }
+    // From different points, so that no answer is shared.
+    let near = |n: u32| format!("/shop/of/type?typeId=8&x=120.000{n:02}&y=30.02");
+    let answers = join_all((0..60).map(|n| get(stack.url(), &near(n)).send())).await;
+    for answer in &answers {
+        assert_eq!(answer.data().as_array().map(Vec::len), Some(5), "{answer:?}");
+    }
+    let built = stack.instances[0].log().iter().filter(|line| line.contains("index built")).count();
+    assert_eq!(built, 1);
+}
