@@ -35,6 +35,7 @@ pub mod router;
 mod scripts;
 pub mod session;
 pub mod shop;
+mod sync;
 pub mod telemetry;
 pub mod user;
 pub mod voucher;

@@ -38,11 +38,22 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         F: Fn(Vec<Q>) -> T + Send + Sync + 'static,
         T: Future<Output = Vec<A>> + Send + 'static,
     {
+        let (coalescer, sending) = Self::new(max_batch, send);
+        coalescer.tasks.spawn(sending);
+        coalescer.tasks.close();
+        coalescer
+    }
+
+    /// A queue, and the task that is to send what is queued.
+    fn new<F, T>(max_batch: usize, send: F) -> (Self, impl Future<Output = Option<()>> + Send)
+    where
+        F: Fn(Vec<Q>) -> T + Send + Sync + 'static,
+        T: Future<Output = Vec<A>> + Send + 'static,
+    {
         let (queue, waiting) = mpsc::unbounded_channel();
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(stop.clone().run_until_cancelled_owned(run(waiting, max_batch, send)));
-        tasks.close();
-        Coalescer { queue, tasks, stop }
+        let sending = stop.clone().run_until_cancelled_owned(run(waiting, max_batch, send));
+        (Coalescer { queue, tasks, stop }, sending)
     }
 
     /// The reply to `request`; `None` where there is none, because of a shutdown or a failed batch. Dropping the future
@@ -136,3 +147,6 @@ mod tests {
         coalescer.shutdown().await;
     }
 }
+
+#[cfg(test)]
+mod interleavings;

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
-use parking_lot::RwLock;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
 use crate::error::Error;
+use crate::sync::RwLock;
 use ladder::Strategy;
 
 /// How long a reading is valid, from the moment the database was asked. A voucher taken off the shelf
@@ -256,10 +256,11 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sync::explored::once;
     use chrono::TimeDelta;
 
     /// A sale from an hour before to an hour after `now`, on a database whose clock says `now`.
-    fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
+    pub(super) fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
         let mut row = SaleRow {
             status: 1,
             begin_time: now - TimeDelta::hours(1),
@@ -293,17 +294,22 @@ mod tests {
 
     #[test]
     fn a_load_that_began_before_the_invalidation_is_not_kept() {
-        let entry = Entry::default();
-        let none_left = Arc::new(sale(Utc::now(), |row| row.stock = 0));
-        let (_, version) = entry.get();
-        entry.invalidate_if(|_| true);
-        entry.set(&none_left, version);
-        assert!(entry.fresh().is_none());
-        let (_, version) = entry.get();
-        entry.set(&none_left, version);
-        assert!(entry.fresh().is_some_and(|sale| sale.sold_out));
-        // Of two purchases that found one reading outdated, the second does not invalidate a newer one.
-        entry.invalidate_if(|cached| Arc::ptr_eq(cached, &Arc::new(sale(Utc::now(), |_| {}))));
-        assert!(entry.fresh().is_some());
+        once(|| {
+            let entry = Entry::default();
+            let none_left = Arc::new(sale(Utc::now(), |row| row.stock = 0));
+            let (_, version) = entry.get();
+            entry.invalidate_if(|_| true);
+            entry.set(&none_left, version);
+            assert!(entry.fresh().is_none());
+            let (_, version) = entry.get();
+            entry.set(&none_left, version);
+            assert!(entry.fresh().is_some_and(|sale| sale.sold_out));
+            // Of two purchases that found one reading outdated, the second does not invalidate a newer one.
+            entry.invalidate_if(|cached| Arc::ptr_eq(cached, &Arc::new(sale(Utc::now(), |_| {}))));
+            assert!(entry.fresh().is_some());
+        });
     }
 }
+
+#[cfg(test)]
+mod interleavings;

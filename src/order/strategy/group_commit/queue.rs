@@ -12,15 +12,14 @@
 //! A queued purchase does not depend on its client: if nobody waits for the answer, the order is committed all the
 //! same.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use super::batch::{BatchContext, QueuedPurchase};
+use super::queues::{QueueDepth, QueueLimits, Queues};
 use super::stats::GroupCommitStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
@@ -48,35 +47,7 @@ pub struct GroupCommit(Arc<Inner>);
 
 struct Inner {
     batches: BatchContext,
-    limits: GroupCommitLimits,
-    queues: Mutex<HashMap<i64, Queue>>,
-}
-
-/// One sale's queue; exists while a worker does.
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<QueuedPurchase>,
-    workers: u32,
-    /// Purchases in batches that are being committed.
-    in_flight: usize,
-}
-
-impl Queue {
-    /// Whether one more batch is worth while beside those in flight, if any.
-    fn is_ready(&self) -> bool {
-        self.waiting.len() >= self.in_flight.max(1)
-    }
-}
-
-/// The lengths of the queues at one moment, over all sales.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueDepth {
-    /// Purchases that are in no batch yet.
-    pub waiting: usize,
-    /// Purchases in batches that are being committed.
-    pub in_flight: usize,
-    /// Batches that are being committed.
-    pub batches: usize,
+    queues: Queues<QueuedPurchase>,
 }
 
 impl GroupCommit {
@@ -89,7 +60,12 @@ impl GroupCommit {
             tasks: TaskTracker::new(),
             stats: Arc::default(),
         };
-        GroupCommit(Arc::new(Inner { batches, limits, queues: Mutex::default() }))
+        let queues = Queues::new(QueueLimits {
+            batch: limits.batch,
+            queue: limits.queue,
+            in_flight: limits.in_flight,
+        });
+        GroupCommit(Arc::new(Inner { batches, queues }))
     }
 
     /// Queues a purchase; returns the id of the committed order. Once queued it is committed, also when this future
@@ -102,29 +78,17 @@ impl GroupCommit {
         let (answer, answered) = oneshot::channel();
         let (user_id, window) = (buyer.user_id, sale.window);
         let purchase = QueuedPurchase { user_id, window, since: Instant::now(), answer };
-        self.enqueue(buyer.voucher_id, purchase)?;
+        if self.0.queues.enqueue(buyer.voucher_id, purchase)? {
+            self.0.batches.tasks.spawn(self.clone().work(buyer.voucher_id));
+        }
         // Without an answer the batch has panicked, and it is unknown how far it came.
         answered.await.unwrap_or(Err(Error::OutcomeUnknown(None)))
-    }
-
-    fn enqueue(&self, voucher_id: i64, purchase: QueuedPurchase) -> Result<(), Error> {
-        let mut queues = self.0.queues.lock();
-        let queue = queues.entry(voucher_id).or_default();
-        if queue.waiting.len() >= self.0.limits.queue {
-            return Err(Error::Overloaded);
-        }
-        queue.waiting.push_back(purchase);
-        if queue.workers < self.0.limits.in_flight && queue.is_ready() {
-            queue.workers += 1;
-            self.0.batches.tasks.spawn(self.clone().work(voucher_id));
-        }
-        Ok(())
     }
 
     /// Commits batch after batch until the queue is empty.
     async fn work(self, voucher_id: i64) {
         let mut done = 0;
-        while let Some(batch) = self.0.next_batch(voucher_id, done) {
+        while let Some(batch) = self.0.queues.next_batch(voucher_id, done) {
             done = batch.len();
             let batches = &self.0.batches;
             // A task of its own, so that a panic ends one batch and not the sale.
@@ -137,13 +101,7 @@ impl GroupCommit {
 
     /// The lengths of the queues at this moment.
     pub fn depth(&self) -> QueueDepth {
-        let mut depth = QueueDepth::default();
-        for queue in self.0.queues.lock().values() {
-            depth.waiting += queue.waiting.len();
-            depth.in_flight += queue.in_flight;
-            depth.batches += queue.workers as usize;
-        }
-        depth
+        self.0.queues.depth()
     }
 
     /// Counters of what was committed.
@@ -156,24 +114,5 @@ impl GroupCommit {
     pub async fn finished(&self) {
         self.0.batches.tasks.close();
         self.0.batches.tasks.wait().await;
-    }
-}
-
-impl Inner {
-    /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
-    fn next_batch(&self, voucher_id: i64, done: usize) -> Option<Vec<QueuedPurchase>> {
-        let mut queues = self.queues.lock();
-        let queue = queues.get_mut(&voucher_id)?;
-        queue.in_flight -= done;
-        if queue.is_ready() {
-            let count = queue.waiting.len().min(self.limits.batch);
-            queue.in_flight += count;
-            return Some(queue.waiting.drain(..count).collect());
-        }
-        queue.workers -= 1;
-        if queue.workers == 0 {
-            queues.remove(&voucher_id);
-        }
-        None
     }
 }
