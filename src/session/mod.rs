@@ -5,6 +5,7 @@
 //!   a round trip.
 //! - [`sessions`](ProcessSessions): sessions in one process's memory, for the lab.
 
+mod memory;
 mod sessions;
 mod shared;
 mod token;

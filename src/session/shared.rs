@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use quick_cache::sync::Cache;
 use redis::AsyncCommands;
 use redis::aio::ConnectionManager;
 
+use super::memory::SessionMemory;
 use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
@@ -33,7 +33,7 @@ type Renewed = Result<Option<CurrentUser>, Error>;
 pub struct SharedSessions {
     redis: ConnectionManager,
     renewals: Coalescer<Token, Renewed>,
-    recent: Arc<Cache<Token, Cached>>,
+    recent: Arc<SessionMemory>,
     /// Lookups answered from memory, and by Redis.
     lookups: Arc<[AtomicU64; 2]>,
 }
@@ -49,19 +49,12 @@ pub struct SessionStats {
     pub from_redis: u64,
 }
 
-/// A session that was read from Redis.
-#[derive(Clone)]
-struct Cached {
-    user: Arc<CurrentUser>,
-    expires_at: Instant,
-}
-
 impl SharedSessions {
     /// Sessions kept on this Redis.
     pub fn new(redis: ConnectionManager) -> Self {
         let connection = redis.clone();
         let renewals = Coalescer::start(MAX_BATCH, move |tokens| renew(connection.clone(), tokens));
-        let recent = Arc::new(Cache::new(MAX_IN_MEMORY));
+        let recent = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
         SharedSessions { redis, renewals, recent, lookups: Arc::default() }
     }
 
@@ -88,22 +81,18 @@ impl SharedSessions {
     /// trip.
     pub(super) async fn renew(&self, token: Token) -> Result<Option<Arc<CurrentUser>>, Error> {
         let now = Instant::now();
-        if let Some(cached) = self.recent.get(&token)
-            && now < cached.expires_at
-        {
+        if let Some(user) = self.recent.get(&token, now) {
             self.lookups[0].fetch_add(1, Relaxed);
-            return Ok(Some(cached.user));
+            return Ok(Some(user));
         }
+        let logouts = self.recent.logouts(&token);
         self.lookups[1].fetch_add(1, Relaxed);
         let renewed = self.renewals.request(token).await;
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
             // Counted from before the lookup, so that a logout in between takes effect in time.
-            Some(user) => {
-                let cached = Cached { user: user.clone(), expires_at: now + CACHE_TTL };
-                self.recent.insert(token, cached);
-            }
-            None => drop(self.recent.remove(&token)),
+            Some(user) => self.recent.keep(token, user.clone(), logouts, now + CACHE_TTL),
+            None => self.recent.remove(&token),
         }
         Ok(user)
     }
@@ -111,7 +100,7 @@ impl SharedSessions {
     /// Ends a session: here at once, on every other node within a second.
     pub(super) async fn end(&self, token: Token) -> Result<(), Error> {
         let () = self.redis.clone().del(token.key()).await?;
-        self.recent.remove(&token);
+        self.recent.end(&token);
         Ok(())
     }
 
