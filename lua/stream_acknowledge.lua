@@ -54,6 +54,15 @@ local function undo(entry, order, user, voucher, resolution, code)
   end
 end
 
+-- The later of two entries.
+local function later(one, other)
+  local ms, sequence = string.match(one, '^(%d+)-(%d+)$')
+  local other_ms, other_sequence = string.match(other or '0-0', '^(%d+)-(%d+)$')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  local is_later = ms > other_ms or ms == other_ms and tonumber(sequence) > tonumber(other_sequence)
+  return is_later and one or other or one
+end
+
 for at = 5, #ARGV, 6 do
   local entry, order, user, voucher, resolution, code = unpack(ARGV, at, at + 5)
   if resolution == 'ordered' then
@@ -66,7 +75,11 @@ for at = 5, #ARGV, 6 do
     undo(entry, order, user, voucher, resolution, code)
     entries[#entries + 1] = entry
   end
-  sales[voucher] = true
+  if resolution ~= 'ordered' then
+    sales[voucher] = true
+  elseif sales[voucher] ~= true then
+    sales[voucher] = later(entry, sales[voucher])
+  end
 end
 if #ordered > 0 then
   done = done + redis.call('XACK', KEYS[1], ARGV[1], unpack(ordered))
@@ -74,9 +87,13 @@ end
 if #entries > 0 then
   redis.call('XDEL', KEYS[1], unpack(entries))
   redis.call('HDEL', KEYS[2], unpack(entries))
-  -- A rebuild that is counting what is in flight has to count again.
-  for voucher in pairs(sales) do
-    redis.call('DEL', 'seckill:rebuild:' .. voucher)
+  -- A rebuild that is counting what is in flight has to count again, unless the orders are committed, and their entries were
+  -- there when it began: it asks the database which of those are.
+  for voucher, last in pairs(sales) do
+    local begun_at = string.match(redis.call('GET', 'seckill:rebuild:' .. voucher) or '', ' (.+)$') or '0-0'
+    if last == true or later(last, begun_at) ~= begun_at then
+      redis.call('DEL', 'seckill:rebuild:' .. voucher)
+    end
   end
 end
 return done

@@ -34,20 +34,31 @@ local function undo(order, user, voucher, resolution, code)
   end
 end
 
+local function is_after(one, other)
+  local ms, sequence = string.match(one, '^(%d+)-(%d+)$')
+  local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms > other_ms or ms == other_ms and tonumber(sequence) > tonumber(other_sequence)
+end
+
 for at = 2, #ARGV, 6 do
   local entry, order, user, voucher, resolution, code = unpack(ARGV, at, at + 5)
   if redis.call('XDEL', KEYS[1], entry) == 1 and resolution ~= 'nothing' then
     local status = redis.call('HGET', 'seckill:place:' .. user, order)
     local stands = status and string.match(status, '^p %d+ (.+)$')
+    local rebuild = 'seckill:rebuild:' .. voucher
     if resolution == 'ordered' then
       redis.call('HDEL', 'seckill:place:' .. user, order)
+      -- A rebuild that began before this entry came has to count again, as in stream_acknowledge.lua.
+      if is_after(entry, string.match(redis.call('GET', rebuild) or '', ' (.+)$') or '0-0') then
+        redis.call('DEL', rebuild)
+      end
     elseif not stands or stands == entry then
       -- Else another entry stands for the order, and decides.
       refused = refused + 1
       undo(order, user, voucher, resolution, code)
+      redis.call('DEL', rebuild)
     end
-    -- A rebuild that is counting what is in flight has to count again.
-    redis.call('DEL', 'seckill:rebuild:' .. voucher)
   end
   redis.call('HDEL', KEYS[2], entry)
 end

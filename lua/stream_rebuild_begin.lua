@@ -6,8 +6,9 @@
 -- KEYS[3]  stream.orders.epoch
 -- KEYS[4]  stream.orders.counters        sales whose counter is exact
 -- KEYS[5]  stream.orders.claims          sales whose claims are complete
--- KEYS[6]  seckill:rebuild:{voucherId}   the token of the rebuild
+-- KEYS[6]  seckill:rebuild:{voucherId}   the token of the rebuild, a space, and the stream's last entry at its begin
 -- KEYS[7]  seckill:rebuild:{voucherId}:claims   the token of the one who writes the claims
+-- KEYS[8]  stream.orders
 -- ARGV[1]  a token that no other rebuild uses
 -- ARGV[2]  how long the caller may take, ms
 -- ARGV[3]  how old the epoch must be, so that every node has added again what was lost; ms
@@ -32,7 +33,7 @@ if age >= 0 and age < ARGV[3] * 1000 then
 end
 local function is_ours(key)
   local holder = redis.call('GET', key)
-  return not holder or holder == ARGV[1]
+  return not holder or string.sub(holder, 1, #ARGV[1]) == ARGV[1]
 end
 if ARGV[5] ~= epoch then
   if not is_ours(KEYS[7]) then
@@ -46,5 +47,6 @@ end
 if not is_ours(KEYS[6]) then
   return {'busy'}
 end
-redis.call('SET', KEYS[6], ARGV[1], 'PX', ARGV[2])
+local last = redis.call('XREVRANGE', KEYS[8], '+', '-', 'COUNT', 1)[1]
+redis.call('SET', KEYS[6], ARGV[1] .. ' ' .. (last and last[1] or '0-0'), 'PX', ARGV[2])
 return {'begun', epoch}

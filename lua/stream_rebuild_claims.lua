@@ -7,7 +7,7 @@
 -- ARGV[2…] users
 --
 -- Returns  1 if they were written.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+if string.sub(redis.call('GET', KEYS[1]) or '', 1, #ARGV[1]) ~= ARGV[1] then
   return 0
 end
 redis.call('SADD', KEYS[2], unpack(ARGV, 2))

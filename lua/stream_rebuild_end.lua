@@ -1,4 +1,5 @@
--- Ends the rebuild of a stock counter, unless an entry was acknowledged, or stock added or returned, in the meantime: puts
+-- Ends the rebuild of a stock counter, unless what it read has changed in the meantime: an order was refused, an entry that
+-- it does not know was committed, or stock was added or returned; each of these removes its token. Puts
 -- the new number in the place of the old, which another node may have admitted by until this moment.
 --
 -- KEYS[1]  stream.orders
@@ -22,12 +23,16 @@
 --          goes, or '' where it stays
 --
 -- Returns  `done`; `again`, to be begun anew; `moved`: further entries have come, and are to be read.
-if redis.call('GET', KEYS[8]) ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[2] then
+if string.sub(redis.call('GET', KEYS[8]) or '', 1, #ARGV[1]) ~= ARGV[1] or redis.call('GET', KEYS[2]) ~= ARGV[2] then
   return 'again'
 end
 local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[5], '+', 'COUNT', ARGV[6])
-if #entries == tonumber(ARGV[6]) then
+local function moved()
+  redis.call('SET', KEYS[8], ARGV[1] .. ' ' .. entries[#entries][1], 'KEEPTTL')
   return 'moved'
+end
+if #entries == tonumber(ARGV[6]) then
+  return moved()
 end
 local users = {}
 for _, entry in ipairs(entries) do
@@ -38,7 +43,7 @@ for _, entry in ipairs(entries) do
   end
 end
 if #users > 0 and ARGV[7] ~= '1' then
-  return 'moved'
+  return moved()
 end
 for at = 9, #ARGV, 2 do
   redis.call('SADD', KEYS[7], ARGV[at])

@@ -39,5 +39,6 @@ mod start;
 mod stream;
 mod stream_faults;
 mod stream_outages;
+mod stream_rebuild;
 mod support;
 mod vouchers;

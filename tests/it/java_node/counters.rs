@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use testkit::wait::eventually;
+use testkit::wait::{eventually, until};
 
 use super::player::{JavaNode, Reply};
 use super::{add_stock, counter, rows, stock};
@@ -151,10 +151,8 @@ async fn what_java_admits_during_rebuilds_is_counted() {
     .await;
     let left = stock(&stack, sale).await;
     assert_eq!(rows(&stack).await + left, 100);
-    eventually("the counter is the stock", TIMEOUT, || async {
-        counter(&stack, sale).await == Some(left)
-    })
-    .await;
+    let right = until(TIMEOUT, || async { counter(&stack, sale).await == Some(left) });
+    assert!(right.await, "counter {:?}, stock {left}", counter(&stack, sale).await);
 }
 
 /// The clock of Redis stepped back after the epoch had begun: its age is negative.

@@ -113,7 +113,8 @@ impl StreamNode {
         match self.commit_batch(batch, &new).await {
             Ok(outcomes) => attempts.extend(new.into_iter().zip(outcomes)),
             Err(error) if is_outage(&error) => attempts.extend(retry(new)),
-            Err(error) if new.len() == 1 => {
+            // One that was not looked up may be committed: another kind of consumer had it before.
+            Err(error) if redelivered && new.len() == 1 => {
                 attempts.extend(new.into_iter().map(|order| (order, failed(error.clone()))));
             }
             Err(error) => {

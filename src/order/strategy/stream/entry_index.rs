@@ -84,11 +84,41 @@ impl Entries {
 }
 
 impl StreamNode {
-    /// Looks an entry up that was in the stream when this was called, and is.
+    /// Looks an entry up that was in the stream when this was called, and is, under the same id or another: an entry that
+    /// is taken over is replaced by a new one.
     pub(super) async fn find_entry(
         &self,
         find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
     ) -> Result<Lookup, Error> {
+        let mut gone = None;
+        loop {
+            let (found, last) = self.find_in_index(&find).await?;
+            let (at, order) = match found {
+                // Gone before this reading began, and nothing has come in its place.
+                None => return Ok(Lookup::Missing { last_entry: text(last) }),
+                Some((at, _)) if gone == Some(at) => {
+                    return Ok(Lookup::Missing { last_entry: text(last) });
+                }
+                Some(found) => found,
+            };
+            let entry: Value = redis::cmd("XRANGE")
+                .arg(STREAM)
+                .arg(text(at))
+                .arg(text(at))
+                .query_async(&mut self.redis.clone())
+                .await?;
+            if !entries(&entry).is_empty() {
+                return Ok(Lookup::Found(order));
+            }
+            gone = Some(at);
+        }
+    }
+
+    /// What is found in the entries up to the last one, which is the last of now or later.
+    async fn find_in_index(
+        &self,
+        find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
+    ) -> Result<(Option<(Position, NewOrder)>, Position), Error> {
         let asked_at = Instant::now();
         let mut index = self.entry_index.0.lock().await;
         let epoch = self.epoch();
@@ -100,22 +130,7 @@ impl StreamNode {
             self.read_on(&mut index).await?;
             index.read_at = Some(now);
         }
-        let last_entry = text(index.last);
-        let found = find(&index);
-        drop(index);
-        if let Some((at, order)) = found {
-            let at = text(at);
-            let entry: Value = redis::cmd("XRANGE")
-                .arg(STREAM)
-                .arg(&at)
-                .arg(&at)
-                .query_async(&mut self.redis.clone())
-                .await?;
-            if !entries(&entry).is_empty() {
-                return Ok(Lookup::Found(order));
-            }
-        }
-        Ok(Lookup::Missing { last_entry })
+        Ok((find(&index), index.last))
     }
 
     /// Reads what was added since, and forgets what is before the first entry.

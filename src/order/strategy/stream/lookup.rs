@@ -22,17 +22,27 @@ impl OrderStream {
             let order = store.find(order_id).await?;
             Ok::<_, Error>(order.filter(|order| order.user_id == user_id))
         };
+        let status = async || {
+            redis
+                .clone()
+                .hget::<_, _, Option<String>>(status_key(user_id), order_id.to_string())
+                .await
+        };
         if let Some(order) = committed().await? {
             return Ok(Some(order));
         }
-        let status: Option<String> =
-            redis.clone().hget(status_key(user_id), order_id.to_string()).await?;
-        match status.as_deref().and_then(parse) {
+        let mut text = status().await?;
+        if text.is_none() {
+            // A Java node's script writes none.
+            if self.is_in_stream(user_id, order_id).await? {
+                return Ok(None);
+            }
+            // The entry may have been refused since, or committed.
+            text = status().await?;
+        }
+        match text.as_deref().and_then(parse) {
             Some(AdmittedStatus::Pending { .. }) => Ok(None),
             Some(AdmittedStatus::Refused { code }) => Err(refusal(code)),
-            // A Java node's script writes none.
-            None if self.is_in_stream(user_id, order_id).await? => Ok(None),
-            // It may have been committed between the reads.
             None => committed().await?.ok_or(Error::OrderNotFound).map(Some),
         }
     }

@@ -3,9 +3,11 @@
 //! nothing until the sale is in the set of those whose counter is exact.
 //!
 //! The counter is the stock in the database, less what is in flight: entries of the stream that are not in the
-//! database. Both must be of one moment, while consumers go on. So whatever changes either (an entry is acknowledged,
-//! stock is added or returned) deletes the token under which a counter is being rebuilt, and the rebuild is repeated; and
-//! what another node's script admitted after the entries were read is counted when the new number is put in place.
+//! database. Both must be of one moment, while consumers go on. Entries first, then the stock together with which of
+//! those entries are committed: an order that is committed in between is in both, or in neither. So is not one that is
+//! refused, or that was admitted after the entries were read; and stock is added and returned. Each of these deletes the
+//! token under which a counter is being rebuilt, and the rebuild is repeated. What another node's script admitted after the
+//! entries were read, and is in the stream still, is counted when the new number is put in place.
 //!
 //! The claims of millions of buyers take seconds. They are only written where they may be incomplete, page by page, into
 //! the set in place, and before the token is taken: a claim too many (its order was cancelled just then) is dropped when
@@ -82,7 +84,16 @@ impl StreamNode {
         self.rebuilds.of_sale(voucher_id).join(|| {
             let task = self.tasks.spawn(self.clone().rebuild_until_done(voucher_id));
             let failed = |error| Err(Error::Internal(format!("stock counter task: {error}")));
-            task.map(move |done| done.unwrap_or_else(failed)).boxed().shared()
+            let rebuild: Rebuild =
+                task.map(move |done| done.unwrap_or_else(failed)).boxed().shared();
+            // Whether it has ended is known once somebody has polled it, and perhaps nobody waits.
+            let ended = rebuild.clone();
+            self.tasks.spawn(async move {
+                if let Err(error) = ended.await {
+                    tracing::debug!(voucher_id, %error, "a stock counter is not rebuilt yet");
+                }
+            });
+            rebuild
         })
     }
 
@@ -156,7 +167,7 @@ impl StreamNode {
         let voucher_id = attempt.voucher_id;
         let mut begin = scripts::STREAM_REBUILD_BEGIN.key(stock_key(voucher_id));
         begin.key(claims_key(voucher_id)).key(EPOCH).key(COUNTERS).key(CLAIMS);
-        begin.key(rebuild_key(voucher_id)).key(claims_rebuild_key(voucher_id));
+        begin.key(rebuild_key(voucher_id)).key(claims_rebuild_key(voucher_id)).key(STREAM);
         begin.arg(&attempt.token).arg(TOKEN_LIFE.as_millis() as u64);
         begin.arg(GRACE.as_millis() as u64).arg(voucher_id).arg(&attempt.claims_written_in);
         Ok(begin.invoke_async(&mut self.redis.clone()).await?)
