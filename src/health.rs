@@ -7,13 +7,13 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
-use redis::aio::ConnectionManager;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::connection::micro_cache::MicroCache;
 use crate::connection::mysql::{self, Database};
+use crate::connection::shared::SharedConnection;
 
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const FRESH_FOR: Duration = Duration::from_millis(200);
 #[allow(missing_docs)] // the parts under their names
 pub struct Health {
     pub database: Database,
-    pub redis: ConnectionManager,
+    pub redis: SharedConnection,
     pub draining: CancellationToken,
     probes: MicroCache<(), Answering, Infallible>,
 }
@@ -40,7 +40,7 @@ struct Answering {
 
 impl Health {
     /// Readiness by these servers.
-    pub fn new(database: Database, redis: ConnectionManager, draining: CancellationToken) -> Self {
+    pub fn new(database: Database, redis: SharedConnection, draining: CancellationToken) -> Self {
         Health { database, redis, draining, probes: MicroCache::new(FRESH_FOR) }
     }
 

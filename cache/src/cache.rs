@@ -73,7 +73,8 @@ pub enum InvalidationStatus {
 
 impl Cache {
     /// A cache that sends its commands over `manager` and receives invalidations on a connection of
-    /// its own, made from `client`. Both must lead to the same server.
+    /// its own, made from `client`. Both must lead to the same server. A manager that goes silent,
+    /// or whose server became a replica, is replaced by one made from `client`.
     ///
     /// Memory is not used until that connection is up, which takes a moment.
     ///
@@ -81,7 +82,8 @@ impl Cache {
     /// Outside of a tokio runtime.
     pub fn new(manager: ConnectionManager, client: Client, config: CacheConfig) -> Self {
         let counters = Arc::<CacheCounters>::default();
-        let redis = Arc::new(RedisCommands::new(manager, &config, counters.clone()));
+        let redis =
+            Arc::new(RedisCommands::new(manager, client.clone(), &config, counters.clone()));
         let local = Arc::new(LocalCache::new(config.local_capacity));
         let invalidator =
             Arc::new(Invalidator::new(redis.clone(), local.clone(), counters.clone()));

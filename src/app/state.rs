@@ -11,6 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{ServeConfig, SessionStore};
 use crate::connection::micro_cache::MicroCache;
+use crate::connection::shared::SharedConnection;
 use crate::connection::{self, migrate};
 use crate::health::Health;
 use crate::id::IdGenerator;
@@ -77,7 +78,7 @@ pub(super) async fn connect(
         SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone())),
         SessionStore::Process => Sessions::Process(ProcessSessions::default()),
     };
-    let cache = Cache::new(redis.clone(), client.clone(), CacheConfig::default());
+    let cache = Cache::new((&redis).into(), client.clone(), CacheConfig::default());
     let stores = ShopStores {
         reads: ShopStore::new(reads.clone()),
         writes: ShopStore::new(database.clone()),
@@ -176,12 +177,7 @@ pub(super) async fn connect(
 }
 
 /// Shops, with their cache.
-fn shops(
-    config: &ServeConfig,
-    stores: ShopStores,
-    cache: Cache,
-    redis: redis::aio::ConnectionManager,
-) -> Shops {
+fn shops(config: &ServeConfig, stores: ShopStores, cache: Cache, redis: SharedConnection) -> Shops {
     let filter = config.sale.shop_filter.then(|| existing_shops(&cache, &stores.reads));
     let settings = ShopSettings {
         read_strategy: config.sale.shop_cache,

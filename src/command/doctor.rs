@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::bail;
 use chrono::{DateTime, TimeDelta, Utc};
 use redis::Script;
-use redis::aio::ConnectionManager;
 
 use crate::config::DoctorConfig;
 use crate::connection::mysql::Database;
+use crate::connection::shared::SharedConnection;
 use crate::connection::{self, migrate, mysql};
 use crate::scripts;
 
@@ -110,7 +110,7 @@ async fn check_database(
     Ok(())
 }
 
-async fn check_redis(findings: &mut Findings, redis: &mut ConnectionManager) -> anyhow::Result<()> {
+async fn check_redis(findings: &mut Findings, redis: &mut SharedConnection) -> anyhow::Result<()> {
     let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
     let version = field(&info, "redis_version").unwrap_or("0.0");
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));

@@ -13,6 +13,7 @@ use chrono::Utc;
 use crate::config::SeedConfig;
 use crate::connection;
 use crate::connection::idempotency::RecordedWrite;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::session::SharedSessions;
 use crate::shop::store::ShopStore;
@@ -53,10 +54,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
 }
 
 /// One ordinary voucher, and one flash sale of 100 that is on for 30 days.
-async fn vouchers(
-    store: &VoucherStore,
-    redis: redis::aio::ConnectionManager,
-) -> Result<(i64, i64), Error> {
+async fn vouchers(store: &VoucherStore, redis: SharedConnection) -> Result<(i64, i64), Error> {
     let voucher = |title: &str, pay_value, actual_value| NewVoucher {
         shop_id: 1,
         title: title.to_owned(),

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use chrono::{DateTime, NaiveDateTime};
 use parking_lot::Mutex;
 use redis::AsyncCommands;
-use redis::aio::ConnectionManager;
+
+use crate::connection::shared::SharedConnection;
 
 /// Seconds from 1970 to 2022-01-01T00:00:00, the zero of the timestamp part.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
@@ -45,7 +46,7 @@ pub type LocalClock = Arc<dyn Fn() -> NaiveDateTime + Send + Sync>;
 
 /// A generator of ids for one prefix. Share one among all tasks of a process.
 pub struct IdGenerator {
-    redis: ConnectionManager,
+    redis: SharedConnection,
     clock: LocalClock,
     prefix: &'static str,
     block_size: u32,
@@ -68,7 +69,7 @@ struct Lease {
 impl IdGenerator {
     /// Ids from the counters `icr:{prefix}:…`, leased in blocks of `block_size` (at least one).
     pub fn new(
-        redis: ConnectionManager,
+        redis: SharedConnection,
         clock: LocalClock,
         prefix: &'static str,
         block_size: u32,

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redis::aio::ConnectionManager;
 
 use super::memory::SessionMemory;
 use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::scripts::SESSION_RENEW;
 
@@ -31,7 +31,7 @@ type Renewed = Result<Option<CurrentUser>, Error>;
 /// The sessions. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedSessions {
-    redis: ConnectionManager,
+    redis: SharedConnection,
     renewals: Coalescer<Token, Renewed>,
     recent: Arc<SessionMemory>,
     /// Lookups answered from memory, and by Redis.
@@ -51,7 +51,7 @@ pub struct SessionStats {
 
 impl SharedSessions {
     /// Sessions kept on this Redis.
-    pub fn new(redis: ConnectionManager) -> Self {
+    pub fn new(redis: SharedConnection) -> Self {
         let connection = redis.clone();
         let renewals = Coalescer::start(MAX_BATCH, move |tokens| renew(connection.clone(), tokens));
         let recent = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
@@ -114,7 +114,7 @@ impl SharedSessions {
     }
 }
 
-async fn renew(mut redis: ConnectionManager, tokens: Vec<Token>) -> Vec<Renewed> {
+async fn renew(mut redis: SharedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
     let mut script = SESSION_RENEW.prepare_invoke();
     script.arg(SESSION_TTL.as_secs()).arg(RENEWAL_INTERVAL.as_secs());
     for token in &tokens {

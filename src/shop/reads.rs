@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use redis::aio::ConnectionManager;
 use tokio_util::task::TaskTracker;
 
 use super::geo::GeoIndex;
@@ -14,6 +13,7 @@ use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
 use crate::connection::micro_cache::MicroCache;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::request::rate_limiter::RateLimiter;
 use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrategy};
@@ -78,7 +78,7 @@ impl Shops {
     pub fn new(
         stores: ShopStores,
         cache: Cache,
-        redis: ConnectionManager,
+        redis: SharedConnection,
         settings: ShopSettings,
     ) -> Self {
         Shops(Arc::new(Inner {

@@ -3,10 +3,10 @@
 
 use rand::Rng;
 use redis::AsyncCommands;
-use redis::aio::ConnectionManager;
 
 use super::phone::Phone;
 use crate::config::SignInConfig;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
 use crate::scripts::{CODE_SEND, CODE_USE};
@@ -20,13 +20,13 @@ const WINDOW_SECONDS: u64 = 600;
 /// Issues and spends codes.
 #[derive(Clone)]
 pub struct Codes {
-    redis: ConnectionManager,
+    redis: SharedConnection,
     limits: SignInConfig,
 }
 
 impl Codes {
     /// Codes kept on this Redis.
-    pub fn new(redis: ConnectionManager, limits: SignInConfig) -> Self {
+    pub fn new(redis: SharedConnection, limits: SignInConfig) -> Self {
         Codes { redis, limits }
     }
 

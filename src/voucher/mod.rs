@@ -8,11 +8,11 @@ use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
 use ladder::Strategy;
-use redis::aio::ConnectionManager;
 
 use crate::clock::Zone;
 use crate::connection::idempotency::RecordedWrite;
 use crate::connection::micro_cache::MicroCache;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
@@ -41,7 +41,7 @@ pub struct Vouchers {
     /// Replies of the list, by shop.
     pub lists: MicroCache<i64, Bytes, Error>,
     /// For the stock counter, by which the stream and Java nodes admit.
-    pub redis: ConnectionManager,
+    pub redis: SharedConnection,
     /// Publishes added stock to all nodes, this one included.
     pub stock_events: StockEvents,
     /// A voucher is published for a shop that exists.

@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use redis::AsyncCommands;
-use redis::aio::ConnectionManager;
 use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::sync::RwLock;
 use ladder::Strategy;
@@ -121,7 +121,7 @@ impl Sale {
 /// Caches the sales that this process has read lately.
 pub struct SaleCache {
     store: VoucherStore,
-    redis: ConnectionManager,
+    redis: SharedConnection,
     timeout: Duration,
     entries: RwLock<HashMap<i64, Arc<Entry>>>,
 }
@@ -142,7 +142,7 @@ struct Value {
 
 impl SaleCache {
     /// Caches sales of this store; `timeout` bounds the wait for one.
-    pub fn new(store: VoucherStore, redis: ConnectionManager, timeout: Duration) -> Self {
+    pub fn new(store: VoucherStore, redis: SharedConnection, timeout: Duration) -> Self {
         SaleCache { store, redis, timeout, entries: RwLock::default() }
     }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
-use redis::aio::ConnectionManager;
 use redis::{Client, Pipeline, RedisError};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::sales::SaleCache;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
 
@@ -46,10 +47,16 @@ pub fn counter_of_new_sale(voucher_id: i64, stock: i64) -> Pipeline {
     commands
 }
 
+/// Interval between PINGs on the subscription: one that went silent would go unnoticed.
+const PING_EVERY: Duration = Duration::from_secs(2);
+
+/// Time limit for connecting, subscribing and a PING.
+const LIMIT: Duration = Duration::from_secs(1);
+
 /// Publishes stock events, and receives those of other nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct StockEvents {
-    redis: ConnectionManager,
+    redis: SharedConnection,
     sales: Arc<SaleCache>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -57,7 +64,7 @@ pub struct StockEvents {
 
 impl StockEvents {
     /// Subscribes until [`StockEvents::shutdown`], and invalidates the sales of the events in `sales`.
-    pub fn listen(client: Client, redis: ConnectionManager, sales: Arc<SaleCache>) -> Self {
+    pub fn listen(client: Client, redis: SharedConnection, sales: Arc<SaleCache>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let listening = listen(client, sales.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(listening));
@@ -136,18 +143,30 @@ async fn listen(client: Client, sales: Arc<SaleCache>) {
     }
 }
 
-/// Receives events on one connection until it ends.
+/// Receives events on one connection until it ends, or does not answer a PING.
 async fn receive(client: &Client, sales: &SaleCache) -> redis::RedisResult<()> {
-    let mut connection = client.get_async_pubsub().await?;
-    connection.subscribe(CHANNEL).await?;
+    let (mut sink, mut messages) = limited(client.get_async_pubsub()).await?.split();
+    limited(sink.subscribe(CHANNEL)).await?;
     // Messages that were published without a subscription are lost.
     sales.invalidate_all();
-    let mut messages = connection.on_message();
-    while let Some(message) = messages.next().await {
-        match message.get_payload::<i64>() {
-            Ok(voucher_id) => sales.invalidate(voucher_id),
-            Err(error) => tracing::debug!(%error, "a message on {CHANNEL} names no voucher"),
+    let mut ping = tokio::time::interval(PING_EVERY);
+    ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            message = messages.next() => match message.map(|message| message.get_payload::<i64>()) {
+                None => return Ok(()),
+                Some(Ok(voucher_id)) => sales.invalidate(voucher_id),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "a message on {CHANNEL} names no voucher");
+                }
+            },
+            _ = ping.tick() => drop(limited(sink.ping::<redis::Value>()).await?),
         }
     }
-    Ok(())
+}
+
+/// Runs `work` for at most [`LIMIT`].
+async fn limited<T>(work: impl Future<Output = redis::RedisResult<T>>) -> redis::RedisResult<T> {
+    let ended = tokio::time::timeout(LIMIT, work).await;
+    ended.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
 }

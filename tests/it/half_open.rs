@@ -4,9 +4,12 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use seckill::connection::mysql;
+use seckill::connection::{mysql, redis as redis_connection};
 use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::RedisServer;
 use testkit::wait::{eventually, until};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::resilience::while_sale_is_locked;
 use crate::support::api::get;
@@ -109,4 +112,77 @@ async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back
         eventually("the database answers", READY, async || mysql::ping(&pool).await.is_ok()).await;
     }
     assert_eq!(pool.usage().in_use + pool.usage().idle, 1, "{:?}", pool.usage());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_open_connections_to_redis_are_replaced() {
+    let stack = Stack::behind_proxies(&[]).await;
+    let users = stack.users(4).await;
+    let mut sales = Vec::new();
+    for strategy in ["reentrant-lock", "setnx-lock", "stream", "group-commit"] {
+        let sale = stack.publish(1000, strategy).await;
+        buy(stack.url(), &users[0], sale).await.bought();
+        sales.push(sale);
+    }
+    for user in &users[1..] {
+        stack.proxies.redis.set(Mode::HalfOpen);
+        let broken = Instant::now();
+        assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
+        println!("ready after {:?}", broken.elapsed());
+        for sale in &sales {
+            // The locks have a connection of their own, which nothing but a purchase uses.
+            let bought = async || {
+                let answer = buy(stack.url(), user, *sale).await;
+                matches!(answer.status, 200 | 202) && answer.body["code"] != "LOCK_BUSY"
+            };
+            assert!(until(READY, bought).await, "nothing is sold");
+        }
+        println!("sells after {:?}", broken.elapsed());
+    }
+    stack.stream_drained().await;
+    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
+    assert_eq!(stack.database.number(orders).await, (users.len() * sales.len()) as i64);
+}
+
+/// An address that leads to the one server or the other: connections stay where they were opened.
+async fn forward(servers: [String; 2], to: watch::Receiver<usize>) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.expect("a connection");
+            let server = servers[*to.borrow()].clone();
+            tokio::spawn(async move {
+                let mut server = TcpStream::connect(server).await?;
+                tokio::io::copy_bidirectional(&mut client, &mut server).await
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_server_that_became_a_replica_is_left_for_its_successor() {
+    let (old, new) = (RedisServer::start().await, RedisServer::start().await);
+    let (switch, to) = watch::channel(0);
+    let address = forward([old.address(), new.address()], to).await;
+    let client = redis_connection::client(&format!("redis://{address}/").into()).expect("a client");
+    let limit = Duration::from_secs(1);
+    let mut shared = redis_connection::connect(&client, limit).await.expect("connect");
+    let mut write = redis::cmd("SET");
+    write.arg("key").arg("value");
+    write.exec_async(&mut shared).await.expect("a write");
+
+    let (host, port) = ("127.0.0.1", new.port());
+    let mut raw = old.conn().await;
+    let mut demote = redis::cmd("REPLICAOF");
+    demote.arg(host).arg(port).exec_async(&mut raw).await.expect("a replica");
+    write.exec_async(&mut shared).await.expect_err("a replica takes no writes");
+    switch.send_replace(1);
+    let script = redis::Script::new("return redis.call('SET', KEYS[1], 'value')");
+    eventually("writes reach the new master", READY, async || {
+        script.key("by script").invoke_async::<()>(&mut shared.clone()).await.is_ok()
+    })
+    .await;
+    write.exec_async(&mut shared).await.expect("a write");
 }

@@ -5,10 +5,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::ConnectionManager;
-use redis::{ErrorKind, RedisError, RedisResult, Script, ScriptInvocation, ServerErrorKind};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{
+    Client, ErrorKind, RedisError, RedisResult, Script, ScriptInvocation, ServerErrorKind,
+};
 
 use super::circuit_breaker::CircuitBreaker;
+use super::shared::SharedConnection;
 use crate::config::CacheConfig;
 use crate::encoding::Encoded;
 use crate::error::Error;
@@ -17,6 +20,12 @@ use crate::stats::CacheCounters;
 
 /// Time to live of a lease: longer than any load may run.
 const LEASE_TTL: Duration = Duration::from_secs(60);
+
+/// Shortest time limit of connecting: commands are given up earlier, and do not end it.
+const MIN_CONNECT: Duration = Duration::from_secs(1);
+
+/// Commands that may queue for the socket before callers wait.
+const PIPELINE_BUFFER: usize = 4096;
 
 /// The reply of [`RedisCommands::lease_get`].
 pub(crate) struct LeaseReply {
@@ -38,7 +47,7 @@ pub(crate) struct RebuildMutex {
 
 /// The connection with its scripts and circuit breaker.
 pub(crate) struct RedisCommands {
-    manager: ConnectionManager,
+    connection: SharedConnection,
     timeout: Duration,
     invalidation_channel: String,
     /// Identifies this process in invalidation messages, so that it can skip its own.
@@ -55,11 +64,18 @@ pub(crate) struct RedisCommands {
 impl RedisCommands {
     pub(crate) fn new(
         manager: ConnectionManager,
+        client: Client,
         config: &CacheConfig,
         counters: Arc<CacheCounters>,
     ) -> Self {
+        // The breaker bounds how often it connects in vain.
+        let settings = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(config.redis_timeout.max(MIN_CONNECT)))
+            .set_response_timeout(Some(config.redis_timeout))
+            .set_number_of_retries(0)
+            .set_pipeline_buffer_size(PIPELINE_BUFFER);
         Self {
-            manager,
+            connection: SharedConnection::new(manager, client, settings),
             timeout: config.redis_timeout,
             invalidation_channel: config.invalidation_channel.clone(),
             node_id: unique_token(),
@@ -147,7 +163,7 @@ impl RedisCommands {
     pub(crate) async fn invalidate(&self, key: &str) -> Result<(), Error> {
         let mut call = self.invalidate.key(key);
         call.key(lease_key(key)).arg(&self.invalidation_channel).arg(self.message(key));
-        let mut connection = self.manager.clone();
+        let mut connection = self.connection.clone();
         self.recorded(call.invoke_async::<i64>(&mut connection)).await.map(drop)
     }
 
@@ -174,7 +190,7 @@ impl RedisCommands {
             self.breaker.wait_until_open().await;
             tokio::time::sleep(interval).await;
             let ping = async {
-                let mut connection = self.manager.clone();
+                let mut connection = self.connection.clone();
                 redis::cmd("PING").query_async::<String>(&mut connection).await
             };
             if matches!(tokio::time::timeout(self.timeout, ping).await, Ok(Ok(_))) {
@@ -187,12 +203,12 @@ impl RedisCommands {
     /// Runs a command unless the breaker is open.
     async fn run<T, F: Future<Output = RedisResult<T>>>(
         &self,
-        command: impl FnOnce(ConnectionManager) -> F,
+        command: impl FnOnce(SharedConnection) -> F,
     ) -> Result<T, Error> {
         if self.breaker.is_open() {
             return Err(Error::Unavailable("the circuit breaker is open".to_owned()));
         }
-        self.recorded(command(self.manager.clone())).await
+        self.recorded(command(self.connection.clone())).await
     }
 
     /// Runs a command with the timeout and records its outcome in the breaker.

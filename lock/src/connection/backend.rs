@@ -15,6 +15,7 @@ use crate::connection::link::Link;
 use crate::connection::sentinel::Master;
 use crate::connection::server::{Server, Topology};
 use crate::connection::settings;
+use crate::connection::shared::SharedConnection;
 
 /// A [`Server`] with its connections: which node takes a command, and which one to subscribe on.
 #[derive(Clone)]
@@ -63,7 +64,9 @@ impl Backend {
         Ok(match &self.nodes {
             Nodes::Single(client) => {
                 let settings = self.settings.clone();
-                Link::Single(ConnectionManager::new_lazy_with_config(client.clone(), settings)?)
+                let manager =
+                    ConnectionManager::new_lazy_with_config(client.clone(), settings.clone())?;
+                Link::Single(SharedConnection::new(manager, client.clone(), settings))
             }
             Nodes::Cluster(cluster) => Link::Cluster(cluster.link()),
             Nodes::Sentinel(master) => Link::Sentinel(master.link(self.timeout)),

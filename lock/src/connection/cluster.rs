@@ -21,6 +21,7 @@ use redis::{
 use tokio::sync::watch;
 
 use crate::connection::address::{Address, Channels, at_address};
+use crate::connection::shared::SharedConnection;
 use crate::connection::slots::{SlotTable, slot, slot_of};
 
 /// How often one command may be sent to another node: its slot has moved, or its node is gone. Each
@@ -43,7 +44,7 @@ pub(crate) struct Cluster {
     stale: AtomicBool,
     /// Held while the table is read again.
     refreshing: tokio::sync::Mutex<()>,
-    connections: Mutex<HashMap<Address, ConnectionManager>>,
+    connections: Mutex<HashMap<Address, SharedConnection>>,
 }
 
 /// The handle through which one call sends its commands.
@@ -190,16 +191,18 @@ impl Cluster {
     }
 
     /// The connection to one node, opened by its first command.
-    fn node(&self, address: &Address) -> RedisResult<ConnectionManager> {
+    fn node(&self, address: &Address) -> RedisResult<SharedConnection> {
         if let Some(node) = self.connections().get(address) {
             return Ok(node.clone());
         }
         let client = self.client(address)?;
-        let node = ConnectionManager::new_lazy_with_config(client, self.settings.clone())?;
+        let settings = self.settings.clone();
+        let node = ConnectionManager::new_lazy_with_config(client.clone(), settings.clone())?;
+        let node = SharedConnection::new(node, client, settings);
         Ok(self.connections().entry(address.clone()).or_insert(node).clone())
     }
 
-    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, ConnectionManager>> {
+    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, SharedConnection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -288,7 +291,7 @@ enum Payload<'a> {
 
 impl Payload<'_> {
     /// Send it; with `asking`, to the node that a slot is being moved to (ASKING).
-    async fn to(&self, mut node: ConnectionManager, asking: bool) -> RedisResult<Vec<Value>> {
+    async fn to(&self, mut node: SharedConnection, asking: bool) -> RedisResult<Vec<Value>> {
         let replies = match (self, asking) {
             (Self::One(command), false) => vec![node.req_packed_command(command).await?],
             (Self::One(command), true) => {

@@ -2,17 +2,18 @@
 //!
 //! [`Server`]: crate::Server
 
-use redis::aio::{ConnectionLike, ConnectionManager};
+use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
 use crate::connection::cluster::ClusterLink;
 use crate::connection::sentinel::MasterLink;
+use crate::connection::shared::SharedConnection;
 
 /// A handle for commands. Each call works on a clone of its own.
 #[derive(Clone)]
 pub(crate) enum Link {
-    /// To one server; reconnects by itself.
-    Single(ConnectionManager),
+    /// To one server; reconnects by itself, and is replaced when it goes silent.
+    Single(SharedConnection),
     /// To the node that serves the command's slot.
     Cluster(ClusterLink),
     /// To the current master.
@@ -33,7 +34,7 @@ impl Link {
 impl ConnectionLike for Link {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
-            Self::Single(manager) => manager.req_packed_command(command),
+            Self::Single(shared) => shared.req_packed_command(command),
             Self::Cluster(link) => Box::pin(link.command(command)),
             Self::Sentinel(link) => Box::pin(link.command(command)),
         }
@@ -46,7 +47,7 @@ impl ConnectionLike for Link {
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
-            Self::Single(manager) => manager.req_packed_commands(pipeline, offset, count),
+            Self::Single(shared) => shared.req_packed_commands(pipeline, offset, count),
             Self::Cluster(link) => Box::pin(link.pipeline(pipeline, offset, count)),
             Self::Sentinel(link) => Box::pin(link.pipeline(pipeline, offset, count)),
         }
@@ -54,7 +55,7 @@ impl ConnectionLike for Link {
 
     fn get_db(&self) -> i64 {
         match self {
-            Self::Single(manager) => manager.get_db(),
+            Self::Single(shared) => shared.get_db(),
             Self::Cluster(_) | Self::Sentinel(_) => 0,
         }
     }

@@ -4,6 +4,7 @@
 //! - [`command_connection`]: sends one command within a time limit ([`bounded`]) and waits for
 //!   replicas ([`acknowledge`])
 //! - [`link`]: routes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
+//! - [`shared`]: one connection, replaced when it goes silent
 //! - [`failure`]: what is known after a command failed
 //!
 //! Nothing here knows who holds which lock.
@@ -19,4 +20,5 @@ pub(crate) mod link;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod settings;
+pub(crate) mod shared;
 pub(crate) mod slots;

@@ -1,7 +1,10 @@
 //! Socket and connection settings, derived from [`LockConfig`].
 
+use std::time::Duration;
+
 use redis::aio::ConnectionManagerConfig;
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 
 use crate::config::LockConfig;
 
@@ -9,10 +12,12 @@ use crate::config::LockConfig;
 /// below the number of acquires that a busy process has in flight.
 pub(crate) const PIPELINE_BUFFER: usize = 1024;
 
-/// TCP settings: no Nagle delay, and a connection whose peer vanished is closed after five command
-/// timeouts without an acknowledgement (where the system can do that).
+/// TCP settings: no Nagle delay; a connection whose peer vanished is closed after five command
+/// timeouts without an acknowledgement (where the system can do that); a silent one is probed.
 pub(crate) fn tcp(config: &LockConfig) -> TcpSettings {
-    let settings = TcpSettings::default().set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(5));
+    let keepalive = keepalive.with_interval(Duration::from_secs(2));
+    let settings = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(target_os = "linux")]
     let settings = settings.set_user_timeout(config.command_timeout * 5);
     #[cfg(not(target_os = "linux"))]

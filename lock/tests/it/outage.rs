@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use redisson_lock::{Error, LockConfig, Locks};
 
 use super::{eventually, locks, nothing_left};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -198,4 +199,26 @@ async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
     held.release().await.unwrap();
     assert!(!lock.is_locked().await.unwrap());
     locks.shutdown().await;
+}
+
+/// A middlebox forgot the connection: it acknowledges what is sent, and nothing comes back.
+#[tokio::test]
+async fn a_half_open_connection_is_replaced() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let config = LockConfig::default()
+        .with_lease(Duration::from_secs(60))
+        .with_command_timeout(Duration::from_millis(500));
+    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    for _ in 0..2 {
+        lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+        proxy.set(Mode::HalfOpen);
+        eventually("the lock is acquired", async || match lock.try_acquire(&locks.owner()).await {
+            Ok(Some(guard)) => guard.release().await.is_ok(),
+            _ => false,
+        })
+        .await;
+    }
+    nothing_left(&server, &[&locks]).await;
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ConstantBuilder};
-use redis::aio::ConnectionManager;
 use redis::{ErrorKind, RedisError};
 
 use super::names::{COUNTERS, EPOCH, STATUS_TTL_S, STREAM};
 use super::order_status::refusal;
 use crate::connection::coalescer::Coalescer;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 use crate::scripts;
@@ -54,15 +54,11 @@ pub(super) enum Admission {
 }
 
 /// Starts the batcher; `backlog` is how many entries may wait.
-pub(super) fn batcher(redis: ConnectionManager, backlog: usize) -> AdmissionBatcher {
+pub(super) fn batcher(redis: SharedConnection, backlog: usize) -> AdmissionBatcher {
     Coalescer::start(BATCH, move |requests| admit(redis.clone(), backlog, requests))
 }
 
-async fn admit(
-    mut redis: ConnectionManager,
-    backlog: usize,
-    requests: Vec<Request>,
-) -> Vec<Answer> {
+async fn admit(mut redis: SharedConnection, backlog: usize, requests: Vec<Request>) -> Vec<Answer> {
     let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
     loop {
         let mut script = scripts::STREAM_ADMIT.key(STREAM);

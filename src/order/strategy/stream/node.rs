@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Client;
-use redis::aio::ConnectionManager;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,6 +17,7 @@ use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
 use super::stats::StreamStats;
 use super::unconfirmed::UnconfirmedOrders;
+use crate::connection::shared::SharedConnection;
 use crate::id::IdGenerator;
 use crate::order::batch::BatchCommitter;
 use crate::order::store::OrderStore;
@@ -40,7 +40,7 @@ pub struct StreamLimits {
 /// This process as a member of the stream.
 pub struct StreamNode {
     pub(super) client: Client,
-    pub(super) redis: ConnectionManager,
+    pub(super) redis: SharedConnection,
     pub(super) store: OrderStore,
     pub(super) ids: Arc<IdGenerator>,
     pub(super) limits: StreamLimits,
@@ -67,7 +67,7 @@ pub struct StreamNode {
 impl StreamNode {
     pub(super) fn new(
         client: Client,
-        redis: ConnectionManager,
+        redis: SharedConnection,
         store: OrderStore,
         ids: Arc<IdGenerator>,
         limits: StreamLimits,

@@ -7,12 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use redis::Client;
-use redis::aio::ConnectionManager;
 
 use super::admission_script::Admission;
 use super::claims::Claim;
 use super::node::StreamNode;
 use super::stats::StreamStats;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::order::model::{Buyer, NewOrder};
@@ -35,7 +35,7 @@ impl OrderStream {
     /// Where Redis or the database cannot be asked for the first round of maintenance.
     pub async fn start(
         client: Client,
-        redis: ConnectionManager,
+        redis: SharedConnection,
         store: OrderStore,
         ids: Arc<IdGenerator>,
         limits: StreamLimits,
