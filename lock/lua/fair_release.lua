@@ -10,6 +10,7 @@
 --
 -- Returns nil when this owner does not hold the lock, 0 when holds of its own remain, 1 when it
 -- no longer holds the lock.
+-- 3 for 1: the user may not publish (see notify.lua).
 local owner = ARGV[6]
 local pruned = prune(nil)
 local reply = nil
@@ -37,4 +38,4 @@ end
 if changed and redis.call('EXISTS', KEYS[1]) == 0 then
   notify_first()
 end
-return reply
+return reply and released()

@@ -4,8 +4,9 @@
 -- ARGV[1..3]  see notify.lua; the message is "0"
 --
 -- Returns 1 when it was held, else 0.
+-- 3 for 1: the user may not publish (see notify.lua).
 if redis.call('DEL', KEYS[1]) == 1 then
   notify()
-  return 1
+  return released()
 end
 return 0

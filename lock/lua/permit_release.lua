@@ -8,6 +8,7 @@
 --
 -- Returns 1 when it was released in time, 0 when its lease had ended or it was not acquired (an expired
 -- permit that is still in the set is released all the same).
+-- 2 more: the user may not publish, so that nobody was notified.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local expires = redis.call('ZSCORE', KEYS[2], ARGV[1])
@@ -16,9 +17,14 @@ if not expires then
 end
 redis.call('ZREM', KEYS[2], ARGV[1])
 local free = redis.call('INCRBY', KEYS[1], 1)
+local denied = false
 if free > 0 then
   for i = 3, #ARGV do
-    redis.pcall(ARGV[i], ARGV[2], tostring(free))
+    local reply = redis.pcall(ARGV[i], ARGV[2], tostring(free))
+    if type(reply) == 'table' and reply.err then
+      denied = denied or string.find(reply.err, 'NOPERM') ~= nil
+        or string.find(reply.err, 'user executing') ~= nil
+    end
   end
 end
-return tonumber(expires) > now and 1 or 0
+return (tonumber(expires) > now and 1 or 0) + (denied and 2 or 0)

@@ -11,6 +11,7 @@
 --
 -- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer reads.
+-- 3 for 1: the user may not publish (see notify.lua).
 local function key(owner, hold)
   return ARGV[7] .. ':' .. owner .. ':rwlock_timeout:' .. hold
 end
@@ -51,4 +52,4 @@ if longest > 0 then
 end
 redis.call('DEL', KEYS[1])
 notify()
-return 1
+return released()

@@ -6,6 +6,7 @@
 -- ARGV[5]     prefix of the keys of holds
 --
 -- Returns 1 when it was held, else 0.
+-- 3 for 1: the user may not publish (see notify.lua).
 if redis.call('HGET', KEYS[1], 'mode') ~= ARGV[4] then
   return 0
 end
@@ -16,4 +17,4 @@ for _, owner in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 redis.call('DEL', KEYS[1])
 notify()
-return 1
+return released()

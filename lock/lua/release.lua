@@ -9,6 +9,7 @@
 --
 -- Returns nil when this owner does not hold the lock (nothing is touched), 0 when holds remain,
 -- 1 when the lock is free now.
+-- 3 for 1: the user may not publish (see notify.lua).
 if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then
   return nil
 end
@@ -19,4 +20,4 @@ if tonumber(ARGV[6]) > 0 then
 end
 redis.call('DEL', KEYS[1])
 notify()
-return 1
+return released()

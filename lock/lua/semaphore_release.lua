@@ -11,6 +11,7 @@
 --
 -- Returns 1 when released, now or by an earlier sending, and 0 when the condition does not hold. From
 -- then on an acquire with the same record acquires nothing.
+-- 2 more: the user may not publish, so that nobody was notified.
 local record = redis.call('GET', KEYS[2])
 if record == 'given' then
   return 1
@@ -28,9 +29,14 @@ if not met then
 end
 local free = redis.call('INCRBY', KEYS[1], ARGV[1])
 -- With none free there is no waiter to notify. pcall: they are released, even if publishing is refused.
+local denied = false
 if free > 0 then
   for i = 5, #ARGV do
-    redis.pcall(ARGV[i], ARGV[4], tostring(free))
+    local reply = redis.pcall(ARGV[i], ARGV[4], tostring(free))
+    if type(reply) == 'table' and reply.err then
+      denied = denied or string.find(reply.err, 'NOPERM') ~= nil
+        or string.find(reply.err, 'user executing') ~= nil
+    end
   end
 end
-return 1
+return denied and 3 or 1

@@ -10,6 +10,7 @@
 -- Returns nil when this owner does not write (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer writes. If it still reads, the lock is a read lock from now on, and other
 -- readers are notified as well (Redisson leaves them to their timers).
+-- 3 for 1: the user may not publish (see notify.lua).
 if redis.call('HEXISTS', KEYS[1], ARGV[5]) == 0 then
   return nil
 end
@@ -25,4 +26,4 @@ else
   redis.call('DEL', KEYS[1])
 end
 notify()
-return 1
+return released()

@@ -24,6 +24,10 @@ pub struct LockConfig {
     pub command_timeout: Duration,
     /// How long opening a connection may take. Default 1 s; at least 10 ms.
     pub connect_timeout: Duration,
+    /// How often a waiter tries while it cannot be woken by a message: because the server does not
+    /// allow its user the channel, or the connection for messages is being made. Default 500 ms; at
+    /// least 10 ms.
+    pub poll_interval: Duration,
     /// How many replicas have to acknowledge an acquire. Default `None`: the master alone decides.
     ///
     /// An acquire that too few replicas acknowledge in time is undone and fails with
@@ -57,6 +61,7 @@ impl Default for LockConfig {
             lease: Duration::from_secs(30),
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
+            poll_interval: Duration::from_millis(500),
             replicas: None,
         }
     }
@@ -81,6 +86,12 @@ impl LockConfig {
         Self { connect_timeout, ..self }
     }
 
+    /// Set [`poll_interval`](Self::poll_interval).
+    #[must_use]
+    pub fn with_poll_interval(self, poll_interval: Duration) -> Self {
+        Self { poll_interval, ..self }
+    }
+
     /// Set [`replicas`](Self::replicas).
     #[must_use]
     pub fn with_replicas(self, replicas: Replicas) -> Self {
@@ -94,6 +105,7 @@ impl LockConfig {
         self.lease = clamp_lease(self.lease).max(floor * 5);
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
+        self.poll_interval = self.poll_interval.clamp(floor, LONGEST);
         self.replicas = self.replicas.filter(|replicas| replicas.count > 0).map(|replicas| {
             // For WAIT, 0 would mean forever.
             let timeout = replicas.timeout.clamp(Duration::from_millis(1), LONGEST);

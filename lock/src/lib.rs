@@ -30,6 +30,7 @@ mod supervise;
 mod waiting;
 
 pub use config::{LockConfig, Replicas};
+pub use connection::refusals::ChannelRefusals;
 pub use connection::server::Server;
 pub use error::{Error, LostReason};
 pub use holding::guard::Guard;

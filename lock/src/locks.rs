@@ -13,6 +13,7 @@ use crate::cleanup::reconcile::end_lost_hold;
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
+use crate::connection::refusals::ChannelRefusals;
 use crate::connection::server::Server;
 use crate::error::Error;
 use crate::owner::Owner;
@@ -96,7 +97,11 @@ impl Locks {
         let subscriber = supervise("lock subscriber", {
             let (wakeups, stop) = (shared.wakeups.clone(), stop.clone());
             let (config, backend) = (shared.config.clone(), shared.connection.backend().clone());
-            move || subscriber::run(wakeups.clone(), backend.clone(), config.clone(), stop.clone())
+            let refusals = shared.connection.refusals.clone();
+            move || {
+                let (wakeups, backend) = (wakeups.clone(), backend.clone());
+                subscriber::run(wakeups, backend, config.clone(), refusals.clone(), stop.clone())
+            }
         });
         let cleanup = supervise("lock cleanup", {
             let (stop, timeout) = (stop.clone(), shared.config.command_timeout * 2);
@@ -129,12 +134,24 @@ impl Locks {
         self.shared().counters.read()
     }
 
-    /// Stop renewing and subscribing, finish the clean-ups under way for up to two command timeouts,
+    /// How often the server has refused its user a channel, so that waiters have to poll.
+    pub fn refusals(&self) -> ChannelRefusals {
+        self.shared().connection.refusals.read()
+    }
+
+    /// End all waiting calls with [`Error::Closed`], stop renewing and subscribing, finish the clean-ups under way for up to two command timeouts,
     /// and wait until the background tasks have ended. Locks that are still held are not released:
     /// their guards can still do so, else their leases run out. New acquires fail with
     /// [`Error::Closed`].
     pub async fn shutdown(&self) {
-        self.shared().stop.cancel();
+        let shared = self.shared();
+        shared.closing.cancel();
+        // Waiters leave their queues by clean-ups, which the tasks still have to finish.
+        shared.waiters.close();
+        if tokio::time::timeout(shared.connection.timeout(), shared.waiters.wait()).await.is_err() {
+            tracing::debug!(left = shared.waiters.len(), "waiting calls that are not polled");
+        }
+        shared.stop.cancel();
         let tasks = {
             let mut tasks = self.inner.tasks.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *tasks)

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use crate::cleanup::queue::CleanupQueue;
@@ -32,6 +33,11 @@ pub(crate) struct Shared {
     pub(crate) cleanup: CleanupQueue,
     pub(crate) counters: Arc<Counters>,
     pub(crate) client_id: Uuid,
+    /// Cancelled when no acquire is accepted any more.
+    pub(crate) closing: CancellationToken,
+    /// The waiting calls.
+    pub(crate) waiters: TaskTracker,
+    /// Cancelled when the background tasks have to end.
     pub(crate) stop: CancellationToken,
     next_id: AtomicU64,
     cleanups: Semaphore,
@@ -52,6 +58,8 @@ impl Shared {
             cleanup,
             counters: Arc::default(),
             client_id: Uuid::new_v4(),
+            closing: CancellationToken::new(),
+            waiters: TaskTracker::new(),
             stop: CancellationToken::new(),
             next_id: AtomicU64::new(1),
             cleanups: Semaphore::new(CONCURRENT_CLEANUPS),
@@ -76,7 +84,24 @@ impl Shared {
     /// # Errors
     /// [`Error::Closed`] after shutdown.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
-        if self.stop.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+        if self.closing.is_cancelled() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Await a waiting call, but not past [`Locks::shutdown`](crate::Locks::shutdown).
+    ///
+    /// # Errors
+    /// Those of `wait`; [`Error::Closed`] after shutdown.
+    pub(crate) async fn unless_closed<T>(
+        &self,
+        wait: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        // Dropped after the wait, whose clean-ups are queued by then.
+        let _waiter = self.waiters.token();
+        tokio::select! {
+            biased;
+            result = wait => result,
+            () = self.closing.cancelled() => Err(Error::Closed),
+        }
     }
 
     /// Wait until a clean-up may talk to Redis; it may until the permit is dropped.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use crate::commands::lock::DENIED;
 use crate::commands::semaphore::SemaphoreName;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
@@ -41,9 +42,12 @@ impl CommandConnection {
         call.key(name.suffixed("timeout")).arg(&id.as_bytes()[..]);
         call.arg(&**name.channel()).arg(self.publish_commands());
         self.bounded(async |mut c, resent| {
-            let in_time: bool = call.invoke_async(&mut c).await?;
+            let reply: i64 = call.invoke_async(&mut c).await?;
+            if reply & DENIED != 0 {
+                self.refusals.notification(name.channel());
+            }
             // What the first sending has removed, the second cannot find.
-            Ok(in_time || resent)
+            Ok(reply & 1 != 0 || resent)
         })
         .await
     }

@@ -24,6 +24,9 @@ pub(crate) const UNLOCK_ALL_MESSAGE: &str = "1";
 /// position in the queue (`RedissonFairLock`; `fairLockWaitTimeout` since 3.24).
 const FAIR_WAIT_TIMEOUT_MS: u64 = 5 * 60 * 1000;
 
+/// Bit of a script's reply: the user may not publish, so that nobody was notified.
+pub(crate) const DENIED: i64 = 2;
+
 script!(ACQUIRE = "acquire.lua");
 script!(RELEASE = "release_latch.lua", "notify.lua", "release.lua");
 script!(RENEW = "renew.lua");
@@ -151,7 +154,11 @@ impl CommandConnection {
             if !matches!(reply.as_ref().map_err(Failure::of), Err(Failure::Unknown(_))) {
                 latches.answered(number);
             }
-            Ok(match reply? {
+            let reply = reply?;
+            if reply.is_some_and(|reply| reply & DENIED != 0) {
+                self.refusals.notification(&channel(&request.name, request.kind));
+            }
+            Ok(match reply {
                 Some(_) => ReleaseReply::Released,
                 None if resent && depth == 0 => ReleaseReply::NotHeldOnResend,
                 None => ReleaseReply::NotHeld,
@@ -224,8 +231,11 @@ impl CommandConnection {
             }
         };
         self.bounded(async |mut c, resent| {
-            let was_held: bool = call.invoke_async(&mut c).await?;
-            Ok(was_held || resent)
+            let reply: i64 = call.invoke_async(&mut c).await?;
+            if reply & DENIED != 0 {
+                self.refusals.notification(&channel(name, kind));
+            }
+            Ok(reply != 0 || resent)
         })
         .await
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::commands::lock::DENIED;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -127,7 +128,11 @@ impl CommandConnection {
         let mut call = RELEASE.key(name.key());
         call.key(name.record(token)).arg(permits).arg(millis(RELEASE_RECORD_TTL)).arg(condition);
         call.arg(&**name.channel()).arg(self.publish_commands());
-        self.invoke(&call).await
+        let reply: i64 = self.invoke(&call).await?;
+        if reply & DENIED != 0 {
+            self.refusals.notification(name.channel());
+        }
+        Ok(reply != 0)
     }
 
     /// How many permits are free; `None` when there is no semaphore.

@@ -12,6 +12,7 @@ use crate::connection::backend::Backend;
 use crate::connection::bounded::bounded;
 use crate::connection::failure::Failure;
 use crate::connection::link::Link;
+use crate::connection::refusals::Refusals;
 use crate::connection::server::Server;
 
 /// The connection for commands. Reconnects by itself; commands are multiplexed over it, in the
@@ -21,6 +22,8 @@ pub(crate) struct CommandConnection {
     link: Link,
     acknowledgement: Option<ReplicaAcknowledgement>,
     timeout: Duration,
+    /// Channels that the server does not allow.
+    pub(crate) refusals: Refusals,
 }
 
 impl CommandConnection {
@@ -35,6 +38,7 @@ impl CommandConnection {
             backend,
             acknowledgement: ReplicaAcknowledgement::new(server, config)?,
             timeout: config.command_timeout,
+            refusals: Refusals::default(),
         })
     }
 

@@ -5,7 +5,7 @@
 //!   replicas ([`acknowledge`])
 //! - [`link`]: routes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
 //! - [`shared`]: one connection, replaced when it goes silent
-//! - [`failure`]: what is known after a command failed
+//! - [`failure`]: what is known after a command failed; [`refusals`]: channels that are not allowed
 //!
 //! Nothing here knows who holds which lock.
 
@@ -17,6 +17,7 @@ pub(crate) mod cluster;
 pub(crate) mod command_connection;
 pub(crate) mod failure;
 pub(crate) mod link;
+pub(crate) mod refusals;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod settings;

@@ -132,7 +132,8 @@ impl LeasedSemaphore {
     /// Acquire a permit, waiting as long as it takes; also for the semaphore to be created.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire): waiting ends when Redis cannot be reached.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire(&self) -> Result<LeasedPermit, Error> {
         loop {
             if let Some(permit) = self.wait(None).await? {
@@ -141,13 +142,13 @@ impl LeasedSemaphore {
         }
     }
 
-    /// Acquire a permit, waiting no longer than `limit`; `None` when none was free. The limit covers
-    /// everything, a Redis that does not answer included. With a limit of zero this is
+    /// Acquire a permit, waiting no longer than `limit`; `None` when it was not acquired by then: because
+    /// none was free, or Redis did not answer. With a limit of zero this is
     /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
-    /// outstanding at the limit.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire_within(&self, limit: Duration) -> Result<Option<LeasedPermit>, Error> {
         if limit.is_zero() {
             return self.try_acquire().await;

@@ -57,7 +57,8 @@ impl<K: LockKind> Lock<K> {
     /// Acquire the lock, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire): waiting ends when Redis cannot be reached.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire(&self, owner: &Owner) -> Result<Guard<K>, Error> {
         loop {
             if let Some(guard) = self.acquirer.acquire(owner, None).await? {
@@ -66,13 +67,13 @@ impl<K: LockKind> Lock<K> {
         }
     }
 
-    /// Acquire the lock, waiting no longer than `limit`; `None` when others held it all the time.
-    /// The limit covers everything, a Redis that does not answer included. With a limit of zero this
-    /// is [`try_acquire`](Self::try_acquire).
+    /// Acquire the lock, waiting no longer than `limit`; `None` when it was not acquired by then:
+    /// because others held it, or Redis did not answer. With a limit of zero this is
+    /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
-    /// outstanding at the limit.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire_within(
         &self,
         owner: &Owner,

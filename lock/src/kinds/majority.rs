@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::config::clamp_lease;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::kinds::multi_guard::{MultiGuard, QuorumRule, release_all};
 use crate::kinds::reentrant::ReentrantLock;
 use crate::locks::Locks;
 use crate::owner::Owner;
-use crate::waiting::deadline::{back_off, deadline_after, earlier, time_left};
+use crate::waiting::deadline::{back_off, deadline_after, earlier, outage_pause, time_left};
 
 /// The least time a server gets to answer, and the least that the others get after a majority.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
@@ -161,7 +161,8 @@ impl Majority {
     /// Acquire the lock, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire): waiting ends when no majority can be reached.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
             if let Some(guard) = self.wait(owner, None).await? {
@@ -170,12 +171,13 @@ impl Majority {
         }
     }
 
-    /// Acquire the lock, waiting no longer than `limit`; `None` when others held it all the time. The
-    /// limit covers everything, servers that do not answer included. With a limit of zero this is
+    /// Acquire the lock, waiting no longer than `limit`; `None` when it was not acquired by then: because
+    /// others held it, or servers did not answer. With a limit of zero this is
     /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire).
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while no majority answers,
+    /// it goes on trying.
     pub async fn acquire_within(
         &self,
         owner: &Owner,
@@ -195,12 +197,24 @@ impl Majority {
         deadline: Option<Instant>,
     ) -> Result<Option<MultiGuard>, Error> {
         let mut first = None;
-        let mut tries: u32 = 0;
+        let (mut tries, mut failures): (u32, u32) = (0, 0);
         loop {
-            let refused = match self.round(owner, first.take(), deadline).await? {
-                Round::Acquired(guard) => return Ok(Some(guard)),
-                Round::Refused(refused) => refused,
+            let refused = match self.round(owner, first.take(), deadline).await {
+                Ok(Round::Acquired(guard)) => return Ok(Some(guard)),
+                Ok(Round::Refused(refused)) => refused,
+                Err(Error::Unavailable { cause, .. }) => {
+                    failures = failures.saturating_add(1);
+                    tracing::debug!(lock = %self.name, cause, failures, "no majority; retrying");
+                    let pause = Instant::now() + outage_pause(failures);
+                    sleep_until(earlier(pause, deadline)).await;
+                    if time_left(deadline).is_none() {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
+            failures = 0;
             back_off(tries, deadline).await;
             tries = tries.saturating_add(1);
             let Some(left) = time_left(deadline) else { return Ok(None) };

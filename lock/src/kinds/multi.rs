@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::error::Error;
 use crate::holding::guard::Guard;
@@ -11,7 +11,7 @@ use crate::kinds::multi_guard::{MultiGuard, QuorumRule, release_all};
 use crate::kinds::reentrant::ReentrantLock;
 use crate::locks::Locks;
 use crate::owner::Owner;
-use crate::waiting::deadline::{back_off, deadline_after, time_left, until};
+use crate::waiting::deadline::{back_off, deadline_after, earlier, outage_pause, time_left, until};
 
 /// Several locks that are acquired and released as one. Redisson's `RedissonMultiLock`.
 ///
@@ -131,7 +131,8 @@ impl MultiLock {
     /// Acquire all of the locks, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire): waiting ends when one of the servers cannot be reached.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
             if let Some(guard) = self.wait(owner, None).await? {
@@ -140,13 +141,13 @@ impl MultiLock {
         }
     }
 
-    /// Acquire all of the locks, waiting no longer than `limit`; `None` when others held one or
-    /// another of them all the time. The limit covers everything, servers that do not answer
-    /// included. With a limit of zero this is [`try_acquire`](Self::try_acquire).
+    /// Acquire all of the locks, waiting no longer than `limit`; `None` when they were not acquired by
+    /// then: because others held one or another of them, or a server did not answer. With a limit of
+    /// zero this is [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
-    /// outstanding at the limit.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire_within(
         &self,
         owner: &Owner,
@@ -164,12 +165,24 @@ impl MultiLock {
         deadline: Option<Instant>,
     ) -> Result<Option<MultiGuard>, Error> {
         let mut first = None;
-        let mut tries: u32 = 0;
+        let (mut tries, mut failures): (u32, u32) = (0, 0);
         loop {
-            let refused = match self.round(owner, first.take(), deadline).await? {
-                Round::Acquired(guard) => return Ok(Some(guard)),
-                Round::Refused(refused) => refused,
+            let refused = match self.round(owner, first.take(), deadline).await {
+                Ok(Round::Acquired(guard)) => return Ok(Some(guard)),
+                Ok(Round::Refused(refused)) => refused,
+                Err(Error::Unavailable { cause, .. }) => {
+                    failures = failures.saturating_add(1);
+                    tracing::debug!(cause, failures, "no answer about a multi-lock; retrying");
+                    let pause = Instant::now() + outage_pause(failures);
+                    sleep_until(earlier(pause, deadline)).await;
+                    if time_left(deadline).is_none() {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
+            failures = 0;
             if tries > 0 {
                 back_off(tries, deadline).await;
             }
@@ -196,7 +209,11 @@ impl MultiLock {
         };
         for index in (0..self.members.len()).filter(|&index| Some(index) != held) {
             let attempt = self.members[index].lock.try_acquire(owner);
-            match until(deadline, "acquire", attempt).await? {
+            let reply = until(deadline, attempt).await.unwrap_or_else(|| {
+                let cause = "no answer when the waiting limit was reached".to_owned();
+                Err(Error::Unavailable { operation: "acquire", cause })
+            });
+            match reply? {
                 Some(guard) => guards.push(guard),
                 None => {
                     self.release(guards).await;

@@ -117,7 +117,8 @@ impl Semaphore {
     /// created.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire): waiting ends when Redis cannot be reached.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire(&self, permits: u32) -> Result<Permits, Error> {
         loop {
             if let Some(permits) = self.wait(permits, None).await? {
@@ -126,13 +127,13 @@ impl Semaphore {
         }
     }
 
-    /// Acquire this number of permits, waiting no longer than `limit`; `None` when too few were free.
-    /// The limit covers everything, a Redis that does not answer included. With a limit of zero this
-    /// is [`try_acquire`](Self::try_acquire).
+    /// Acquire this number of permits, waiting no longer than `limit`; `None` when they were not acquired
+    /// by then: because too few were free, or Redis did not answer. With a limit of zero this is
+    /// [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] also when a reply is
-    /// outstanding at the limit.
+    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
+    /// it goes on trying.
     pub async fn acquire_within(
         &self,
         permits: u32,

@@ -13,12 +13,14 @@ use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
 use crate::holding::guard::RawGuard;
 use crate::holding::hold::Hold;
+use crate::holding::registry::EntryRef;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 use crate::locks::Locks;
 use crate::name::LockName;
 use crate::owner::Owner;
-use crate::waiting::deadline::{earlier, until};
+use crate::shared::Shared;
+use crate::waiting::deadline::{earlier, outage_pause, until};
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
 use crate::waiting::wakeups::{Wakeup, subscribe};
 
@@ -41,6 +43,102 @@ enum Attempt {
     Held(i64),
 }
 
+/// A try that failed.
+struct Failed {
+    error: Error,
+    in_doubt: Option<InDoubt>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, in_doubt: None }
+    }
+}
+
+/// A try without an answer: dropped, it releases in the background what the server may have granted.
+struct InDoubt {
+    shared: Arc<Shared>,
+    request: LockRequest,
+    /// Until when it may be granted.
+    until: Instant,
+    /// Keeps the entry, which knows which releases were not answered.
+    _entry: EntryRef,
+    armed: bool,
+}
+
+impl InDoubt {
+    /// The owner holds the lock, or a later try is in doubt as well.
+    fn disarm(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for InDoubt {
+    fn drop(&mut self) {
+        if self.armed {
+            let job = reconcile(&self.shared, &self.request, self.until);
+            self.shared.cleanup.spawn(job);
+        }
+    }
+}
+
+/// The tries of one waiting call. A try without an answer is repeated: what the server may have granted
+/// meanwhile is not released, since the next try finds it.
+struct Tries<'a> {
+    acquirer: &'a Acquirer,
+    request: &'a LockRequest,
+    queue_timeout: Option<Duration>,
+    deadline: Option<Instant>,
+    /// Tries without an answer, in a row.
+    failures: u32,
+    in_doubt: Option<InDoubt>,
+}
+
+/// How a try of a waiting call ended.
+enum Next {
+    Acquired(RawGuard),
+    /// As [`Attempt::Held`].
+    Held(i64),
+    /// Redis did not answer: pause for this long, and try again.
+    Unanswered(Duration),
+    /// The deadline was reached first.
+    TimedOut,
+}
+
+impl Tries<'_> {
+    /// Replace what is in doubt; what was is settled by a later try.
+    fn settle(&mut self, in_doubt: Option<InDoubt>) {
+        if let Some(settled) = std::mem::replace(&mut self.in_doubt, in_doubt) {
+            settled.disarm();
+        }
+    }
+
+    async fn next(&mut self) -> Result<Next, Error> {
+        let attempt = self.acquirer.attempt(self.request, self.queue_timeout);
+        match until(self.deadline, attempt).await {
+            None => Ok(Next::TimedOut),
+            Some(Ok(Attempt::Acquired(guard))) => {
+                self.settle(None);
+                Ok(Next::Acquired(guard))
+            }
+            Some(Ok(Attempt::Held(pttl))) => {
+                self.failures = 0;
+                Ok(Next::Held(pttl))
+            }
+            Some(Err(Failed { error: Error::Unavailable { cause, .. }, in_doubt })) => {
+                if in_doubt.is_some() {
+                    self.settle(in_doubt);
+                }
+                self.failures = self.failures.saturating_add(1);
+                let (lock, failures) = (&self.request.name, self.failures);
+                tracing::debug!(?lock, cause, failures, "no answer while waiting; retrying");
+                Ok(Next::Unanswered(outage_pause(failures)))
+            }
+            Some(Err(Failed { error, .. })) => Err(error),
+        }
+    }
+}
+
 impl Acquirer {
     pub(crate) fn connection(&self) -> &CommandConnection {
         &self.locks.shared().connection
@@ -53,10 +151,11 @@ impl Acquirer {
     /// One try, without waiting or queueing.
     pub(crate) async fn try_acquire(&self, owner: &Owner) -> Result<Option<RawGuard>, Error> {
         let started = Instant::now();
-        let result = self.attempt(&self.request(owner), None).await.map(|attempt| match attempt {
-            Attempt::Acquired(guard) => Some(guard),
-            Attempt::Held(_) => None,
-        });
+        let result = match self.attempt(&self.request(owner), None).await {
+            Ok(Attempt::Acquired(guard)) => Ok(Some(guard)),
+            Ok(Attempt::Held(_)) => Ok(None),
+            Err(failed) => Err(failed.error),
+        };
         let counters = self.locks.shared().counters.of(self.kind);
         counters.acquired(&result, started.elapsed(), false);
         result
@@ -69,7 +168,7 @@ impl Acquirer {
         deadline: Option<Instant>,
     ) -> Result<Option<RawGuard>, Error> {
         let started = Instant::now();
-        let result = self.wait(owner, deadline).await;
+        let result = self.locks.shared().unless_closed(self.wait(owner, deadline)).await;
         let counters = self.locks.shared().counters.of(self.kind);
         counters.acquired(&result, started.elapsed(), true);
         result
@@ -77,39 +176,53 @@ impl Acquirer {
 
     /// Try, subscribe, try again, sleep until a message or the end of the holder's lease, repeat.
     /// The second try closes the gap before the subscription; from then on each try is made with the
-    /// next message already awaited, so that none is missed between a try and the sleep.
+    /// next message already awaited, so that none is missed between a try and the sleep. Without a
+    /// subscription it polls; without an answer it tries again.
     async fn wait(
         &self,
         owner: &Owner,
         deadline: Option<Instant>,
     ) -> Result<Option<RawGuard>, Error> {
-        let shared = self.locks.shared();
-        let request = self.request(owner);
+        let (shared, request) = (self.locks.shared(), &self.request(owner));
         // Only a fair lock has a queue, in which a waiter has to show that it is alive.
         let (ticket, longest_sleep) = match self.kind {
-            Kind::Fair => (Some(FairQueueTicket::new(shared, &request)), shared.config.lease / 3),
+            Kind::Fair => (Some(FairQueueTicket::new(shared, request)), shared.config.lease / 3),
             _ => (None, shared.config.lease),
         };
         let queue_timeout = ticket.is_some().then_some(shared.config.lease);
-        let attempt = || until(deadline, OPERATION, self.attempt(&request, queue_timeout));
-        if let Attempt::Acquired(guard) = attempt().await? {
-            return Ok(Some(guard));
+        let mut tries =
+            Tries { acquirer: self, request, queue_timeout, deadline, failures: 0, in_doubt: None };
+        match tries.next().await? {
+            Next::Acquired(guard) => return Ok(Some(guard)),
+            Next::TimedOut => return Ok(None),
+            Next::Held(_) | Next::Unanswered(_) => {}
         }
         let channel = request.channel();
-        let subscription = subscribe(&shared.wakeups, &channel, &shared.config, deadline).await?;
+        let subscription = subscribe(&shared.wakeups, &channel, &shared.config, deadline).await;
         let mut wakeup = Wakeup::none();
         loop {
             let mut message = pin!(subscription.message());
             message.as_mut().enable();
-            let result = attempt().await?;
-            wakeup.mark_used();
-            let pttl = match result {
-                Attempt::Acquired(guard) => return Ok(Some(guard)),
-                Attempt::Held(pttl) => pttl,
+            let sleep = match tries.next().await? {
+                Next::Acquired(guard) => {
+                    wakeup.mark_used();
+                    return Ok(Some(guard));
+                }
+                Next::TimedOut => return Ok(None),
+                Next::Held(pttl) => {
+                    wakeup.mark_used();
+                    // A key without expiry is tried once per lease: it may not be a lock.
+                    u64::try_from(pttl).map_or(longest_sleep, Duration::from_millis)
+                }
+                // It keeps its wake-up, if it has one, for the next try.
+                Next::Unanswered(pause) => pause,
             };
-            // A key without expiry is tried once per lease: it may not be a lock.
-            let sleep = u64::try_from(pttl).map_or(longest_sleep, Duration::from_millis);
-            let sleep = sleep.clamp(Duration::from_millis(1), longest_sleep);
+            let longest = if subscription.is_confirmed() {
+                longest_sleep
+            } else {
+                longest_sleep.min(shared.config.poll_interval)
+            };
+            let sleep = sleep.min(longest).max(Duration::from_millis(1));
             tokio::select! {
                 () = &mut message => wakeup = subscription.wakeup(),
                 () = sleep_until(earlier(Instant::now() + sleep, deadline)) => {}
@@ -125,7 +238,7 @@ impl Acquirer {
         &self,
         request: &LockRequest,
         queue_timeout: Option<Duration>,
-    ) -> Result<Attempt, Error> {
+    ) -> Result<Attempt, Failed> {
         let work = attempt(self.locks.clone(), request.clone(), self.lease, queue_timeout);
         self.locks.shared().cleanup.finish(work).await
     }
@@ -138,21 +251,21 @@ async fn attempt(
     request: LockRequest,
     fixed_lease: Option<Duration>,
     queue_timeout: Option<Duration>,
-) -> Result<Attempt, Error> {
+) -> Result<Attempt, Failed> {
     let shared = locks.shared().clone();
     shared.check_open()?;
     let entry = shared.registry.enter(&request);
     let timeout = shared.connection.timeout();
     let Ok(command) = tokio::time::timeout(timeout, entry.command_lock.lock()).await else {
         let cause = "another operation of this owner is still under way".to_owned();
-        return Err(Error::Unavailable { operation: OPERATION, cause });
+        return Err(Error::Unavailable { operation: OPERATION, cause }.into());
     };
     let wanted = fixed_lease.unwrap_or(shared.config.lease);
     loop {
         let sent = Instant::now();
         let current = entry.live();
         if let Some(held) = conflicting_kind(&locks, &request, current.as_deref()) {
-            return Err(Error::OtherKind { held, wanted: request.kind });
+            return Err(Error::OtherKind { held, wanted: request.kind }.into());
         }
         let (depth, lease) = current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, sent));
         let reply =
@@ -186,11 +299,14 @@ async fn attempt(
             }
             (Err(failure), _) => failure,
         };
-        if matches!(failure, Failure::Unknown(_)) {
-            let until = Instant::now() + lease;
-            shared.cleanup.spawn(reconcile(&shared, &request, until));
-        }
-        return Err(failure.into_unavailable(OPERATION));
+        let in_doubt = matches!(failure, Failure::Unknown(_)).then(|| InDoubt {
+            until: Instant::now() + lease,
+            shared,
+            request,
+            _entry: entry.clone(),
+            armed: true,
+        });
+        return Err(Failed { error: failure.into_unavailable(OPERATION), in_doubt });
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::error::Error;
-
 /// The longest back-off.
 const MAX_BACKOFF: Duration = Duration::from_millis(64);
+
+/// The longest pause of a waiter during an outage.
+const MAX_OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The deadline of a call that starts now; `None` if `limit` is too long for the clock.
 pub(crate) fn deadline_after(limit: Duration) -> Option<Instant> {
@@ -26,23 +27,22 @@ pub(crate) fn time_left(deadline: Option<Instant>) -> Option<Duration> {
     Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero())
 }
 
-/// Await `action`, but not past the deadline.
-///
-/// # Errors
-/// Those of `action`; [`Error::Unavailable`] at the deadline.
+/// Await `action`, but not past the deadline: `None` when it was reached first.
 pub(crate) async fn until<T>(
     deadline: Option<Instant>,
-    operation: &'static str,
-    action: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let Some(deadline) = deadline else { return action.await };
-    match timeout_at(deadline, action).await {
-        Ok(result) => result,
-        Err(_) => {
-            let cause = "no answer when the waiting limit was reached".to_owned();
-            Err(Error::Unavailable { operation, cause })
-        }
+    action: impl Future<Output = T>,
+) -> Option<T> {
+    match deadline {
+        None => Some(action.await),
+        Some(deadline) => timeout_at(deadline, action).await.ok(),
     }
+}
+
+/// How long a waiter pauses after the `failures`th try in a row that Redis did not answer: twice as
+/// long each time, and random, so that waiters that have piled up do not come back all at once.
+pub(crate) fn outage_pause(failures: u32) -> Duration {
+    let longest = Duration::from_millis(25 << failures.min(6)).min(MAX_OUTAGE_PAUSE);
+    longest.mul_f64(0.5 + rand::random::<f64>() / 2.0)
 }
 
 /// Back off after the `tries`th failed try in a row: contenders that acquire the same locks in step

@@ -6,11 +6,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use crate::error::Error;
 use crate::shared::Shared;
-use crate::waiting::deadline::{earlier, until};
+use crate::waiting::deadline::{earlier, outage_pause, until};
 use crate::waiting::wakeups::subscribe;
 
 /// How one try ended.
@@ -23,11 +23,24 @@ pub(crate) enum Try<T> {
 
 /// Try, subscribe, queue; then, at the head of the queue, try and sleep until a message. The next
 /// waiter tries as soon as it is at the head, so that one message about several permits serves
-/// several. `None` when no permits were free until the deadline.
+/// several. A try that Redis does not answer is repeated. `None` when no permits were acquired until
+/// the deadline.
 ///
 /// # Errors
-/// Those of `attempt`; [`Error::Unavailable`] when the subscription cannot be made.
+/// Those of `attempt` but for [`Error::Unavailable`].
 pub(crate) async fn wait<T, F>(
+    shared: &Shared,
+    channel: &Arc<str>,
+    deadline: Option<Instant>,
+    attempt: impl FnMut() -> F,
+) -> Result<Option<T>, Error>
+where
+    F: Future<Output = Result<Try<T>, Error>>,
+{
+    shared.unless_closed(wait_until(shared, channel, deadline, attempt)).await
+}
+
+async fn wait_until<T, F>(
     shared: &Shared,
     channel: &Arc<str>,
     deadline: Option<Instant>,
@@ -36,32 +49,48 @@ pub(crate) async fn wait<T, F>(
 where
     F: Future<Output = Result<Try<T>, Error>>,
 {
-    if let Try::Acquired(permits) = until(deadline, "acquire", attempt()).await? {
-        return Ok(Some(permits));
+    match until(deadline, attempt()).await {
+        None => return Ok(None),
+        Some(Ok(Try::Acquired(permits))) => return Ok(Some(permits)),
+        Some(Ok(Try::NotFree(_)) | Err(Error::Unavailable { .. })) => {}
+        Some(Err(error)) => return Err(error),
     }
-    let subscription = subscribe(&shared.wakeups, channel, &shared.config, deadline).await?;
-    let _head = match deadline {
-        None => subscription.queue_head().await,
-        Some(deadline) => match timeout_at(deadline, subscription.queue_head()).await {
-            Ok(head) => head,
-            Err(_) => return Ok(None),
-        },
-    };
+    let subscription = subscribe(&shared.wakeups, channel, &shared.config, deadline).await;
+    let Some(_head) = until(deadline, subscription.queue_head()).await else { return Ok(None) };
+    let mut failures: u32 = 0;
     // The head may have been reached at the deadline.
     while deadline.is_none_or(|deadline| Instant::now() < deadline) {
         let mut message = pin!(subscription.message());
         message.as_mut().enable();
-        let free_in = match until(deadline, "acquire", attempt()).await? {
-            Try::Acquired(permits) => return Ok(Some(permits)),
-            Try::NotFree(free_in) => free_in,
+        let sleep = match until(deadline, attempt()).await {
+            None => return Ok(None),
+            Some(Ok(Try::Acquired(permits))) => return Ok(Some(permits)),
+            Some(Ok(Try::NotFree(free_in))) => {
+                failures = 0;
+                free_in.unwrap_or(Duration::MAX)
+            }
+            Some(Err(Error::Unavailable { cause, .. })) => {
+                failures = failures.saturating_add(1);
+                tracing::debug!(
+                    channel = &**channel,
+                    cause,
+                    failures,
+                    "no answer while waiting; retrying"
+                );
+                outage_pause(failures)
+            }
+            Some(Err(error)) => return Err(error),
         };
-        // Messages can be lost (a denied channel, a client that releases and dies), so try again now
-        // and then, whatever is known.
-        let poll = shared.config.lease / 3;
-        let sleep = free_in.map_or(poll, |free_in| free_in.min(poll));
+        // Messages can be lost (a channel denied to the client that releases, or one that dies), so
+        // try again now and then, whatever is known.
+        let longest = if subscription.is_confirmed() {
+            shared.config.lease / 3
+        } else {
+            shared.config.poll_interval
+        };
         tokio::select! {
             () = &mut message => {}
-            () = sleep_until(earlier(Instant::now() + sleep, deadline)) => {}
+            () = sleep_until(earlier(Instant::now() + sleep.min(longest), deadline)) => {}
         }
     }
     Ok(None)

@@ -1,13 +1,14 @@
 //! One Pub/Sub connection: subscribe, unsubscribe, receive. Uses RESP3 (Redis 6 or later), in which
 //! messages and the answers to PINGs share a connection.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
-    Value, from_redis_value,
+    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, ServerErrorKind, Value, from_redis_value,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -59,24 +60,51 @@ impl PubSubConnection {
         Ok(Self { connection, pushes, sharded: backend.is_cluster(), unsubscribing: 0, ping })
     }
 
-    /// Subscribe; returns when the server has confirmed.
+    /// Subscribe; returns when the server has answered about each channel, with those that the user
+    /// has no right to, and the server's reason.
     ///
     /// # Errors
     /// The cause in words; the connection is then of no more use.
-    pub(crate) async fn subscribe(&mut self, channels: &[Arc<str>]) -> Result<(), String> {
-        self.for_each("SUBSCRIBE", channels).await.map_err(|error| error.to_string())?;
+    pub(crate) async fn subscribe(
+        &mut self,
+        channels: &[Arc<str>],
+    ) -> Result<HashMap<Arc<str>, String>, String> {
+        let refused = self.subscribe_with("SUBSCRIBE", channels).await;
+        let mut refused = refused.map_err(|error| error.to_string())?;
         if !self.sharded {
-            return Ok(());
+            return Ok(refused);
         }
-        match self.for_each("SSUBSCRIBE", channels).await {
-            Ok(()) => Ok(()),
+        match self.subscribe_with("SSUBSCRIBE", channels).await {
+            Ok(more) => refused.extend(more),
             // Before Redis 7 there are no sharded channels.
-            Err(error) if error.to_string().contains("unknown command") => {
-                self.sharded = false;
-                Ok(())
-            }
-            Err(error) => Err(error.to_string()),
+            Err(error) if error.to_string().contains("unknown command") => self.sharded = false,
+            Err(error) => return Err(error.to_string()),
         }
+        Ok(refused)
+    }
+
+    /// As [`for_each`](Self::for_each); returns the channels that the user has no right to.
+    async fn subscribe_with(
+        &mut self,
+        command: &str,
+        channels: &[Arc<str>],
+    ) -> RedisResult<HashMap<Arc<str>, String>> {
+        let mut all = redis::pipe();
+        for channel in channels {
+            all.cmd(command).arg(&**channel);
+        }
+        let replies: Vec<RedisResult<Value>> =
+            all.ignore_errors().query_async(&mut self.connection).await?;
+        let mut refused = HashMap::new();
+        for (channel, reply) in channels.iter().zip(replies) {
+            match reply {
+                Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                    refused.insert(channel.clone(), error.to_string());
+                }
+                reply => drop(reply?),
+            }
+        }
+        Ok(refused)
     }
 
     /// Unsubscribe; returns when the server has confirmed.

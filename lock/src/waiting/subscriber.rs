@@ -18,11 +18,15 @@ use tokio_util::sync::CancellationToken;
 use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
 use crate::connection::backend::Backend;
+use crate::connection::refusals::Refusals;
 use crate::waiting::pubsub::PubSubConnection;
 use crate::waiting::wakeups::Wakeups;
 
 /// Pauses between attempts to connect: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// How often a subscription that the server refused is tried again: rights may be granted.
+const TRY_REFUSED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The subscriptions on one node.
 struct Node {
@@ -30,6 +34,7 @@ struct Node {
     wakeups: Arc<Wakeups>,
     backend: Backend,
     config: LockConfig,
+    refusals: Refusals,
     /// Notified when the connection breaks.
     disconnected: Arc<Notify>,
 }
@@ -39,17 +44,18 @@ pub(crate) async fn run(
     wakeups: Arc<Wakeups>,
     backend: Backend,
     config: LockConfig,
+    refusals: Refusals,
     stop: CancellationToken,
 ) {
     tokio::select! {
-        () = assign(wakeups, backend.clone(), config) => {}
+        () = assign(wakeups, backend.clone(), config, refusals) => {}
         () = backend.monitor() => {}
         () = stop.cancelled() => {}
     }
 }
 
 /// Assign the channels to the nodes, again whenever channels or nodes change.
-async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig) {
+async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig, refusals: Refusals) {
     let disconnected: Arc<Notify> = Arc::default();
     let mut assigned: HashMap<Address, watch::Sender<Channels>> = HashMap::new();
     let mut nodes = FuturesUnordered::new();
@@ -91,6 +97,7 @@ async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig) {
                         wakeups: wakeups.clone(),
                         backend: backend.clone(),
                         config: config.clone(),
+                        refusals: refusals.clone(),
                         disconnected: disconnected.clone(),
                     };
                     nodes.push(node.run(receiver));
@@ -167,18 +174,34 @@ impl Node {
             Ok(connection) => connection,
             Err(error) => return Some(error),
         };
+        let mut refused = Channels::new();
+        let mut again = tokio::time::interval(TRY_REFUSED_AGAIN);
         loop {
             let wanted = assigned.borrow_and_update().clone();
             let more: Vec<_> = wanted.difference(subscribed).cloned().collect();
             let less: Vec<_> = subscribed.difference(&wanted).cloned().collect();
             // A channel left and joined again in one moment is a new topic on an old subscription.
-            self.wakeups.still_subscribed(subscribed.intersection(&wanted));
+            let still = subscribed.intersection(&wanted);
+            self.wakeups.still_subscribed(still.filter(|channel| !refused.contains(*channel)));
+            self.wakeups.refused(refused.intersection(&wanted));
             if !more.is_empty() {
-                if let Err(error) = connection.subscribe(&more).await {
-                    return Some(error);
-                }
-                self.wakeups.subscribed(&more);
-                subscribed.extend(more);
+                let denied = match connection.subscribe(&more).await {
+                    Ok(denied) => denied,
+                    Err(error) => return Some(error),
+                };
+                let (denied, confirmed): (Vec<_>, Vec<_>) =
+                    more.into_iter().partition(|channel| match denied.get(channel) {
+                        Some(error) => {
+                            self.refusals.subscription(channel, error);
+                            true
+                        }
+                        None => false,
+                    });
+                self.wakeups.subscribed(&confirmed);
+                self.wakeups.refused(denied.iter());
+                // The other kind of message may be allowed: these are unsubscribed from as well.
+                subscribed.extend(confirmed.into_iter().chain(denied.iter().cloned()));
+                refused.extend(denied);
                 *pause = PAUSES.0;
             }
             if !less.is_empty() {
@@ -186,6 +209,7 @@ impl Node {
                     return Some(error);
                 }
                 subscribed.retain(|channel| wanted.contains(channel));
+                refused.retain(|channel| wanted.contains(channel));
             }
             tokio::select! {
                 message = connection.next() => match message {
@@ -193,6 +217,10 @@ impl Node {
                     Err(error) => return Some(error),
                 },
                 changed = assigned.changed() => if changed.is_err() { return None },
+                _ = again.tick(), if !refused.is_empty() => {
+                    subscribed.retain(|channel| !refused.contains(channel));
+                    refused.clear();
+                }
             }
         }
     }

@@ -17,7 +17,6 @@ use tokio::time::Instant;
 
 use crate::commands::lock::UNLOCK_ALL_MESSAGE;
 use crate::config::LockConfig;
-use crate::error::Error;
 use crate::waiting::deadline::{earlier, until};
 
 /// Topics by channel, each with the number of its waiters.
@@ -35,10 +34,20 @@ pub(crate) struct Wakeups {
 struct Topic {
     channel: Arc<str>,
     message: Notify,
-    /// Whether the server has confirmed the subscription on the current connection.
-    subscribed: watch::Sender<bool>,
+    /// What the server says about the subscription on the current connection.
+    subscribed: watch::Sender<Subscribed>,
     /// Held by the head of the permit wait queue; see [`Subscription::queue_head`].
     permit_queue: tokio::sync::Mutex<()>,
+}
+
+/// The state of a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subscribed {
+    /// Not made yet, or its connection was lost.
+    Pending,
+    Confirmed,
+    /// The user has no right to the channel.
+    Refused,
 }
 
 /// One waiter's share in a subscription.
@@ -50,25 +59,21 @@ pub(crate) struct Subscription {
 /// A wake-up that was received: passed on when dropped unless it is [used](Wakeup::mark_used).
 pub(crate) struct Wakeup<'a>(Option<&'a Notify>);
 
-/// Subscribe to `channel` and wait until the server has confirmed it: at most a connect timeout plus a
-/// command timeout, and not past the deadline.
-///
-/// # Errors
-/// [`Error::Unavailable`] when it is not confirmed in time.
+/// Subscribe to `channel` and wait until the server has confirmed or refused it: at most a connect
+/// timeout plus a command timeout, and not past the deadline. What is not confirmed by then is tried
+/// again in the background; until it is, waiters have to poll.
 pub(crate) async fn subscribe(
     wakeups: &Arc<Wakeups>,
     channel: &Arc<str>,
     config: &LockConfig,
     deadline: Option<Instant>,
-) -> Result<Subscription, Error> {
+) -> Subscription {
     let subscription = wakeups.join(channel);
     let latest = Instant::now() + config.connect_timeout + config.command_timeout;
-    let confirmed = async {
-        subscription.confirmed().await;
-        Ok(())
-    };
-    until(Some(earlier(latest, deadline)), "subscribe", confirmed).await?;
-    Ok(subscription)
+    if until(Some(earlier(latest, deadline)), subscription.confirmed()).await.is_none() {
+        tracing::debug!(channel = &**channel, "no answer to a subscription; polling");
+    }
+    subscription
 }
 
 impl Wakeups {
@@ -79,7 +84,7 @@ impl Wakeups {
             let topic = Topic {
                 channel: channel.clone(),
                 message: Notify::new(),
-                subscribed: watch::Sender::new(false),
+                subscribed: watch::Sender::new(Subscribed::Pending),
                 permit_queue: tokio::sync::Mutex::default(),
             };
             (Arc::new(topic), 0)
@@ -130,7 +135,15 @@ impl Wakeups {
     pub(crate) fn unsubscribed<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
         let topics = self.topics();
         for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
-            topic.subscribed.send_replace(false);
+            topic.subscribed.send_replace(Subscribed::Pending);
+        }
+    }
+
+    /// The server refuses these subscriptions: their waiters poll.
+    pub(crate) fn refused<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
+        let topics = self.topics();
+        for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
+            topic.subscribed.send_replace(Subscribed::Refused);
         }
     }
 
@@ -153,17 +166,25 @@ impl Wakeups {
 
 impl Topic {
     fn confirm(&self) {
-        self.subscribed.send_if_modified(|subscribed| !std::mem::replace(subscribed, true));
+        self.subscribed.send_if_modified(|subscribed| {
+            std::mem::replace(subscribed, Subscribed::Confirmed) != Subscribed::Confirmed
+        });
     }
 }
 
 impl Subscription {
-    /// Wait until the server has confirmed the subscription, however long that takes.
+    /// Wait until the server has confirmed the subscription or refused it, however long that takes.
     pub(crate) async fn confirmed(&self) {
+        let mut state = self.topic.subscribed.subscribe();
         // The sender lives as long as `self.topic`, so there is no error.
-        if self.topic.subscribed.subscribe().wait_for(|subscribed| *subscribed).await.is_err() {
+        if state.wait_for(|state| *state != Subscribed::Pending).await.is_err() {
             std::future::pending::<()>().await;
         }
+    }
+
+    /// Whether messages arrive now, as far as is known; otherwise the waiter has to poll.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        *self.topic.subscribed.borrow() == Subscribed::Confirmed
     }
 
     /// Wait for the head of the permit wait queue, after the waiters of this process that came

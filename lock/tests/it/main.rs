@@ -6,6 +6,7 @@
 
 mod all_kinds;
 mod cancellation;
+mod channel_rights;
 mod cluster;
 mod exclusion;
 mod fair;
@@ -28,6 +29,7 @@ mod sentinel;
 mod setnx;
 mod support;
 mod waiting;
+mod waiting_limits;
 mod wire_format;
 
 use std::time::Duration;

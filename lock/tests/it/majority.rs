@@ -162,7 +162,7 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
 
     let started = Instant::now();
     for _ in 0..10 {
-        let error = lock.acquire(&lock.owner()).await.map(drop).unwrap_err();
+        let error = lock.try_acquire(&lock.owner()).await.map(drop).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     }
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
@@ -229,13 +229,12 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
     servers[1].pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let error = lock.acquire_within(&lock.owner(), limit).await.map(drop).unwrap_err();
+    assert!(lock.acquire_within(&lock.owner(), limit).await.unwrap().is_none());
     let took = started.elapsed();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
-    // Without a limit, the command timeout applies.
+    // A call that does not wait ends with the command timeout.
     let started = Instant::now();
-    let error = lock.acquire(&lock.owner()).await.map(drop).unwrap_err();
+    let error = lock.try_acquire(&lock.owner()).await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     nothing_left_on(&servers[2..], &[&locks[2..]]).await;

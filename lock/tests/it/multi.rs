@@ -171,7 +171,7 @@ async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let (one, two) = (default_locks(&first).await, default_locks(&second).await);
     let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
     second.kill();
-    let error = both.acquire(&one.owner()).await.map(drop).unwrap_err();
+    let error = both.try_acquire(&one.owner()).await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     nothing_left(&first, &[&one]).await;
     second.restart().await;
@@ -188,9 +188,8 @@ async fn a_paused_server_ends_the_call_at_its_limit() {
     second.pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let error = both.acquire_within(&one.owner(), limit).await.map(drop).unwrap_err();
+    assert!(both.acquire_within(&one.owner(), limit).await.unwrap().is_none());
     let took = started.elapsed();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
     nothing_left(&first, &[&one]).await;
     // Once resumed the second acquires, and releases long before its lease ends.

@@ -276,9 +276,8 @@ async fn a_paused_server_ends_the_call_and_leaves_nothing() {
     server.pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let error = gate.acquire_within(2, limit).await.map(drop).unwrap_err();
+    assert!(gate.acquire_within(2, limit).await.unwrap().is_none());
     let took = started.elapsed();
-    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
     let error = gate.try_acquire(2).await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");

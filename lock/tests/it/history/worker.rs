@@ -191,11 +191,13 @@ impl Turns {
         let acquire = self.shared.lock.acquire(self.owner, limit);
         let held = match tokio::time::timeout(cancel_after, acquire).await {
             Ok(Ok(Some(held))) => held,
-            Ok(Ok(None)) => {
+            // Only a call that does not wait says that another owner holds the lock: a limit may also
+            // be reached while a reply is outstanding.
+            Ok(Ok(None)) if limit.is_zero() => {
                 self.record(number, EventKind::Busy);
                 return None;
             }
-            Ok(Err(_)) | Err(_) => {
+            Ok(Ok(None) | Err(_)) | Err(_) => {
                 self.record(number, EventKind::Failed);
                 return None;
             }

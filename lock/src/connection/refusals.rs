@@ -1,0 +1,60 @@
+//! Channels that the server does not allow its user: counted, and logged once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often the server has refused the Redis user a channel, since this client was made: new users of
+/// Redis 7 may use no channel. The rights needed are listed in the crate's README.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ChannelRefusals {
+    /// Subscriptions, which are tried again every ten seconds; meanwhile waiters poll, every
+    /// [`poll_interval`](crate::LockConfig::poll_interval).
+    pub subscriptions: u64,
+    /// Releases that notified no waiter: waiters of all clients then sleep until the lease they know
+    /// of ends.
+    pub notifications: u64,
+}
+
+/// The counters; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refusals(Arc<Counters>);
+
+#[derive(Debug, Default)]
+struct Counters {
+    subscriptions: AtomicU64,
+    notifications: AtomicU64,
+}
+
+impl Refusals {
+    /// The server refused a subscription.
+    pub(crate) fn subscription(&self, channel: &str, error: &str) {
+        if self.0.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                channel,
+                error,
+                "the Redis user may not subscribe to a channel of the locks (ACL right &{channel}); \
+                 waiters poll; further refusals are only counted"
+            );
+        }
+    }
+
+    /// The server refused the message of a release.
+    pub(crate) fn notification(&self, channel: &str) {
+        if self.0.notifications.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                channel,
+                error = "NOPERM",
+                "the Redis user may not publish a release (ACL rights +publish and &{channel}); \
+                 waiters learn of it late; further refusals are only counted"
+            );
+        }
+    }
+
+    pub(crate) fn read(&self) -> ChannelRefusals {
+        ChannelRefusals {
+            subscriptions: self.0.subscriptions.load(Ordering::Relaxed),
+            notifications: self.0.notifications.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! ACL users without the right to some or all channels, as new users of Redis 7 are.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redisson_lock::kind::LockKind;
+use redisson_lock::{ChannelRefusals, Lock, LockConfig, Locks};
+
+use super::{default_locks, eventually, query, soon};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
+const OTHER: &str = "lock:order:2";
+
+/// Locks of a user with every right but for channels, of which it may use only `channels`.
+async fn user(server: &RedisServer, name: &str, channels: &[&str]) -> Locks {
+    let mut raw = server.conn().await;
+    let rules = ["SETUSER", name, "on", ">secret", "~*", "+@all", "resetchannels"];
+    let _: () = query(&mut raw, "ACL", &[&rules[..], channels].concat()).await;
+    let url = format!("redis://{name}:secret@{}/", server.address());
+    let client = redis::Client::open(url).unwrap();
+    Locks::connect(client, LockConfig::default()).await.unwrap()
+}
+
+async fn subscribers(raw: &mut MultiplexedConnection) -> i64 {
+    query::<(String, i64)>(raw, "PUBSUB", &["NUMSUB", CHANNEL]).await.1
+}
+
+#[tokio::test]
+async fn waiters_poll_where_channels_are_forbidden() {
+    let server = RedisServer::start().await;
+    let (there, here) = (default_locks(&server).await, user(&server, "app", &[]).await);
+    let guard = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
+    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    let semaphore = here.semaphore("sem").unwrap();
+    let permit = tokio::spawn(async move { semaphore.acquire(1).await });
+    // Longer than a subscription may take.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    there.semaphore("sem").unwrap().try_set_permits(1).await.unwrap();
+    let guard = soon("it acquires the lock", waiting).await.unwrap().unwrap();
+    let permit = soon("it acquires a permit", permit).await.unwrap().unwrap();
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
+    let refusals = here.refusals();
+    assert!(refusals.subscriptions >= 2, "{refusals:?}");
+    assert_eq!(refusals.notifications, 0);
+    // Nobody hears of these releases, which is counted.
+    guard.release().await.unwrap();
+    permit.release().await.unwrap();
+    assert_eq!(here.refusals().notifications, 2);
+    assert_eq!(there.refusals(), ChannelRefusals::default());
+}
+
+/// The rights that the README lists.
+#[tokio::test]
+async fn the_rights_in_the_readme_are_enough() {
+    let readme = include_str!("../../README.md");
+    let rule = readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
+    let rule: Vec<&str> = rule.expect("a rule in the README").split_whitespace().collect();
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let _: () =
+        query(&mut raw, "ACL", &[&["SETUSER", "app", "on", ">secret"][..], &rule].concat()).await;
+    let client = redis::Client::open(format!("redis://app:secret@{}/", server.address())).unwrap();
+    let config = LockConfig::default().with_lease(Duration::from_millis(900));
+    let locks = Locks::connect(client, config).await.unwrap();
+    let read_write = locks.read_write("read-write").unwrap();
+    every_call(&locks, &locks.reentrant("reentrant").unwrap()).await;
+    every_call(&locks, &locks.fenced("fenced").unwrap()).await;
+    every_call(&locks, &locks.fair("fair").unwrap()).await;
+    every_call(&locks, read_write.read()).await;
+    every_call(&locks, read_write.write()).await;
+    let setnx = locks.setnx("setnx", Duration::from_secs(60));
+    setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
+    let semaphore = locks.semaphore("semaphore").unwrap();
+    semaphore.try_set_permits(1).await.unwrap();
+    semaphore.acquire(1).await.unwrap().release().await.unwrap();
+    let leased = locks.leased_semaphore("leased", Duration::from_secs(60)).unwrap();
+    leased.try_set_permits(1).await.unwrap();
+    leased.acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(locks.refusals(), ChannelRefusals::default());
+}
+
+async fn every_call<K: LockKind>(locks: &Locks, lock: &Lock<K>) {
+    let held = lock.acquire(&locks.owner()).await.unwrap();
+    let waiting = tokio::spawn({
+        let (lock, owner) = (lock.clone(), locks.owner());
+        async move { lock.acquire(&owner).await }
+    });
+    // Long enough for a renewal.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(lock.is_locked().await.unwrap() && lock.remaining().await.unwrap().is_some());
+    assert_eq!(lock.hold_count(held.owner()).await.unwrap(), 1);
+    held.release().await.unwrap();
+    soon("the waiter acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    let _held = lock.acquire(&locks.owner()).await.unwrap();
+    assert!(lock.force_unlock().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_forbidden_channel_does_not_disturb_the_others() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let there = default_locks(&server).await;
+    let here = user(&server, "app", &[&format!("&{CHANNEL}")]).await;
+    let guard = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+    let forbidden = there.reentrant(OTHER).unwrap().acquire(&there.owner()).await.unwrap();
+    let mut waits = Vec::new();
+    for name in [OTHER, NAME] {
+        let (lock, owner) = (here.reentrant(name).unwrap(), here.owner());
+        waits.push(tokio::spawn(async move { lock.acquire(&owner).await }));
+        eventually("it waits", async || here.usage().channels == waits.len()).await;
+    }
+    eventually("it is subscribed", async || subscribers(&mut raw).await == 1).await;
+    let connections = async |raw: &mut MultiplexedConnection| {
+        let stats: String = query(raw, "INFO", &["stats"]).await;
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+        line.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let before = connections(&mut raw).await;
+    let end = Instant::now() + Duration::from_secs(3);
+    while Instant::now() < end {
+        assert_eq!(subscribers(&mut raw).await, 1, "the subscription was given up");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(connections(&mut raw).await, before, "it connected again");
+    guard.release().await.unwrap();
+    forbidden.release().await.unwrap();
+    for wait in waits {
+        soon("it acquires the lock", wait).await.unwrap().unwrap().release().await.unwrap();
+    }
+}

@@ -1,0 +1,212 @@
+//! What ends a wait, and what does not: its own limit, a lost reply, an outage, a shutdown.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redisson_lock::{Error, LockConfig, LockStats, Locks};
+
+use super::{default_locks, eventually, nothing_left, query, soon};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+const QUEUE: &str = "redisson_lock_queue:{lock:order:1}";
+const LIMIT: Duration = Duration::from_millis(300);
+
+async fn through(proxy: &Proxy) -> Locks {
+    Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap()
+}
+
+/// How many acquires of a kind timed out, and how many failed.
+fn timed_out_and_failed(locks: &Locks, kind: &str) -> (u64, u64) {
+    let stats: Vec<LockStats> = locks.stats();
+    let of_kind = stats.iter().find(|stats| stats.kind == kind).unwrap();
+    let count = |outcome| of_kind.acquires.iter().find(|(name, _)| *name == outcome).unwrap().1;
+    (count("timed_out"), count("failed"))
+}
+
+#[tokio::test]
+async fn a_limit_reached_during_a_try_is_a_time_out() {
+    let server = RedisServer::start().await;
+    let locks = default_locks(&server).await;
+    locks.semaphore("sem").unwrap().try_set_permits(1).await.unwrap();
+    locks
+        .leased_semaphore("leased", Duration::from_secs(60))
+        .unwrap()
+        .try_set_permits(1)
+        .await
+        .unwrap();
+    server.pause();
+    let started = Instant::now();
+    let lock = locks.reentrant(NAME).unwrap();
+    let got = lock.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
+    assert_eq!(got, Ok(false), "lock");
+    let fair = locks.fair("fair").unwrap();
+    let got = fair.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
+    assert_eq!(got, Ok(false), "fair lock");
+    let multi = locks.multi(["a", "b"]).unwrap();
+    let got = multi.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
+    assert_eq!(got, Ok(false), "multi lock");
+    let semaphore = locks.semaphore("sem").unwrap();
+    let got = semaphore.acquire_within(1, LIMIT).await.map(|permits| permits.is_some());
+    assert_eq!(got, Ok(false), "semaphore");
+    let leased = locks.leased_semaphore("leased", Duration::from_secs(60)).unwrap();
+    let got = leased.acquire_within(LIMIT).await.map(|permit| permit.is_some());
+    assert_eq!(got, Ok(false), "leased semaphore");
+    assert!(started.elapsed() < LIMIT * 5 + Duration::from_secs(2), "{:?}", started.elapsed());
+    assert_eq!(timed_out_and_failed(&locks, "reentrant"), (1, 0));
+    assert_eq!(timed_out_and_failed(&locks, "fair"), (1, 0));
+    server.resume();
+}
+
+/// The server cannot be subscribed to. The limit is reached, and until then the waiter polls.
+#[tokio::test]
+async fn a_limit_reached_during_a_subscription_is_a_time_out() {
+    let server = RedisServer::start().await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let (there, here) = (default_locks(&server).await, through(&proxy).await);
+    let guard = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+    proxy.set(Mode::LoseRequest("SUBSCRIBE"));
+    let lock = here.reentrant(NAME).unwrap();
+    for limit in [LIMIT, Duration::from_secs(3)] {
+        let got = lock.acquire_within(&here.owner(), limit).await.map(|guard| guard.is_some());
+        assert_eq!(got, Ok(false), "{limit:?}");
+    }
+    assert_eq!(timed_out_and_failed(&here, "reentrant"), (2, 0));
+    let owner = here.owner();
+    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    eventually("it waits", async || here.usage().channels == 1).await;
+    guard.release().await.unwrap();
+    let guard = soon("it acquires the lock by polling", waiting).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_every_wait_at_once() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let (there, here) = (default_locks(&server).await, default_locks(&server).await);
+    let _held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+    let _queued = there.fair("fair").unwrap().acquire(&there.owner()).await.unwrap();
+    let lease = Duration::from_secs(60);
+    let mut waits: Vec<tokio::task::JoinHandle<Option<Error>>> = Vec::new();
+    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
+    waits.push(tokio::spawn(async move { lock.acquire(&owner).await.err() }));
+    let (lock, owner) = (here.fair("fair").unwrap(), here.owner());
+    waits.push(tokio::spawn(async move { lock.acquire(&owner).await.err() }));
+    let (lock, owner) = (here.multi(["free", NAME]).unwrap(), here.owner());
+    waits.push(tokio::spawn(async move { lock.acquire(&owner).await.err() }));
+    for permits in [1, 2] {
+        let semaphore = here.semaphore("none").unwrap();
+        waits.push(tokio::spawn(async move { semaphore.acquire(permits).await.err() }));
+    }
+    let semaphore = here.leased_semaphore("none leased", lease).unwrap();
+    waits.push(tokio::spawn(async move { semaphore.acquire().await.err() }));
+    eventually("all wait", async || {
+        let channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
+        channels.len() == 4
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let started = Instant::now();
+    here.shutdown().await;
+    for wait in waits {
+        assert_eq!(soon("it ends", wait).await.unwrap(), Some(Error::Closed));
+    }
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+    // The waiter has left the queue of the fair lock, and the multi lock holds nothing.
+    let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
+    let mut expected = [NAME, "fair"];
+    expected.sort_unstable();
+    let mut keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, expected);
+}
+
+/// The lock was granted to a waiter, and the reply never came: the waiter tries again.
+#[tokio::test]
+async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let (there, here) = (default_locks(&server).await, through(&proxy).await);
+    for granted in [false, true] {
+        // The holder's lease tells the first waiter when to try again.
+        let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
+        let _: bool = raw.pexpire(NAME, 1_500).await.unwrap();
+        let order: Arc<Mutex<Vec<&str>>> = Arc::default();
+        let mut waits = Vec::new();
+        for (count, (locks, who)) in [(&here, "first"), (&there, "second")].into_iter().enumerate()
+        {
+            let (lock, owner, order) = (locks.fair(NAME).unwrap(), locks.owner(), order.clone());
+            waits.push(tokio::spawn(async move {
+                let guard = lock.acquire(&owner).await?;
+                order.lock().unwrap().push(who);
+                guard.release().await
+            }));
+            eventually("it is queued and subscribed", async || {
+                let channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
+                raw.llen::<_, usize>(QUEUE).await.unwrap() == count + 1
+                    && channels.len() == count + 1
+            })
+            .await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(raw.pttl::<_, i64>(NAME).await.unwrap() > 100, "too late to show anything");
+        proxy.set(Mode::DropReplies);
+        if !granted {
+            let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
+        }
+        // Its try, and the time until that counts as failed.
+        tokio::time::sleep(Duration::from_millis(3_000)).await;
+        let holder: Vec<String> = raw.hkeys(NAME).await.unwrap();
+        assert_eq!(holder != ["another:1"], granted, "{holder:?}");
+        proxy.set(Mode::Forward);
+        if !granted {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            there.fair(NAME).unwrap().force_unlock().await.unwrap();
+        }
+        for wait in waits {
+            let outcome = soon("the wait ends", wait).await.unwrap();
+            assert_eq!(outcome, Ok(()), "granted: {granted}");
+        }
+        assert_eq!(*order.lock().unwrap(), ["first", "second"], "granted: {granted}");
+        nothing_left(&server, &[&here, &there]).await;
+    }
+}
+
+/// Waiters pile up while Redis is down, and all acquire once it is back.
+#[tokio::test]
+async fn an_outage_ends_no_wait() {
+    let mut server = RedisServer::start().await;
+    let locks = default_locks(&server).await;
+    let lock = locks.reentrant(NAME).unwrap();
+    server.kill();
+    let waits: Vec<_> = (0..50)
+        .map(|number| {
+            let (lock, owner, semaphore) =
+                (lock.clone(), locks.owner(), locks.semaphore("sem").unwrap());
+            tokio::spawn(async move {
+                if number % 2 == 0 {
+                    lock.acquire(&owner).await?.release().await
+                } else {
+                    semaphore.acquire(1).await?.release().await
+                }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let limited = lock.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
+    assert_eq!(limited, Ok(false));
+    // A call that does not wait says what is the matter.
+    let refused = lock.try_acquire(&locks.owner()).await.map(drop);
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    server.restart().await;
+    locks.semaphore("sem").unwrap().try_set_permits(1).await.unwrap();
+    for wait in waits {
+        assert_eq!(soon("the wait ends", wait).await.unwrap(), Ok(()));
+    }
+    let _: i64 = query(&mut server.conn().await, "DEL", &["sem"]).await;
+    eventually("no waiter is left", async || locks.usage().channels == 0).await;
+}
