@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sqlx::{Connection, MySqlConnection};
 use tokio::time::timeout;
 
@@ -28,8 +29,18 @@ pub struct MariaDbServer {
     port: u16,
     password: String,
     files: PathBuf,
+    settings: Settings,
     // Dropped last: the process writes to it.
     _folder: Arc<TemporaryFolder>,
+}
+
+/// What a server is started with besides the usual.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// Added to its command line, behind the usual arguments.
+    pub arguments: Vec<String>,
+    /// Added to its environment.
+    pub environment: Vec<(&'static str, String)>,
 }
 
 impl MariaDbServer {
@@ -38,11 +49,19 @@ impl MariaDbServer {
     /// # Errors
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>) -> io::Result<Self> {
+        Self::start_with(folder, Settings::default()).await
+    }
+
+    /// As [`start_in`](Self::start_in), with settings of its own.
+    ///
+    /// # Errors
+    /// As [`start_in`](Self::start_in).
+    pub async fn start_with(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
         let port = free_port()?;
         let files = folder.path().join(format!("mariadb-{port}"));
         let password = format!("{:016x}", rand::random::<u64>());
         install(&files, &password)?;
-        let mut server = Self { process: None, port, password, files, _folder: folder };
+        let mut server = Self { process: None, port, password, files, settings, _folder: folder };
         server.try_restart().await?;
         Ok(server)
     }
@@ -63,6 +82,21 @@ impl MariaDbServer {
         self.url().replacen("seckill:", "admin:", 1)
     }
 
+    /// The file that holds all tables where it was started with `--innodb-file-per-table=0`.
+    pub fn tablespace(&self) -> PathBuf {
+        self.files.join("data/ibdata1")
+    }
+
+    /// Limits every file of the running server to this many bytes, as a full disk would; `None` lifts that.
+    ///
+    /// # Errors
+    /// It was killed, or the system's.
+    pub fn limit_file_size(&self, bytes: Option<u64>) -> io::Result<()> {
+        let pid = i32::try_from(self.process()?.id()).ok().and_then(Pid::from_raw);
+        let limit = Rlimit { current: bytes, maximum: getrlimit(Resource::Fsize).maximum };
+        Ok(prlimit(pid, Resource::Fsize, limit).map(drop)?)
+    }
+
     /// `127.0.0.1:<port>`
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -79,7 +113,9 @@ impl MariaDbServer {
     /// It did not come back: with the end of its log.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        let mut command = Command::new("mariadbd");
+        // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"trap "" XFSZ; exec mariadbd "$@""#, "mariadbd"]);
         command.arg("--no-defaults").args(as_root());
         command.arg(format!("--datadir={}", self.files.join("data").display()));
         command.arg(format!("--init-file={}", self.files.join("init.sql").display()));
@@ -90,6 +126,8 @@ impl MariaDbServer {
         command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=300"]);
         // Small, so that it is quick to make and to recover.
         command.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M"]);
+        command.args(&self.settings.arguments);
+        command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.files.join("mariadb.log"))?;
         let mut answers = false;
         until(START_LIMIT, async || {

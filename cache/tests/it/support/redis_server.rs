@@ -41,6 +41,8 @@ pub struct RedisServer {
     bus: u16,
     /// What it is started as the next time.
     pub role: Role,
+    /// What is added to its environment the next time it is started.
+    pub environment: Vec<(&'static str, String)>,
     data: PathBuf,
     // Dropped last: the process writes to it.
     folder: Arc<TemporaryFolder>,
@@ -72,8 +74,16 @@ impl RedisServer {
     /// # Errors
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, role: Role) -> io::Result<Self> {
-        let mut server =
-            Self { process: None, port: 0, bus: 0, role, data: PathBuf::new(), folder };
+        let environment = Vec::new();
+        let mut server = Self {
+            process: None,
+            port: 0,
+            bus: 0,
+            role,
+            environment,
+            data: PathBuf::new(),
+            folder,
+        };
         // A free port may be taken by another process before the server binds it: then try others.
         for attempt in 1.. {
             (server.port, server.bus) = (free_port()?, free_port()?);
@@ -152,7 +162,8 @@ impl RedisServer {
             .args(self.arguments()?)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
             .arg("--dir")
-            .arg(&self.data);
+            .arg(&self.data)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.data.join("redis.log"))?;
         let mut answers = false;
         until(START_LIMIT, async || {
