@@ -105,7 +105,7 @@ impl OrderRows {
         // A sale published by a node that keeps no `issued` can only be taken at its word.
         let sold = rows.len() as i64 - cancelled;
         let issued = issued.map_or(i64::from(stock) + sold, i64::from);
-        Ok(Snapshot { sale: Sale { issued, stock_left: stock.into() }, rows })
+        Ok(Snapshot { sale: Sale { issued, stock_left: stock.into(), added: 0 }, rows })
     }
 
     /// Adds one sale up, in one statement.

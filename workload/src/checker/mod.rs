@@ -33,6 +33,8 @@ pub struct Sale {
     pub issued: i64,
     /// `tb_seckill_voucher.stock` at the end.
     pub stock_left: i64,
+    /// How many of those issued were added while buyers were asking: "sold out" may have been true before.
+    pub added: i64,
 }
 
 /// One row of `tb_voucher_order` for the sale's voucher.
@@ -170,11 +172,11 @@ pub fn judge<'a>(
     verdict.orders = i64::try_from(rows.len()).unwrap_or(i64::MAX) - cancelled;
     verdict.oversold = (verdict.orders - sale.issued).max(-sale.stock_left).max(0);
     verdict.drift = sale.issued - sale.stock_left - verdict.orders;
-    // Stock that only a cancellation brought back was not there when "sold out" was said.
-    if sale.stock_left > cancelled {
+    // Stock that only a cancellation or an addition brought was not there when "sold out" was said.
+    let some_left = sale.stock_left > cancelled + sale.added;
+    if some_left {
         verdict.false_sold_out = sold_out;
     }
-    let some_left = sale.stock_left > cancelled;
     let mut by_user: Vec<_> = users.into_iter().collect();
     by_user.sort_unstable_by_key(|(user, _)| *user);
     for (user, (told, rows)) in by_user {

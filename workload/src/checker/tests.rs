@@ -18,7 +18,7 @@ fn honest() -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) {
         asked(6, refused("STOCK_CHANGED")),
     ];
     let rows = vec![row(101, 1), row(102, 2), row(104, 4)];
-    (Sale { issued: 5, stock_left: 2 }, asked, rows)
+    (Sale { issued: 5, stock_left: 2, added: 0 }, asked, rows)
 }
 
 fn asked(user_id: u64, reply: Reply) -> ObservedReply {
@@ -58,19 +58,19 @@ fn an_honest_sale_is_clean() {
 
 #[test]
 fn an_empty_sale_is_clean() {
-    assert!(judge(Sale { issued: 0, stock_left: 0 }, &[], &[]).is_clean());
+    assert!(judge(Sale { issued: 0, stock_left: 0, added: 0 }, &[], &[]).is_clean());
 }
 
 #[test]
 fn overselling_is_found() {
     // Three rows, two on sale; the stock went below zero with them.
-    plant(|sale, _, _| *sale = Sale { issued: 2, stock_left: -1 }, &[("oversold", 1)]);
+    plant(|sale, _, _| *sale = Sale { issued: 2, stock_left: -1, added: 0 }, &[("oversold", 1)]);
 }
 
 #[test]
 fn a_lost_update_shows_as_overselling_and_drift() {
     plant(
-        |sale, _, _| *sale = Sale { issued: 2, stock_left: 0 },
+        |sale, _, _| *sale = Sale { issued: 2, stock_left: 0, added: 0 },
         &[("oversold", 1), ("drift", -1)],
     );
 }
@@ -167,14 +167,14 @@ fn sold_out_with_stock_left_is_false() {
 fn sold_out_is_true_when_nothing_is_left_or_only_a_cancellation_returned() {
     plant(
         |sale, asked, _| {
-            *sale = Sale { issued: 3, stock_left: 0 };
+            *sale = Sale { issued: 3, stock_left: 0, added: 0 };
             asked.push(self::asked(5, refused(SOLD_OUT)));
         },
         &[],
     );
     plant(
         |sale, asked, rows| {
-            *sale = Sale { issued: 3, stock_left: 1 };
+            *sale = Sale { issued: 3, stock_left: 1, added: 0 };
             rows[0].status = CANCELLED;
             asked.push(self::asked(5, refused(SOLD_OUT)));
         },
@@ -243,7 +243,7 @@ fn withdrawn(id: i64) -> Reply {
 fn a_pending_order_may_be_refused_when_nothing_is_left() {
     plant(
         |sale, asked, _| {
-            *sale = Sale { issued: 3, stock_left: 0 };
+            *sale = Sale { issued: 3, stock_left: 0, added: 0 };
             asked.push(self::asked(5, withdrawn(105)));
             // While it was pending, that was true.
             asked.push(self::asked(5, Reply::AlreadyOrdered(Some(105))));
@@ -330,7 +330,7 @@ fn random_honest(rng: &mut StdRng) -> (Sale, Vec<ObservedReply>, Vec<OrderRow>) 
         }
     }
     let stock_left = issued - i64::try_from(rows.len()).unwrap();
-    (Sale { issued, stock_left }, replies, rows)
+    (Sale { issued, stock_left, added: 0 }, replies, rows)
 }
 
 /// A change that breaks one invariant of any honest sale, once, and no other. It gets a user whom nobody knows.
@@ -340,7 +340,7 @@ type Lie = fn(u64, &mut Sale, &mut Vec<ObservedReply>, &mut Vec<OrderRow>);
 const LIES: [(&str, Lie); 8] = [
     ("oversold", |_, sale, _, rows| {
         let orders = i64::try_from(rows.len()).unwrap();
-        *sale = Sale { issued: orders - 1, stock_left: -1 };
+        *sale = Sale { issued: orders - 1, stock_left: -1, added: 0 };
     }),
     ("duplicates", |user, sale, replies, rows| {
         for id in [9_001, 9_002] {
