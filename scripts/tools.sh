@@ -14,12 +14,43 @@ load() {
   exec "$LOADTEST" "$@"
 }
 
-# It runs servers of its own and needs nothing of the stack but the two binaries.
+# It runs servers of its own and needs nothing of the stack but the two binaries; and for two kinds of fault a library
+# that fakes the time, and an older binary. Without these it runs as well, and says which faults it cannot draw.
 chaos() {
+  local arg short=0 older=()
+  for arg; do [[ $arg != @(-h|--help|--list) ]] || short=1; done
   prerequisites >&2
+  if ((!short)); then
+    command -v faketime >/dev/null || (install_packages faketime) >&2 ||
+      note "without libfaketime no clock is stepped" >&2
+    [[ " $* " == *" --older-binary"* ]] || build_older >&2
+  fi
+  [[ " $* " == *" --older-binary"* || ! -x $(older_binary) ]] || older=(--older-binary "$(older_binary)")
   build "$PROFILE" seckill seckill-loadtest
   cd "$CALLER_DIR"
-  exec "$LOADTEST" chaos --seckill "$SECKILL" "$@"
+  exec "$LOADTEST" chaos --seckill "$SECKILL" "${older[@]}" "$@"
+}
+
+older_binary() { printf %s "$DATA/older/$OLDER_COMMIT/seckill"; }
+
+# build_older: the service as it was at $OLDER_COMMIT, once; nothing where this checkout has no such commit.
+build_older() {
+  local folder=$DATA/older/$OLDER_COMMIT
+  [[ ! -x $folder/seckill ]] || return 0
+  git cat-file -e "$OLDER_COMMIT^{commit}" 2>/dev/null || {
+    note "this checkout has no commit $OLDER_COMMIT: no rolling restart from an older binary"
+    return 0
+  }
+  say "building the older binary, commit $OLDER_COMMIT (minutes, once)"
+  mkdir -p "$folder/source"
+  # The same target folder, which has the dependencies already; the present binary is put there again afterwards.
+  if git archive "$OLDER_COMMIT" | tar -x -C "$folder/source" &&
+    (cd "$folder/source" && build "$PROFILE" seckill) && cp "$SECKILL" "$folder/seckill.new"; then
+    mv "$folder/seckill.new" "$folder/seckill"
+  else
+    note "it cannot be built: no rolling restart from an older binary"
+  fi
+  rm -rf "$folder/source"
 }
 
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only

@@ -68,6 +68,10 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
         Scenario::Updates(Run { options, json }) => {
             finish(&updates::run(&options).await?, json).await
         }
+        Scenario::Chaos(Run { options, .. }) if options.list => {
+            print!("{}", chaos::faults::list(options.means()));
+            Ok(Outcome::Clean)
+        }
         Scenario::Chaos(Run { options, json }) => {
             println!("chaos: seed {}", options.seed);
             let running = chaos::run(&options, |round| println!("{round}"));

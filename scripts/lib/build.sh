@@ -1,9 +1,12 @@
 # shellcheck shell=bash
-# What is built, with which cargo profile, and where the binaries are. The first three lines decide.
+# What is built, with which cargo profile, and where the binaries are. The first four settings decide.
 
 PROFILE=${SECKILL_PROFILE:-local}               # of `up`, `demo`, `load` and `chaos`
 BENCH_PROFILE=${SECKILL_BENCH_PROFILE:-release} # of `bench`
 TEST_PROFILE=${SECKILL_TEST_PROFILE:-dev}       # of `test`
+
+# From its binary `./dev chaos` rolls to the present one: a commit that this checkout may lack.
+OLDER_COMMIT=${SECKILL_OLDER_COMMIT:-7cf7ae95d5c4}
 
 # Exported, so that cargo puts the binaries where we look for them, whatever its configuration.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}

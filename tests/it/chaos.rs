@@ -15,6 +15,8 @@ async fn nothing_is_oversold_lost_or_stranded_under_faults() {
         strategies: Vec::new(),
         buyers: 300,
         recoveries: 0,
+        older: None,
+        list: false,
     };
     let report =
         chaos::run(&options, |round| println!("{round}")).await.expect("servers that start");

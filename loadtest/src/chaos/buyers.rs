@@ -1,4 +1,4 @@
-//! The workload of a chaos round: buyers in waves, some of whom cancel their order; every attempt is recorded.
+//! The workload of a chaos round: buyers in waves, some of whom pay or cancel their order; every attempt is recorded.
 //!
 //! In waves, because a fault breaks only what is in flight: with a steady trickle each purchase would be done before
 //! the next begins.
@@ -11,19 +11,19 @@ use std::{
     time::Duration,
 };
 
-use hyper::header::HeaderValue;
 use rand::Rng;
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep_until},
 };
 
+use super::changes::{Change, Owner, What};
 use workload::{
     Error, Target,
     buyers::Buyer,
     checker::ObservedReply,
     generator::Record,
-    http::{Call, Connection, Failure},
+    http::{Call, Connection},
     reply::Reply,
 };
 
@@ -38,39 +38,24 @@ pub struct Attempt {
     pub attempt: u32,
     /// Index of the target.
     pub target: usize,
-    /// Whether the order, if one comes of it, is cancelled at once.
-    pub cancels: bool,
+    /// What is asked of the instances, all at once, for the order that comes of it.
+    pub then: &'static [What],
 }
 
-/// A cancellation and its answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cancelled {
-    /// The buyer.
-    pub user_id: u64,
-    /// The order.
-    pub order_id: i64,
-    /// The answers of both instances, which were asked at once.
-    pub answers: Vec<CancelAnswer>,
-}
-
-/// An answer to a cancellation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CancelAnswer {
-    /// Cancelled.
-    Done,
-    /// It was not cancelled by this.
-    Refused,
-    /// The outcome is unknown.
-    Unknown,
-}
+/// What buyers do with an order, and how many of them out of a hundred.
+const THEN: [(u32, &[What]); 3] = [
+    (6, &[What::Cancel, What::Cancel]),
+    (6, &[What::Pay, What::Pay]),
+    (3, &[What::Pay, What::Cancel]),
+];
 
 /// Every request of the buyers, with its reply.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Every attempt to buy.
     pub records: Vec<Record>,
-    /// Every cancellation.
-    pub cancelled: Vec<Cancelled>,
+    /// Every payment and cancellation.
+    pub changes: Vec<Change>,
 }
 
 /// The buyers and their targets.
@@ -95,7 +80,6 @@ pub fn draw(
     buyers: usize,
     targets: usize,
     (sale, wave): (Duration, Duration),
-    cancel_share: f64,
 ) -> Vec<Attempt> {
     let waves = (sale.as_millis() / wave.as_millis().max(1)).max(1);
     let waves = u32::try_from(waves).unwrap_or(u32::MAX);
@@ -105,12 +89,23 @@ pub fn draw(
         let third = rng.random_range(first..waves);
         for (attempt, wave_number) in (0..).zip([first, first, third]) {
             let target = (buyer + attempt as usize) % targets.max(1);
-            let cancels = rng.random_bool(cancel_share);
-            attempts.push(Attempt { due: wave * wave_number, buyer, attempt, target, cancels });
+            let then = draw_then(rng);
+            attempts.push(Attempt { due: wave * wave_number, buyer, attempt, target, then });
         }
     }
     attempts.sort_by_key(|attempt| attempt.due);
     attempts
+}
+
+fn draw_then(rng: &mut impl Rng) -> &'static [What] {
+    let mut number = rng.random_range(0..100);
+    for (share, then) in THEN {
+        if number < share {
+            return then;
+        }
+        number -= share;
+    }
+    &[]
 }
 
 /// Makes `attempts`, each at its time after `begin`, and records every answer.
@@ -136,7 +131,7 @@ pub async fn run(
     while let Some(joined) = workers.join_next().await {
         let part = joined?;
         outcome.records.extend(part.records);
-        outcome.cancelled.extend(part.cancelled);
+        outcome.changes.extend(part.changes);
     }
     Ok(outcome)
 }
@@ -152,17 +147,31 @@ async fn work(
     let mut connection = Connection::new(workload.targets[target].clone(), workload.timeout);
     let mut call = Call::post(format!("/voucher-order/seckill/{}", workload.voucher_id));
     let mut outcome = Outcome::default();
-    while let Some(attempt) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+    let mut changing = JoinSet::new();
+    while let Some(&attempt) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
         let Some(buyer) = workload.buyers.get(attempt.buyer) else { continue };
         sleep_until(begin + attempt.due).await;
         call.set_token(&buyer.token);
         let sent = Instant::now();
         let reply = send(&mut connection, &call).await;
         let latency = sent.elapsed();
-        let ordered = match reply {
-            Reply::Ordered(id) if attempt.cancels => Some(id),
-            _ => None,
-        };
+        if let Reply::Ordered(order_id) | Reply::Pending(order_id) = reply
+            && !attempt.then.is_empty()
+        {
+            let owner = Owner {
+                targets: workload.targets.clone(),
+                timeout: workload.timeout,
+                user_id: buyer.user_id,
+                token: buyer.token.clone(),
+                order_id,
+                bought: sent,
+            };
+            let waits = matches!(reply, Reply::Pending(_));
+            changing.spawn(async move {
+                let is_there = !waits || owner.wait().await;
+                if is_there { Some(owner.ask(attempt.then).await) } else { None }
+            });
+        }
         outcome.records.push(Record {
             trace: None,
             observed: ObservedReply { user_id: buyer.user_id, attempt: attempt.attempt, reply },
@@ -170,39 +179,14 @@ async fn work(
             sent: sent.saturating_duration_since(begin),
             latency,
         });
-        if let Some(order_id) = ordered {
-            let answers = cancel(&workload, &buyer.token, order_id).await;
-            outcome.cancelled.push(Cancelled { user_id: buyer.user_id, order_id, answers });
-        }
     }
+    outcome.changes = changing.join_all().await.into_iter().flatten().collect();
     outcome
 }
 
 /// Sends one attempt to buy, and reads the answer.
 pub async fn send(connection: &mut Connection, call: &Call) -> Reply {
     Reply::of(&connection.send(call).await)
-}
-
-/// Asks every target at once to cancel an order: it must happen once.
-async fn cancel(workload: &Workload, token: &HeaderValue, order_id: i64) -> Vec<CancelAnswer> {
-    let mut asking = JoinSet::new();
-    for target in &workload.targets {
-        let mut connection = Connection::new(target.clone(), workload.timeout);
-        let call = Call::post(format!("/voucher-order/{order_id}/cancel")).token(token);
-        asking.spawn(async move {
-            match connection.send(&call).await {
-                Ok(answer) => match Reply::read(answer.status, &answer.body) {
-                    // The reply holds the order itself, which the reader of purchases cannot use.
-                    Reply::Ordered(_) | Reply::Malformed => CancelAnswer::Done,
-                    Reply::Refused(_) | Reply::AlreadyOrdered(_) => CancelAnswer::Refused,
-                    _ => CancelAnswer::Unknown,
-                },
-                Err(Failure::NotSent(_)) => CancelAnswer::Refused,
-                Err(Failure::Lost(_) | Failure::TimedOut) => CancelAnswer::Unknown,
-            }
-        });
-    }
-    asking.join_all().await
 }
 
 #[cfg(test)]
@@ -215,7 +199,7 @@ mod tests {
     fn the_first_two_attempts_overlap_on_two_targets() {
         let (sale, wave) = (Duration::from_millis(1_000), Duration::from_millis(50));
         let rng = &mut StdRng::seed_from_u64(1);
-        let attempts = draw(rng, 100, 2, (sale, wave), 0.0);
+        let attempts = draw(rng, 100, 2, (sale, wave));
         assert_eq!(attempts.len(), 300);
         for buyer in 0..100 {
             let of = |number| {

@@ -1,9 +1,9 @@
 //! A process of the service: the real binary, on a port it keeps over restarts.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{io, path::PathBuf, process::Command, time::Duration};
 
 use testkit::{process::Process, wait::until};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use workload::{
     Error, Target,
@@ -14,6 +14,8 @@ use workload::{
 const WHAT: &str = "seckill";
 /// How long it may take to serve, or to be ready, on a busy machine and while its servers recover.
 const LIMIT: Duration = Duration::from_secs(60);
+/// How long it may take to end when it is asked to.
+const END_LIMIT: Duration = Duration::from_secs(20);
 /// Pause before one that could not start is started again, as a supervisor does.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -36,6 +38,35 @@ impl Instance {
     /// Ends it at once, as a crash would, and waits until it is gone.
     pub fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// Asks it to end (SIGTERM), and waits until it is gone.
+    ///
+    /// # Errors
+    /// [`Error::Server`]: it did not end.
+    pub async fn end(&mut self) -> Result<(), Error> {
+        let Some(process) = &self.process else { return Ok(()) };
+        // It may have ended by itself: then there is nothing to ask.
+        if process.terminate().is_ok() && !until(END_LIMIT, async || !process.is_running()).await {
+            let log = process.log_end();
+            let reason =
+                format!("it did not end {END_LIMIT:?} after SIGTERM; its log ends with:\n{log}");
+            return Err(Error::server(WHAT, reason));
+        }
+        self.kill();
+        Ok(())
+    }
+
+    /// Stops it from running for a time (SIGSTOP, SIGCONT).
+    ///
+    /// # Errors
+    /// [`Error::Server`]: it has ended.
+    pub async fn pause(&self, lasts: Duration) -> Result<(), Error> {
+        let Some(process) = &self.process else { return Ok(()) };
+        let failed = |error: io::Error| Error::server(WHAT, error.to_string());
+        process.pause().map_err(failed)?;
+        sleep(lasts).await;
+        process.resume().map_err(failed)
     }
 
     /// Starts it, again and again while the servers it needs are away; returns when it serves.
@@ -75,15 +106,20 @@ impl Instance {
         Process::start(command, &self.log).map_err(|error| Error::server(WHAT, error.to_string()))
     }
 
-    /// Waits until it says that it can sell.
+    /// Waits until it says that it can sell; returns how long that took.
     ///
     /// # Errors
     /// [`Error::Server`].
-    pub async fn ready(&self) -> Result<(), Error> {
+    pub async fn ready(&self) -> Result<Duration, Error> {
+        let begin = Instant::now();
         if until(LIMIT, async || answers(&self.target, "/health/ready").await).await {
-            return Ok(());
+            return Ok(begin.elapsed());
         }
-        let reason = format!("{} is not ready {LIMIT:?} after the last fault", self.target);
+        let log = self.process.as_ref().map(Process::log_end).unwrap_or_default();
+        let reason = format!(
+            "{} is not ready {LIMIT:?} after the last fault; its log ends with:\n{log}",
+            self.target
+        );
         Err(Error::server(WHAT, reason))
     }
 }

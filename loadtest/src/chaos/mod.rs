@@ -1,74 +1,47 @@
-//! Chaos test: sales on two instances while servers are killed, stopped and emptied and replies get lost, drawn at
-//! random from a seed that is printed; after each, every reply is checked against every row.
+//! Chaos test: sales on two instances while servers are killed, stopped, emptied and filled, connections and replies get
+//! lost and clocks are stepped, drawn at random from a seed that is printed; after each, every reply is checked against
+//! every row.
 //!
 //! Everything is private: a MariaDB, a Redis and two processes of the real binary, in a temporary folder,
 //! gone at the end. From the bottom up:
 //!
 //! - [`redis_data`], [`instance`]: what a fault does to Redis' data and to a process of the service.
-//! - [`faults`], [`buyers`]: what is drawn from the seed.
-//! - [`test_cluster`]: all servers together, and the faults injected into them.
-//! - [`verdict`], [`round`], [`recovery`]: what is measured; [`report`] prints it.
+//! - [`test_cluster`]: all servers together.
+//! - [`changes`], [`buyers`], [`operator`]: what buyers, owners of orders and the operator ask for.
+//! - [`faults`]: what is done to the servers, a file for each group; [`plan`] draws from the seed what happens when.
+//! - [`verdict`], [`sale`], [`round`], [`recovery`]: what is checked and measured; [`report`] prints it.
 //!
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
-
-use std::path::PathBuf;
-
-use clap::{Args, value_parser};
 
 use ladder::Strategy;
 use workload::{Error, order_rows::OrderRows};
 
 pub mod buyers;
+pub mod changes;
 pub mod faults;
 pub mod instance;
+pub mod operator;
+pub mod options;
+pub mod plan;
 pub mod recovery;
 pub mod redis_data;
 pub mod report;
 pub mod round;
+pub mod sale;
 pub mod test_cluster;
 pub mod verdict;
 
+use faults::clock;
+pub use options::ChaosOptions;
 use recovery::After;
 use report::Report;
 use round::{Round, RoundOptions};
-use test_cluster::TestCluster;
-use verdict::RoundVerdict;
+use test_cluster::{Parts, RunAs, TestCluster};
 
 /// The strategies that are tried unless others are asked for: those whose guarantees hold under faults, as
 /// far as the ladder has them.
 pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
-
-/// Options of a chaos run.
-#[derive(Debug, Clone, Args)]
-pub struct ChaosOptions {
-    /// Sales to run; the strategies take turns
-    #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=10_000))]
-    pub rounds: u32,
-    /// The seed of the faults, their times and the buyers' [default: a random one, which is printed]
-    #[arg(long, default_value_t = rand::random_range(1..1_000_000), hide_default_value = true)]
-    pub seed: u64,
-    /// Only this one of the rounds, to repeat it; recoveries are left out
-    #[arg(long, value_name = "ROUND", value_parser = value_parser!(u32).range(1..=10_000))]
-    pub only_round: Option<u32>,
-    /// The strategies [default: all whose guarantees hold under faults]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub strategies: Vec<String>,
-    /// Buyers of a sale, three attempts each
-    #[arg(long, default_value_t = 600, value_parser = value_parser!(u32).range(4..=20_000))]
-    pub buyers: u32,
-    /// How often to measure each recovery of throughput; 0 for not at all
-    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(..=100))]
-    pub recoveries: u32,
-    /// The service's binary [default: `seckill` beside this one]
-    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = beside(), hide_default_value = true)]
-    pub program: PathBuf,
-}
-
-/// `seckill` in the folder of this program.
-fn beside() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
-}
 
 /// Runs all rounds, passing each to `shown` as it ends.
 ///
@@ -80,7 +53,13 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     if strategies.is_empty() {
         strategies = STRATEGIES.iter().filter(|name| known(name)).map(|&s| s.to_owned()).collect();
     }
-    let cluster = TestCluster::start(&options.program).await?;
+    let means = options.means();
+    let parts = Parts {
+        program: &options.program,
+        older: options.older.as_deref(),
+        clock: means.faketime.then_some(clock::environment as fn(&_) -> _),
+    };
+    let cluster = TestCluster::start(parts).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut rounds = Vec::new();
     let turns = strategies.len().max(1);
@@ -93,8 +72,9 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             seed: options.seed,
             number,
             strategy: strategies[index % turns].clone(),
-            turn: u32::try_from(index / turns).unwrap_or(u32::MAX),
+            strategies: strategies.clone(),
             buyers: options.buyers as usize,
+            means,
         };
         let round = round::run(&cluster, &order_rows, &options).await.inspect_err(|_| {
             if let Ok(logs) = cluster.save_logs() {
@@ -106,7 +86,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     }
     let mut recoveries = Vec::new();
     if options.recoveries > 0 && options.only_round.is_none() {
-        cluster.start_instances(false).await?;
+        cluster.start_instances(RunAs { proxied: false, ..RunAs::USUAL }).await?;
         for strategy in &strategies {
             for after in [After::InstanceKill, After::RedisWipe] {
                 for _ in 0..options.recoveries {
@@ -118,7 +98,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     }
     check_again(&order_rows, &mut rounds).await?;
     let mut report =
-        Report { scenario: "chaos", seed: options.seed, rounds, recoveries, logs: None };
+        Report { scenario: "chaos", seed: options.seed, rounds, recoveries, means, logs: None };
     if !report.is_clean() {
         report.logs = Some(cluster.save_logs()?);
     }
@@ -127,12 +107,8 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
 
 /// Checks every round once more at the very end: what was refused must not have happened later.
 async fn check_again(order_rows: &OrderRows, rounds: &mut [Round]) -> Result<(), Error> {
-    for round in rounds {
-        let snapshot = order_rows.read(round.voucher_id).await?;
-        let again = RoundVerdict::of(&round.outcome, &snapshot);
-        if round.verdict.is_clean() && !again.is_clean() {
-            round.verdict = again;
-        }
+    for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
+        sale.check_again(order_rows).await?;
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     buyers,
-    faults::{Fault, Planned},
+    faults::{Fault, instance::InstanceFault, redis::RedisFault},
     redis_data::RedisData,
     test_cluster::TestCluster,
 };
@@ -153,11 +153,10 @@ pub async fn measure(
 impl Load {
     async fn inject(&self, cluster: &TestCluster, after: After) -> Result<(), Error> {
         let what = match after {
-            After::InstanceKill => Fault::KillInstance(0),
-            After::RedisWipe => Fault::KillRedis(RedisData::Empty),
+            After::InstanceKill => Fault::Instance(InstanceFault::Kill(0)),
+            After::RedisWipe => Fault::Redis(RedisFault::Kill(RedisData::Empty)),
         };
-        let now = Planned { at: Duration::ZERO, lasts: Duration::ZERO, what };
-        cluster.inject(Instant::now(), now).await?;
+        what.inject(cluster, &[], None, Duration::ZERO).await?;
         if after == After::RedisWipe {
             // Buyers whose turn is next come first.
             let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());

@@ -5,8 +5,10 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use serde::Serialize;
 
 use super::{
+    faults::{ALL, Means},
     recovery::{After, Recovery},
-    round::Round,
+    round::{READY_LIMIT, Round},
+    sale::SaleResult,
 };
 use crate::scenario::check_result::{self, Outcome};
 use workload::table::render;
@@ -22,6 +24,9 @@ pub struct Report {
     pub rounds: Vec<Round>,
     /// Every measurement of recovery.
     pub recoveries: Vec<Recovery>,
+    /// What the run had besides the servers.
+    #[serde(skip)]
+    pub means: Means,
     /// The folder with the servers' logs, if there was a violation.
     pub logs: Option<PathBuf>,
 }
@@ -29,7 +34,7 @@ pub struct Report {
 impl Report {
     /// Whether no round found a violation.
     pub fn is_clean(&self) -> bool {
-        self.rounds.iter().all(|round| round.verdict.is_clean())
+        self.rounds.iter().all(Round::is_clean)
     }
 }
 
@@ -42,25 +47,34 @@ impl check_result::Report for Report {
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let faults: Vec<String> = self.faults.iter().map(ToString::to_string).collect();
-        let replies: Vec<String> =
-            self.replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
+        let state = if self.is_clean() { "clean" } else { "VIOLATION" };
+        let (seconds, ready) = (self.seconds, self.ready_ms);
+        write!(f, "round {:3}  {seconds:4.1} s  ready after {ready:4} ms  {state}", self.number)?;
         write!(
             f,
-            "round {:3}  {:<14} {:4} vouchers  {:4.1} s  {}  | {} | {} | rest {}",
-            self.number,
-            self.strategy,
-            self.stock,
-            self.seconds,
-            self.verdict,
+            "  | {}{}",
             faults.join("; "),
-            replies.join(", "),
-            self.rest,
+            if self.expires { "; orders expire" } else { "" }
         )?;
-        if self.cancelled > 0 {
-            write!(f, ", cancelled {}", self.cancelled)?;
+        for sale in &self.sales {
+            write!(f, "\n           {sale}")?;
         }
+        for wrong in &self.false_operations {
+            write!(f, "\n           {wrong}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SaleResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let replies: Vec<String> =
+            self.replies.iter().map(|(label, count)| format!("{label} {count}")).collect();
+        let (strategy, stock, rest) = (&self.strategy, self.stock, self.rest);
+        write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
+        write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.changed)?;
         for example in &self.verdict.checker.examples {
-            write!(f, "\n           {example}")?;
+            write!(f, "\n             {example}")?;
         }
         Ok(())
     }
@@ -70,21 +84,38 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nchaos: {} rounds from seed {}\n", self.rounds.len(), self.seed)?;
         write!(f, "{}", invariants(&self.rounds))?;
+        write!(f, "{}", faults(&self.rounds, self.means))?;
+        if let Some(worst) = self.rounds.iter().map(|round| round.ready_ms).max() {
+            let limit = READY_LIMIT.as_secs();
+            writeln!(f, "\nready at most {worst} ms after a round's last fault (limit {limit} s)")?;
+        }
         if !self.recoveries.is_empty() {
             writeln!(f, "\nback to 95 % of the usual orders per second (median of several)\n")?;
             write!(f, "{}", recoveries(&self.recoveries))?;
         }
-        let broken: Vec<&Round> =
-            self.rounds.iter().filter(|round| !round.verdict.is_clean()).collect();
+        let broken: Vec<&Round> = self.rounds.iter().filter(|round| !round.is_clean()).collect();
         if broken.is_empty() {
             return write!(f, "\nNo violation.");
         }
         for round in broken {
+            let mut found: Vec<String> = round
+                .sales
+                .iter()
+                .filter(|sale| !sale.verdict.is_clean())
+                .map(|sale| format!("{}: {}", sale.strategy, sale.verdict))
+                .collect();
+            if !round.was_ready_in_time() {
+                found.push(format!("ready only after {} ms", round.ready_ms));
+            }
+            found.extend(round.false_operations.iter().cloned());
             write!(
                 f,
                 "\nround {}: {}\n  to repeat it: --seed {} --only-round {} (with the \
                  same --strategies and --buyers)",
-                round.number, round.verdict, self.seed, round.number
+                round.number,
+                found.join("; "),
+                self.seed,
+                round.number
             )?;
         }
         if let Some(logs) = &self.logs {
@@ -95,38 +126,60 @@ impl fmt::Display for Report {
 }
 
 fn invariants(rounds: &[Round]) -> String {
-    let mut by_strategy: BTreeMap<&str, Vec<&Round>> = BTreeMap::new();
-    for round in rounds {
-        by_strategy.entry(&round.strategy).or_default().push(round);
+    let mut by_strategy: BTreeMap<&str, Vec<&SaleResult>> = BTreeMap::new();
+    for sale in rounds.iter().flat_map(|round| &round.sales) {
+        by_strategy.entry(&sale.strategy).or_default().push(sale);
     }
-    let names: Vec<String> = rounds
-        .first()
-        .map(|round| {
-            round.verdict.invariants().iter().map(|(name, _)| format!(">{name}")).collect()
-        })
+    let names: Vec<String> = by_strategy
+        .values()
+        .next()
+        .and_then(|sales| sales.first())
+        .map(|sale| sale.verdict.invariants().iter().map(|(name, _)| format!(">{name}")).collect())
         .unwrap_or_default();
-    let mut head = vec!["strategy", ">rounds", ">faults", ">attempts", ">orders"];
+    let mut head = vec!["strategy", ">sales", ">attempts", ">orders"];
     head.extend(names.iter().map(String::as_str));
     let rows: Vec<Vec<String>> = by_strategy
         .iter()
-        .map(|(strategy, rounds)| {
+        .map(|(strategy, sales)| {
             let sum =
-                |of: &dyn Fn(&Round) -> i64| rounds.iter().map(|round| of(round)).sum::<i64>();
+                |of: &dyn Fn(&SaleResult) -> i64| sales.iter().map(|sale| of(sale)).sum::<i64>();
             let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
             let mut row = vec![
                 (*strategy).to_owned(),
-                rounds.len().to_string(),
-                sum(&|round| count(round.faults.len())).to_string(),
-                sum(&|round| count(round.outcome.records.len())).to_string(),
-                sum(&|round| round.verdict.checker.orders).to_string(),
+                sales.len().to_string(),
+                sum(&|sale| count(sale.outcome.records.len())).to_string(),
+                sum(&|sale| sale.verdict.checker.orders).to_string(),
             ];
             row.extend((0..names.len()).map(|law| {
-                sum(&|round| round.verdict.invariants().get(law).map_or(0, |(_, n)| *n)).to_string()
+                sum(&|sale| sale.verdict.invariants().get(law).map_or(0, |(_, n)| *n)).to_string()
             }));
             row
         })
         .collect();
     render(&head, &rows)
+}
+
+/// How often each fault was injected, and which never was.
+fn faults(rounds: &[Round], means: Means) -> String {
+    let injected = |fault| {
+        rounds
+            .iter()
+            .flat_map(|round| &round.faults)
+            .filter(|planned| planned.what == fault)
+            .count()
+    };
+    let (drawn, never): (Vec<_>, Vec<_>) =
+        ALL.into_iter().map(|fault| (fault, injected(fault))).partition(|(_, times)| *times > 0);
+    let total: usize = drawn.iter().map(|(_, times)| times).sum();
+    let mut text = format!("\n{total} faults, {} of {} kinds\n", drawn.len(), ALL.len());
+    for (fault, times) in drawn {
+        text.push_str(&format!("  {times:4} × {fault}\n"));
+    }
+    for (fault, _) in never {
+        let reason = fault.impossible(means).unwrap_or("more rounds draw it");
+        text.push_str(&format!("  never drawn: {fault} ({reason})\n"));
+    }
+    text
 }
 
 fn recoveries(all: &[Recovery]) -> String {

@@ -1,14 +1,6 @@
-//! One round: a sale, faults in its middle, and the check.
-//!
-//! It is checked twice. First when all servers are back: then a "sold out" that was replied while stock is left is
-//! false. Then the rest is sold to buyers without an order and to new ones, and everything is checked again: what
-//! cannot be bought is stranded.
+//! One round: one or several sales, operations on them, faults in their middle, and the check ([`super::sale`]).
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -16,32 +8,31 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    buyers::{self, Attempt, Outcome, Workload},
-    faults::{self, Fault, INSTANCES, Planned},
+    buyers::{self, Attempt, Outcome},
+    changes::Owner,
+    faults::{Fault, Means, instance::InstanceFault, operation::OperationFault, redis::RedisFault},
+    operator::{OnSale, Operator},
+    plan::{self, Planned},
     redis_data::RedisData,
-    test_cluster::TestCluster,
-    verdict::RoundVerdict,
+    sale::{Sale, SaleResult},
+    test_cluster::{INSTANCES, RunAs, TestCluster},
+    verdict::Circumstances,
 };
-use workload::{
-    Error,
-    buyers::Buyer,
-    order_rows::{OrderRows, Snapshot},
-    pending::{self, PendingSale},
-    publish, sessions,
-};
+use workload::{Error, buyers::Buyer, order_rows::OrderRows, reply::Reply, sessions};
 
 /// How long the sale lasts.
 const SALE: Duration = Duration::from_millis(1_500);
 /// From one wave of buyers to the next.
 const WAVE: Duration = Duration::from_millis(100);
-/// Time limit of one attempt.
-const TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the tables must not change before the check.
-const QUIET: Duration = Duration::from_millis(250);
-/// How long they may take to.
-const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
-/// How long the sale of the rest may take. A lock that was left behind has run out by then.
-const REST: Duration = Duration::from_secs(15);
+/// After how many seconds an unpaid order expires, in the rounds where it does; and how many rounds these are.
+const UNPAID_SECONDS: u32 = 2;
+const EXPIRY: f64 = 0.12;
+/// How long after the last fault the last order may take to expire: the limit, both ticks, and a fault's backlog.
+const EXPIRY_LIMIT: Duration = Duration::from_secs(12);
+/// How soon after the last fault's end every instance must be ready.
+pub const READY_LIMIT: Duration = Duration::from_secs(10);
+/// Orders of the sale that is there to be paid and cancelled while replies get lost.
+const SIDE_ORDERS: usize = 12;
 /// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
 const FIRST_BUYER: u64 = 1_000_000_000;
 /// Ids a round has at most.
@@ -54,12 +45,14 @@ pub struct RoundOptions {
     pub seed: u64,
     /// Which round, from 1.
     pub number: u32,
-    /// The sale's strategy.
+    /// The first sale's strategy.
     pub strategy: String,
-    /// How many rounds this strategy had before.
-    pub turn: u32,
+    /// Every strategy of the run.
+    pub strategies: Vec<String>,
     /// Buyers during the sale, three attempts each.
     pub buyers: usize,
+    /// Which faults are possible.
+    pub means: Means,
 }
 
 /// A round that was run and checked.
@@ -67,33 +60,38 @@ pub struct RoundOptions {
 pub struct Round {
     /// Which round, from 1.
     pub number: u32,
-    /// The sale's strategy.
-    pub strategy: String,
-    /// The sale's voucher.
-    pub voucher_id: u64,
-    /// How many were issued.
-    pub stock: u32,
+    /// Its sales.
+    pub sales: Vec<SaleResult>,
     /// What was done to the servers.
     pub faults: Vec<Planned>,
-    /// Attempts by the reply they got, those of the rest's buyers too.
-    pub replies: BTreeMap<String, u64>,
-    /// Orders that their buyers wanted cancelled.
-    pub cancelled: usize,
-    /// How many were still left when all servers were back.
-    pub rest: i64,
-    /// The worse of the two verdicts.
-    pub verdict: RoundVerdict,
+    /// Whether unpaid orders expired.
+    pub expires: bool,
+    /// From the last fault's end until every instance was ready, in milliseconds.
+    pub ready_ms: u64,
+    /// What was published or added, and is not as it was answered.
+    pub false_operations: Vec<String>,
     /// How long it all took, in seconds.
     pub seconds: f64,
-    /// Every request and reply, for checking again.
-    #[serde(skip)]
-    pub outcome: Outcome,
+}
+
+impl Round {
+    /// Whether nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.was_ready_in_time()
+            && self.false_operations.is_empty()
+            && self.sales.iter().all(|sale| sale.verdict.is_clean())
+    }
+
+    /// Whether every instance was ready [`READY_LIMIT`] after the last fault's end.
+    pub fn was_ready_in_time(&self) -> bool {
+        u128::from(self.ready_ms) <= READY_LIMIT.as_millis()
+    }
 }
 
 /// Runs a round on servers that work, and leaves them working.
 ///
 /// # Errors
-/// An [`Error`] of the set-up. Violations are no error: see [`Round::verdict`].
+/// An [`Error`] of the set-up. Violations are no error: see [`Round::is_clean`].
 pub async fn run(
     cluster: &TestCluster,
     order_rows: &OrderRows,
@@ -101,63 +99,153 @@ pub async fn run(
 ) -> Result<Round, Error> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
-    let stock = rng.random_range(options.buyers / 4..options.buyers * 5 / 4).max(1);
-    let admits_first = options.strategy == "stream";
-    let faults = faults::draw(rng, options.turn as usize, SALE, WAVE, admits_first);
-    let cancel_share = if rng.random_bool(0.5) { 0.1 } else { 0.0 };
-    let attempts = buyers::draw(rng, options.buyers, INSTANCES, (SALE, WAVE), cancel_share);
+    let strategies = plan::strategies(rng, &options.strategy, &options.strategies);
+    let each = options.buyers / strategies.len().max(1);
+    let drawn: Vec<(usize, Vec<Attempt>)> = strategies
+        .iter()
+        .map(|_| {
+            let stock = rng.random_range(each / 4..each * 5 / 4).max(1);
+            (stock, buyers::draw(rng, each, INSTANCES, (SALE, WAVE)))
+        })
+        .collect();
+    let expires = rng.random_bool(EXPIRY);
+    let times: Vec<Duration> = (0..2).map(|_| SALE.mul_f64(rng.random())).collect();
+    let admits_first = strategies.iter().any(|name| name == "stream");
+    let index = options.number as usize - 1;
+    let faults = plan::faults(rng, index, (SALE, WAVE), admits_first, options.means);
+
+    let has = |wanted: fn(&Fault) -> bool| faults.iter().any(|planned| wanted(&planned.what));
+    let older = has(|what| *what == Fault::Instance(InstanceFault::Upgrade));
+    let changes_orders = has(|what| matches!(what, Fault::Operation(OperationFault::Change(_))));
+    let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
+    cluster.run_as(RunAs { proxied: true, unpaid_seconds, older }).await?;
 
     let first = FIRST_BUYER + u64::from(options.number) * IDS;
+    let most = drawn.iter().map(|(stock, _)| *stock).max().unwrap_or(0);
     // Enough to buy the rest, should all the others have got none or be unable to buy.
-    let buyers: Arc<[Buyer]> = sessions::buyers(first, options.buyers + stock)?.into();
+    let buyers: Arc<[Buyer]> = sessions::buyers(first, each + most + ADDED)?.into();
+    let side: Arc<[Buyer]> = sessions::buyers(first + IDS / 2, SIDE_ORDERS)?.into();
     sessions::open(&cluster.access, &buyers).await?;
-    let stock_u32 = u32::try_from(stock).unwrap_or(u32::MAX);
-    let target = &cluster.targets[options.number as usize % cluster.targets.len()];
-    let voucher_id =
-        publish::flash_sale(&cluster.access, target, &options.strategy, stock_u32).await?;
+    sessions::open(&cluster.access, &side).await?;
+    let mut sales = Vec::new();
+    for (strategy, (stock, _)) in strategies.iter().zip(&drawn) {
+        let stock = u32::try_from(*stock).unwrap_or(u32::MAX);
+        let what = (strategy.as_str(), stock);
+        sales.push(Sale::publish(cluster, index, strategies.len(), what, buyers.clone()).await?);
+    }
+    let on_sale = sales.iter().map(|sale| OnSale {
+        voucher_id: sale.workload.voucher_id,
+        strategy: sale.strategy.clone(),
+        stock: sale.stock,
+    });
+    // An older node does not recognise a publication that is repeated.
+    let operator = Operator::new(&cluster.access, &cluster.targets, on_sale.collect(), !older)?;
+    let mut outcomes = vec![Outcome::default(); sales.len()];
+    if changes_orders {
+        let (sale, outcome) = side_sale(cluster, index, &strategies[0], &side, &operator).await?;
+        sales.push(sale);
+        outcomes.push(outcome);
+    }
 
-    let workload = Workload {
-        targets: cluster.targets.clone(),
-        voucher_id,
-        buyers: buyers.clone(),
-        timeout: TIMEOUT,
-        connections: 48,
-    };
     let begin = Instant::now();
-    let injecting = inject(cluster, &buyers, begin, &faults);
-    let (injected, bought) = tokio::join!(injecting, buyers::run(&workload, begin, &attempts));
-    injected?;
-    let mut outcome = bought?;
+    let ids: Vec<u64> = sales.iter().map(|sale| sale.workload.voucher_id).collect();
+    let everyone: Vec<Buyer> = buyers.iter().chain(side.iter()).cloned().collect();
+    let breaking = async {
+        inject(cluster, &ids, &operator, &everyone, begin, &faults).await?;
+        cluster.ready().await
+    };
+    let selling = sales
+        .iter()
+        .zip(&drawn)
+        .map(async |(sale, (_, attempts))| buyers::run(&sale.workload, begin, attempts).await);
+    let (ready, bought, ()) =
+        tokio::join!(breaking, try_join_all(selling), operator.run(begin, &times));
+    let ready_ms = u64::try_from(ready?.as_millis()).unwrap_or(u64::MAX);
+    for (outcome, bought) in outcomes.iter_mut().zip(bought?) {
+        outcome.records.extend(bought.records);
+        outcome.changes.extend(bought.changes);
+    }
+    if let Some(last) = outcomes.last_mut() {
+        last.changes.extend(operator.changes());
+    }
     cluster.ready().await?;
-
-    let snapshot = wait_until_stable(cluster, order_rows, &workload, &mut outcome).await?;
-    let before = RoundVerdict::of(&outcome, &snapshot);
-    let rest = snapshot.sale.stock_left;
-    let snapshot = sell_rest(cluster, order_rows, &workload, &mut outcome, snapshot).await?;
-    let mut verdict = RoundVerdict::of(&outcome, &snapshot);
-    verdict.unsold = snapshot.sale.stock_left.max(0);
-    if verdict.is_clean() && !before.is_clean() {
-        verdict = before;
+    let mut unexpired = vec![0; sales.len()];
+    if expires {
+        let waiting = sales.iter().zip(&mut outcomes).map(|(sale, outcome)| {
+            sale.wait_until_expired(cluster, order_rows, outcome, EXPIRY_LIMIT)
+        });
+        unexpired = try_join_all(waiting).await?;
+        // The rest is to stay sold.
+        cluster.run_as(RunAs::USUAL).await?;
     }
-    sessions::end(&cluster.access, &buyers).await?;
-
-    let mut replies = BTreeMap::new();
-    for record in &outcome.records {
-        *replies.entry(record.observed.reply.label().to_owned()).or_default() += 1;
+    let expires_after = expires.then(|| Duration::from_secs(UNPAID_SECONDS.into()));
+    let checking = sales.into_iter().zip(outcomes).map(|(sale, outcome)| {
+        let published = sale.stock.into();
+        let circumstances = Circumstances { published, expires: expires_after };
+        sale.check(cluster, order_rows, outcome, circumstances)
+    });
+    let mut sales = try_join_all(checking).await?;
+    for (sale, left) in sales.iter_mut().zip(unexpired) {
+        sale.verdict.false_expiries += i64::try_from(left).unwrap_or(i64::MAX);
     }
+    let false_operations = operator.check().await?;
+    sessions::end(&cluster.access, &everyone).await?;
     Ok(Round {
         number: options.number,
-        strategy: options.strategy.clone(),
-        voucher_id,
-        stock: stock_u32,
+        sales,
         faults,
-        replies,
-        cancelled: outcome.cancelled.len(),
-        rest,
-        verdict,
+        expires,
+        ready_ms,
+        false_operations,
         seconds: started.elapsed().as_secs_f64(),
-        outcome,
     })
+}
+
+/// More than what is added to a sale in a round.
+const ADDED: usize = 64;
+
+/// A small sale, all of it sold, whose orders are there for [`Operator::change`].
+async fn side_sale(
+    cluster: &TestCluster,
+    number: usize,
+    strategy: &str,
+    buyers: &Arc<[Buyer]>,
+    operator: &Operator,
+) -> Result<(Sale, Outcome), Error> {
+    let stock = u32::try_from(buyers.len()).unwrap_or(u32::MAX);
+    let sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
+    let attempts: Vec<Attempt> = (0..buyers.len())
+        .map(|buyer| Attempt {
+            due: Duration::ZERO,
+            buyer,
+            attempt: 0,
+            target: buyer % cluster.targets.len(),
+            then: &[],
+        })
+        .collect();
+    let bought = Instant::now();
+    let outcome = buyers::run(&sale.workload, bought, &attempts).await?;
+    let mut orders = Vec::new();
+    for record in &outcome.records {
+        let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = record.observed.reply else {
+            continue;
+        };
+        let user_id = record.observed.user_id;
+        let Some(buyer) = buyers.iter().find(|buyer| buyer.user_id == user_id) else { continue };
+        let owner = Owner {
+            targets: cluster.targets.clone(),
+            timeout: sale.workload.timeout,
+            user_id,
+            token: buyer.token.clone(),
+            order_id,
+            bought,
+        };
+        if owner.wait().await {
+            orders.push(owner);
+        }
+    }
+    operator.has_orders(orders);
+    Ok((sale, outcome))
 }
 
 /// One seed for each round of a run.
@@ -168,80 +256,24 @@ fn mix(seed: u64, number: u32) -> u64 {
 /// Injects all faults, each at its time. Buyers sign in again when Redis has lost their sessions.
 async fn inject(
     cluster: &TestCluster,
+    sales: &[u64],
+    operator: &Operator,
     buyers: &[Buyer],
     begin: Instant,
     faults: &[Planned],
 ) -> Result<(), Error> {
     let injecting = faults.iter().map(async |planned| {
-        if planned.what == Fault::KillRedis(RedisData::Old) {
+        let what = planned.what;
+        if what == Fault::Redis(RedisFault::Kill(RedisData::Old)) {
             sleep_until(begin + planned.at / 2).await;
             cluster.take_snapshot().await?;
         }
-        cluster.inject(begin, *planned).await?;
-        if planned.what.makes_redis_forget() {
+        sleep_until(begin + planned.at).await;
+        what.inject(cluster, sales, Some(operator), planned.lasts).await?;
+        if what.ends_sessions() {
             cluster.sign_in_again(buyers).await?;
         }
         Ok::<_, Error>(())
     });
     try_join_all(injecting).await.map(drop)
-}
-
-/// Waits until what is pending is decided and the tables no longer change.
-async fn wait_until_stable(
-    cluster: &TestCluster,
-    order_rows: &OrderRows,
-    workload: &Workload,
-    outcome: &mut Outcome,
-) -> Result<Snapshot, Error> {
-    let scene = PendingSale {
-        access: &cluster.access,
-        targets: &cluster.targets,
-        buyers: &workload.buyers,
-        voucher_id: workload.voucher_id,
-        limit: UNCHANGED_LIMIT,
-    };
-    pending::wait(scene, order_rows, &mut outcome.records).await?;
-    let (snapshot, still) =
-        order_rows.wait_until_unchanged(workload.voucher_id, QUIET, UNCHANGED_LIMIT).await?;
-    if still {
-        return Ok(snapshot);
-    }
-    Err(Error::server("the tables", format!("still change {UNCHANGED_LIMIT:?} after the sale")))
-}
-
-/// Sells what is left, to buyers without an order and to new buyers, until nothing is or time is up.
-async fn sell_rest(
-    cluster: &TestCluster,
-    order_rows: &OrderRows,
-    workload: &Workload,
-    outcome: &mut Outcome,
-    mut snapshot: Snapshot,
-) -> Result<Snapshot, Error> {
-    let begin = Instant::now();
-    let mut number = 3;
-    while snapshot.sale.stock_left > 0 && begin.elapsed() < REST {
-        let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
-        let left = usize::try_from(snapshot.sale.stock_left).unwrap_or(0);
-        let without = |(_, buyer): &(usize, &Buyer)| !have.contains(&buyer.user_id);
-        let attempts: Vec<Attempt> = workload
-            .buyers
-            .iter()
-            .enumerate()
-            .filter(without)
-            // Some may have to wait for a lock that a killed instance left behind: others buy instead.
-            .take(left + left / 4 + 8)
-            .map(|(buyer, _)| Attempt {
-                due: Duration::ZERO,
-                buyer,
-                attempt: number,
-                target: buyer % cluster.targets.len(),
-                cancels: false,
-            })
-            .collect();
-        let bought = buyers::run(workload, Instant::now(), &attempts).await?;
-        outcome.records.extend(bought.records);
-        number += 1;
-        snapshot = wait_until_stable(cluster, order_rows, workload, outcome).await?;
-    }
-    Ok(snapshot)
 }

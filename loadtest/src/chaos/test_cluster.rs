@@ -2,50 +2,105 @@
 //! first two. All of it is private, in a temporary folder, and gone at the end.
 
 use std::{
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
     time::Duration,
 };
 
+use futures_util::future::try_join_all;
 use testkit::{
-    mariadb_server::MariaDbServer,
+    mariadb_server::{MariaDbServer, Settings},
     process::{Process, TemporaryFolder, free_port},
-    proxy::{Mode, Proxy},
+    proxy::Proxy,
     redis_server::{RedisServer, Role},
 };
 use tokio::{
-    sync::Mutex,
-    time::{Instant, sleep, sleep_until},
+    sync::{Mutex, MutexGuard},
+    time::sleep,
 };
 
-use super::{
-    faults::{Fault, INSTANCES, Planned},
-    instance::Instance,
-    redis_data,
-};
+use super::{instance::Instance, redis_data};
 use workload::{Access, Error, Target, buyers::Buyer, sessions};
+
+/// Instances of the service.
+pub const INSTANCES: usize = 2;
 
 /// What an instance is told besides addresses: limits short enough that a fault of a second goes beyond
 /// them, and a lease short enough to run out within a round.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 6] = [
     ("DATABASE_TIMEOUT_MS", "1000"),
     ("REDIS_TIMEOUT_MS", "400"),
     ("REQUEST_TIMEOUT_MS", "12000"),
     ("LOCK_LEASE_MS", "1500"),
+    ("DRAIN_GRACE_MS", "100"),
     ("RUST_LOG", "info"),
 ];
+
+/// All tables in one file, whose size can be limited as a full disk limits it; so the log must be smaller than it.
+const DATABASE_ARGUMENTS: [&str; 3] =
+    ["--innodb-file-per-table=0", "--innodb-log-file-size=8M", "--innodb-autoextend-increment=1"];
+
+/// A server that the instances need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerKind {
+    /// Redis.
+    Redis,
+    /// The database.
+    Database,
+}
+
+impl fmt::Display for ServerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Self::Redis { "redis" } else { "database" })
+    }
+}
+
+/// How the instances are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunAs {
+    /// With their servers behind the proxies.
+    pub proxied: bool,
+    /// After how many seconds an unpaid order expires; 0 for never.
+    pub unpaid_seconds: u32,
+    /// From the older binary.
+    pub older: bool,
+}
+
+impl RunAs {
+    /// Behind the proxies; orders do not expire.
+    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0, older: false };
+}
+
+/// What a cluster is made of.
+#[derive(Debug, Clone)]
+pub struct Parts<'a> {
+    /// The service's binary.
+    pub program: &'a Path,
+    /// An older one.
+    pub older: Option<&'a Path>,
+    /// Makes, for a file, the environment of a server whose clock follows that file; `None` where no clock can be stepped.
+    pub clock: Option<fn(&Path) -> Vec<(&'static str, String)>>,
+}
 
 /// The servers.
 #[derive(Debug)]
 pub struct TestCluster {
     // Dropped first, and what they need last.
-    instances: [Mutex<Instance>; INSTANCES],
+    /// The instances.
+    pub instances: [Mutex<Instance>; INSTANCES],
     redis_proxy: Proxy,
     database_proxy: Proxy,
-    redis: Mutex<RedisServer>,
-    database: Mutex<MariaDbServer>,
+    /// Redis; held while it is broken.
+    pub redis: Mutex<RedisServer>,
+    /// The database; held while it is broken.
+    pub database: Mutex<MariaDbServer>,
+    clocks: [Mutex<()>; 2],
+    run_as: Mutex<RunAs>,
+    /// The service's binary.
+    pub program: PathBuf,
+    older: Option<PathBuf>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The instances.
@@ -54,17 +109,33 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts everything. `program` is the service's binary.
+    /// Starts everything.
     ///
     /// # Errors
     /// [`Error::Server`]: what did not start, and what it said.
-    pub async fn start(program: &Path) -> Result<Self, Error> {
-        let program = std::path::absolute(program)
-            .map_err(|source| Error::File { path: program.to_owned(), source })?;
+    pub async fn start(parts: Parts<'_>) -> Result<Self, Error> {
+        let absolute = |path: &Path| {
+            std::path::absolute(path)
+                .map_err(|source| Error::File { path: path.to_owned(), source })
+        };
+        let (program, older) = (absolute(parts.program)?, parts.older.map(absolute).transpose()?);
         let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
-        let database = MariaDbServer::start_in(folder.clone()).await.map_err(server("MariaDB"))?;
+        let clock = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
+            let Some(environment) = parts.clock else { return Ok(Vec::new()) };
+            let file = clock_file(folder.path(), kind);
+            fs::write(&file, "+0s\n").map_err(server("clock"))?;
+            Ok(environment(&file))
+        };
+        let settings = Settings {
+            arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
+            environment: clock(ServerKind::Database)?,
+        };
+        let database = MariaDbServer::start_with(folder.clone(), settings).await;
+        let database = database.map_err(server("MariaDB"))?;
         let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
-        let redis = redis.map_err(server("Redis"))?;
+        let mut redis = redis.map_err(server("Redis"))?;
+        redis.environment = clock(ServerKind::Redis)?;
+        redis.try_restart().await.map_err(server("Redis"))?;
         let database_proxy = Proxy::start(database.address()).await.map_err(server("proxy"))?;
         let redis_proxy = Proxy::start(redis.address()).await.map_err(server("proxy"))?;
         let access = Access {
@@ -73,7 +144,10 @@ impl TestCluster {
             admin_token: format!("{:032x}", rand::random::<u128>()),
             time_zone: chrono_tz::Asia::Shanghai,
         };
-        prepare(&program, &access, folder.path())?;
+        // The older first: a database that both have migrated is what a rolling restart leaves behind.
+        for program in older.iter().chain([&program]) {
+            prepare(program, &access, folder.path())?;
+        }
         let instance = |number: usize| -> Result<Instance, Error> {
             let port = free_port().map_err(server("instance"))?;
             Ok(Instance {
@@ -92,26 +166,32 @@ impl TestCluster {
             database_proxy,
             redis: Mutex::new(redis),
             database: Mutex::new(database),
+            clocks: Default::default(),
+            run_as: Mutex::new(RunAs::USUAL),
+            program,
+            older,
             access,
             targets,
             folder,
         };
-        cluster.start_instances(true).await?;
+        cluster.start_instances(RunAs::USUAL).await?;
         Ok(cluster)
     }
 
-    /// Starts both instances (again), with their servers behind the proxies or without.
+    /// Starts both instances (again).
     ///
     /// # Errors
     /// [`Error::Server`].
-    pub async fn start_instances(&self, proxied: bool) -> Result<(), Error> {
+    pub async fn start_instances(&self, run_as: RunAs) -> Result<(), Error> {
+        let mut now = self.run_as.lock().await;
         let (mut database, mut redis) =
             (self.access.database_url.clone(), self.access.redis_url.clone());
-        if proxied {
+        if run_as.proxied {
             database = self.database.lock().await.url_at(self.database_proxy.address.port());
             redis = format!("redis://{}/", self.redis_proxy.address);
         }
-        for instance in &self.instances {
+        let older = self.older.as_ref().filter(|_| run_as.older);
+        let restarting = self.instances.iter().map(async |instance| {
             let mut instance = instance.lock().await;
             let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
             instance.environment = settings.to_vec();
@@ -119,78 +199,56 @@ impl TestCluster {
                 ("DATABASE_URL", database.clone()),
                 ("REDIS_URL", redis.clone()),
                 ("ADMIN_TOKEN", self.access.admin_token.clone()),
+                ("UNPAID_SECONDS", run_as.unpaid_seconds.to_string()),
             ]);
-            instance.restart().await?;
-        }
-        self.ready().await
+            // Not killed: what it still holds is not to be a fault that nobody drew.
+            instance.end().await?;
+            instance.program.clone_from(older.unwrap_or(&self.program));
+            instance.restart().await
+        });
+        try_join_all(restarting).await?;
+        // After the rolling restart it is the present binary again.
+        *now = RunAs { older: false, ..run_as };
+        drop(now);
+        self.ready().await.map(drop)
     }
 
-    /// Waits until both instances say that they can sell.
+    /// Starts both instances again where they do not run like this already.
     ///
     /// # Errors
     /// [`Error::Server`].
-    pub async fn ready(&self) -> Result<(), Error> {
-        for instance in &self.instances {
-            instance.lock().await.ready().await?;
-        }
-        Ok(())
+    pub async fn run_as(&self, run_as: RunAs) -> Result<(), Error> {
+        let now = *self.run_as.lock().await;
+        if now == run_as { Ok(()) } else { self.start_instances(run_as).await }
     }
 
-    /// Injects one fault at its time, and undoes it. Faults of one server take turns.
+    /// Waits until both instances say that they can sell; returns how long the later one took.
     ///
     /// # Errors
-    /// A server that cannot be broken as planned, or does not come back.
-    pub async fn inject(&self, begin: Instant, planned: Planned) -> Result<(), Error> {
-        sleep_until(begin + planned.at).await;
-        let lasts = planned.lasts;
-        match planned.what {
-            Fault::KillInstance(which) => {
-                let mut instance = self.instances[which].lock().await;
-                instance.kill();
-                sleep(lasts).await;
-                instance.restart().await
-            }
-            Fault::StopInstance(which) => match &self.instances[which].lock().await.process {
-                Some(process) => pause(process, lasts).await.map_err(server("instance")),
-                None => Ok(()),
-            },
-            Fault::KillRedis(data) => {
-                let mut redis = self.redis.lock().await;
-                redis.kill();
-                sleep(lasts).await;
-                redis_data::restart(&mut redis, data).await
-            }
-            Fault::StopRedis => {
-                let redis = self.redis.lock().await;
-                pause(redis.process().map_err(server("Redis"))?, lasts)
-                    .await
-                    .map_err(server("Redis"))
-            }
-            Fault::EmptyRedis => {
-                redis_data::command(&*self.redis.lock().await, &["FLUSHALL"]).await.map(drop)
-            }
-            Fault::KillDatabase => {
-                let mut database = self.database.lock().await;
-                database.kill();
-                sleep(lasts).await;
-                database.try_restart().await.map_err(server("MariaDB"))
-            }
-            Fault::StopDatabase => {
-                let database = self.database.lock().await;
-                let process = database.process().map_err(server("MariaDB"))?;
-                pause(process, lasts).await.map_err(server("MariaDB"))
-            }
-            Fault::CutRedis => disturb(&self.redis_proxy, Mode::Cut, lasts).await,
-            Fault::LoseRedisReplies => disturb(&self.redis_proxy, Mode::LoseReplies, lasts).await,
-            Fault::CutDatabase => disturb(&self.database_proxy, Mode::Cut, lasts).await,
-            Fault::LoseDatabaseReplies => {
-                disturb(&self.database_proxy, Mode::LoseReplies, lasts).await
-            }
-            Fault::LoseCommits => disturb(&self.database_proxy, Mode::LoseCommit, lasts).await,
-            Fault::LoseCommitReplies => {
-                disturb(&self.database_proxy, Mode::LoseCommitReply, lasts).await
-            }
+    /// [`Error::Server`].
+    pub async fn ready(&self) -> Result<Duration, Error> {
+        let waiting =
+            self.instances.iter().map(async |instance| instance.lock().await.ready().await);
+        let took = try_join_all(waiting).await?;
+        Ok(took.into_iter().max().unwrap_or_default())
+    }
+
+    /// The proxy in front of a server.
+    pub fn proxy(&self, kind: ServerKind) -> &Proxy {
+        match kind {
+            ServerKind::Redis => &self.redis_proxy,
+            ServerKind::Database => &self.database_proxy,
         }
+    }
+
+    /// The file that a server's clock follows.
+    pub fn clock_file(&self, kind: ServerKind) -> PathBuf {
+        clock_file(self.folder.path(), kind)
+    }
+
+    /// Held while a server's clock is wrong: such faults take turns.
+    pub async fn clock_turn(&self, kind: ServerKind) -> MutexGuard<'_, ()> {
+        self.clocks[kind as usize].lock().await
     }
 
     /// Writes the snapshot that an old Redis comes back with.
@@ -224,7 +282,7 @@ impl TestCluster {
 }
 
 /// An error of a server that the run itself started.
-fn server(what: &'static str) -> impl Fn(io::Error) -> Error {
+pub fn server(what: &'static str) -> impl Fn(io::Error) -> Error {
     move |error| Error::server(what, error.to_string())
 }
 
@@ -245,17 +303,18 @@ fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Error> 
     Ok(())
 }
 
-async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
+/// Stops a process for a time (SIGSTOP, SIGCONT).
+///
+/// # Errors
+/// It has ended.
+pub async fn pause(process: &Process, lasts: Duration) -> io::Result<()> {
     process.pause()?;
     sleep(lasts).await;
     process.resume()
 }
 
-async fn disturb(proxy: &Proxy, mode: Mode, lasts: Duration) -> Result<(), Error> {
-    proxy.set(mode);
-    sleep(lasts).await;
-    proxy.set(Mode::Forward);
-    Ok(())
+fn clock_file(folder: &Path, kind: ServerKind) -> PathBuf {
+    folder.join(format!("{kind}.clock"))
 }
 
 /// Copies every `*.log` in `from` and its sub-folders to `to`.

@@ -1,38 +1,82 @@
-//! The verdict on a round: the checker's invariants, and two that only a round can know.
+//! The verdict on a sale: the checker's invariants, and those that only a round can know.
 
-use std::fmt;
+use std::{collections::HashMap, fmt, time::Duration};
 
 use serde::Serialize;
 
-use super::buyers::{CancelAnswer, Cancelled, Outcome};
+use super::{
+    buyers::Outcome,
+    changes::{Answer, Change, What},
+};
 use workload::{
     checker::{self, OrderRow, Verdict},
     order_rows::Snapshot,
 };
 
-/// `tb_voucher_order.status` of a cancelled order.
+/// At most this many findings are spelled out.
+const EXAMPLES: usize = 10;
+/// `tb_voucher_order.status` of an unpaid, a paid and a cancelled order.
+const UNPAID: u8 = 1;
+const PAID: u8 = 2;
 const CANCELLED: u8 = 4;
 
-/// What was checked in a round.
+/// What else was done to a sale, besides its buyers' requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Circumstances {
+    /// What was put on sale at first.
+    pub published: i64,
+    /// After how long an unpaid order expires, if it does.
+    pub expires: Option<Duration>,
+}
+
+/// What was checked of a sale.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct RoundVerdict {
+pub struct SaleVerdict {
     /// Every reply against every row.
     pub checker: Verdict,
     /// Vouchers that could not be bought any more when all servers were back.
     pub unsold: i64,
-    /// Cancellations that were confirmed and did not happen, or were refused and did.
-    pub false_cancels: i64,
+    /// Payments and cancellations that were confirmed and did not happen, or were refused and did.
+    pub false_changes: i64,
+    /// Orders that expired too early, or were to expire and did not.
+    pub false_expiries: i64,
 }
 
-impl RoundVerdict {
+impl SaleVerdict {
     /// Checks every reply against the tables.
-    pub fn of(outcome: &Outcome, snapshot: &Snapshot) -> Self {
+    pub fn of(outcome: &Outcome, snapshot: &Snapshot, circumstances: Circumstances) -> Self {
         let asked = outcome.records.iter().map(|record| &record.observed);
-        let checker = checker::judge(snapshot.sale, asked, &snapshot.rows);
-        let is_false = |cancelled: &&Cancelled| is_false(cancelled, &snapshot.rows);
-        let false_cancels = outcome.cancelled.iter().filter(is_false).count();
-        let false_cancels = i64::try_from(false_cancels).unwrap_or(i64::MAX);
-        Self { checker, unsold: 0, false_cancels }
+        let mut sale = snapshot.sale;
+        sale.added = (sale.issued - circumstances.published).max(0);
+        let mut verdict =
+            Self { checker: checker::judge(sale, asked, &snapshot.rows), ..Self::default() };
+        // Two attempts can have been told of the same order.
+        let mut changes: HashMap<i64, Change> = HashMap::new();
+        for change in &outcome.changes {
+            let empty = || Change { answers: Vec::new(), ..change.clone() };
+            let all = changes.entry(change.order_id).or_insert_with(empty);
+            all.answers.extend(change.answers.iter().cloned());
+        }
+        for row in &snapshot.rows {
+            if let Some(what) = false_change(row, changes.get(&row.id), circumstances) {
+                verdict.false_changes += 1;
+                verdict.example(|| format!("order {}: {what}", row.id));
+            }
+        }
+        let early = |change: &&Change| expired_early(change, circumstances);
+        for change in outcome.changes.iter().filter(early) {
+            verdict.false_expiries += 1;
+            verdict.example(|| {
+                format!("order {} expired {:?} after it was asked for", change.order_id, change.age)
+            });
+        }
+        verdict
+    }
+
+    fn example(&mut self, text: impl FnOnce() -> String) {
+        if self.checker.examples.len() < EXAMPLES {
+            self.checker.examples.push(text());
+        }
     }
 
     /// Stock that is neither ordered nor for sale.
@@ -54,7 +98,8 @@ impl RoundVerdict {
             ("false sold-out", self.checker.false_sold_out),
             ("false duplicate", self.checker.false_duplicate),
             ("malformed", self.checker.malformed),
-            ("false cancel", self.false_cancels),
+            ("false change", self.false_changes),
+            ("false expiry", self.false_expiries),
         ];
         five.into_iter().chain(others).collect()
     }
@@ -65,7 +110,7 @@ impl RoundVerdict {
     }
 }
 
-impl fmt::Display for RoundVerdict {
+impl fmt::Display for SaleVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_clean() {
             return f.write_str("clean");
@@ -80,38 +125,104 @@ impl fmt::Display for RoundVerdict {
     }
 }
 
-fn is_false(cancelled: &Cancelled, rows: &[OrderRow]) -> bool {
-    let is_cancelled =
-        rows.iter().any(|row| row.id == cancelled.order_id && row.status == CANCELLED);
-    if cancelled.answers.contains(&CancelAnswer::Done) {
-        return !is_cancelled;
+/// Unpaid orders.
+pub fn unpaid(rows: &[OrderRow]) -> usize {
+    rows.iter().filter(|row| row.status == UNPAID).count()
+}
+
+/// What is wrong with the status of an order, given what its owner was told.
+fn false_change(
+    row: &OrderRow,
+    change: Option<&Change>,
+    circumstances: Circumstances,
+) -> Option<&'static str> {
+    let answered = |what: What, is: fn(&Answer) -> bool| {
+        change.is_some_and(|change| change.answers.iter().any(|(of, to)| *of == what && is(to)))
+    };
+    let done = |what| answered(what, |answer| *answer == Answer::Done);
+    let may_be = |what| answered(what, |answer| matches!(answer, Answer::Done | Answer::Unknown));
+    if done(What::Pay) && row.status != PAID {
+        return Some("its payment was confirmed, and it is not paid");
     }
-    is_cancelled && !cancelled.answers.contains(&CancelAnswer::Unknown)
+    if done(What::Cancel) && row.status != CANCELLED {
+        return Some("its cancellation was confirmed, and it is not cancelled");
+    }
+    if row.status == PAID && !may_be(What::Pay) {
+        return Some("it is paid, and its payment was refused or never asked for");
+    }
+    if row.status == CANCELLED && circumstances.expires.is_none() && !may_be(What::Cancel) {
+        return Some("it is cancelled, and its cancellation was refused or never asked for");
+    }
+    None
+}
+
+/// Whether the answers show that the order had expired, at an age at which it must not.
+fn expired_early(change: &Change, circumstances: Circumstances) -> bool {
+    let asks = |what: What| change.answers.iter().any(|(of, _)| *of == what);
+    let was_cancelled = |(_, answer): &(What, Answer)| matches!(answer, Answer::Refused(code) if code == "ORDER_CANCELLED");
+    circumstances.expires.is_some_and(|expires| change.age < expires)
+        && !asks(What::Cancel)
+        && change.answers.iter().any(was_cancelled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use Answer::{Done, Unknown};
+    use What::{Cancel, Pay};
+
+    fn change(answers: &[(What, Answer)]) -> Change {
+        let age = Duration::from_millis(300);
+        Change { user_id: 1, order_id: 7, answers: answers.to_vec(), age }
+    }
+
+    fn refused(code: &str) -> Answer {
+        Answer::Refused(code.to_owned())
+    }
 
     #[test]
-    fn a_cancellation_must_agree_with_its_answers() {
-        use CancelAnswer::{Done, Refused, Unknown};
-        let is_false = |answers: &[CancelAnswer], status| {
-            let cancelled = Cancelled { user_id: 1, order_id: 7, answers: answers.to_vec() };
-            is_false(&cancelled, &[OrderRow { id: 7, user_id: 1, status }])
+    fn payments_and_cancellations_must_agree_with_their_answers() {
+        let no = || refused("ALREADY_PAID");
+        let is_false = |answers: &[(What, Answer)], status| {
+            let row = OrderRow { id: 7, user_id: 1, status };
+            false_change(&row, Some(&change(answers)), Circumstances::default()).is_some()
         };
-        assert!(!is_false(&[Done, Refused], CANCELLED));
-        assert!(is_false(&[Done, Refused], 1), "confirmed, and it did not happen");
-        assert!(is_false(&[Refused, Refused], CANCELLED), "refused, and it happened");
-        assert!(!is_false(&[Refused, Refused], 1));
-        assert!(!is_false(&[Refused, Unknown], CANCELLED) && !is_false(&[Unknown, Unknown], 1));
+        assert!(!is_false(&[(Cancel, Done), (Cancel, no())], CANCELLED));
+        assert!(is_false(&[(Cancel, Done), (Cancel, no())], UNPAID), "confirmed, did not happen");
+        assert!(is_false(&[(Cancel, no()), (Cancel, no())], CANCELLED), "refused, happened");
+        assert!(!is_false(&[(Cancel, no()), (Cancel, no())], UNPAID));
+        assert!(!is_false(&[(Cancel, no()), (Cancel, Unknown)], CANCELLED));
+        assert!(!is_false(&[(Cancel, Unknown), (Cancel, Unknown)], UNPAID));
+        assert!(!is_false(&[(Pay, Done), (Cancel, no())], PAID));
+        assert!(is_false(&[(Pay, Done), (Cancel, Done)], PAID), "both confirmed");
+        assert!(is_false(&[(Pay, no()), (Pay, no())], PAID), "refused, happened");
+    }
+
+    #[test]
+    fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
+        let row = OrderRow { id: 7, user_id: 1, status: CANCELLED };
+        let expires =
+            Circumstances { expires: Some(Duration::from_secs(2)), ..Circumstances::default() };
+        assert!(false_change(&row, None, Circumstances::default()).is_some());
+        assert!(false_change(&row, None, expires).is_none());
+        let expired = change(&[(Pay, refused("ORDER_CANCELLED"))]);
+        assert!(expired_early(&expired, expires));
+        assert!(!expired_early(
+            &Change { age: Duration::from_secs(3), ..expired.clone() },
+            expires
+        ));
+        let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, Done)]);
+        assert!(!expired_early(&both, expires), "its owner cancelled it");
     }
 
     #[test]
     fn lost_stock_and_unsold_stock_are_stranded() {
         let drift = |drift| Verdict { drift, ..Verdict::default() };
-        let verdict =
-            |drift_of, unsold| RoundVerdict { checker: drift(drift_of), unsold, false_cancels: 0 };
+        let verdict = |drift_of, unsold| SaleVerdict {
+            checker: drift(drift_of),
+            unsold,
+            ..SaleVerdict::default()
+        };
         assert!(verdict(0, 0).is_clean());
         assert_eq!(verdict(2, 1).stranded(), 3);
         assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: invented 2");

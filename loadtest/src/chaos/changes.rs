@@ -1,0 +1,124 @@
+//! Payments and cancellations of orders, asked of several instances at once, and their answers.
+
+use std::time::Duration;
+
+use hyper::header::HeaderValue;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+use workload::{
+    Target,
+    http::{Call, Connection, Failure},
+    reply::Reply,
+};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// Payment.
+    Pay,
+    /// Cancellation.
+    Cancel,
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is as was asked for.
+    Done,
+    /// It was not done by this; the code says why.
+    Refused(String),
+    /// The outcome is unknown.
+    Unknown,
+}
+
+/// An order that its owner wanted to be changed, and every answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The owner.
+    pub user_id: u64,
+    /// The order.
+    pub order_id: i64,
+    /// What was asked, and the answer.
+    pub answers: Vec<(What, Answer)>,
+    /// From the purchase's request to the last of the answers.
+    pub age: Duration,
+}
+
+/// How long an order that was answered as pending may take to be there, before it is not changed after all.
+const PENDING_LIMIT: Duration = Duration::from_millis(1_500);
+/// From one look to the next.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Who asks, and what.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// Base URLs of the instances.
+    pub targets: Vec<Target>,
+    /// Time limit of one request.
+    pub timeout: Duration,
+    /// The owner.
+    pub user_id: u64,
+    /// The owner's session.
+    pub token: HeaderValue,
+    /// The order.
+    pub order_id: i64,
+    /// When it was asked for.
+    pub bought: Instant,
+}
+
+impl Owner {
+    /// Waits until the order is there, no longer than that is worth it; says whether it is.
+    pub async fn wait(&self) -> bool {
+        let begin = Instant::now();
+        let call = Call::get(format!("/voucher-order/{}", self.order_id)).token(&self.token);
+        let mut number = 0;
+        while begin.elapsed() < PENDING_LIMIT {
+            let target = self.targets[number % self.targets.len()].clone();
+            let answer = Connection::new(target, self.timeout).send(&call).await;
+            match answer {
+                Ok(answer) if answer.status == 200 => {
+                    // The reply holds the order itself, which the reader of purchases cannot use.
+                    return matches!(
+                        Reply::read(200, &answer.body),
+                        Reply::Ordered(_) | Reply::Malformed
+                    );
+                }
+                _ => sleep(PAUSE).await,
+            }
+            number += 1;
+        }
+        false
+    }
+
+    /// Asks the instances, in turn, for each of `whats` at once.
+    pub async fn ask(&self, whats: &[What]) -> Change {
+        let mut asking = JoinSet::new();
+        for (what, target) in whats.iter().copied().zip(self.targets.iter().cycle()) {
+            let mut connection = Connection::new(target.clone(), self.timeout);
+            let verb = if what == What::Pay { "pay" } else { "cancel" };
+            let path = format!("/voucher-order/{}/{verb}", self.order_id);
+            let call = Call::post(path).token(&self.token);
+            asking.spawn(async move { (what, read(connection.send(&call).await)) });
+        }
+        let answers = asking.join_all().await;
+        let Self { user_id, order_id, .. } = *self;
+        Change { user_id, order_id, answers, age: self.bought.elapsed() }
+    }
+}
+
+fn read(answer: Result<workload::http::Response, Failure>) -> Answer {
+    match answer {
+        Ok(answer) => match Reply::read(answer.status, &answer.body) {
+            // The reply holds the order itself, which the reader of purchases cannot use.
+            Reply::Ordered(_) | Reply::Malformed => Answer::Done,
+            Reply::Refused(code) => Answer::Refused(code.into_owned()),
+            Reply::AlreadyOrdered(_) => Answer::Refused("ALREADY_ORDERED".to_owned()),
+            _ => Answer::Unknown,
+        },
+        Err(Failure::NotSent(_)) => Answer::Refused("NOT_SENT".to_owned()),
+        Err(Failure::Lost(_) | Failure::TimedOut) => Answer::Unknown,
+    }
+}

@@ -1,0 +1,81 @@
+//! Faults of an instance of the service: ended, stopped, restarted.
+
+use std::{fmt, ops::Range, time::Duration};
+
+use tokio::time::sleep;
+
+use crate::chaos::test_cluster::TestCluster;
+use workload::Error;
+
+/// What is done to an instance, by its index, or to all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InstanceFault {
+    /// SIGKILL, then started again.
+    Kill(usize),
+    /// SIGSTOP, then SIGCONT.
+    Stop(usize),
+    /// As [`InstanceFault::Stop`], longer than the other instance waits before it takes over what this one held.
+    StopForTakeover(usize),
+    /// One after the other is asked to end (SIGTERM) and started again.
+    Roll,
+    /// All run the older binary when the sale begins, and are restarted with the present one as in
+    /// [`InstanceFault::Roll`].
+    Upgrade,
+}
+
+use InstanceFault::{Kill, Roll, Stop, StopForTakeover, Upgrade};
+
+impl InstanceFault {
+    /// How long it may last, in milliseconds.
+    pub fn lasts(self) -> Range<u64> {
+        match self {
+            Kill(_) => 0..400,
+            Stop(_) => 50..1_500,
+            // A node is taken for dead 5 s after its last heartbeat, and looked for each second.
+            StopForTakeover(_) => 6_500..7_500,
+            Roll | Upgrade => 0..300,
+        }
+    }
+
+    /// Injects it, and undoes it.
+    ///
+    /// # Errors
+    /// An instance that does not end, or does not serve again.
+    pub async fn inject(self, cluster: &TestCluster, lasts: Duration) -> Result<(), Error> {
+        match self {
+            Kill(which) => {
+                let mut instance = cluster.instances[which].lock().await;
+                instance.kill();
+                sleep(lasts).await;
+                instance.restart().await
+            }
+            Stop(which) | StopForTakeover(which) => {
+                cluster.instances[which].lock().await.pause(lasts).await
+            }
+            Roll | Upgrade => {
+                for instance in &cluster.instances {
+                    let mut instance = instance.lock().await;
+                    instance.end().await?;
+                    instance.program.clone_from(&cluster.program);
+                    instance.restart().await?;
+                    sleep(lasts).await;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for InstanceFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kill(which) => write!(f, "kill -9 instance {}", which + 1),
+            Stop(which) => write!(f, "stop instance {}", which + 1),
+            StopForTakeover(which) => {
+                write!(f, "stop instance {} longer than every takeover", which + 1)
+            }
+            Roll => f.write_str("rolling restart"),
+            Upgrade => f.write_str("rolling restart from the older binary"),
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Lost replies to what an operator or an owner does: publishing, adding stock, paying, cancelling.
+//!
+//! The operations are done while the replies get lost, so that each is certainly hit; those that happen in every round
+//! are hit by the other faults where they meet.
+
+use std::{fmt, ops::Range, time::Duration};
+
+use testkit::proxy::Mode;
+use tokio::time::sleep;
+
+use crate::chaos::{
+    changes::What,
+    operator::Operator,
+    test_cluster::{ServerKind, TestCluster},
+};
+
+/// The operation whose replies from the database are lost. It happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OperationFault {
+    /// Publishing a sale.
+    Publish,
+    /// Adding stock to a sale.
+    AddStock,
+    /// Paying or cancelling orders, on both instances at once.
+    Change(What),
+}
+
+use OperationFault::{AddStock, Change, Publish};
+
+impl OperationFault {
+    /// How long it may last after the operation was answered, in milliseconds.
+    pub fn lasts(self) -> Range<u64> {
+        0..100
+    }
+
+    /// Injects it, and undoes it.
+    pub async fn inject(self, cluster: &TestCluster, operator: &Operator, lasts: Duration) {
+        let proxy = cluster.proxy(ServerKind::Database);
+        proxy.set(Mode::LoseCommitReply);
+        let operate = async {
+            match self {
+                Publish => operator.publish(0).await,
+                AddStock => operator.add_stock(1).await,
+                Change(what) => operator.change(what).await,
+            }
+        };
+        let undo = async {
+            // Long enough for the first attempt of each; later ones are to succeed.
+            sleep(lasts + SPELL).await;
+            proxy.set(Mode::Forward);
+        };
+        tokio::join!(operate, undo);
+    }
+}
+
+/// How long replies get lost, at least.
+const SPELL: Duration = Duration::from_millis(250);
+
+impl fmt::Display for OperationFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Publish => "lose replies on publishing",
+            AddStock => "lose replies on adding stock",
+            Change(What::Pay) => "lose replies on paying",
+            Change(What::Cancel) => "lose replies on cancelling",
+        })
+    }
+}

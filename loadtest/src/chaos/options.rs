@@ -1,0 +1,51 @@
+//! Options of a chaos run.
+
+use std::path::PathBuf;
+
+use clap::{Args, value_parser};
+
+use super::faults::{Means, clock};
+
+/// Options of a chaos run.
+#[derive(Debug, Clone, Args)]
+pub struct ChaosOptions {
+    /// Rounds to run; the strategies take turns
+    #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=10_000))]
+    pub rounds: u32,
+    /// The seed of the faults, their times and the buyers' [default: a random one, which is printed]
+    #[arg(long, default_value_t = rand::random_range(1..1_000_000), hide_default_value = true)]
+    pub seed: u64,
+    /// Only this one of the rounds, to repeat it; recoveries are left out
+    #[arg(long, value_name = "ROUND", value_parser = value_parser!(u32).range(1..=10_000))]
+    pub only_round: Option<u32>,
+    /// The strategies [default: all whose guarantees hold under faults]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub strategies: Vec<String>,
+    /// Buyers of a round, three attempts each
+    #[arg(long, default_value_t = 600, value_parser = value_parser!(u32).range(12..=20_000))]
+    pub buyers: u32,
+    /// How often to measure each recovery of throughput; 0 for not at all
+    #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(..=100))]
+    pub recoveries: u32,
+    /// The service's binary [default: `seckill` beside this one]
+    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = beside(), hide_default_value = true)]
+    pub program: PathBuf,
+    /// An older binary of the service, from which a rolling restart leads to the present one; `./dev chaos` builds one
+    #[arg(long = "older-binary", value_name = "FILE")]
+    pub older: Option<PathBuf>,
+    /// Print every fault, and why some cannot be drawn here; run nothing
+    #[arg(long)]
+    pub list: bool,
+}
+
+impl ChaosOptions {
+    /// Which faults are possible.
+    pub fn means(&self) -> Means {
+        Means { faketime: clock::library().is_some(), older_binary: self.older.is_some() }
+    }
+}
+
+/// `seckill` in the folder of this program.
+fn beside() -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
+}

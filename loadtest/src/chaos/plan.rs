@@ -1,0 +1,153 @@
+//! What a round does, drawn from its seed: its sales, its faults with their times, and whether orders expire.
+
+use std::{fmt, time::Duration};
+
+use rand::{
+    Rng,
+    seq::{IndexedRandom, SliceRandom},
+};
+use serde::Serialize;
+
+use super::faults::{ALL, Fault, Means};
+
+/// A fault with its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Planned {
+    /// When it begins, from the beginning of the sale.
+    pub at: Duration,
+    /// How long it lasts; a restart or a recovery comes on top.
+    pub lasts: Duration,
+    /// What is done.
+    pub what: Fault,
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (at, lasts) = (self.at.as_secs_f32(), self.lasts.as_millis());
+        write!(f, "{at:.3} s {}", self.what)?;
+        if lasts > 0 { write!(f, " ({lasts} ms)") } else { Ok(()) }
+    }
+}
+
+/// Most faults in one round.
+const MOST: u32 = 3;
+
+/// Draws the faults of a round that sells for `sale`, and whose buyers come in waves every `wave`. The first is the
+/// `number`-th of all kinds, where it is possible. Three in four meet a wave in its middle, where most is under way.
+///
+/// A strategy that `admits_first` keeps admitted orders in Redis and in its processes' memory until they are
+/// in the database. It outlives the loss of either, but of both at once no strategy could: such a round gets one
+/// or the other.
+pub fn faults(
+    rng: &mut impl Rng,
+    number: usize,
+    (sale, wave): (Duration, Duration),
+    admits_first: bool,
+    means: Means,
+) -> Vec<Planned> {
+    let mut drawn: Vec<Planned> = Vec::new();
+    for index in 0..rng.random_range(1..=MOST) {
+        let any = ALL.choose(rng).copied();
+        let first = Some(ALL[number % ALL.len()]);
+        let what = if index == 0 { first } else { any };
+        let wave_ms = u64::try_from(wave.as_millis()).unwrap_or(u64::MAX).max(1);
+        let sale_ms = u64::try_from(sale.as_millis()).unwrap_or(u64::MAX).max(2);
+        let mut at = Duration::from_millis(rng.random_range(1..sale_ms));
+        if rng.random_bool(0.75) {
+            let waves = rng.random_range(1..=(sale_ms / wave_ms).max(1)) - 1;
+            at = Duration::from_micros(waves * wave_ms * 1_000 + rng.random_range(0..12_000));
+        }
+        let Some(what) = what else { continue };
+        // Drawn in any case, so that what comes after is the same on every machine.
+        let lasts = Duration::from_millis(rng.random_range(what.lasts()));
+        let forgets = |what: Fault| what.makes_redis_forget();
+        let dies = |what: Fault| what.kills_an_instance();
+        let both = drawn
+            .iter()
+            .any(|other| forgets(other.what) && dies(what) || dies(other.what) && forgets(what));
+        if what.impossible(means).is_none() && !(admits_first && both) {
+            drawn.push(Planned { at, lasts, what });
+        }
+    }
+    drawn.sort_unstable_by_key(|planned| planned.at);
+    drawn
+}
+
+/// One round in so many has several sales at once, on different strategies.
+const SEVERAL: f64 = 0.3;
+
+/// Draws the strategies of the round's sales: `first`, and in some rounds others beside it.
+pub fn strategies(rng: &mut impl Rng, first: &str, all: &[String]) -> Vec<String> {
+    let mut others: Vec<String> = all.iter().filter(|name| *name != first).cloned().collect();
+    others.shuffle(rng);
+    let count = rng.random_range(1..=others.len().max(1)).min(others.len());
+    let several = rng.random_bool(SEVERAL);
+    others.truncate(if several { count } else { 0 });
+    others.insert(0, first.to_owned());
+    others
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{SeedableRng, rngs::StdRng};
+
+    use super::*;
+
+    const SALE: Duration = Duration::from_millis(1_500);
+    const WAVE: Duration = Duration::from_millis(50);
+    const EVERYTHING: Means = Means { faketime: true, older_binary: true };
+
+    fn draw(rng: &mut StdRng, number: usize, admits_first: bool, means: Means) -> Vec<Planned> {
+        faults(rng, number, (SALE, WAVE), admits_first, means)
+    }
+
+    #[test]
+    fn a_seed_draws_the_same_faults_again() {
+        let draw = |seed| draw(&mut StdRng::seed_from_u64(seed), 3, false, EVERYTHING);
+        assert_eq!(draw(7), draw(7));
+        assert_ne!(draw(7), draw(8));
+    }
+
+    #[test]
+    fn every_kind_is_drawn_and_lies_within_the_sale() {
+        let rng = &mut StdRng::seed_from_u64(1);
+        let drawn: Vec<Planned> =
+            (0..ALL.len()).flat_map(|number| draw(rng, number, false, EVERYTHING)).collect();
+        for what in ALL {
+            assert!(drawn.iter().any(|planned| planned.what == what), "{what} was never drawn");
+        }
+        assert!(drawn.iter().all(|planned| planned.at < SALE + WAVE));
+    }
+
+    #[test]
+    fn what_is_impossible_is_not_drawn_and_changes_nothing_else() {
+        for seed in 0..200 {
+            let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, false, means);
+            let mut possible = draw(EVERYTHING);
+            possible.retain(|planned| planned.what.impossible(Means::default()).is_none());
+            assert_eq!(draw(Means::default()), possible);
+        }
+    }
+
+    #[test]
+    fn a_strategy_that_admits_first_loses_redis_or_a_process_but_not_both() {
+        let rng = &mut StdRng::seed_from_u64(1);
+        let both = |planned: &[Planned]| {
+            planned.iter().any(|planned| planned.what.makes_redis_forget())
+                && planned.iter().any(|planned| planned.what.kills_an_instance())
+        };
+        assert!((0..500).any(|number| both(&draw(rng, number, false, EVERYTHING))));
+        assert!(!(0..500).any(|number| both(&draw(rng, number, true, EVERYTHING))));
+    }
+
+    #[test]
+    fn some_rounds_sell_on_several_strategies_at_once() {
+        let rng = &mut StdRng::seed_from_u64(1);
+        let all = ["a", "b", "c"].map(str::to_owned);
+        let drawn: Vec<Vec<String>> = (0..100).map(|_| strategies(rng, "b", &all)).collect();
+        assert!(drawn.iter().all(|names| names[0] == "b"));
+        for count in 1..=3 {
+            assert!(drawn.iter().any(|names| names.len() == count), "never {count} sales");
+        }
+    }
+}
