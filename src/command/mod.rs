@@ -2,7 +2,6 @@
 
 use anyhow::bail;
 
-use crate::clock::Zone;
 use crate::config::{AuditConfig, DatabaseConfig};
 use crate::connection::{migrate, mysql};
 use crate::order::audit;
@@ -24,8 +23,7 @@ pub async fn migrate(config: DatabaseConfig) -> anyhow::Result<()> {
 pub async fn audit(config: AuditConfig) -> anyhow::Result<()> {
     let database =
         mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
-    // The audit shows no times, so the zone does not matter.
-    let store = OrderStore::new(database, Zone(chrono_tz::UTC));
+    let store = OrderStore::new(database, config.time_zone);
     let findings = audit::audit(&store, config.voucher_id).await?;
     if let (Some(id), true) = (config.voucher_id, findings.is_empty()) {
         bail!("voucher {id} is no flash sale");

@@ -32,6 +32,9 @@ pub struct AuditConfig {
     /// The database.
     #[command(flatten)]
     pub database: DatabaseConfig,
+    /// Time zone of the seconds in order ids: that of the nodes.
+    #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
+    pub time_zone: Zone,
     /// Only this voucher's sale; without it, every sale.
     #[arg(long)]
     pub voucher_id: Option<i64>,

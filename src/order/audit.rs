@@ -22,30 +22,65 @@ pub struct Finding {
     /// of a cancelled order that was not returned; or, below zero, what was sold without being taken, or
     /// returned twice. 0 where `issued` is unknown.
     pub unaccounted: i64,
-    /// Whether the sale's strategy is one that is meant to fail; then its findings are no alarm.
+    /// Whether there are orders and no row of a sale.
+    pub no_sale: bool,
+    /// Orders on a safe strategy that the unique index skips, so that nothing keeps their users from a second one.
+    pub unguarded: i64,
+    /// Whether the sale's strategy is one that is meant to fail; then selling too much, or twice, is no alarm.
     pub expected_to_fail: bool,
 }
+
+/// How long returned stock may wait for its delivery to Redis, seconds: it is tried again every few seconds.
+const UNDELIVERED_SECONDS: i64 = 60;
 
 impl Finding {
     fn new(totals: Totals) -> Self {
         let Totals { strategy, issued, stock, orders, buyers, .. } = &totals;
+        let expected_to_fail = strategy.parse().is_ok_and(ladder::Strategy::is_unsafe);
         Finding {
             oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
             duplicates: orders - buyers,
             unaccounted: issued.map_or(0, |issued| issued - stock - orders),
-            expected_to_fail: strategy.parse().is_ok_and(ladder::Strategy::is_unsafe),
+            // Each row of a sale names its strategy.
+            no_sale: strategy.is_empty() && *orders + totals.cancelled > 0,
+            unguarded: if expected_to_fail { 0 } else { totals.skipped_by_index },
+            expected_to_fail,
             totals,
         }
     }
 
     /// Whether an invariant is broken.
     pub fn is_broken(&self) -> bool {
+        self.sold_wrongly() || !self.odd_rows().is_empty()
+    }
+
+    /// Whether an invariant is broken that the sale's strategy guarantees, or that holds for every strategy.
+    pub fn is_violation(&self) -> bool {
+        self.sold_wrongly() && !self.expected_to_fail || !self.odd_rows().is_empty()
+    }
+
+    fn sold_wrongly(&self) -> bool {
         self.oversold != 0 || self.duplicates != 0 || self.unaccounted != 0
     }
 
-    /// Whether an invariant is broken that the sale's strategy guarantees.
-    pub fn is_violation(&self) -> bool {
-        self.is_broken() && !self.expected_to_fail
+    /// Rows that no strategy writes, in words.
+    fn odd_rows(&self) -> Vec<String> {
+        let Totals { orders, cancelled, outside_window, undelivered, .. } = &self.totals;
+        let age = self.totals.undelivered_seconds;
+        let of_no_sale = orders + cancelled;
+        let unguarded = self.unguarded;
+        [
+            (self.no_sale, format!("{of_no_sale} orders of no sale")),
+            (unguarded > 0, format!("{unguarded} orders unguarded by the unique index")),
+            (*outside_window > 0, format!("{outside_window} orders outside the window")),
+            (
+                age > UNDELIVERED_SECONDS,
+                format!("{undelivered} rows in the outbox, for up to {age} s"),
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(found, text)| found.then_some(text))
+        .collect()
     }
 }
 
@@ -69,10 +104,12 @@ pub fn table(findings: &[Finding]) -> String {
         "unaccounted"
     );
     for finding in findings {
-        let verdict = match (finding.is_broken(), finding.expected_to_fail) {
-            (false, _) => "holds",
-            (true, true) => "broken, as its strategy is meant to be",
-            (true, false) => "VIOLATION",
+        let odd_rows = finding.odd_rows();
+        let verdict = match (finding.is_broken(), finding.is_violation()) {
+            (false, _) => "holds".to_owned(),
+            (true, false) => "broken, as its strategy is meant to be".to_owned(),
+            (true, true) if odd_rows.is_empty() => "VIOLATION".to_owned(),
+            (true, true) => format!("VIOLATION: {}", odd_rows.join("; ")),
         };
         let issued = finding.totals.issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
@@ -96,9 +133,19 @@ mod tests {
     use super::*;
 
     fn finding(issued: Option<i64>, stock: i64, orders: i64, buyers: i64) -> Finding {
-        let strategy = "reentrant-lock".to_owned();
-        let (voucher_id, cancelled) = (1, 0);
-        Finding::new(Totals { voucher_id, strategy, issued, stock, orders, cancelled, buyers })
+        Finding::new(Totals {
+            voucher_id: 1,
+            strategy: "reentrant-lock".to_owned(),
+            issued,
+            stock,
+            orders,
+            cancelled: 0,
+            buyers,
+            skipped_by_index: 0,
+            outside_window: 0,
+            undelivered: 0,
+            undelivered_seconds: 0,
+        })
     }
 
     #[test]
@@ -122,5 +169,8 @@ mod tests {
         assert!(finding.is_violation());
         finding.expected_to_fail = true;
         assert!(finding.is_broken() && !finding.is_violation());
+        // A sale that has not begun sells nothing, whatever its strategy.
+        finding.totals.outside_window = 1;
+        assert!(finding.is_violation());
     }
 }

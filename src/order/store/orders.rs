@@ -25,6 +25,11 @@ impl OrderStore {
         OrderStore { db, zone }
     }
 
+    /// The zone of times in replies, and of the day of order ids.
+    pub(super) fn zone(&self) -> Zone {
+        self.zone
+    }
+
     /// The stock and the buyer's order, in one round trip and outside any transaction. `None` where there is no such
     /// sale.
     pub async fn buyer_status(&self, buyer: Buyer) -> Result<Option<BuyerStatus>, Error> {

@@ -1,10 +1,17 @@
-//! Sums for the audit: stock, orders and buyers of each sale.
+//! Sums for the audit: stock, orders, buyers and outbox of each sale.
 
+use chrono::{DateTime, Datelike, Offset, TimeZone, Utc};
 use serde::Serialize;
 
 use super::OrderStore;
+use crate::clock::Zone;
 use crate::connection::row::row;
 use crate::error::Error;
+use crate::id::EPOCH_SECONDS;
+
+/// How long after the end of a sale an order may be dated by both clocks, seconds: a purchase that was admitted in the
+/// last moment may take half a minute.
+const LATE_SECONDS: i64 = 60;
 
 row! {
     /// One sale's totals, read in one statement and so at one moment.
@@ -13,7 +20,7 @@ row! {
     pub struct Totals {
         /// `tb_voucher.id`.
         pub voucher_id: i64,
-        /// How it sells.
+        /// How it sells; empty where there is no row of a sale.
         pub strategy: String,
         /// Put on sale in all; `None` where a Java node published the sale.
         pub issued: Option<i64>,
@@ -26,27 +33,87 @@ row! {
         /// Users who have an order that is not cancelled. Not shown: a finding has the duplicates instead.
         #[serde(skip)]
         pub buyers: i64,
+        /// Orders that the unique index skips. Not shown: they are a finding on a safe strategy only.
+        #[serde(skip)]
+        pub skipped_by_index: i64,
+        /// Orders that both the seconds in their id and their `create_time` put outside the sale's window.
+        pub outside_window: i64,
+        /// Cancelled orders whose stock was not returned in Redis yet.
+        pub undelivered: i64,
+        /// Age of the oldest of these, seconds.
+        pub undelivered_seconds: i64,
     }
 }
 
 impl OrderStore {
-    /// Totals of one sale or of all, by voucher.
+    /// Totals of one sale or of all, by voucher; also of vouchers that have orders and no sale.
     pub async fn totals(&self, voucher_id: Option<i64>) -> Result<Vec<Totals>, Error> {
-        // Not bounded by the request limit: it reads every order there is, and no buyer waits for it.
+        let (least, most) = offsets(self.zone(), Utc::now());
+        // Not bounded by the request limit: it reads every order there is, and no buyer waits for it. An id begins with
+        // local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
         Ok(sqlx::query_as(
-            "SELECT CAST(s.voucher_id AS SIGNED) AS voucher_id, s.strategy, s.issued, \
-             CAST(s.stock AS SIGNED) AS stock, \
-             COUNT(CASE WHEN o.status <> 4 THEN 1 END) AS orders, \
-             COUNT(CASE WHEN o.status = 4 THEN 1 END) AS cancelled, \
-             COUNT(DISTINCT CASE WHEN o.status <> 4 THEN o.user_id END) AS buyers \
-             FROM tb_seckill_voucher s \
-             LEFT JOIN tb_voucher_order o ON o.voucher_id = s.voucher_id \
-             WHERE ? IS NULL OR s.voucher_id = ? \
-             GROUP BY s.voucher_id, s.strategy, s.issued, s.stock ORDER BY s.voucher_id",
+            "SELECT CAST(v.voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
+             s.issued, CAST(COALESCE(s.stock, 0) AS SIGNED) AS stock, \
+             COALESCE(o.orders, 0) AS orders, COALESCE(o.cancelled, 0) AS cancelled, \
+             COALESCE(o.buyers, 0) AS buyers, COALESCE(o.skipped_by_index, 0) AS skipped_by_index, \
+             COALESCE(o.outside_window, 0) AS outside_window, \
+             COALESCE(r.undelivered, 0) AS undelivered, \
+             COALESCE(r.undelivered_seconds, 0) AS undelivered_seconds \
+             FROM (SELECT voucher_id FROM tb_seckill_voucher \
+               UNION SELECT voucher_id FROM tb_voucher_order \
+               UNION SELECT voucher_id FROM tb_stock_return) v \
+             LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.voucher_id \
+             LEFT JOIN (SELECT x.voucher_id, \
+               COUNT(CASE WHEN x.status <> 4 THEN 1 END) AS orders, \
+               COUNT(CASE WHEN x.status = 4 THEN 1 END) AS cancelled, \
+               COUNT(DISTINCT CASE WHEN x.status <> 4 THEN x.user_id END) AS buyers, \
+               COUNT(CASE WHEN x.status <> 4 AND x.unguarded = 1 THEN 1 END) AS skipped_by_index, \
+               COUNT(CASE WHEN x.status <> 4 AND (\
+                 (x.create_time < w.begin_time \
+                  AND CAST(x.id >> 32 AS SIGNED) + ? < UNIX_TIMESTAMP(w.begin_time)) \
+                 OR (x.create_time >= w.end_time + INTERVAL ? SECOND \
+                  AND CAST(x.id >> 32 AS SIGNED) + ? >= UNIX_TIMESTAMP(w.end_time) + ?)) \
+                 THEN 1 END) AS outside_window \
+               FROM tb_voucher_order x LEFT JOIN tb_seckill_voucher w ON w.voucher_id = x.voucher_id \
+               WHERE ? IS NULL OR x.voucher_id = ? GROUP BY x.voucher_id) o \
+               ON o.voucher_id = v.voucher_id \
+             LEFT JOIN (SELECT voucher_id, COUNT(*) AS undelivered, \
+               CAST(TIMESTAMPDIFF(SECOND, MIN(create_time), NOW()) AS SIGNED) AS undelivered_seconds \
+               FROM tb_stock_return GROUP BY voucher_id) r ON r.voucher_id = v.voucher_id \
+             WHERE ? IS NULL OR v.voucher_id = ? ORDER BY v.voucher_id",
         )
+        .bind(EPOCH_SECONDS - least)
+        .bind(LATE_SECONDS)
+        .bind(EPOCH_SECONDS - most)
+        .bind(LATE_SECONDS)
+        .bind(voucher_id)
+        .bind(voucher_id)
         .bind(voucher_id)
         .bind(voucher_id)
         .fetch_all(&self.db.pool)
         .await?)
+    }
+}
+
+/// The least and the most seconds that the zone is ahead of UTC in the year of `now`.
+fn offsets(zone: Zone, now: DateTime<Utc>) -> (i64, i64) {
+    let in_month = |month| {
+        let day = Utc.with_ymd_and_hms(now.year(), month, 1, 0, 0, 0).earliest().unwrap_or(now);
+        i64::from(day.with_timezone(&zone.0).offset().fix().local_minus_utc())
+    };
+    let (winter, summer) = (in_month(1), in_month(7));
+    (winter.min(summer), winter.max(summer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_span_summer_time() {
+        let now = Utc::now();
+        assert_eq!(offsets(Zone(chrono_tz::Asia::Shanghai), now), (28_800, 28_800));
+        assert_eq!(offsets(Zone(chrono_tz::Europe::Berlin), now), (3_600, 7_200));
+        assert_eq!(offsets(Zone(chrono_tz::America::New_York), now), (-18_000, -14_400));
     }
 }

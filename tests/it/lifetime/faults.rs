@@ -11,9 +11,11 @@ use testkit::wait::eventually;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
     let mut stack = Stack::start(0, &[]).await;
-    let row = "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued) VALUES ";
+    let row =
+        "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time) VALUES ";
     for sale in 1..=3 {
-        stack.database.run(&format!("{row} ({sale}, 3000, 3000)")).await;
+        let window = "'2021-01-01', '2037-01-01'";
+        stack.database.run(&format!("{row} ({sale}, 3000, 3000, {window})")).await;
         old_orders(&stack, sale, 2500).await;
     }
     stack.add_instance(&HOUR).await;
