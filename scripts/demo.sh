@@ -14,7 +14,7 @@ demo() {
   (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --two "$HTTP" "${args[@]}") |
     tee "$DATA/log/demo.log" || status=$?
   how_to_buy
-  say "the shop: $HTTP/     the lab, which shows why: ./dev lab     the API: $HTTP/docs/"
+  say "the shop: $HTTP/     the lab, which shows why: ./dev lab     the API: http://127.0.0.1:$SECKILL_PORT_1/docs/"
   if ((status)); then
     say "the ladder FAILED (status $status): see above"
     [[ -z $write ]] || say "nothing was written"

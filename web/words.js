@@ -84,7 +84,6 @@ const Words = (() => {
 Words.add({
   'nav.shop': ['Shop', '商店'],
   'nav.lab': ['Lab', '实验室'],
-  'nav.docs': ['API', '接口文档'],
   'nav.label': ['Pages', '页面'],
   'nav.language': ['Language', '语言'],
   'nav.skip': ['To the content', '跳到正文'],

@@ -8,6 +8,7 @@ mod admin_writes;
 mod admission;
 mod anonymous_reads;
 mod architecture;
+mod audit;
 mod chaos;
 mod client_address;
 mod database_errors;
@@ -24,6 +25,7 @@ mod lifetime;
 mod logging;
 mod markdown;
 mod metrics;
+mod nginx;
 #[cfg(feature = "otlp")]
 mod otlp;
 mod pages;

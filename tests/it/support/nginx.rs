@@ -110,6 +110,11 @@ impl Nginx {
         RawReply { status, headers: head.to_ascii_lowercase(), body: body.to_owned() }
     }
 
+    /// A request with these further header lines, from `127.0.0.1`.
+    pub async fn request(&self, method: &str, path: &str, headers: &str) -> RawReply {
+        self.request_from("127.0.0.1", method, path, headers).await
+    }
+
     /// A request without a body, with these further header lines.
     pub async fn request_from(
         &self,

@@ -1,0 +1,206 @@
+//! The shipped nginx configurations, run by a real nginx in front of small HTTP servers: what is public, nginx's own
+//! errors, and which kind of node gets which request.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+use crate::support::nginx::{Nginx, RawReply};
+
+/// An HTTP server that answers every request with its name and the request's first line; ends when dropped.
+struct Upstream {
+    address: SocketAddr,
+    _tasks: JoinSet<()>,
+}
+
+impl Upstream {
+    async fn start(name: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("its address");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                connections.spawn(answer(stream, name));
+            }
+        });
+        Upstream { address, _tasks: tasks }
+    }
+
+    fn address(&self) -> String {
+        self.address.to_string()
+    }
+}
+
+/// Answers one request, whose body it does not read.
+async fn answer(stream: TcpStream, name: &str) {
+    let mut stream = BufReader::new(stream);
+    let (mut first, mut line) = (String::new(), String::new());
+    stream.read_line(&mut first).await.ok();
+    while stream.read_line(&mut line).await.is_ok_and(|length| length > 2) {
+        line.clear();
+    }
+    let body = format!("{name} {}", first.trim_end().trim_end_matches(" HTTP/1.1"));
+    let reply = format!(
+        "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(reply.as_bytes()).await.ok();
+}
+
+async fn shipped() -> (Nginx, Upstream) {
+    let upstream = Upstream::start("node").await;
+    let values = [("NGX_ONE", upstream.address()), ("NGX_TWO", upstream.address())];
+    (Nginx::start("nginx.conf", &values).await, upstream)
+}
+
+#[tokio::test]
+async fn metrics_and_the_apis_pages_are_not_public() {
+    let (nginx, _upstream) = shipped().await;
+    for path in [
+        "/metrics",
+        "/metrics/",
+        "/metrics?x=1",
+        "/api/metrics",
+        "/api//metrics",
+        "//metrics",
+        "/%6detrics",
+        "/shop/../metrics",
+        "/docs",
+        "/docs/",
+        "/docs/openapi.json",
+        "/api/docs/swagger-ui.css",
+        "/api/../docs/",
+    ] {
+        nginx.request("GET", path, "").await.refused(404, "NOT_FOUND");
+    }
+    for (path, passed) in [
+        ("/shop/1", "/shop/1"),
+        ("/api/shop/1?x=%20", "/shop/1?x=%20"),
+        ("/api/health/ready", "/health/ready"),
+        ("/metricsx", "/metricsx"),
+        ("/shop/docs", "/shop/docs"),
+    ] {
+        let reply = nginx.request("GET", path, "").await;
+        assert_eq!((reply.status, reply.body), (200, format!("node GET {passed}")));
+    }
+}
+
+#[tokio::test]
+async fn nginxs_own_errors_are_in_the_envelope() {
+    let (nginx, upstream) = shipped().await;
+    let send = async |request: String| nginx.send_from("127.0.0.1", &request).await;
+    let long = "a".repeat(40_000);
+    send(format!("GET /{long} HTTP/1.1\r\nhost: x\r\n\r\n")).await.refused(414, "URI_TOO_LONG");
+    for bad in [
+        format!("GET / HTTP/1.1\r\nhost: x\r\nx-long: {long}\r\n\r\n"),
+        "GET / HTTP/1.1\r\n\r\n".to_owned(),
+        "GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n".to_owned(),
+        "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: many\r\n\r\n".to_owned(),
+        "GET /%zz HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        "GET /../.. HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+        "G?T / HTTP/1.1\r\nhost: x\r\n\r\n".to_owned(),
+    ] {
+        send(bad).await.refused(400, "BAD_REQUEST");
+    }
+    let trace = send("TRACE / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned()).await;
+    trace.refused(405, "METHOD_NOT_ALLOWED");
+    let large = "POST /user/login HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999\r\n\r\n";
+    send(large.to_owned()).await.refused(413, "PAYLOAD_TOO_LARGE");
+    drop(upstream);
+    nginx.request("GET", "/shop/1", "").await.refused(503, "UNAVAILABLE");
+    nginx.request("POST", "/voucher-order/seckill/1", "").await.refused(503, "OUTCOME_UNKNOWN");
+}
+
+#[tokio::test]
+async fn beside_a_java_node_each_route_goes_where_it_exists() {
+    let (ours, java) = (Upstream::start("ours").await, Upstream::start("java").await);
+    let values = [("NGX_SECKILL", ours.address()), ("NGX_JAVA", java.address())];
+    let nginx = Nginx::start("nginx-mixed.conf", &values).await;
+    // The names of the nodes that answer, and what they were asked.
+    let ask = async |method: &str, path: &str, prefix: &str| {
+        let mut nodes = std::collections::BTreeSet::new();
+        for _ in 0..8 {
+            let RawReply { status, body, .. } =
+                nginx.request(method, &format!("{prefix}{path}"), "").await;
+            let (node, asked) = body.split_once(' ').expect("a name and a request");
+            assert_eq!((status, asked), (200, &*format!("{method} {path}")), "{prefix}");
+            nodes.insert(node.to_owned());
+        }
+        Vec::from_iter(nodes).join(" ")
+    };
+    for (nodes, routes) in [
+        (
+            "java ours",
+            &[
+                "POST /user/code?phone=13800138000",
+                "POST /user/login",
+                "GET /user/me",
+                "GET /user/7",
+                "GET /shop/1",
+                "GET /shop/of/type?typeId=1&current=2&x=120.1&y=30.2",
+                "GET /shop/of/name?name=%E9%9D%A2",
+                "GET /shop-type/list",
+                "GET /voucher/list/1",
+                "POST /voucher-order/seckill/7",
+            ][..],
+        ),
+        (
+            "ours",
+            &[
+                "POST /user/logout",
+                "POST /voucher-order/seckill",
+                "GET /voucher-order/664983478263808001",
+                "GET /voucher-order/of/me",
+                "POST /voucher-order/7/pay",
+                "POST /voucher-order/7/cancel",
+                "POST /voucher",
+                "POST /voucher/seckill",
+                "POST /voucher/seckill/7/stock",
+                "POST /shop",
+                "PUT /shop",
+                "GET /health/ready",
+                "GET /",
+                "GET /assets/page.js",
+                "GET /lab/about",
+            ],
+        ),
+        (
+            "java",
+            &[
+                "GET /blog/hot?current=1",
+                "POST /blog",
+                "PUT /blog/like/23",
+                "GET /blog-comments",
+                "PUT /follow/2/true",
+                "GET /follow/or/not/2",
+                "POST /user/sign",
+                "GET /user/sign/count",
+                "GET /user/info/7",
+                "POST /upload/blog",
+                "GET /upload/blog/delete?name=x",
+            ],
+        ),
+    ] {
+        for route in routes {
+            let (method, path) = route.split_once(' ').expect("a method and a path");
+            for prefix in ["", "/api"] {
+                assert_eq!(ask(method, path, prefix).await, nodes, "{prefix} {route}");
+            }
+        }
+    }
+    for path in ["/metrics", "/api/metrics", "/docs/", "/api/docs/openapi.json"] {
+        nginx.request("GET", path, "").await.refused(404, "NOT_FOUND");
+    }
+    // What both have is served while one of them is away; a read of what that one alone has is refused.
+    drop(java);
+    for _ in 0..8 {
+        let reply = nginx.request("GET", "/api/shop/1", "").await;
+        assert_eq!((reply.status, &*reply.body), (200, "ours GET /shop/1"));
+        let reply = nginx.request("POST", "/voucher-order/seckill/7", "").await;
+        assert_eq!((reply.status, &*reply.body), (200, "ours POST /voucher-order/seckill/7"));
+    }
+    nginx.request("GET", "/blog/hot", "").await.refused(503, "UNAVAILABLE");
+}
