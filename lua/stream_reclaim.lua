@@ -1,31 +1,23 @@
--- Takes over the pending entries of dead consumers of our kind: those that do not report any more. Those without pending
--- entries are removed.
+-- Takes over the pending entries of dead consumers of our kind. Those without pending entries are removed.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.consumers
 -- ARGV[1]  the group
 -- ARGV[2]  this node's consumer
--- ARGV[3]  what our consumers' names begin with
--- ARGV[4]  one of ours that has not reported for this long is dead; ms
--- ARGV[5]  most entries taken over at a time from each
+-- ARGV[3]  most entries taken over at a time from each
+-- ARGV[4…] for each: the dead consumer, and its heartbeat when it was found to be dead; one that has another heartbeat by
+--          now is left alone
 --
 -- Returns  how many were taken over.
-local now = redis.call('TIME')
-local ms = now[1] * 1000 + math.floor(now[2] / 1000)
 local taken = 0
 if redis.call('EXISTS', KEYS[1]) == 0 then
   return 0
 end
-for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
-  local of = {}
-  for at = 1, #consumer, 2 do of[consumer[at]] = consumer[at + 1] end
-  local name = of['name']
-  local ours = string.sub(name, 1, #ARGV[3]) == ARGV[3]
-  local reported = ours and tonumber(redis.call('ZSCORE', KEYS[2], name))
-  local dead = ours and (not reported or ms - reported > tonumber(ARGV[4])) and of['idle'] > tonumber(ARGV[4])
-  if name ~= ARGV[2] and dead then
+for at = 4, #ARGV, 2 do
+  local name, heartbeat = ARGV[at], ARGV[at + 1]
+  if (redis.call('ZSCORE', KEYS[2], name) or '') == heartbeat then
     local entries = {}
-    for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[5], name)) do
+    for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[3], name)) do
       entries[#entries + 1] = pending[1]
     end
     if #entries > 0 then

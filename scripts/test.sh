@@ -41,8 +41,14 @@ run_tests() {
   case ${1:-} in
     api) test_api "${@:2}" ;;
     browser) test_browser "${@:2}" ;;
-    *) test_cargo "$@" ;;
+    *) fake_clocks; test_cargo "$@" ;;
   esac
+}
+
+# fake_clocks: libfaketime, for the tests that step a server's clock.
+fake_clocks() {
+  command -v faketime >/dev/null || (install_packages faketime) ||
+    say "without the package faketime, tests that step a server's clock are left out"
 }
 
 # without_settings COMMAND...: settings of a developer's shell (./dev env) must not leak into the servers under test.

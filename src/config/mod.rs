@@ -72,6 +72,7 @@ mod tests {
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],
             ["--sessions", "process"],
+            ["--stream-batch", "8193"],
             ["--admin-token", ""],
             ["--admin-token", "fifteen-letters"],
             ["--admin-token", "                    "],

@@ -66,8 +66,9 @@ pub struct SaleConfig {
     /// Most purchases that wait in the queue of a sale on group-commit; others are refused with 503.
     #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = parse::count)]
     pub group_queue: usize,
-    /// Most stream entries read, and orders committed, at a time.
-    #[arg(long, env = "STREAM_BATCH", default_value = "512", value_parser = parse::count)]
+    /// Most stream entries read, and orders committed, at a time; at most 8192.
+    #[arg(long, env = "STREAM_BATCH", default_value = "512",
+          value_parser = parse::stream_batch)]
     pub stream_batch: usize,
     /// Most entries that wait in the stream; further purchases are refused with 503.
     #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = parse::count)]

@@ -23,7 +23,7 @@ use crate::connection::shared::SharedConnection;
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
 
 /// Bits of the counter part.
-const SEQUENCE_BITS: u32 = 32;
+pub const SEQUENCE_BITS: u32 = 32;
 
 const SECONDS_PER_DAY: i64 = 86_400;
 

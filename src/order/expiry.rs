@@ -1,7 +1,7 @@
 //! Expiry: cancels orders that were not paid in time. One task per process, on every node: which
 //! of them reaches an order first does not matter, because a cancellation changes only what is still
-//! unpaid ([`super::store::lifetime`]). The age is judged by the database's clock, so a node whose own
-//! clock is wrong cancels nothing early.
+//! unpaid ([`super::store::lifetime`]). The age is judged by the database's clock and by this node's, both of which must
+//! agree, so neither a node whose clock is wrong nor a step of the database's clock cancels anything early.
 //!
 //! The same task delivers to Redis what is pending in the outbox of returned stock, because a process died or Redis was
 //! away.

@@ -30,12 +30,14 @@ use crate::session::CurrentUser;
 
 pub mod audit;
 pub mod batch;
+mod buyer_set;
 pub mod context;
 pub mod expiry;
 pub mod lifetime;
 pub mod model;
 pub mod purchase;
 mod retry;
+mod sold_out;
 pub mod stats;
 pub mod steps;
 pub mod store;

@@ -10,6 +10,7 @@ use tokio_util::task::TaskTracker;
 use super::context::PurchaseContext;
 use super::model::{Buyer, Purchased};
 use super::retry::conflict_pauses;
+use super::sold_out::SoldOutBuyers;
 use super::stats::PurchaseStats;
 use super::strategy;
 use crate::error::Error;
@@ -18,9 +19,6 @@ use crate::request::context::in_current_context;
 use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
 use ladder::Strategy;
-
-/// Buyers of a sold-out sale that are remembered at most; 8 bytes each.
-const BUYERS_REMEMBERED: u32 = 1_000_000;
 
 /// A reading of a sale is at least this old before a purchase on the stream that is refused as sold out has it read
 /// anew: there the stock counter is empty before the database is, and every refused buyer would read again.
@@ -34,6 +32,7 @@ struct Inner {
     context: PurchaseContext,
     sales: Arc<SaleCache>,
     lab: bool,
+    buyers: SoldOutBuyers,
     tasks: TaskTracker,
     stats: PurchaseStats,
 }
@@ -42,7 +41,9 @@ impl PurchaseService {
     /// Purchases with this context; `lab` allows the unsafe strategies.
     pub fn new(context: PurchaseContext, sales: Arc<SaleCache>, lab: bool) -> Self {
         let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
-        PurchaseService(Arc::new(Inner { context, sales, lab, tasks, stats }))
+        let PurchaseContext { store, database_timeout, .. } = &context;
+        let buyers = SoldOutBuyers::new(store.clone(), *database_timeout, tasks.clone());
+        PurchaseService(Arc::new(Inner { context, sales, lab, buyers, tasks, stats }))
     }
 
     /// Counters of purchases by strategy and outcome.
@@ -119,13 +120,10 @@ impl Inner {
             return Ok(());
         }
         // A buyer who has an order must not get "sold out": the strategy finds out which it is.
-        let read = async || {
-            let buyers = self.context.store.buyers(buyer.voucher_id, BUYERS_REMEMBERED).await?;
-            Ok::<_, Error>(buyers.map(Arc::from))
-        };
-        match sale.buyers.get_or_try_init(read).await? {
-            Some(buyers) if buyers.binary_search(&buyer.user_id).is_ok() => Ok(()),
-            _ => Err(Error::SoldOut),
+        let Buyer { user_id, voucher_id } = buyer;
+        match self.buyers.may_include(voucher_id, user_id, sale.sold_out_since).await {
+            true => Ok(()),
+            false => Err(Error::SoldOut),
         }
     }
 

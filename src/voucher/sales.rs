@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use redis::AsyncCommands;
-use tokio::sync::OnceCell;
 
 use super::store::{SaleRow, VoucherStore};
 use crate::connection::shared::SharedConnection;
@@ -45,14 +44,11 @@ pub struct Sale {
     pub window: Window,
     /// Whether nothing was left.
     pub sold_out: bool,
-    /// The buyers when nothing was left, read by the first purchase that needs them. Kept by this reading and by the
-    /// readings after it that find nothing left either.
-    pub buyers: OnceCell<Buyers>,
+    /// Where nothing was left: when the first of the readings in a row that found nothing left was there. Whoever has an
+    /// order had it committed before that.
+    pub sold_out_since: Instant,
     asked_at: Instant,
 }
-
-/// Users in rising order; `None` where there are too many to keep.
-pub type Buyers = Option<Arc<[i64]>>;
 
 /// When a sale is on, by the database's clock.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +108,7 @@ impl Sale {
                 read_at: Instant::now(),
             },
             sold_out: row.stock < 1,
-            buyers: OnceCell::new(),
+            sold_out_since: Instant::now(),
             asked_at,
         })
     }
@@ -199,7 +195,7 @@ impl SaleCache {
         if sale.sold_out
             && let Some(before) = before.filter(|before| before.sold_out)
         {
-            sale.buyers = before.buyers.clone();
+            sale.sold_out_since = before.sold_out_since;
         }
         let sale = Arc::new(sale);
         entry.set(&sale, version);

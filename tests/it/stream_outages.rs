@@ -155,3 +155,62 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_added_again() {
         }
     }
 }
+
+/// The stream of all sales is never empty here: another sale's row is locked.
+#[tokio::test]
+async fn stranded_stock_is_found_while_entries_of_other_sales_wait() {
+    let stack = Stack::start(1, &[]).await;
+    let (locked, stranded) = (stack.publish(5, "stream").await, stack.publish(2, "stream").await);
+    let users = stack.users(2).await;
+    let mut redis = stack.redis.conn().await;
+    while_sale_is_locked(&stack, locked, async {
+        buy(stack.url(), &users[0], locked).await.bought();
+        // As if an order had been cancelled and Redis had never got its stock back.
+        let _: () = redis.set(format!("seckill:stock:{stranded}"), 0).await.unwrap();
+        for user in &users {
+            eventually("it sells again", TIMEOUT, || async {
+                buy(stack.url(), user, stranded).await.status == 202
+            })
+            .await;
+        }
+        assert_eq!(orders_of(&stack, locked).await, 0, "its row is locked");
+    })
+    .await;
+    stack.stream_drained().await;
+    assert_eq!((orders_of(&stack, locked).await, orders_of(&stack, stranded).await), (1, 2));
+}
+
+#[tokio::test]
+async fn the_keys_of_an_ended_sale_expire_and_those_of_a_reopened_one_do_not() {
+    let stack = Stack::start(1, &[]).await;
+    let user = stack.users(1).await.remove(0);
+    for strategy in ["stream", "reentrant-lock"] {
+        let sale = stack.publish(5, strategy).await;
+        let keys = [format!("seckill:stock:{sale}"), format!("seckill:order:{sale}")];
+        let redis = stack.redis.conn().await;
+        buy(stack.url(), &user, sale).await.bought();
+        stack.stream_drained().await;
+        // A Java node's script may have claimed on any sale.
+        let _: () = redis.clone().sadd(&keys[1], user.id).await.unwrap();
+        let expires = |whether: bool| {
+            let (mut redis, keys) = (redis.clone(), keys.clone());
+            async move {
+                let mut ttls = Vec::new();
+                for key in &keys {
+                    let ttl: i64 = redis.ttl(key).await.unwrap();
+                    assert_ne!(ttl, -2, "{key} is there");
+                    ttls.push(ttl > 0);
+                }
+                ttls == [whether, whether]
+            }
+        };
+        assert!(expires(false).await);
+        let end = |to: &str| {
+            format!("UPDATE tb_seckill_voucher SET end_time = NOW() {to} WHERE voucher_id = {sale}")
+        };
+        stack.database.run(&end("- INTERVAL 2 HOUR")).await;
+        eventually("they expire", TIMEOUT, || expires(true)).await;
+        stack.database.run(&end("+ INTERVAL 2 HOUR")).await;
+        eventually("they are kept", TIMEOUT, || expires(false)).await;
+    }
+}

@@ -12,6 +12,7 @@ use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, until};
 use crate::connection::row::row;
 use crate::error::Error;
+use crate::id::SEQUENCE_BITS;
 
 row! {
     /// An order's ids: what a cancellation, and the return of its stock, need to know of it.
@@ -27,17 +28,27 @@ row! {
 }
 
 impl OrderStore {
-    /// Unpaid orders made more than `seconds` ago by the database's clock, the oldest first, at most
-    /// `limit`.
+    /// Unpaid orders that are older than `seconds` by the database's clock (`create_time`) and by this node's (the seconds
+    /// in the id), at most `limit`. A clock that was stepped back shows orders in the future: for those, the other clock
+    /// decides alone; where both do, nothing can be said, and the order is left out. So no step of one clock expires an
+    /// order early, and none keeps one for longer than its age shows by the other.
     pub async fn unpaid_since(&self, seconds: u64, limit: u32) -> Result<Vec<OrderKey>, Error> {
-        // create_time has whole seconds: `<` makes sure that none is taken early.
+        let now = self.local_seconds();
+        // Whole seconds on both sides: `<` makes sure that none is taken early.
+        let old =
+            now.saturating_sub(seconds.try_into().unwrap_or(i64::MAX)).max(0) << SEQUENCE_BITS;
+        let future = (now + 1) << SEQUENCE_BITS;
         let query = sqlx::query_as(
             "SELECT id AS order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
              CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order \
-             WHERE status = 1 AND create_time < NOW() - INTERVAL ? SECOND \
+             WHERE status = 1 AND (create_time < NOW() - INTERVAL ? SECOND OR create_time > NOW()) \
+             AND (id < ? OR id >= ?) AND NOT (create_time > NOW() AND id >= ?) \
              ORDER BY create_time LIMIT ?",
         )
         .bind(seconds)
+        .bind(old)
+        .bind(future)
+        .bind(future)
         .bind(limit);
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }

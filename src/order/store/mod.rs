@@ -3,16 +3,20 @@
 //! - [`orders`]: reads, and [`OrderStore`] itself.
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
 //! - [`batch`]: many orders of one sale in one transaction.
+//! - [`buyers`]: who bought lately.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
 //! - [`rebuild`]: what the stream's stock counters and claims are rebuilt from.
+//! - [`upkeep`]: sales, as the upkeep of their keys sees them.
 //! - [`totals`]: sums for the audit.
 
 pub mod batch;
+pub mod buyers;
 pub mod lifetime;
 pub mod orders;
 pub mod rebuild;
 pub mod totals;
 pub mod transaction;
+pub mod upkeep;
 
 pub use orders::OrderStore;
 pub use transaction::OrderTransaction;

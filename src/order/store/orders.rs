@@ -7,6 +7,7 @@ use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
 use crate::error::Error;
+use crate::id::EPOCH_SECONDS;
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Order};
 
 /// Orders on a page of `GET /voucher-order/of/me`.
@@ -45,24 +46,15 @@ impl OrderStore {
         Ok(row.map(|(stock, order_id)| BuyerStatus { stock, order_id }))
     }
 
+    /// This node's clock, in the seconds that order ids are made of.
+    pub(super) fn local_seconds(&self) -> i64 {
+        self.zone.now().and_utc().timestamp() - EPOCH_SECONDS
+    }
+
     /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends
     /// nothing yet.
     pub async fn begin(&self) -> Result<OrderTransaction, Error> {
         OrderTransaction::begin(self.db.clone()).await
-    }
-
-    /// The users who have an order that the unique index guards, in rising order; `None` where there are more than
-    /// `limit`.
-    pub async fn buyers(&self, voucher_id: i64, limit: u32) -> Result<Option<Vec<i64>>, Error> {
-        let query = sqlx::query_scalar(
-            // Read from the unique index alone, which also gives the order.
-            "SELECT CAST(buyer AS SIGNED) FROM tb_voucher_order \
-             WHERE voucher_id = ? AND buyer IS NOT NULL ORDER BY buyer LIMIT ?",
-        )
-        .bind(voucher_id)
-        .bind(u64::from(limit) + 1);
-        let buyers: Vec<i64> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
-        Ok((buyers.len() <= limit as usize).then_some(buyers))
     }
 
     /// One order.

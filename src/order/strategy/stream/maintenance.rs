@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::entry::position;
+use super::heartbeats::Heartbeats;
 use super::lease::DEAD_AFTER;
 use super::names::{
     CLAIMS, CONSUMER_PREFIX, CONSUMERS, COUNTERS, DEAD, EPOCH, EPOCH_GROUP, GROUP, STATUS_TTL_S,
@@ -22,6 +23,9 @@ const ROUND: Duration = Duration::from_millis(250);
 /// How often entries of dead consumers are reclaimed.
 const RECLAIM_EVERY: Duration = Duration::from_secs(1);
 
+/// Entries that are taken over at a time from one consumer: Lua can unpack some thousands.
+const RECLAIMED_AT_ONCE: usize = 500;
+
 /// Orders that are added again by one script.
 const REPLAYED_AT_ONCE: usize = 500;
 
@@ -29,12 +33,12 @@ impl StreamNode {
     /// Makes round after round until the process stops.
     pub(super) async fn maintain(self: Arc<Self>) {
         let mut logged = false;
-        let mut reclaimed = Instant::now();
+        let (mut heartbeats, mut reclaimed) = (Heartbeats::default(), Instant::now());
         while !self.is_stopped() {
             let mut round = self.maintain_once().await;
             if round.is_ok() && reclaimed.elapsed() >= RECLAIM_EVERY {
                 reclaimed = Instant::now();
-                round = self.reclaim().await;
+                round = self.reclaim(&mut heartbeats).await;
             }
             match round {
                 Ok(()) => logged = false,
@@ -124,15 +128,26 @@ impl StreamNode {
     }
 
     /// Takes over the pending entries of dead consumers.
-    async fn reclaim(&self) -> Result<(), Error> {
-        let reclaimed: u64 = scripts::STREAM_RECLAIM
+    async fn reclaim(&self, heartbeats: &mut Heartbeats) -> Result<(), Error> {
+        let consumers: Vec<String> = scripts::STREAM_CONSUMERS
             .key(STREAM)
             .key(CONSUMERS)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(CONSUMER_PREFIX)
-            .arg(DEAD_AFTER.as_millis() as u64)
-            .arg(self.limits.batch)
+            .invoke_async(&mut self.redis.clone())
+            .await?;
+        let consumers = consumers.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()));
+        let dead = heartbeats.dead(consumers, DEAD_AFTER, Instant::now());
+        if dead.is_empty() {
+            return Ok(());
+        }
+        let mut script = scripts::STREAM_RECLAIM.key(STREAM);
+        script.key(CONSUMERS).arg(GROUP).arg(&self.consumer).arg(RECLAIMED_AT_ONCE);
+        for (consumer, heartbeat) in &dead {
+            script.arg(consumer).arg(heartbeat);
+        }
+        let reclaimed: u64 = script
             .invoke_async(&mut self.redis.clone())
             .await
             // It may have run: then they are pending under our name, and no other node will take them over.

@@ -38,9 +38,11 @@ mod admission_script;
 mod claims;
 mod commit;
 mod consumer;
+mod ended_sales;
 mod entry;
 mod entry_index;
 mod foreign;
+mod heartbeats;
 mod lease;
 mod lookup;
 mod maintenance;
@@ -53,6 +55,7 @@ mod sale_upkeep;
 pub mod service;
 pub mod stats;
 mod stock_counter;
+mod stranded;
 mod unconfirmed;
 
 /// Admits the buyer; returns the id under which the order will be committed.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::{BoxFuture, FutureExt, Shared};
 use parking_lot::Mutex;
 
 use crate::error::Error;
@@ -44,7 +44,9 @@ impl SaleRebuild {
     /// The running rebuild, or else the one that `start` starts.
     pub fn join(&self, start: impl FnOnce() -> Rebuild) -> Rebuild {
         let mut running = self.running.lock();
-        let unfinished = running.clone().filter(|rebuild| rebuild.peek().is_none());
+        // Polled, for `peek` knows of a result only when somebody has waited for it, and a rebuild may have been started for
+        // nobody.
+        let unfinished = running.clone().filter(|rebuild| rebuild.clone().now_or_never().is_none());
         unfinished.unwrap_or_else(|| running.insert(start()).clone())
     }
 
@@ -56,5 +58,25 @@ impl SaleRebuild {
             *checked = Some(Instant::now());
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rebuild_that_has_ended_is_not_joined_though_nobody_waited_for_it() {
+        let sale = SaleRebuild::default();
+        let started = std::cell::Cell::new(0);
+        let start = |rebuild: BoxFuture<'static, Result<(), Error>>| {
+            started.set(started.get() + 1);
+            rebuild.shared()
+        };
+        drop(sale.join(|| start(std::future::ready(Ok(())).boxed())));
+        drop(sale.join(|| start(std::future::pending().boxed())));
+        assert_eq!(started.get(), 2);
+        drop(sale.join(|| start(std::future::pending().boxed())));
+        assert_eq!(started.get(), 2, "this one is running");
     }
 }

@@ -46,6 +46,8 @@ impl OrderStream {
         node.tasks.spawn(node.clone().maintain());
         node.tasks.spawn(node.clone().consume());
         node.tasks.spawn(node.clone().keep_up_sales());
+        node.tasks.spawn(node.clone().find_stranded_stock());
+        node.tasks.spawn(node.clone().expire_ended_sales());
         node.tasks.spawn(node.clone().watch_foreign_consumers());
         Ok(OrderStream(node))
     }

@@ -1,0 +1,170 @@
+//! Clocks that are stepped under a running service: the one of Redis for real, by libfaketime (Debian's package
+//! `faketime`, which `./dev` installs with the others); the one of the database as its rows see it, by moving
+//! `create_time`, for an order's age is all that is asked of that clock.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+
+use crate::support::stack::{Stack, buy};
+use testkit::wait::eventually;
+
+const TIMEOUT: Duration = Duration::from_secs(40);
+
+/// Where Debian and Ubuntu, Fedora, Arch and Alpine have the library.
+const PLACES: [&str; 6] = [
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib64/faketime/libfaketime.so.1",
+    "/usr/lib/faketime/libfaketime.so.1",
+    "/usr/local/lib/faketime/libfaketime.so.1",
+    "/usr/lib/libfaketime.so.1",
+];
+
+/// The clock of a stack's Redis.
+struct Clock(PathBuf);
+
+impl Clock {
+    /// Restarts the stack's Redis with a clock that can be stepped; no instance may run yet. `None` where libfaketime is
+    /// not installed.
+    async fn of_redis(stack: &mut Stack) -> Option<Self> {
+        let library = PLACES.into_iter().find(|place| Path::new(place).exists());
+        let Some(library) = library else {
+            eprintln!("LEFT OUT: libfaketime is missing; it is in Debian's package faketime");
+            return None;
+        };
+        let clock = Clock(stack.redis.data().join("clock"));
+        clock.step(0);
+        stack.redis.environment = vec![
+            // The C library comes with it: Redis would use jemalloc, which asks for the time too early.
+            ("LD_PRELOAD", format!("{library}:libc.so.6")),
+            ("FAKETIME_TIMESTAMP_FILE", clock.0.display().to_string()),
+            // Seconds; the file is read so often.
+            ("FAKETIME_CACHE_DURATION", "1".to_owned()),
+            // A step leaves the monotonic clock alone.
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("FAKETIME_DISABLE_SHM", "1".to_owned()),
+        ];
+        stack.redis.restart().await;
+        Some(clock)
+    }
+
+    fn step(&self, seconds: i32) {
+        // The server must never read half of it.
+        let new = self.0.with_extension("new");
+        std::fs::write(&new, format!("{seconds:+}s\n")).unwrap();
+        std::fs::rename(&new, &self.0).unwrap();
+    }
+
+    /// Steps it to the machine's plus `seconds`, and waits until Redis shows that.
+    async fn step_to(&self, redis: &MultiplexedConnection, seconds: i32) {
+        self.step(seconds);
+        eventually("the clock of Redis is stepped", TIMEOUT, || {
+            let mut redis = redis.clone();
+            async move {
+                let (now, _): (i64, i64) =
+                    redis::cmd("TIME").query_async(&mut redis).await.unwrap();
+                (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
+            }
+        })
+        .await;
+    }
+}
+
+/// By a clock that was stepped back, a dead consumer's last heartbeat is in the future for an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps_back() {
+    let mut stack = Stack::start(0, &[]).await;
+    let Some(clock) = Clock::of_redis(&mut stack).await else { return };
+    stack.add_instance(&[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let users = stack.users(3).await;
+    let mut holder = stack.database.pool.begin().await.unwrap();
+    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
+        .bind(sale)
+        .execute(&mut *holder)
+        .await
+        .unwrap();
+    for user in &users {
+        buy(stack.url(), user, sale).await.bought();
+    }
+    let redis = stack.redis.conn().await;
+    eventually("they are delivered", TIMEOUT, || pending_are(&redis, 3)).await;
+    stack.instances.pop().unwrap().kill();
+    clock.step_to(&redis, -3600).await;
+    stack.add_instance(&[]).await;
+    holder.rollback().await.unwrap();
+    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+    eventually("they are taken over", TIMEOUT, || async {
+        stack.database.number(&orders).await == 3
+    })
+    .await;
+    stack.stream_drained().await;
+}
+
+async fn pending_are(redis: &MultiplexedConnection, count: i64) -> bool {
+    let mut summary = redis::cmd("XPENDING");
+    summary.arg("stream.orders").arg("g1");
+    let summary: Vec<redis::Value> = summary.query_async(&mut redis.clone()).await.unwrap();
+    matches!(summary.first(), Some(redis::Value::Int(found)) if *found == count)
+}
+
+/// An order is `age` seconds old by the database's clock and `id_age` by the seconds in its id.
+async fn order(stack: &Stack, sale: i64, user: i64, age: i64, id_age: i64) -> i64 {
+    // The zone in which ids are made.
+    let now = chrono::Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
+    let seconds = now.and_utc().timestamp() - 1_640_995_200 - id_age;
+    let id = (seconds << 32) + user;
+    stack
+        .database
+        .run(&format!(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) \
+             VALUES ({id}, {user}, {sale}, NOW() - INTERVAL {age} SECOND)"
+        ))
+        .await;
+    id
+}
+
+/// Orders expire after ten minutes, if both clocks say so. A clock that was stepped back shows an order in the future: then
+/// the other one decides.
+#[tokio::test]
+async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
+    let mut stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(100, "reentrant-lock").await;
+    let hour = 3600;
+    let young = [
+        (60, 60),
+        // The database's clock was stepped forward, or was behind when the order was made.
+        (60 + hour, 60),
+        // This node's clock was, or that of the node that made the id.
+        (60, 60 + hour),
+        // The database's clock was stepped back, or was ahead when the order was made.
+        (60 - hour, 60),
+        (60, 60 - hour),
+        // Both at once: nothing can be said, so nothing is done.
+        (60 - hour, 60 - hour),
+    ];
+    let old =
+        [(700, 700), (700 + hour, 700), (700, 700 + hour), (700 - hour, 700), (700, 700 - hour)];
+    let mut ids = [Vec::new(), Vec::new()];
+    for (user, (class, (age, id_age))) in
+        (1..).zip(young.map(|ages| (0, ages)).into_iter().chain(old.map(|ages| (1, ages))))
+    {
+        ids[class].push(order(&stack, sale, user, age, id_age).await);
+    }
+    let stock =
+        format!("UPDATE tb_seckill_voucher SET stock = stock - 11 WHERE voucher_id = {sale}");
+    stack.database.run(&stock).await;
+    stack.add_instance(&["--unpaid-seconds", "600"]).await;
+    let status = |id: i64| format!("SELECT status FROM tb_voucher_order WHERE id = {id}");
+    for (id, ages) in ids[1].iter().zip(old) {
+        eventually(&format!("{ages:?} is cancelled"), Duration::from_secs(15), || async {
+            stack.database.number(&status(*id)).await == 4
+        })
+        .await;
+    }
+    for (id, ages) in ids[0].iter().zip(young) {
+        assert_eq!(stack.database.number(&status(*id)).await, 1, "{ages:?}");
+    }
+}
