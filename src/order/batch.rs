@@ -72,7 +72,7 @@ impl BatchCommitter {
                 }
             };
         if inserted == orders.len() && decremented {
-            let committed = transaction.commit(orders[0].id).await;
+            let committed = transaction.commit(&orders[0]).await;
             return Ok(orders.iter().map(|order| outcome_of(order.id, &committed)).collect());
         }
         self.commit_some(voucher_id, orders, transaction, inserted, decremented).await
@@ -112,9 +112,9 @@ impl BatchCommitter {
             }
             kept.retain(|id| !surplus.contains(id));
         }
-        let first = orders.iter().map(|order| order.id).find(|id| kept.contains(id));
+        let first = orders.iter().find(|order| kept.contains(&order.id));
         let committed = match first {
-            Some(id) => transaction.commit(id).await,
+            Some(first) => transaction.commit(first).await,
             // Nothing to keep, and the stock is what it was.
             None => transaction.rollback().await.map_err(|_| Error::Unavailable("the database")),
         };

@@ -3,6 +3,12 @@
 
 use std::time::Duration;
 
+use seckill::clock::Zone;
+use seckill::connection::mysql;
+use seckill::error::Error;
+use seckill::order::model::{Buyer, NewOrder};
+use seckill::order::store::OrderStore;
+use testkit::proxy::{Mode, Proxy};
 use testkit::wait::eventually;
 
 use crate::resilience::while_sale_is_locked;
@@ -164,4 +170,24 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     for (_, sale) in sales {
         buy(stack.url(), &users[0], sale).await.data();
     }
+}
+
+/// The transaction is lost, and its id goes to another buyer (the counter was lost, too) before its outcome is looked up.
+#[tokio::test]
+async fn an_id_that_another_buyer_got_is_no_success() {
+    let database = TestDatabase::migrated().await;
+    let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
+    let url = database.url_through(proxy.address).into();
+    let db = mysql::connect(&url, 2, Duration::from_secs(5)).await.expect("connect");
+    let store = OrderStore::new(db, Zone(chrono_tz::Asia::Shanghai));
+    let order = NewOrder { id: 77, buyer: Buyer { user_id: 1, voucher_id: 1 }, unguarded: false };
+    let mut transaction = store.begin().await.expect("a transaction");
+    transaction.insert(&order).await.expect("an insert");
+    proxy.set(Mode::Cut);
+    // Waits until the server has rolled the lost transaction back.
+    let other = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (77, 2, 1)";
+    database.run(other).await;
+    proxy.set(Mode::Forward);
+    let committed = transaction.commit(&order).await;
+    assert!(matches!(committed, Err(Error::Unavailable(_))), "{committed:?}");
 }

@@ -176,29 +176,29 @@ impl OrderTransaction {
         Ok(BuyerStatus { stock, order_id })
     }
 
-    /// Commits, and resolves the outcome where the reply was lost, by looking up `order_id`, which may be any order of
-    /// the transaction.
+    /// Commits, and resolves the outcome where the reply was lost, by looking up `order`, which may be any order of the
+    /// transaction.
     ///
     /// # Errors
     /// [`Error::Unavailable`] is definite: nothing was done. [`Error::OutcomeUnknown`] only where the database
     /// could not be asked for as long as one step may take; the first tries may meet connections that died with
     /// the one that was to commit.
-    pub async fn commit(self, order_id: i64) -> Result<(), Error> {
-        trace::step(self.commit_and_resolve(order_id), steps::committed).await
+    pub async fn commit(self, order: &NewOrder) -> Result<(), Error> {
+        trace::step(self.commit_and_resolve(order), steps::committed).await
     }
 
-    async fn commit_and_resolve(self, order_id: i64) -> Result<(), Error> {
+    async fn commit_and_resolve(self, order: &NewOrder) -> Result<(), Error> {
         let db = self.db.clone();
-        match self.commit_once(order_id).await {
+        match self.commit_once(order.id).await {
             Err(Error::OutcomeUnknown(_)) => {}
             outcome => return outcome,
         }
         let deadline = Instant::now() + db.timeout;
         let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
-        match (|| is_committed(&db, order_id)).retry(pauses).await {
+        match (|| is_committed(&db, order)).retry(pauses).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::Unavailable("the database")),
-            Err(_) => Err(Error::OutcomeUnknown(Some(order_id))),
+            Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
         }
     }
 
@@ -290,14 +290,17 @@ impl OrderTransaction {
     }
 }
 
-/// Whether an order with this id was committed, waiting for any transaction that may still decide it: a locking
-/// read on a row that is being inserted does not return until that transaction has ended.
-async fn is_committed(db: &Database, order_id: i64) -> Result<bool, Error> {
-    let query = sqlx::query_scalar::<_, i64>(
-        "SELECT id FROM tb_voucher_order WHERE id = ? LOCK IN SHARE MODE",
+/// Whether this order was committed, waiting for any transaction that may still decide it: a locking read on a row that is
+/// being inserted does not return until that transaction has ended. The id of an order that was rolled back may be
+/// another buyer's by now, if the counter was lost meanwhile.
+async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
+    let query = sqlx::query_as::<_, (i64, i64)>(
+        "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
+         WHERE id = ? LOCK IN SHARE MODE",
     )
-    .bind(order_id);
-    Ok(db.bounded(query.fetch_optional(&db.pool)).await?.is_some())
+    .bind(order.id);
+    let found = db.bounded(query.fetch_optional(&db.pool)).await?;
+    Ok(found == Some((order.buyer.user_id, order.buyer.voucher_id)))
 }
 
 /// The hot row is changed last, and not touched where nothing was inserted.

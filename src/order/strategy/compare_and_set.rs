@@ -20,6 +20,6 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
         transaction.rollback().await?;
         return Err(Error::StockChanged);
     }
-    transaction.commit(order.id).await?;
+    transaction.commit(&order).await?;
     Ok(order.id)
 }

@@ -26,6 +26,6 @@ pub async fn place_order(context: &PurchaseContext, order: &NewOrder) -> Result<
         transaction.rollback().await?;
         return Err(refusal);
     }
-    transaction.commit(order.id).await?;
+    transaction.commit(order).await?;
     Ok(order.id)
 }

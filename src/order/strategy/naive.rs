@@ -10,6 +10,6 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
     let mut transaction = context.store.begin().await?;
     transaction.insert(&order).await?;
     transaction.decrement(buyer.voucher_id).await?;
-    transaction.commit(order.id).await?;
+    transaction.commit(&order).await?;
     Ok(order.id)
 }

@@ -16,6 +16,6 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
     }
     transaction.insert(&order).await?;
     transaction.decrement(buyer.voucher_id).await?;
-    transaction.commit(order.id).await?;
+    transaction.commit(&order).await?;
     Ok(order.id)
 }
