@@ -1,5 +1,7 @@
 //! MySQL / MariaDB: how connections are made, and the time limit of each step. SQL stays portable to both.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +15,28 @@ use super::pool::Pool;
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
 /// the server names the statement that had to wait before we close the connection.
 const LOCK_WAIT_SECONDS: u32 = 2;
+
+/// Seconds after which the server ends a transaction in which its client sends nothing, and so releases its rows: the
+/// client may have been stopped or cut off. Longer than anything that is waited for between two statements. MariaDB has
+/// a setting for it.
+const IDLE_TRANSACTION_SECONDS: u32 = 5;
+
+/// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
+const MYSQL_WAIT_SECONDS: u32 = 30;
+
+/// On MySQL, a connection that was idle for longer is not used again: the server is about to close it.
+const MYSQL_IDLE_LIMIT: Duration = Duration::from_secs(20);
+
+/// The session's settings. Of the two comments each product executes its own: MariaDB leaves out versions from 50700 to
+/// 99999, and MySQL what begins with an M.
+fn session_settings() -> String {
+    format!(
+        "SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
+         /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
+         idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
+         /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
+    )
+}
 
 /// Connection options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP columns are
 /// instants; nothing here may change it.
@@ -63,6 +87,8 @@ pub async fn connect(
     connections: u32,
     timeout: Duration,
 ) -> anyhow::Result<Database> {
+    let closes_idle = Arc::new(AtomicBool::new(false));
+    let closing = closes_idle.clone();
     let connections = MySqlPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(timeout)
@@ -71,8 +97,7 @@ pub async fn connect(
         .test_before_acquire(false)
         .after_connect(|connection, _| {
             Box::pin(async move {
-                let session = format!("SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS}");
-                connection.execute(session.as_str()).await?;
+                connection.execute(session_settings().as_str()).await?;
                 // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
                 connection
                     .execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -80,10 +105,19 @@ pub async fn connect(
                 Ok(())
             })
         })
+        .before_acquire(move |_, connection| {
+            let closing = closing.load(Ordering::Relaxed);
+            let usable = !closing || connection.idle_for < MYSQL_IDLE_LIMIT;
+            Box::pin(std::future::ready(Ok(usable)))
+        })
         .connect_with(options(url)?)
         .await
         .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
-    Ok(Database { pool: Pool::new(connections), timeout })
+    let database = Database { pool: Pool::new(connections), timeout };
+    let version = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&database.pool);
+    let version = database.bounded(version).await.context("the database does not answer")?;
+    closes_idle.store(!version.contains("MariaDB"), Ordering::Relaxed);
+    Ok(database)
 }
 
 /// Facts about the server, for `doctor`.
@@ -96,6 +130,18 @@ pub struct ServerFacts {
     pub max_connections: i64,
     /// The server's clock, UTC.
     pub now: chrono::NaiveDateTime,
+    /// When the server ends an idle transaction of this service.
+    pub own_idle: Option<IdleLimit>,
+    /// The same for other clients, such as a Java node: the server's own setting.
+    pub idle: Option<IdleLimit>,
+}
+
+/// After how many seconds the server ends a transaction whose client sends nothing, and by which setting.
+pub struct IdleLimit {
+    /// Seconds.
+    pub seconds: u64,
+    /// The setting's name.
+    pub setting: String,
 }
 
 /// Queries [`ServerFacts`].
@@ -106,7 +152,23 @@ pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
     );
     let (version, flush_at_commit, max_connections, now) =
         database.bounded(query.fetch_one(&database.pool)).await?;
-    Ok(ServerFacts { version, flush_at_commit, max_connections, now })
+    let own_idle = idle_limit(database, "SESSION").await?;
+    let idle = idle_limit(database, "GLOBAL").await?;
+    Ok(ServerFacts { version, flush_at_commit, max_connections, now, own_idle, idle })
+}
+
+/// The shortest of the settings that are there and not 0, which means none.
+async fn idle_limit(database: &Database, scope: &str) -> sqlx::Result<Option<IdleLimit>> {
+    let sql = format!(
+        "SHOW {scope} VARIABLES WHERE Variable_name IN \
+         ('idle_transaction_timeout', 'idle_write_transaction_timeout', 'wait_timeout')"
+    );
+    let rows = sqlx::query_as(&sql).fetch_all(&database.pool);
+    let settings: Vec<(String, String)> = database.bounded(rows).await?;
+    let limits = settings.into_iter().filter_map(|(setting, seconds)| {
+        Some(IdleLimit { seconds: seconds.parse().ok().filter(|seconds| *seconds > 0)?, setting })
+    });
+    Ok(limits.min_by_key(|limit| limit.seconds))
 }
 
 /// Succeeds where the database answers; for readiness.

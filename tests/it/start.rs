@@ -70,7 +70,13 @@ async fn doctor_passes_a_healthy_stack_and_names_problems() {
     let stack = Stack::start(0, &[]).await;
     let (code, text) = run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
-    for line in ["schema is up to date", "clock agrees", "scripts load", "append-only"] {
+    for line in [
+        "schema is up to date",
+        "clock agrees",
+        "scripts load",
+        "append-only",
+        "left open ends after 5 s",
+    ] {
         assert!(text.contains(line), "{line}: {text}");
     }
     let mut redis = RedisServer::start().await;

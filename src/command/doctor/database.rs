@@ -1,0 +1,72 @@
+//! `doctor`: the database.
+
+use super::findings::{Findings, skew};
+use crate::config::DoctorConfig;
+use crate::connection::mysql::{Database, IdleLimit, ServerFacts};
+use crate::connection::{migrate, mysql};
+
+/// A transaction that nobody goes on with should end within this time, seconds: until then it may hold a sale's row.
+const MAX_IDLE: u64 = 60;
+
+/// Checks version, durability, connections, clock, idle transactions and schema.
+pub(super) async fn check(
+    findings: &mut Findings,
+    database: &Database,
+    config: &DoctorConfig,
+) -> anyhow::Result<()> {
+    let facts = mysql::facts(database).await?;
+    findings.good(&format!("version {}", facts.version));
+    if facts.flush_at_commit == 1 {
+        findings.good("commits are durable (innodb_flush_log_at_trx_commit=1)");
+    } else {
+        findings.warn(
+            &format!("innodb_flush_log_at_trx_commit={}", facts.flush_at_commit),
+            "a confirmed order can be lost in a power cut; set it to 1",
+        );
+    }
+    let wanted = i64::from(config.database.database_connections);
+    if facts.max_connections < 2 * wanted {
+        findings.warn(
+            &format!("max_connections={} for {wanted} an instance", facts.max_connections),
+            "raise it, or lower --database-connections",
+        );
+    }
+    skew(findings, "the database", facts.now.and_utc());
+    idle_transactions(findings, &facts);
+    match migrate::missing(&mut *database.pool.acquire().await?).await? {
+        0 => findings.good("the schema is up to date"),
+        steps => {
+            findings.fail(&format!("{steps} migration steps are missing"), "run `seckill migrate`")
+        }
+    }
+    Ok(())
+}
+
+/// Says when the server ends a transaction whose client was stopped or cut off.
+fn idle_transactions(findings: &mut Findings, facts: &ServerFacts) {
+    match &facts.own_idle {
+        Some(limit) if limit.seconds <= MAX_IDLE => findings.good(&format!(
+            "a transaction of this service that is left open ends after {} s ({})",
+            limit.seconds, limit.setting
+        )),
+        _ => findings.warn(
+            "a transaction of this service that is left open keeps its rows locked for long",
+            "the server ignores the session's setting; use MariaDB 10.3 or MySQL 5.7, or newer",
+        ),
+    }
+    match &facts.idle {
+        Some(limit) if limit.seconds <= MAX_IDLE => {}
+        limit => {
+            let after = match limit {
+                Some(IdleLimit { seconds, setting }) => {
+                    format!("only after {seconds} s ({setting})")
+                }
+                None => "never".to_owned(),
+            };
+            findings.warn(
+                &format!("a transaction that another client, such as a Java node, leaves open ends {after}"),
+                "set idle_write_transaction_timeout=10 on MariaDB, a lower wait_timeout on MySQL",
+            );
+        }
+    }
+}

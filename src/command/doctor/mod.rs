@@ -1,0 +1,51 @@
+//! `seckill doctor`: checks everything that a start needs, prints each finding with what to do about it, and fails where
+//! something must be repaired.
+
+use anyhow::bail;
+
+use self::findings::Findings;
+use crate::config::DoctorConfig;
+use crate::connection::{self, mysql};
+
+mod database;
+mod findings;
+mod redis;
+
+/// Runs the command.
+pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
+    let mut findings = Findings::default();
+    println!("time zone");
+    findings.good(&format!("{}: it is {}", config.time_zone.0, config.time_zone.now()));
+
+    println!("database");
+    let server = &config.database;
+    match mysql::connect(&server.database_url, 1, server.database_timeout).await {
+        Ok(pool) => {
+            if let Err(error) = database::check(&mut findings, &pool, &config).await {
+                findings.fail(&format!("{error:#}"), "see the message");
+            }
+        }
+        Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct DATABASE_URL"),
+    }
+
+    println!("redis");
+    let timeout = config.redis.redis_timeout;
+    let connected = match connection::redis::client(&config.redis.redis_url) {
+        Ok(client) => connection::redis::connect(&client, timeout).await,
+        Err(error) => Err(error),
+    };
+    match connected {
+        Ok(mut connection) => {
+            if let Err(error) = redis::check(&mut findings, &mut connection).await {
+                findings.fail(&format!("{error:#}"), "see the message");
+            }
+        }
+        Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct REDIS_URL"),
+    }
+
+    if findings.failures > 0 {
+        bail!("{} problems to solve before serving", findings.failures);
+    }
+    println!("ready to serve");
+    Ok(())
+}

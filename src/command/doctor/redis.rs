@@ -1,0 +1,60 @@
+//! `doctor`: Redis.
+
+use chrono::DateTime;
+use redis::Script;
+
+use super::findings::{Findings, skew};
+use crate::connection::shared::SharedConnection;
+use crate::scripts;
+
+/// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.
+const MIN_REDIS: (u32, u32) = (6, 2);
+
+/// Checks version, eviction, persistence, clock and scripts.
+pub(super) async fn check(
+    findings: &mut Findings,
+    redis: &mut SharedConnection,
+) -> anyhow::Result<()> {
+    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+    let version = field(&info, "redis_version").unwrap_or("0.0");
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let parsed = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if parsed >= MIN_REDIS {
+        findings.good(&format!("version {version}"));
+    } else {
+        findings.fail(&format!("version {version}"), "install Redis 6.2 or newer");
+    }
+    let memory: String = redis::cmd("INFO").arg("memory").query_async(redis).await?;
+    match field(&memory, "maxmemory_policy") {
+        None | Some("noeviction") => findings.good("keys are never evicted"),
+        Some(policy) => findings.warn(
+            &format!("maxmemory-policy is {policy}"),
+            "locks and sessions can be evicted; use noeviction",
+        ),
+    }
+    let persistence: String = redis::cmd("INFO").arg("persistence").query_async(redis).await?;
+    match field(&persistence, "aof_enabled") {
+        Some("0") => findings.warn(
+            "the append-only file is off",
+            "a restart loses sessions and the id counters; set appendonly yes",
+        ),
+        _ => findings.good("the append-only file is on"),
+    }
+    let (seconds, micros): (i64, u32) = redis::cmd("TIME").query_async(redis).await?;
+    if let Some(now) = DateTime::from_timestamp(seconds, micros * 1000) {
+        skew(findings, "Redis", now);
+    }
+    let mut loaded = 0;
+    for (name, source) in scripts::ALL.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
+        match Script::new(source).load_async(redis).await {
+            Ok(_) => loaded += 1,
+            Err(error) => findings.fail(&format!("{name}: {error}"), "this is a bug; report it"),
+        }
+    }
+    findings.good(&format!("{loaded} scripts load"));
+    Ok(())
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
