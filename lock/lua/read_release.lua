@@ -3,11 +3,12 @@
 -- KEYS[1]     the lock's name, see read_acquire.lua
 -- ARGV[1..3]  see notify.lua; the message is "0": it wakes one waiter, since only a writer can be
 --             waiting
--- ARGV[4]     lease in milliseconds, for the holds that remain
+-- ARGV[4]     not used: the holds that remain keep the leases they have
 -- ARGV[5]     owner
 -- ARGV[6]     hold count that remains, absolute
 -- ARGV[7]     prefix of the keys of holds
--- ARGV[8]     see release_latch.lua
+-- ARGV[8]     number of the hold that ends, if others remain
+-- ARGV[9]     see release_latch.lua
 --
 -- Returns nil when this owner does not read (nothing is touched), 0 when holds of its own remain,
 -- 1 when it no longer reads.
@@ -21,22 +22,26 @@ local count = tonumber(redis.call('HGET', KEYS[1], owner))
 if not count then
   return nil
 end
-local left = tonumber(ARGV[6])
+local left, number = tonumber(ARGV[6]), tonumber(ARGV[8])
+if left < count and number <= left then
+  -- The last hold takes the number of the one that ends, with the lease that it has.
+  redis.call('DEL', key(owner, number))
+  if redis.call('EXISTS', key(owner, count)) == 1 then
+    redis.call('RENAME', key(owner, count), key(owner, number))
+  end
+end
 for hold = left + 1, count do
   redis.call('DEL', key(owner, hold))
 end
 if left > 0 then
   redis.call('HSET', KEYS[1], owner, left)
-  for hold = 1, left do
-    redis.call('SET', key(owner, hold), 1, 'PX', ARGV[4])
-  end
-  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[4])))
-  return 0
+else
+  redis.call('HDEL', KEYS[1], owner)
 end
-redis.call('HDEL', KEYS[1], owner)
+local reply = left > 0 and 0 or 1
 if redis.call('HGET', KEYS[1], 'mode') == 'write' then
   -- The writer, which can only be this owner, still holds it.
-  return 1
+  return reply
 end
 -- The key lives as long as the longest hold that is left. Owners that died have no live hold: their
 -- fields alone exclude no other owner.
@@ -48,8 +53,8 @@ for _, other in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 if longest > 0 then
   redis.call('PEXPIRE', KEYS[1], longest)
-  return 1
+  return reply
 end
 redis.call('DEL', KEYS[1])
 notify()
-return released()
+return left > 0 and 0 or released()

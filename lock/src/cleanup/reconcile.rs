@@ -124,7 +124,7 @@ fn release_unless_held(
             }
             let leave_queue = entry.queued.load(Ordering::Relaxed) == 0;
             let (connection, lease) = (&shared.connection, shared.config.lease);
-            match connection.release(request, lease, 0, leave_queue, &entry.latches).await {
+            match connection.release(request, lease, 0, 1, leave_queue, &entry.latches).await {
                 Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => Attempt::Done,
                 Ok(ReleaseReply::NotHeld) => Attempt::NotHeld,
                 Err(Failure::Rejected(cause)) => {

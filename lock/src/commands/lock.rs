@@ -87,7 +87,7 @@ impl CommandConnection {
         self.close_latches(request, latches).await?;
         let reply = self.send_acquire(request, lease, depth, queue_timeout).await?;
         if matches!(reply, AcquireReply::Acquired { .. }) {
-            let undo = self.release(request, lease, depth.saturating_sub(1), false, latches);
+            let undo = self.release(request, lease, depth.saturating_sub(1), depth, false, latches);
             self.ensure_replicated(request.name.key(), undo).await?;
         }
         Ok(reply)
@@ -132,13 +132,15 @@ impl CommandConnection {
         Ok(pttl.map_or(AcquireReply::Acquired { fence: 0 }, AcquireReply::Held))
     }
 
-    /// Set the hold count to `depth`; 0 releases the lock. With `leave_queue` the owner also leaves
+    /// Set the hold count to `depth`; 0 releases the lock. Of several holds of a reader, that of this
+    /// `number` ends. With `leave_queue` the owner also leaves
     /// the queue of a fair lock.
     pub(crate) async fn release(
         &self,
         request: &LockRequest,
         lease: Duration,
         depth: u32,
+        number: u32,
         leave_queue: bool,
         latches: &ReleaseLatches,
     ) -> Result<ReleaseReply, Failure> {
@@ -147,12 +149,12 @@ impl CommandConnection {
             if resent {
                 self.close_latches_on(&mut c, request, latches).await?;
             }
-            let number = latches.next();
-            let mut call = self.release_script(request, lease, depth, leave_queue);
-            call.arg(release_latch::key(request, number));
+            let latch = latches.next();
+            let mut call = self.release_script(request, lease, depth, number, leave_queue);
+            call.arg(release_latch::key(request, latch));
             let reply: RedisResult<Option<i64>> = call.invoke_async(&mut c).await;
             if !matches!(reply.as_ref().map_err(Failure::of), Err(Failure::Unknown(_))) {
-                latches.answered(number);
+                latches.answered(latch);
             }
             let reply = reply?;
             if reply.is_some_and(|reply| reply & DENIED != 0) {
@@ -173,6 +175,7 @@ impl CommandConnection {
         request: &LockRequest,
         lease: Duration,
         depth: u32,
+        number: u32,
         leave_queue: bool,
     ) -> ScriptInvocation<'static> {
         let name = &request.name;
@@ -188,7 +191,7 @@ impl CommandConnection {
                 call.arg(u8::from(leave_queue));
             }
             Kind::Read => {
-                call.arg(&*name.hash_tagged());
+                call.arg(&*name.hash_tagged()).arg(number);
             }
             Kind::Reentrant | Kind::Fenced | Kind::Write => {}
         }

@@ -15,7 +15,7 @@ use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
 use crate::holding::hold::{Hold, Release};
 use crate::holding::registry::EntryRef;
-use crate::kind::{Fenced, LockKind, Reentrant};
+use crate::kind::{Fenced, Kind, LockKind, Reentrant};
 use crate::locks::Locks;
 use crate::owner::Owner;
 
@@ -34,13 +34,15 @@ pub(crate) struct RawGuard {
     locks: Locks,
     entry: EntryRef,
     hold: Arc<Hold>,
+    /// Its id among the guards of the hold.
+    id: u32,
     /// Whether dropping has to release.
     armed: bool,
 }
 
 impl RawGuard {
-    pub(crate) fn new(locks: Locks, entry: EntryRef, hold: Arc<Hold>) -> Self {
-        Self { locks, entry, hold, armed: true }
+    pub(crate) fn new(locks: Locks, entry: EntryRef, hold: Arc<Hold>, id: u32) -> Self {
+        Self { locks, entry, hold, id, armed: true }
     }
 }
 
@@ -65,7 +67,7 @@ impl<K: LockKind> Guard<K> {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the loss was noticed before; [`Error::NotHeld`] when the server says
+    /// [`Error::Lost`] when the lock was lost before, or its lease has ended; [`Error::NotHeld`] when the server says
     /// that this owner no longer holds the lock; in both cases nothing was changed there.
     /// [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not answer:
     /// the release is repeated in the background until it succeeds or the lease has ended.
@@ -77,9 +79,10 @@ impl<K: LockKind> Guard<K> {
         let mut raw = self.raw;
         raw.armed = false;
         let (locks, entry, hold) = (raw.locks.clone(), raw.entry.clone(), raw.hold.clone());
+        let id = raw.id;
         drop(raw);
         let cleanup = locks.shared().cleanup.clone();
-        cleanup.finish(release(locks, entry, hold)).await
+        cleanup.finish(release(locks, entry, hold, id)).await
     }
 
     /// Wait until the lock is lost: its key is gone, another owner holds it, or no renewal was
@@ -123,8 +126,9 @@ impl Drop for RawGuard {
             return;
         }
         let (locks, entry, hold) = (self.locks.clone(), self.entry.clone(), self.hold.clone());
+        let id = self.id;
         self.locks.shared().cleanup.spawn(async move {
-            if let Err(error) = release(locks, entry, hold.clone()).await {
+            if let Err(error) = release(locks, entry, hold.clone(), id).await {
                 tracing::debug!(lock = ?hold.request.name, %error, "dropped lock not released at once");
             }
         });
@@ -132,7 +136,7 @@ impl Drop for RawGuard {
 }
 
 /// Release one acquire.
-async fn release(locks: Locks, entry: EntryRef, hold: Arc<Hold>) -> Result<(), Error> {
+async fn release(locks: Locks, entry: EntryRef, hold: Arc<Hold>, guard: u32) -> Result<(), Error> {
     let shared = locks.shared().clone();
     let timeout = shared.connection.timeout();
     let Ok(command) = tokio::time::timeout(timeout, entry.command_lock.lock()).await else {
@@ -140,41 +144,56 @@ async fn release(locks: Locks, entry: EntryRef, hold: Arc<Hold>) -> Result<(), E
         let (locks, entry) = (locks.clone(), entry.clone());
         shared.cleanup.spawn(async move {
             let command = entry.command_lock.lock().await;
-            if let Err(error) = send_release(&locks, &entry, &hold).await {
+            if let Err(error) = send_release(&locks, &entry, &hold, guard).await {
                 tracing::debug!(lock = ?hold.request.name, %error, "late release failed");
             }
             drop(command);
         });
         return Err(Error::Unknown { operation: "release", cause });
     };
-    let result = send_release(&locks, &entry, &hold).await;
+    let result = send_release(&locks, &entry, &hold, guard).await;
     drop(command);
     result
 }
 
 /// The release itself; the caller holds the entry's `command_lock`.
-async fn send_release(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Result<(), Error> {
-    let shared = locks.shared();
-    let (depth, lease) = match hold.release() {
+async fn send_release(
+    locks: &Locks,
+    entry: &EntryRef,
+    hold: &Arc<Hold>,
+    guard: u32,
+) -> Result<(), Error> {
+    let (shared, request) = (locks.shared(), &hold.request);
+    let sent = Instant::now();
+    let leave_queue = |depth| depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
+    let (depth, number, until, lease) = match hold.release(guard, sent) {
         Release::Lost(reason) => return Err(Error::Lost(reason)),
-        Release::Send { depth, lease } => (depth, lease),
+        Release::Overdue { reason, lease } => {
+            end_lost_hold(shared, hold, reason);
+            // The server counts from a little later, and may still have the key.
+            let (connection, leave) = (&shared.connection, leave_queue(0));
+            let reply = connection.release(request, lease, 0, 1, leave, &entry.latches).await;
+            if reply.is_err_and(|failure| !matches!(failure, Failure::Rejected(_))) {
+                shared.cleanup.spawn(reconcile(shared, request, sent + lease));
+            }
+            return Err(Error::Lost(reason));
+        }
+        Release::Send { depth, number, until, lease } => (depth, number, until, lease),
     };
-    let request = &hold.request;
     if depth == 0 {
         shared.renewals.remove(hold);
         shared.counters.of(request.kind).hold_ended(hold.since.elapsed());
     }
-    let sent = Instant::now();
-    // Where the server's reply is lost, the lease is what this process can rely on.
-    let surely_held = sent < hold.deadline();
-    let leave_queue = depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
-    match shared.connection.release(request, lease, depth, leave_queue, &entry.latches).await {
-        Ok(ReleaseReply::NotHeldOnResend) if !surely_held => {
-            let cause = "the reply was lost, and so may the lock have been: its lease was over";
-            Err(Error::Unknown { operation: "release", cause: cause.to_owned() })
-        }
+    let (connection, leave) = (&shared.connection, leave_queue(depth));
+    match connection.release(request, lease, depth, number, leave, &entry.latches).await {
+        // Where the server's reply was lost, the lease is what this process can rely on.
         Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => {
-            if let Some(check_at) = hold.confirmed(sent) {
+            // The other holds of a reader keep the leases they have.
+            let check_at = match request.kind {
+                Kind::Read => hold.fixed_deadline(),
+                _ => hold.confirmed(sent),
+            };
+            if let Some(check_at) = check_at {
                 shared.renewals.insert(hold, check_at);
             }
             Ok(())
@@ -186,9 +205,17 @@ async fn send_release(locks: &Locks, entry: &EntryRef, hold: &Arc<Hold>) -> Resu
         }
         // The hold count is absolute, so the next command of this owner sends it again: whether the
         // server has executed this one makes no difference to who holds the lock.
-        Err(_) if depth > 0 && surely_held => Ok(()),
+        Err(_) if depth > 0 => {
+            if request.kind == Kind::Read {
+                hold.read_release_in_doubt(until);
+                if let Some(check_at) = hold.fixed_deadline() {
+                    shared.renewals.insert(hold, check_at);
+                }
+            }
+            Ok(())
+        }
         Err(failure) => {
-            if depth == 0 && !matches!(failure, Failure::Rejected(_)) {
+            if !matches!(failure, Failure::Rejected(_)) {
                 shared.cleanup.spawn(reconcile(shared, request, hold.deadline()));
             }
             Err(failure.into_error("release"))

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::config::{LockConfig, clamp_lease};
 use crate::error::LostReason;
 use crate::holding::request::LockRequest;
+use crate::kind::Kind;
 
 /// A hold, shared by its guards and the watchdog.
 pub(crate) struct Hold {
@@ -47,6 +48,12 @@ struct State {
     lease: Duration,
     /// Whether the watchdog renews it; once it does, until the end.
     renewed: bool,
+    /// The holds of a reader, in the order of their numbers on the server: the id of the guard, and until
+    /// when the server keeps the hold at least. Each has a lease of its own there. Other kinds have one
+    /// for all, and nothing here.
+    read_holds: Vec<(u32, Instant)>,
+    /// The id of the next guard.
+    next_guard: u32,
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
     /// *before* the last confirmed write was sent, plus its lease.
     deadline: Instant,
@@ -58,8 +65,11 @@ struct State {
 pub(crate) enum Release {
     /// Nothing: the lock was lost before.
     Lost(LostReason),
-    /// Set the hold count on the server to `depth`; 0 for the last guard.
-    Send { depth: u32, lease: Duration },
+    /// Report it lost: its deadline has passed, and nothing has noticed yet.
+    Overdue { reason: LostReason, lease: Duration },
+    /// Set the hold count on the server to `depth`; 0 for the last guard. `number` is that of the hold
+    /// that ends, among those of a reader, and `until` when it lasted.
+    Send { depth: u32, number: u32, until: Instant, lease: Duration },
 }
 
 /// What the watchdog has to do with a hold that is due.
@@ -84,8 +94,16 @@ impl Hold {
         renewed: bool,
     ) -> Self {
         let since = Instant::now();
-        let state =
-            State { phase: Phase::Live, depth: 0, lease, renewed, deadline: since, due: None };
+        let state = State {
+            phase: Phase::Live,
+            depth: 0,
+            lease,
+            renewed,
+            read_holds: Vec::new(),
+            next_guard: 0,
+            deadline: since,
+            due: None,
+        };
         Self { id, request, fence, since, state: Mutex::new(state), changed: Notify::new() }
     }
 
@@ -107,8 +125,13 @@ impl Hold {
     }
 
     /// The server confirmed one more acquire that was sent at `sent`. Returns when the watchdog has
-    /// to check the hold; `None` when it was lost meanwhile.
-    pub(crate) fn acquired(&self, sent: Instant, lease: Duration, renew: bool) -> Option<Instant> {
+    /// to check the hold, and the id of the new guard; `None` when it was lost meanwhile.
+    pub(crate) fn acquired(
+        &self,
+        sent: Instant,
+        lease: Duration,
+        renew: bool,
+    ) -> Option<(Instant, u32)> {
         let mut state = self.state();
         if state.phase != Phase::Live {
             return None;
@@ -121,24 +144,60 @@ impl Hold {
             state.lease = state.lease.max(lease);
         }
         state.deadline = state.deadline.max(sent + lease);
-        Some(state.next_check(sent))
+        let guard = state.next_guard;
+        state.next_guard = guard.wrapping_add(1);
+        if self.request.kind == Kind::Read {
+            state.read_holds.push((guard, sent + lease));
+        }
+        Some((state.next_check(sent), guard))
     }
 
     /// Release one guard. The last one ends the hold at once, before the server is told, so that the
     /// watchdog does not mistake the missing key for a loss.
-    pub(crate) fn release(&self) -> Release {
+    pub(crate) fn release(&self, guard: u32, now: Instant) -> Release {
         let mut state = self.state();
         match state.phase {
             Phase::Lost(reason) => return Release::Lost(reason),
             // Not reachable while every guard is released once; the answer is right all the same.
             Phase::Released => return Release::Lost(LostReason::Expired),
+            // As `lost` and the watchdog see it.
+            Phase::Live if now >= state.deadline => {
+                return Release::Overdue { reason: state.reason_at_deadline(), lease: state.lease };
+            }
             Phase::Live => {}
         }
+        let (mut number, mut until) = (state.depth, state.deadline);
         state.depth = state.depth.saturating_sub(1);
         if state.depth == 0 {
             state.phase = Phase::Released;
+        } else if let Some(at) = state.read_holds.iter().position(|(id, _)| *id == guard) {
+            // As the script does it: the last hold takes the number of the one that ends.
+            until = state.read_holds.swap_remove(at).1;
+            number = u32::try_from(at).unwrap_or(u32::MAX).saturating_add(1);
+            state.deadline_of_read_holds();
+            self.changed.notify_waiters();
         }
-        Release::Send { depth: state.depth, lease: state.lease }
+        Release::Send { depth: state.depth, number, until, lease: state.lease }
+    }
+
+    /// Whether the server has ended one of several read holds never became known, and with it which
+    /// lease the others have: count on the shortest.
+    pub(crate) fn read_release_in_doubt(&self, ended: Instant) {
+        let mut state = self.state();
+        let shortest = state.read_holds.iter().map(|(_, until)| *until).min();
+        let shortest = shortest.map_or(ended, |shortest| shortest.min(ended));
+        for (_, until) in &mut state.read_holds {
+            *until = shortest;
+        }
+        state.deadline_of_read_holds();
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// When the watchdog has to check a hold with a fixed lease, whose deadline may have moved forward.
+    pub(crate) fn fixed_deadline(&self) -> Option<Instant> {
+        let state = self.state();
+        (state.phase == Phase::Live && !state.renewed).then_some(state.deadline)
     }
 
     /// The server confirmed a write that was sent at `sent`. Returns when the watchdog has to check
@@ -148,7 +207,11 @@ impl Hold {
         if state.phase != Phase::Live {
             return None;
         }
-        state.deadline = state.deadline.max(sent + state.lease);
+        let until = sent + state.lease;
+        state.deadline = state.deadline.max(until);
+        for (_, read_until) in &mut state.read_holds {
+            *read_until = until.max(*read_until);
+        }
         Some(state.next_check(sent))
     }
 
@@ -227,6 +290,13 @@ impl Hold {
 }
 
 impl State {
+    /// The owner reads for as long as its longest hold.
+    fn deadline_of_read_holds(&mut self) {
+        if let Some(longest) = self.read_holds.iter().map(|(_, until)| *until).max() {
+            self.deadline = longest;
+        }
+    }
+
     /// A lock without renewal expires; one that should have been renewed could not be reached.
     fn reason_at_deadline(&self) -> LostReason {
         if self.renewed { LostReason::Unreachable } else { LostReason::Expired }

@@ -292,10 +292,10 @@ async fn attempt(
                     hold
                 });
                 // The hold ended while its re-entry was under way: try a first acquire.
-                let Some(check_at) = hold.acquired(sent, lease, renew) else { continue };
+                let Some((check_at, guard)) = hold.acquired(sent, lease, renew) else { continue };
                 shared.renewals.insert(&hold, check_at);
                 drop(command);
-                return Ok(Attempt::Acquired(RawGuard::new(locks, entry, hold)));
+                return Ok(Attempt::Acquired(RawGuard::new(locks, entry, hold, guard)));
             }
             (Err(failure), _) => failure,
         };

@@ -127,3 +127,40 @@ async fn a_short_outage_loses_no_lock() {
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
+
+#[tokio::test]
+async fn a_release_after_the_end_of_a_fixed_lease_says_lost() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_millis(30));
+    let mut not_lost = Vec::new();
+    for _ in 0..20 {
+        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        let reason = soon("the loss is noticed", guard.lost()).await;
+        match guard.release().await {
+            Err(Error::Lost(then)) if then == reason => {}
+            outcome => not_lost.push(outcome),
+        }
+    }
+    assert!(not_lost.is_empty(), "{} of 20: {not_lost:?}", not_lost.len());
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// The deadline has passed here and not on the server, and no task has noticed yet.
+#[tokio::test]
+async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_millis(300));
+    let owner = locks.owner();
+    let outer = lock.acquire(&owner).await.unwrap();
+    let inner = lock.acquire(&owner).await.unwrap();
+    let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
+    // Blocks the whole runtime.
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(inner.release().await, Err(Error::Lost(LostReason::Expired)));
+    assert!(!raw.exists::<_, bool>(NAME).await.unwrap(), "the key was not given back");
+    assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));
+    nothing_left(&server, &[&locks]).await;
+}
