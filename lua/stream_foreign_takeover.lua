@@ -1,16 +1,18 @@
 -- Takes entries over from consumers of another kind that keep them for too long: each is replaced by a new entry with the
--- same fields, for any consumer that reads on. A consumer that wakes up acknowledges the old one, which is gone: it
--- cannot take an order from the consumer that is about to commit it.
+-- same fields, which is delivered to the caller's consumer, into no reply. A consumer that wakes up acknowledges the old
+-- one, which is gone: it cannot take an order from the consumer that is about to commit it.
 --
 -- KEYS[1]  stream.orders
 -- ARGV[1]  the group
--- ARGV[2…] for each: entry, the consumer that keeps it
+-- ARGV[2]  the caller's consumer
+-- ARGV[3]  most entries that are delivered to it; beyond them, whoever reads on gets the new ones
+-- ARGV[4…] for each: entry, the consumer that keeps it
 --
 -- Returns  for each that was replaced: the new entry, order, user, voucher; in one flat list.
 --
 -- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
 local replaced = {}
-for at = 2, #ARGV, 2 do
+for at = 4, #ARGV, 2 do
   local entry, consumer = ARGV[at], ARGV[at + 1]
   if #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, consumer) == 1 then
     local content = redis.call('XRANGE', KEYS[1], entry, entry)[1]
@@ -33,5 +35,9 @@ for at = 2, #ARGV, 2 do
       end
     end
   end
+end
+if #replaced > 0 then
+  -- Or the consumer that kept them might be given them again.
+  redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', ARGV[3], 'STREAMS', KEYS[1], '>')
 end
 return replaced

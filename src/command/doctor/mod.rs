@@ -9,6 +9,7 @@ use crate::connection::{self, mysql};
 
 mod database;
 mod findings;
+mod java_sales;
 mod redis;
 
 /// Runs the command.
@@ -41,6 +42,11 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
             }
         }
         Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct REDIS_URL"),
+    }
+
+    println!("sales of Java nodes");
+    if let Err(error) = java_sales::check(&findings, &config).await {
+        findings.warn(&format!("not read: {error:#}"), "see above");
     }
 
     if findings.failures > 0 {

@@ -32,7 +32,7 @@ fn number_from_environment(name: &str, default: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_yes_of_a_mixed_pair_has_a_row_or_a_definite_no_within_ten_seconds() {
     // Small batches, so that the Java consumer gets its share.
-    let stack = Stack::start(1, &["--stream-batch", "2"]).await;
+    let stack = Stack::start(1, &["--stream-batch", "8"]).await;
     let users = stack.users(BUYERS).await;
     let first = number_from_environment("MIXED_SEED", 1);
     for seed in first..first + number_from_environment("MIXED_SALES", 2) {

@@ -7,6 +7,7 @@ use testkit::wait::eventually;
 
 use super::player::{JavaNode, Reply};
 use super::{counter, rows, stock};
+use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -86,4 +87,19 @@ async fn a_sale_without_a_counter_is_sold_by_the_columns_default() {
     assert_eq!(buy(stack.url(), &user, sale).await.status, 200, "committed, not pending");
     assert_eq!(counter(&stack, sale).await, None);
     assert_eq!(strategy_and_issued(&stack, sale).await, ("reentrant-lock".to_owned(), None));
+}
+
+#[tokio::test]
+async fn doctor_says_how_such_a_sale_is_recognised() {
+    let stack = Stack::start(0, &[]).await;
+    let mut java = JavaNode::join(&stack).await;
+    let (sale, plain) = (java.publish(2).await, java.publish(2).await);
+    let _: () = java.redis.del(format!("seckill:stock:{plain}")).await.unwrap();
+    let mut doctor = Instance::command(&["doctor"]);
+    doctor.envs(stack.env());
+    let text = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
+    let recognised = format!("sale {sale}: a Java node published it (issued is NULL, and");
+    assert!(text.contains(&recognised), "{text}");
+    let missing = format!("seckill:stock:{plain} is missing: sold by reentrant-lock");
+    assert!(text.contains(&missing), "{text}");
 }

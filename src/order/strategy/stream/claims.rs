@@ -39,10 +39,11 @@ impl StreamNode {
             return Ok(Claim::Order(id));
         }
         // Admitted by a script that writes no status.
-        let last_entry = match self.find_entry(|entries| entries.of_buyer(buyer)).await? {
-            Lookup::Found(order) => return Ok(Claim::Order(order.id)),
-            Lookup::Missing { last_entry } => last_entry,
-        };
+        let last_entry =
+            match self.entry_index.find(&self.epoch(), |entries| entries.of_buyer(buyer)).await? {
+                Lookup::Found(order) => return Ok(Claim::Order(order.id)),
+                Lookup::Missing { last_entry } => last_entry,
+            };
         // It may have been committed between the two.
         Ok(match self.ordered(buyer).await? {
             Some(id) => Claim::Order(id),

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::entry::{entries, position};
 use super::names::STREAM;
-use super::node::StreamNode;
+use crate::connection::shared::SharedConnection;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 
@@ -28,8 +28,12 @@ pub(super) enum Lookup {
 }
 
 /// The index of one process.
-#[derive(Default)]
-pub(super) struct EntryIndex(Mutex<Entries>);
+pub(super) struct EntryIndex {
+    redis: SharedConnection,
+    /// Entries that are kept at most, about; beyond it the stream is read from its beginning again.
+    limit: usize,
+    entries: Mutex<Entries>,
+}
 
 /// The entries that were read, of which some may have been deleted since.
 #[derive(Default)]
@@ -83,16 +87,22 @@ impl Entries {
     }
 }
 
-impl StreamNode {
+impl EntryIndex {
+    /// An empty index; `backlog` is how many entries may wait in the stream.
+    pub fn new(redis: SharedConnection, backlog: usize) -> Self {
+        EntryIndex { redis, limit: 2 * backlog, entries: Mutex::default() }
+    }
+
     /// Looks an entry up that was in the stream when this was called, and is, under the same id or another: an entry that
-    /// is taken over is replaced by a new one.
-    pub(super) async fn find_entry(
+    /// is taken over is replaced by a new one. `epoch` is the one that this process knows.
+    pub async fn find(
         &self,
+        epoch: &str,
         find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
     ) -> Result<Lookup, Error> {
         let mut gone = None;
         loop {
-            let (found, last) = self.find_in_index(&find).await?;
+            let (found, last) = self.find_in_index(epoch, &find).await?;
             let (at, order) = match found {
                 // Gone before this reading began, and nothing has come in its place.
                 None => return Ok(Lookup::Missing { last_entry: text(last) }),
@@ -117,13 +127,13 @@ impl StreamNode {
     /// What is found in the entries up to the last one, which is the last of now or later.
     async fn find_in_index(
         &self,
+        epoch: &str,
         find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
     ) -> Result<(Option<(Position, NewOrder)>, Position), Error> {
         let asked_at = Instant::now();
-        let mut index = self.entry_index.0.lock().await;
-        let epoch = self.epoch();
-        if *index.epoch != *epoch || index.orders.len() > 2 * self.limits.backlog {
-            *index = Entries { epoch: epoch.to_string(), ..Entries::default() };
+        let mut index = self.entries.lock().await;
+        if index.epoch != epoch || index.orders.len() > self.limit {
+            *index = Entries { epoch: epoch.to_owned(), ..Entries::default() };
         }
         if index.read_at.is_none_or(|at| at < asked_at) {
             let now = Instant::now();

@@ -183,11 +183,14 @@ impl StreamNode {
         // Should a reply be lost below, this epoch's entries are in the stream all the same.
         let epoch = self.epoch();
         let mut script = scripts::STREAM_FOREIGN_TAKEOVER.key(STREAM);
-        script.arg(GROUP);
+        script.arg(GROUP).arg(&self.consumer).arg(self.limits.batch);
         for (entry, consumer) in &overdue {
             script.arg(entry).arg(consumer);
         }
-        let replaced: Vec<String> = script.invoke_async(&mut self.redis.clone()).await?;
+        let replaced = script.invoke_async(&mut self.redis.clone()).await;
+        // Also where the reply was lost.
+        self.read_own_pending_soon();
+        let replaced: Vec<String> = replaced?;
         let replaced: Vec<&[String]> = replaced.chunks_exact(4).collect();
         for entry in &replaced {
             let [new, id, user, voucher] = entry else { continue };

@@ -48,7 +48,9 @@ impl OrderStream {
     }
 
     async fn is_in_stream(&self, user_id: i64, order_id: i64) -> Result<bool, Error> {
-        let found = self.0.find_entry(|entries| entries.of_order(order_id)).await?;
+        let node = &self.0;
+        let found =
+            node.entry_index.find(&node.epoch(), |entries| entries.of_order(order_id)).await?;
         Ok(matches!(found, Lookup::Found(order) if order.buyer.user_id == user_id))
     }
 }

@@ -75,6 +75,7 @@ impl StreamNode {
         StreamNode {
             admissions: admission_script::batcher(redis.clone(), limits.backlog),
             committer: BatchCommitter::new(store.clone(), limits.timeout),
+            entry_index: EntryIndex::new(redis.clone(), limits.backlog),
             client,
             redis,
             store,
@@ -84,7 +85,6 @@ impl StreamNode {
             lease: Lease::default(),
             unconfirmed: UnconfirmedOrders::default(),
             rebuilds: Rebuilds::default(),
-            entry_index: EntryIndex::default(),
             stats: StreamStats::default(),
             epoch: Mutex::new("".into()),
             own_pending: AtomicBool::new(false),
