@@ -124,7 +124,7 @@ pub async fn run(
     let most = drawn.iter().map(|(stock, _)| *stock).max().unwrap_or(0);
     // Enough to buy the rest, should all the others have got none or be unable to buy.
     let buyers: Arc<[Buyer]> = sessions::buyers(first, each + most + ADDED)?.into();
-    let side: Arc<[Buyer]> = sessions::buyers(first + IDS / 2, SIDE_ORDERS)?.into();
+    let side: Arc<[Buyer]> = sessions::buyers(first + IDS / 2, 3 * SIDE_ORDERS)?.into();
     sessions::open(&cluster.access, &buyers).await?;
     sessions::open(&cluster.access, &side).await?;
     let mut sales = Vec::new();
@@ -212,9 +212,10 @@ async fn side_sale(
     buyers: &Arc<[Buyer]>,
     operator: &Operator,
 ) -> Result<(Sale, Outcome), Error> {
-    let stock = u32::try_from(buyers.len()).unwrap_or(u32::MAX);
+    let stock = u32::try_from(SIDE_ORDERS).unwrap_or(u32::MAX);
     let sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
-    let attempts: Vec<Attempt> = (0..buyers.len())
+    // The other buyers are there for what is cancelled.
+    let attempts: Vec<Attempt> = (0..SIDE_ORDERS)
         .map(|buyer| Attempt {
             due: Duration::ZERO,
             buyer,
