@@ -7,7 +7,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use crate::sync::Mutex;
 
 /// Keys that are kept at most. Beyond them, keys whose moment is over are dropped; then values are read uncached.
 const CAPACITY: usize = 1024;
@@ -99,75 +99,96 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use futures_util::future::join_all;
+    use shuttle::future::block_on;
     use tokio::sync::Notify;
 
     use super::*;
+    use crate::sync::explored::once;
 
     const LONG: Duration = Duration::from_secs(3600);
 
     type Numbers = MicroCache<u32, u32, &'static str>;
 
-    #[tokio::test]
-    async fn those_who_come_during_a_read_share_its_result_even_an_error() {
-        for outcome in [Ok(7), Err("away")] {
-            let (cache, reads, go) =
-                (Numbers::new(Duration::ZERO), AtomicU32::new(0), Notify::new());
-            let ask = || {
-                cache.get(1, async || {
-                    reads.fetch_add(1, Ordering::SeqCst);
-                    go.notified().await;
-                    outcome
-                })
-            };
-            let all = join_all((0..50).map(|_| ask()));
-            let ((), results) = tokio::join!(
-                async {
-                    tokio::task::yield_now().await;
+    #[test]
+    fn those_who_come_during_a_read_share_its_result_even_an_error() {
+        once(|| {
+            block_on(async {
+                for outcome in [Ok(7), Err("away")] {
+                    let (cache, reads, go) =
+                        (Numbers::new(Duration::ZERO), AtomicU32::new(0), Notify::new());
+                    let ask = || {
+                        cache.get(1, async || {
+                            reads.fetch_add(1, Ordering::SeqCst);
+                            go.notified().await;
+                            outcome
+                        })
+                    };
+                    let all = join_all((0..50).map(|_| ask()));
+                    let ((), results) = tokio::join!(
+                        async {
+                            tokio::task::yield_now().await;
+                            go.notify_one();
+                        },
+                        all
+                    );
+                    assert!(results.iter().all(|result| *result == outcome));
+                    assert_eq!(reads.load(Ordering::SeqCst), 1);
+                    // Nothing is fresh for no time, and an error never.
                     go.notify_one();
-                },
-                all
-            );
-            assert!(results.iter().all(|result| *result == outcome));
-            assert_eq!(reads.load(Ordering::SeqCst), 1);
-            // Nothing is fresh for no time, and an error never.
-            go.notify_one();
-            assert_eq!(ask().await, outcome);
-            assert_eq!(reads.load(Ordering::SeqCst), 2);
-        }
+                    assert_eq!(ask().await, outcome);
+                    assert_eq!(reads.load(Ordering::SeqCst), 2);
+                }
+            });
+        });
     }
 
-    #[tokio::test]
-    async fn a_fresh_value_is_kept_until_it_is_invalidated() {
-        let cache = Numbers::new(LONG);
-        assert_eq!(cache.get(1, async || Ok(1)).await, Ok(1));
-        assert_eq!(cache.get(1, async || Ok(2)).await, Ok(1));
-        assert_eq!(cache.get(2, async || Ok(3)).await, Ok(3));
-        cache.invalidate(&1);
-        assert_eq!(cache.get(1, async || Ok(4)).await, Ok(4));
-        cache.invalidate_all();
-        assert_eq!(cache.get(2, async || Err("away")).await, Err("away"));
-        assert_eq!(cache.get(2, async || Ok(5)).await, Ok(5));
+    #[test]
+    fn a_fresh_value_is_kept_until_it_is_invalidated() {
+        once(|| {
+            block_on(async {
+                let cache = Numbers::new(LONG);
+                assert_eq!(cache.get(1, async || Ok(1)).await, Ok(1));
+                assert_eq!(cache.get(1, async || Ok(2)).await, Ok(1));
+                assert_eq!(cache.get(2, async || Ok(3)).await, Ok(3));
+                cache.invalidate(&1);
+                assert_eq!(cache.get(1, async || Ok(4)).await, Ok(4));
+                cache.invalidate_all();
+                assert_eq!(cache.get(2, async || Err("away")).await, Err("away"));
+                assert_eq!(cache.get(2, async || Ok(5)).await, Ok(5));
+            });
+        });
     }
 
-    #[tokio::test]
-    async fn a_reader_that_is_dropped_leaves_the_read_to_the_next() {
-        let cache = Numbers::new(LONG);
-        let mut first = Box::pin(cache.get(1, std::future::pending));
-        assert!(futures_util::poll!(&mut first).is_pending());
-        let mut second = Box::pin(cache.get(1, async || Ok(2)));
-        assert!(futures_util::poll!(&mut second).is_pending());
-        drop(first);
-        assert_eq!(second.await, Ok(2));
+    #[test]
+    fn a_reader_that_is_dropped_leaves_the_read_to_the_next() {
+        once(|| {
+            block_on(async {
+                let cache = Numbers::new(LONG);
+                let mut first = Box::pin(cache.get(1, std::future::pending));
+                assert!(futures_util::poll!(&mut first).is_pending());
+                let mut second = Box::pin(cache.get(1, async || Ok(2)));
+                assert!(futures_util::poll!(&mut second).is_pending());
+                drop(first);
+                assert_eq!(second.await, Ok(2));
+            });
+        });
     }
 
-    #[tokio::test]
-    async fn keys_are_bounded() {
-        for fresh_for in [Duration::ZERO, LONG] {
-            let cache = Numbers::new(fresh_for);
-            for key in 0..3 * u32::try_from(CAPACITY).expect("it is small") {
-                assert_eq!(cache.get(key, async || Ok(key)).await, Ok(key));
-            }
-            assert!(cache.entries.lock().len() <= CAPACITY);
-        }
+    #[test]
+    fn keys_are_bounded() {
+        once(|| {
+            block_on(async {
+                for fresh_for in [Duration::ZERO, LONG] {
+                    let cache = Numbers::new(fresh_for);
+                    for key in 0..3 * u32::try_from(CAPACITY).expect("it is small") {
+                        assert_eq!(cache.get(key, async || Ok(key)).await, Ok(key));
+                    }
+                    assert!(cache.entries.lock().len() <= CAPACITY);
+                }
+            });
+        });
     }
 }
+
+#[cfg(test)]
+mod interleavings;
