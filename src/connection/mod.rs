@@ -1,5 +1,5 @@
 //! Connections to MySQL/MariaDB and Redis, the migrations, and the coalescer of round trips. No table, key or feature
-//! is known here, except by the migrations.
+//! is known here, except by the migrations and the records of [`idempotency`].
 
 pub mod coalescer;
 pub mod idempotency;
@@ -11,3 +11,4 @@ pub mod redis;
 pub mod row;
 pub mod server_error;
 pub mod shared;
+pub mod time_zones;

@@ -45,4 +45,5 @@ mod stream_faults;
 mod stream_outages;
 mod stream_rebuild;
 mod support;
+mod time_zones;
 mod vouchers;

@@ -1,6 +1,7 @@
 //! `doctor`: the database.
 
 use super::findings::{Findings, skew};
+use super::time_zones;
 use crate::config::DoctorConfig;
 use crate::connection::mysql::{Database, IdleLimit, ServerFacts};
 use crate::connection::{migrate, mysql};
@@ -33,8 +34,15 @@ pub(super) async fn check(
     }
     skew(findings, "the database", facts.now.and_utc());
     idle_transactions(findings, &facts);
-    match migrate::missing(&mut *database.pool.acquire().await?).await? {
-        0 => findings.good("the schema is up to date"),
+    let zone = config.time_zone;
+    time_zones::check_sessions(findings, database, zone).await?;
+    // Apart: the one connection must be free for the orders.
+    let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
+    match missing {
+        0 => {
+            findings.good("the schema is up to date");
+            time_zones::check_ids(findings, database, zone).await?;
+        }
         steps => {
             findings.fail(&format!("{steps} migration steps are missing"), "run `seckill migrate`")
         }

@@ -11,6 +11,7 @@ mod database;
 mod findings;
 mod java_sales;
 mod redis;
+mod time_zones;
 
 /// Runs the command.
 pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {

@@ -7,10 +7,11 @@
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
 //! - [`rebuild`]: what the stream's stock counters and claims are rebuilt from.
 //! - [`upkeep`]: sales, as the upkeep of their keys sees them.
-//! - [`totals`]: sums for the audit.
+//! - [`totals`]: sums for the audit. [`id_offsets`]: the time zones of order ids, for `doctor`.
 
 pub mod batch;
 pub mod buyers;
+pub mod id_offsets;
 pub mod lifetime;
 pub mod orders;
 pub mod rebuild;
