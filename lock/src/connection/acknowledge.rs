@@ -32,11 +32,20 @@ impl ReplicaAcknowledgement {
     ///
     /// # Errors
     /// As [`Backend::new`].
-    pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Option<Self>> {
+    pub(crate) fn new(
+        server: Server,
+        backend: &Backend,
+        config: &LockConfig,
+    ) -> RedisResult<Option<Self>> {
         let Some(replicas) = config.replicas else { return Ok(None) };
         let timeout = replicas.timeout + config.command_timeout;
         let config = LockConfig { command_timeout: timeout, ..config.clone() };
-        let link = Backend::new(server, &config)?.link()?;
+        // Of a master that Sentinel monitors, what `backend` knows is used: whoever watches for a
+        // failover tells it.
+        let link = match backend.master_link(timeout) {
+            Some(link) => link,
+            None => Backend::new(server, &config)?.link()?,
+        };
         Ok(Some(Self { link, replicas, timeout }))
     }
 

@@ -73,6 +73,14 @@ impl Backend {
         })
     }
 
+    /// A further connection to the master that Sentinel monitors; `None` for other kinds of server.
+    pub(crate) fn master_link(&self, timeout: Duration) -> Option<Link> {
+        match &self.nodes {
+            Nodes::Sentinel(master) => Some(Link::Sentinel(master.link(timeout))),
+            Nodes::Single(_) | Nodes::Cluster(_) => None,
+        }
+    }
+
     /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.nodes, Nodes::Cluster(_))

@@ -35,8 +35,8 @@ impl CommandConnection {
         let backend = Backend::new(server.clone(), config)?;
         Ok(Self {
             link: backend.link()?,
+            acknowledgement: ReplicaAcknowledgement::new(server, &backend, config)?,
             backend,
-            acknowledgement: ReplicaAcknowledgement::new(server, config)?,
             timeout: config.command_timeout,
             refusals: Refusals::default(),
         })

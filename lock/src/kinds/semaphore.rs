@@ -34,7 +34,8 @@ use crate::waiting::permit_queue::{Try, wait};
 ///   nine minutes are added to the new ones when they are released.
 ///
 /// Waiters are woken by messages. Those of one process are served in order, so that a waiter for many
-/// permits is not overtaken forever by waiters for one; a new caller may overtake them all with its
+/// permits is not overtaken forever by waiters for one: the first holds the others up for a third of
+/// the configured lease, then goes to the end, since it may ask for more than there are; a new caller may overtake them all with its
 /// first try, and between processes there is no order.
 ///
 /// ```no_run

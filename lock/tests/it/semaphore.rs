@@ -420,3 +420,34 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
         .await;
     }
 }
+
+/// A waiter for more permits than there are holds the others of its process up for a while, not for
+/// good.
+#[tokio::test]
+async fn a_waiter_that_asks_for_too_much_does_not_block_the_others() {
+    let server = RedisServer::start().await;
+    let locks = super::locks(&server).await;
+    let gate = semaphore(&locks, 2).await;
+    let held = gate.acquire(2).await.unwrap();
+    let greedy = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.acquire(5).await.map(drop) }
+    });
+    eventually("it waits", async || locks.usage().channels == 1).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let modest: Vec<_> = (0..3)
+        .map(|_| {
+            let gate = gate.clone();
+            tokio::spawn(async move { gate.acquire(1).await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    held.release().await.unwrap();
+    for waiter in modest {
+        super::soon("the others acquire", waiter).await.unwrap();
+    }
+    // It gets what it asks for once there are as many.
+    gate.add_permits(3).await.unwrap();
+    super::soon("it acquires all", greedy).await.unwrap().unwrap();
+    eventually("all are back", async || gate.available().await == Ok(5)).await;
+}

@@ -10,7 +10,10 @@ use crate::scripts;
 /// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.
 const MIN_REDIS: (u32, u32) = (6, 2);
 
-/// Checks version, eviction, persistence, clock and scripts.
+/// A channel of the locks' form, without subscribers.
+const LOCK_CHANNEL: &str = "redisson_lock__channel:{doctor}";
+
+/// Checks version, eviction, persistence, clock, channel rights and scripts.
 pub(super) async fn check(
     findings: &mut Findings,
     redis: &mut SharedConnection,
@@ -43,6 +46,15 @@ pub(super) async fn check(
     let (seconds, micros): (i64, u32) = redis::cmd("TIME").query_async(redis).await?;
     if let Some(now) = DateTime::from_timestamp(seconds, micros * 1000) {
         skew(findings, "Redis", now);
+    }
+    let publish = redis::cmd("PUBLISH").arg(LOCK_CHANNEL).arg("0").clone();
+    match publish.query_async::<i64>(redis).await {
+        Ok(_) => findings.good("releases of locks can be published"),
+        Err(error) if error.code() == Some("NOPERM") => findings.warn(
+            &format!("the user may not publish on {LOCK_CHANNEL}"),
+            "other clients learn of released locks late; ACL SETUSER … +publish +subscribe &redisson_*",
+        ),
+        Err(error) => return Err(error.into()),
     }
     let mut loaded = 0;
     for (name, source) in scripts::ALL.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
