@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable};
 use futures_util::FutureExt;
 use redis::{AsyncCommands, Value};
 
@@ -47,6 +48,10 @@ const PAGE: usize = 1000;
 
 /// Buyers in one query.
 const BUYERS: u32 = 10_000;
+
+/// A page of claims that could not be read or written is tried again, for 5 s and the time limits of the tries.
+const PAGE_RETRIES: ConstantBuilder =
+    ConstantBuilder::new().with_delay(Duration::from_millis(250)).with_max_times(20);
 
 /// How often entries that came in between are read again, before they are counted without a look at the database.
 const READINGS: u32 = 10;
@@ -173,31 +178,35 @@ impl StreamNode {
         Ok(begin.invoke_async(&mut self.redis.clone()).await?)
     }
 
-    /// Adds the claims of all buyers in the database to those that are there.
+    /// Adds the claims of all buyers in the database to those that are there. A page that fails is tried again, so that one
+    /// hiccup in minutes does not begin it all anew.
     async fn write_claims(&self, attempt: &Attempt) -> Result<(), Error> {
-        let (key, token_key) =
-            (claims_key(attempt.voucher_id), claims_rebuild_key(attempt.voucher_id));
         let (mut after, mut written) = (0, 0);
         while !self.is_stopped() {
-            let buyers = self.store.buyers_after(attempt.voucher_id, after, BUYERS).await?;
-            for page in buyers.chunks(PAGE) {
-                redis::pipe()
-                    .sadd(&key, page)
-                    .ignore()
-                    // It is still being done.
-                    .pexpire(&token_key, TOKEN_LIFE.as_millis() as i64)
-                    .ignore()
-                    .query_async::<()>(&mut self.redis.clone())
-                    .await?;
-            }
-            written += buyers.len();
-            match buyers.last() {
-                Some(last) if buyers.len() == BUYERS as usize => after = *last,
+            let page = (|| self.write_page_of_claims(attempt, after)).retry(PAGE_RETRIES).await?;
+            written += page.len();
+            match page.last() {
+                Some(last) if page.len() == BUYERS as usize => after = *last,
                 _ => break,
             }
         }
         tracing::info!(voucher_id = attempt.voucher_id, written, "claims were written");
         Ok(())
+    }
+
+    /// The claims of the first buyers above `after`; returns these buyers.
+    async fn write_page_of_claims(&self, attempt: &Attempt, after: i64) -> Result<Vec<i64>, Error> {
+        let claims = claims_key(attempt.voucher_id);
+        let buyers = self.store.buyers_after(attempt.voucher_id, after, BUYERS).await?;
+        let mut write = redis::pipe();
+        for page in buyers.chunks(PAGE) {
+            write.sadd(&claims, page).ignore();
+        }
+        // It is still being done.
+        let life = TOKEN_LIFE.as_millis() as i64;
+        write.pexpire(claims_rebuild_key(attempt.voucher_id), life).ignore();
+        write.query_async::<()>(&mut self.redis.clone()).await?;
+        Ok(buyers)
     }
 
     /// Adds the claims of buyers in flight; `false` if one of them was resolved meanwhile.
