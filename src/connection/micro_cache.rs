@@ -14,7 +14,7 @@ const CAPACITY: usize = 1024;
 
 /// Values that are valid for a moment. Cheap to clone.
 pub struct MicroCache<K, V, E> {
-    entries: Arc<Mutex<HashMap<K, Arc<Entry<V, E>>>>>,
+    entries: Arc<Mutex<Entries<K, V, E>>>,
     fresh_for: Duration,
 }
 
@@ -23,6 +23,8 @@ impl<K, V, E> Clone for MicroCache<K, V, E> {
         MicroCache { entries: self.entries.clone(), fresh_for: self.fresh_for }
     }
 }
+
+type Entries<K, V, E> = HashMap<K, Arc<Entry<V, E>>>;
 
 /// Locked by the caller that reads.
 type Entry<V, E> = tokio::sync::Mutex<Option<Loaded<V, E>>>;
