@@ -1,13 +1,16 @@
-//! Clocks that are stepped under a running service: the one of Redis for real, by libfaketime (Debian's package
-//! `faketime`, which `./dev` installs with the others); the one of the database as its rows see it, by moving
-//! `create_time`, for an order's age is all that is asked of that clock.
+//! Clocks of servers that are stepped under a running service, by libfaketime (Debian's package `faketime`, which `./dev
+//! test` installs); and every combination of clocks that an order's age can be seen by.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
+use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
+use testkit::mariadb_server::{MariaDbServer, Settings};
+use testkit::process::TemporaryFolder;
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -22,30 +25,40 @@ const PLACES: [&str; 6] = [
     "/usr/lib/libfaketime.so.1",
 ];
 
-/// The clock of a stack's Redis.
+/// The clock of a server.
 struct Clock(PathBuf);
 
 impl Clock {
-    /// Restarts the stack's Redis with a clock that can be stepped; no instance may run yet. `None` where libfaketime is
-    /// not installed.
-    async fn of_redis(stack: &mut Stack) -> Option<Self> {
-        let library = PLACES.into_iter().find(|place| Path::new(place).exists());
-        let Some(library) = library else {
+    /// A clock that follows a file in `folder`; `None` where libfaketime is not installed.
+    fn new(folder: &Path) -> Option<Self> {
+        if library().is_none() {
             eprintln!("LEFT OUT: libfaketime is missing; it is in Debian's package faketime");
             return None;
-        };
-        let clock = Clock(stack.redis.data().join("clock"));
+        }
+        let clock = Clock(folder.join("clock"));
         clock.step(0);
-        stack.redis.environment = vec![
+        Some(clock)
+    }
+
+    /// The environment of a server that goes by it.
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        let library = library().unwrap_or_default();
+        vec![
             // The C library comes with it: Redis would use jemalloc, which asks for the time too early.
             ("LD_PRELOAD", format!("{library}:libc.so.6")),
-            ("FAKETIME_TIMESTAMP_FILE", clock.0.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", self.0.display().to_string()),
             // Seconds; the file is read so often.
             ("FAKETIME_CACHE_DURATION", "1".to_owned()),
             // A step leaves the monotonic clock alone.
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
             ("FAKETIME_DISABLE_SHM", "1".to_owned()),
-        ];
+        ]
+    }
+
+    /// Restarts the stack's Redis with a clock that can be stepped; no instance may run yet.
+    async fn of_redis(stack: &mut Stack) -> Option<Self> {
+        let clock = Clock::new(stack.redis.data())?;
+        stack.redis.environment = clock.environment();
         stack.redis.restart().await;
         Some(clock)
     }
@@ -70,6 +83,10 @@ impl Clock {
         })
         .await;
     }
+}
+
+fn library() -> Option<&'static str> {
+    PLACES.into_iter().find(|place| Path::new(place).exists())
 }
 
 /// By a clock that was stepped back, a dead consumer's last heartbeat is in the future for an hour.
@@ -167,4 +184,64 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     for (id, ages) in ids[0].iter().zip(young) {
         assert_eq!(stack.database.number(&status(*id)).await, 1, "{ages:?}");
     }
+}
+
+/// An hour forward, and then an hour back from the truth: an order that was just bought stays, and one that is old by its id
+/// expires both times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
+    let folder = Arc::new(TemporaryFolder::new().unwrap());
+    let Some(clock) = Clock::new(folder.path()) else { return };
+    let settings = Settings { environment: clock.environment(), ..Settings::default() };
+    let server = MariaDbServer::start_with(folder.clone(), settings).await.unwrap();
+    seckill::connection::migrate::run(&server.url().into()).await.unwrap();
+    let database = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
+    sqlx::query(
+        "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) \
+         VALUES (1, '测试小店', 1, '', '', 120.1, 30.3)",
+    )
+    .execute(&database)
+    .await
+    .unwrap();
+    let mut stack = Stack::start(0, &[]).await;
+    let mut env = stack.env();
+    env[0].1 = server.url();
+    let args = ["--unpaid-seconds".to_owned(), "1800".to_owned()];
+    stack.instances.push(Instance::start(&args, &env).await);
+    let sale = stack.publish(9, "reentrant-lock").await;
+    let user = stack.users(1).await.remove(0);
+    let young = buy(stack.url(), &user, sale).await.bought();
+    let number = async |sql: String| {
+        let sql = format!("SELECT CAST(({sql}) AS SIGNED)");
+        sqlx::query_scalar::<_, i64>(&sql).fetch_one(&database).await.unwrap()
+    };
+    for (buyer, seconds) in [(1, 3600), (2, -3600)] {
+        clock.step(seconds);
+        eventually("the database's clock is stepped", TIMEOUT, || async {
+            let now = number("SELECT UNIX_TIMESTAMP()".to_owned()).await;
+            (now - chrono::Utc::now().timestamp() - i64::from(seconds)).abs() < 60
+        })
+        .await;
+        // Two hours old in truth.
+        let old = (young - (7200 << 32)) + buyer;
+        sqlx::query(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, create_time) \
+             VALUES (?, ?, ?, FROM_UNIXTIME(?))",
+        )
+        .bind(old)
+        .bind(buyer)
+        .bind(sale)
+        .bind(chrono::Utc::now().timestamp() - 7200)
+        .execute(&database)
+        .await
+        .unwrap();
+        let status = |id| format!("SELECT status FROM tb_voucher_order WHERE id = {id}");
+        eventually("the old one is cancelled", TIMEOUT, || async {
+            number(status(old)).await == 4
+        })
+        .await;
+        assert_eq!(number(status(young)).await, 1, "it was just bought: {seconds}");
+    }
+    // Before the servers that they use.
+    stack.instances.clear();
 }
