@@ -67,6 +67,8 @@ pub(crate) enum ReleaseReply {
 pub(crate) enum RenewReply {
     /// The key has its full lease again.
     Renewed,
+    /// The same, and another client had shortened the lease, so that this much was left.
+    Shortened(Duration),
     /// There is no key.
     Missing,
     /// The key belongs to another owner.
@@ -198,12 +200,14 @@ impl CommandConnection {
         call
     }
 
-    /// Set the key's expiry to the full lease, waiting no longer than `timeout` for the reply.
+    /// Set the key's expiry to the full lease, waiting no longer than `timeout` for the reply. `left` is
+    /// what this process believes is left of the lease.
     pub(crate) async fn renew(
         &self,
         request: &LockRequest,
         lease: Duration,
         timeout: Duration,
+        left: Duration,
     ) -> Result<RenewReply, Failure> {
         let script = match request.kind {
             Kind::Reentrant | Kind::Fenced | Kind::Fair => &RENEW,
@@ -212,12 +216,16 @@ impl CommandConnection {
         let mut call = script.key(request.name.key());
         call.arg(millis(lease)).arg(request.field());
         if request.kind == Kind::Read {
-            call.arg(&*request.name.hash_tagged());
+            // An answered command was on its way for no longer than its timeout; a tenth for clocks.
+            let allowance = timeout.min(self.timeout()) + left / 10;
+            let least = left.saturating_sub(allowance);
+            call.arg(&*request.name.hash_tagged()).arg(millis(least));
         }
         let reply: i64 = self.invoke_within(timeout, &call).await?;
         Ok(match reply {
             1 => RenewReply::Renewed,
             0 => RenewReply::Missing,
+            left @ 2.. => RenewReply::Shortened(Duration::from_millis((left - 1).unsigned_abs())),
             _ => RenewReply::HeldByOther,
         })
     }

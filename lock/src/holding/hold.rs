@@ -215,6 +215,25 @@ impl Hold {
         Some(state.next_check(sent))
     }
 
+    /// As [`confirmed`](Self::confirmed), when another client had shortened the lease to `left` and will do
+    /// so again: from now on `left` is the lease.
+    pub(crate) fn shortened(&self, sent: Instant, left: Duration) -> Option<Instant> {
+        let mut state = self.state();
+        if state.phase != Phase::Live {
+            return None;
+        }
+        state.lease = state.lease.min(clamp_lease(left));
+        let until = sent + state.lease;
+        state.deadline = until;
+        for (_, read_until) in &mut state.read_holds {
+            *read_until = until;
+        }
+        let check_at = state.next_check(sent);
+        drop(state);
+        self.changed.notify_waiters();
+        Some(check_at)
+    }
+
     /// End the hold as lost. `false`: it had ended before.
     pub(crate) fn mark_lost(&self, reason: LostReason) -> bool {
         let mut state = self.state();

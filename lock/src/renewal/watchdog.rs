@@ -48,8 +48,9 @@ pub(crate) async fn run(
                     let connection = connection.clone();
                     renewals.spawn(async move {
                         let sent = Instant::now();
-                        let timeout = deadline.saturating_duration_since(sent).min(lease / 3);
-                        let reply = connection.renew(&hold.request, lease, timeout).await;
+                        let left = deadline.saturating_duration_since(sent);
+                        let timeout = left.min(lease / 3);
+                        let reply = connection.renew(&hold.request, lease, timeout, left).await;
                         (hold, sent, reply)
                     });
                 }
@@ -66,7 +67,7 @@ pub(crate) async fn run(
                 Ok((hold, sent, reply)) => {
                     let counters = counters.of(hold.request.kind);
                     match &reply {
-                        Ok(RenewReply::Renewed) => counters.renewed(),
+                        Ok(RenewReply::Renewed | RenewReply::Shortened(_)) => counters.renewed(),
                         // Counted as a loss.
                         Ok(RenewReply::Missing | RenewReply::HeldByOther) => {}
                         Err(_) => counters.renewal_failed(),
@@ -93,6 +94,17 @@ fn apply(
     let failure = match reply {
         Ok(RenewReply::Renewed) => {
             if let Some(at) = hold.confirmed(sent) {
+                schedule.insert(hold, at);
+            }
+            return;
+        }
+        Ok(RenewReply::Shortened(left)) => {
+            tracing::warn!(
+                lock = ?hold.request.name,
+                ?left,
+                "another client shortens the leases of this lock's readers; going by what is left"
+            );
+            if let Some(at) = hold.shortened(sent, left) {
                 schedule.insert(hold, at);
             }
             return;

@@ -1,11 +1,12 @@
 //! Leases of several read holds of one owner: each hold keeps its own until it is released.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use redisson_lock::{LockConfig, Locks};
 
-use super::{default_locks, nothing_left, soon};
+use super::{default_locks, eventually, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
@@ -79,5 +80,39 @@ async fn a_renewed_read_hold_is_renewed_after_a_release() {
     assert!(outer.valid_for() > Duration::ZERO);
     assert_eq!(read.hold_count(&owner).await.unwrap(), 1);
     outer.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// Redisson up to 4.3.1 renews the holds of all readers, to its own lease.
+#[tokio::test]
+async fn a_lease_that_another_client_shortens_is_noticed() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let config = LockConfig::default().with_lease(Duration::from_secs(6));
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let guard = locks.read_write(NAME).unwrap().read().acquire(&locks.owner()).await.unwrap();
+    let hold = format!("{{{NAME}}}:{}:rwlock_timeout:1", guard.owner());
+    let shorten = Duration::from_secs(2);
+    let other = tokio::spawn({
+        let mut raw = raw.clone();
+        async move {
+            loop {
+                let millis = i64::try_from(shorten.as_millis()).unwrap();
+                let _: bool = raw.pexpire(&hold, millis).await.unwrap();
+                let _: bool = raw.pexpire(NAME, millis).await.unwrap();
+                tokio::time::sleep(shorten / 5).await;
+            }
+        }
+    });
+    eventually("it is noticed", async || guard.valid_for() < shorten).await;
+    let end = Instant::now() + shorten * 2;
+    while Instant::now() < end {
+        let valid = guard.valid_for();
+        assert!(valid > Duration::ZERO && valid <= shorten, "{valid:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    other.abort();
+    assert!(raw.exists::<_, bool>(NAME).await.unwrap());
+    guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
