@@ -292,7 +292,8 @@ async fn every_log_line_of_a_request_names_it() {
 #[tokio::test]
 async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     const PURCHASES: u64 = 30;
-    let stack = Stack::behind_proxies(&[]).await;
+    // One, as another one would be opened and its statements prepared where a release takes long on a busy machine.
+    let stack = Stack::behind_proxies(&["--database-connections", "1"]).await;
     let database = &stack.proxies.database;
     let users = stack.users(PURCHASES as i64 + 1).await;
     // What else is read in the meantime: the sale about once a second, and what expiry searches for.
@@ -306,9 +307,9 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
             buy(stack.url(), user, sale).await.bought();
         }
         let asked = database.requests() - before;
-        // The pool pings a connection when it is released, after the answer.
+        // The pool pings a connection when it is released, after the answer; the last one may be yet to come.
         let expected = PURCHASES * (round_trips + 1);
-        assert!((expected..=expected + OTHERS).contains(&asked), "{strategy}: {asked}");
+        assert!((expected - 1..=expected + OTHERS).contains(&asked), "{strategy}: {asked}");
     }
 }
 
