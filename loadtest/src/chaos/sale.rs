@@ -34,6 +34,9 @@ const QUIET: Duration = Duration::from_millis(250);
 const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
 /// How long the sale of the rest may take. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
+/// Attempts to publish it, and the pause between them.
+const PUBLISH_ATTEMPTS: u32 = 50;
+const PUBLISH_PAUSE: Duration = Duration::from_millis(100);
 /// Connections to each instance, those of all sales together.
 const CONNECTIONS: usize = 48;
 
@@ -100,7 +103,18 @@ impl Sale {
         buyers: Arc<[Buyer]>,
     ) -> Result<Self, Error> {
         let target = &cluster.targets[number % cluster.targets.len()];
-        let voucher_id = publish::flash_sale(&cluster.access, target, strategy, stock).await?;
+        let mut attempt = 0;
+        let voucher_id = loop {
+            attempt += 1;
+            match publish::flash_sale(&cluster.access, target, strategy, stock).await {
+                Ok(voucher_id) => break voucher_id,
+                // A connection that a fault of the round before has broken costs one 503.
+                Err(Error::Refused { status: 503, .. }) if attempt < PUBLISH_ATTEMPTS => {
+                    sleep(PUBLISH_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        };
         let workload = Workload {
             targets: cluster.targets.clone(),
             voucher_id,
