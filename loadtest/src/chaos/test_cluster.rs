@@ -73,6 +73,9 @@ impl RunAs {
     pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0, older: false };
 }
 
+/// Makes, for a file, the environment of a server whose clock follows that file.
+pub type ClockEnvironment = fn(&Path) -> Vec<(&'static str, String)>;
+
 /// What a cluster is made of.
 #[derive(Debug, Clone)]
 pub struct Parts<'a> {
@@ -80,8 +83,8 @@ pub struct Parts<'a> {
     pub program: &'a Path,
     /// An older one.
     pub older: Option<&'a Path>,
-    /// Makes, for a file, the environment of a server whose clock follows that file; `None` where no clock can be stepped.
-    pub clock: Option<fn(&Path) -> Vec<(&'static str, String)>>,
+    /// `None` where no clock can be stepped.
+    pub clock: Option<ClockEnvironment>,
 }
 
 /// The servers.

@@ -45,7 +45,7 @@ async fn one_sale(stack: &Stack, users: &[SignedIn], seed: u64) {
     let mut java = JavaNode::join(stack).await;
     let before = rows(stack).await;
     // One of two was published by the Java node.
-    let sale = if seed % 2 == 0 {
+    let sale = if seed.is_multiple_of(2) {
         java.publish(STOCK).await
     } else {
         stack.publish(STOCK, "stream").await

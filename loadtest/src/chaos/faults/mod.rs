@@ -155,12 +155,17 @@ impl Fault {
             Instance(fault) => fault.inject(cluster, lasts).await,
             Redis(fault) => fault.inject(cluster, sales, lasts).await,
             Database(fault) => fault.inject(cluster, sales, lasts).await,
-            Link(fault) => Ok(fault.inject(cluster, lasts).await),
+            Link(fault) => {
+                fault.inject(cluster, lasts).await;
+                Ok(())
+            }
             Clock(fault) => fault.inject(cluster, lasts).await,
-            Operation(fault) => match operator {
-                Some(operator) => Ok(fault.inject(cluster, operator, lasts).await),
-                None => Ok(()),
-            },
+            Operation(fault) => {
+                if let Some(operator) = operator {
+                    fault.inject(cluster, operator, lasts).await;
+                }
+                Ok(())
+            }
         }
     }
 }

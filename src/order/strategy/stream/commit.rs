@@ -8,6 +8,7 @@
 //!   tried alone, [`TRIES`] times, goes to the dead-letter stream ([`Error::is_about_the_row`]).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -69,11 +70,12 @@ impl StreamNode {
                 continue;
             };
             // Only the first of several entries stands for the order; the others are resolved when they are read again.
-            if by_order.contains_key(&order.id) {
-                outcome.read_pending = true;
-            } else {
-                by_order.insert(order.id, entry);
-                orders.push(order);
+            match by_order.entry(order.id) {
+                Occupied(_) => outcome.read_pending = true,
+                Vacant(first) => {
+                    first.insert(entry);
+                    orders.push(order);
+                }
             }
         }
         for (order, attempt) in self.commit_sale(batch, orders).await {
