@@ -27,7 +27,12 @@ pub async fn with_fault(
         options.live.reached(total / 10).await;
         fault.await;
     };
-    let (report, ()) = tokio::join!(burst::run(options), injected);
+    // A burst that ends early never reaches the fault.
+    let mut burst = std::pin::pin!(burst::run(options));
+    let report = tokio::select! {
+        report = &mut burst => report,
+        () = injected => burst.await,
+    };
     report.expect("the burst runs")
 }
 
