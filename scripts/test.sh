@@ -48,7 +48,7 @@ run_tests() {
 # fake_clocks: libfaketime, for the tests that step a server's clock.
 fake_clocks() {
   command -v faketime >/dev/null || (install_packages faketime) ||
-    say "without the package faketime, tests that step a server's clock are left out"
+    say "without the package faketime, the tests that step a server's clock fail"
 }
 
 # without_settings COMMAND...: settings of a developer's shell (./dev env) must not leak into the servers under test.

@@ -53,10 +53,10 @@ pub(super) async fn connect(
     )
     .await?;
     // Of their own, so that no number of anonymous reads holds what a purchase needs.
-    let reads = connection::mysql::connect(
+    let reads = connection::mysql::connect_beside(
+        &database,
         &config.database.database_url,
         config.sale.read_connections,
-        timeout,
     )
     .await?;
     let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;

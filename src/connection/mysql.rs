@@ -87,6 +87,28 @@ pub async fn connect(
     connections: u32,
     timeout: Duration,
 ) -> anyhow::Result<Database> {
+    open(url, connections, timeout, None).await
+}
+
+/// A further pool to the server of `database`, of at most `connections`: what is found dead in one is looked for in the
+/// other.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_beside(
+    database: &Database,
+    url: &SecretString,
+    connections: u32,
+) -> anyhow::Result<Database> {
+    open(url, connections, database.timeout, Some(&database.pool)).await
+}
+
+async fn open(
+    url: &SecretString,
+    connections: u32,
+    timeout: Duration,
+    beside: Option<&Pool>,
+) -> anyhow::Result<Database> {
     let closes_idle = Arc::new(AtomicBool::new(false));
     let closing = closes_idle.clone();
     let connections = MySqlPoolOptions::new()
@@ -113,7 +135,7 @@ pub async fn connect(
         .connect_with(options(url)?)
         .await
         .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
-    let database = Database { pool: Pool::new(connections), timeout };
+    let database = Database { pool: Pool::new(connections, beside), timeout };
     let version = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&database.pool);
     let version = database.bounded(version).await.context("the database does not answer")?;
     closes_idle.store(!version.contains("MariaDB"), Ordering::Relaxed);

@@ -4,20 +4,21 @@
 //!   time limit or because its future was dropped, is closed, and so the server rolls back what was open on it.
 //! - Handing back is bounded. sqlx pings each connection first, without a limit: behind a connection that went silent
 //!   its place would be lost for good.
-//! - A statement that waited for long without an answer may mean that a middlebox forgot its connections, of which the
-//!   idle ones are the next to be used. They are pinged at once, and closed if they do not answer.
+//! - What broke one connection, a restart of the server or a middlebox that forgot its connections, has mostly broken the
+//!   idle ones as well, and they are the next to be used. They are pinged at once, also those of other pools to the same
+//!   server, and closed if they do not answer.
 //!
 //! sqlx opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
 //! here; the three rules stand in their place, with a time limit for each statement (`Database::bounded`).
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, BoxStream};
+use parking_lot::Mutex;
 use sqlx::mysql::{MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Describe, Either, Execute, Executor, MySql, MySqlConnection, MySqlPool};
@@ -28,9 +29,8 @@ use super::server_error::leaves_usable;
 /// Longest wait for the answer to a ping before a connection is handed back, or found dead.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 
-/// A statement that was cut short after this time makes the idle connections suspect. Below the limit of a readiness
-/// probe, which may be the only one to ask.
-const SILENCE: Duration = Duration::from_millis(900);
+/// The idle connections are pinged at most this often.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 
 /// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own.
 #[derive(Clone, Debug)]
@@ -39,17 +39,22 @@ pub struct Pool {
     shared: Arc<Shared>,
 }
 
+/// What the pools to one server share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Whether the idle connections are being pinged.
-    checking: AtomicBool,
+    pools: Mutex<Vec<MySqlPool>>,
+    /// When the idle connections were last pinged.
+    checked: Mutex<Option<Instant>>,
     /// Connections on their way back.
     tasks: TaskTracker,
 }
 
 impl Pool {
-    pub(super) fn new(connections: MySqlPool) -> Self {
-        Pool { connections, shared: Arc::default() }
+    /// A pool of these connections. `beside`: another pool to the same server.
+    pub(super) fn new(connections: MySqlPool, beside: Option<&Pool>) -> Self {
+        let shared = beside.map(|pool| pool.shared.clone()).unwrap_or_default();
+        shared.pools.lock().push(connections.clone());
+        Pool { connections, shared }
     }
 
     /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
@@ -57,7 +62,7 @@ impl Pool {
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
         let connection = self.connections.acquire().await?;
         let pool = self.clone();
-        Ok(PooledConnection { connection, pool, used: Instant::now(), answered: true })
+        Ok(PooledConnection { connection, pool, answered: true })
     }
 
     /// A connection with an open transaction.
@@ -92,22 +97,25 @@ impl Pool {
         }
     }
 
-    /// Pings the idle connections, each of which is then handed back or closed.
+    /// Pings the idle connections of all pools to this server, each of which is then handed back or closed.
     fn check_idle(&self) {
-        if self.shared.checking.swap(true, Ordering::AcqRel) {
+        let mut checked = self.shared.checked.lock();
+        if checked.is_some_and(|at| at.elapsed() < CHECK_EVERY) {
             return;
         }
-        let (pool, shared) = (self.connections.clone(), self.shared.clone());
+        *checked = Some(Instant::now());
+        let pools = self.shared.pools.lock().clone();
         self.shared.tasks.spawn(async move {
             // Taken all at once: nobody is to get one of them untested.
-            let idle = (0..pool.num_idle()).map_while(|_| pool.try_acquire());
+            let idle = pools
+                .iter()
+                .flat_map(|pool| (0..pool.num_idle()).map_while(|_| pool.try_acquire()));
             let checks: Vec<_> = idle.map(|mut idle| hand_back(&mut idle)).collect();
             let checked = checks.len();
             let silent = join_all(checks).await.into_iter().filter(|answered| !answered).count();
             if silent > 0 {
                 tracing::warn!(checked, silent, "idle database connections did not answer");
             }
-            shared.checking.store(false, Ordering::Release);
         });
     }
 }
@@ -125,8 +133,6 @@ fn hand_back(connection: &mut PoolConnection<MySql>) -> impl Future<Output = boo
 pub struct PooledConnection {
     connection: PoolConnection<MySql>,
     pool: Pool,
-    /// Begin of its last use.
-    used: Instant,
     answered: bool,
 }
 
@@ -153,7 +159,6 @@ impl Deref for PooledConnection {
 impl DerefMut for PooledConnection {
     fn deref_mut(&mut self) -> &mut MySqlConnection {
         self.answered = false;
-        self.used = Instant::now();
         &mut self.connection
     }
 }
@@ -171,9 +176,7 @@ impl Drop for PooledConnection {
         }
         // Closed in the background within a limit of sqlx's.
         self.connection.close_on_drop();
-        if self.used.elapsed() >= SILENCE {
-            self.pool.check_idle();
-        }
+        self.pool.check_idle();
     }
 }
 

@@ -9,65 +9,38 @@ use redis::aio::MultiplexedConnection;
 
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
+use testkit::clock;
 use testkit::mariadb_server::{MariaDbServer, Settings};
 use testkit::process::TemporaryFolder;
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// Where Debian and Ubuntu, Fedora, Arch and Alpine have the library.
-const PLACES: [&str; 6] = [
-    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
-    "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
-    "/usr/lib64/faketime/libfaketime.so.1",
-    "/usr/lib/faketime/libfaketime.so.1",
-    "/usr/local/lib/faketime/libfaketime.so.1",
-    "/usr/lib/libfaketime.so.1",
-];
-
 /// The clock of a server.
 struct Clock(PathBuf);
 
 impl Clock {
-    /// A clock that follows a file in `folder`; `None` where libfaketime is not installed.
-    fn new(folder: &Path) -> Option<Self> {
-        if library().is_none() {
-            eprintln!("LEFT OUT: libfaketime is missing; it is in Debian's package faketime");
-            return None;
-        }
+    /// A clock that follows a file in `folder`.
+    fn new(folder: &Path) -> Self {
+        assert!(
+            clock::library().is_some(),
+            "libfaketime is missing: install the package faketime, as `./dev test` does"
+        );
         let clock = Clock(folder.join("clock"));
         clock.step(0);
-        Some(clock)
-    }
-
-    /// The environment of a server that goes by it.
-    fn environment(&self) -> Vec<(&'static str, String)> {
-        let library = library().unwrap_or_default();
-        vec![
-            // The C library comes with it: Redis would use jemalloc, which asks for the time too early.
-            ("LD_PRELOAD", format!("{library}:libc.so.6")),
-            ("FAKETIME_TIMESTAMP_FILE", self.0.display().to_string()),
-            // Seconds; the file is read so often.
-            ("FAKETIME_CACHE_DURATION", "1".to_owned()),
-            // A step leaves the monotonic clock alone.
-            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
-            ("FAKETIME_DISABLE_SHM", "1".to_owned()),
-        ]
+        clock
     }
 
     /// Restarts the stack's Redis with a clock that can be stepped; no instance may run yet.
-    async fn of_redis(stack: &mut Stack) -> Option<Self> {
-        let clock = Clock::new(stack.redis.data())?;
-        stack.redis.environment = clock.environment();
+    async fn of_redis(stack: &mut Stack) -> Self {
+        let clock = Clock::new(stack.redis.data());
+        stack.redis.environment = clock::environment(&clock.0);
         stack.redis.restart().await;
-        Some(clock)
+        clock
     }
 
     fn step(&self, seconds: i32) {
-        // The server must never read half of it.
-        let new = self.0.with_extension("new");
-        std::fs::write(&new, format!("{seconds:+}s\n")).unwrap();
-        std::fs::rename(&new, &self.0).unwrap();
+        clock::step(&self.0, seconds).unwrap();
     }
 
     /// Steps it to the machine's plus `seconds`, and waits until Redis shows that.
@@ -85,15 +58,11 @@ impl Clock {
     }
 }
 
-fn library() -> Option<&'static str> {
-    PLACES.into_iter().find(|place| Path::new(place).exists())
-}
-
 /// By a clock that was stepped back, a dead consumer's last heartbeat is in the future for an hour.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps_back() {
     let mut stack = Stack::start(0, &[]).await;
-    let Some(clock) = Clock::of_redis(&mut stack).await else { return };
+    let clock = Clock::of_redis(&mut stack).await;
     stack.add_instance(&[]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
@@ -191,8 +160,8 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let folder = Arc::new(TemporaryFolder::new().unwrap());
-    let Some(clock) = Clock::new(folder.path()) else { return };
-    let settings = Settings { environment: clock.environment(), ..Settings::default() };
+    let clock = Clock::new(folder.path());
+    let settings = Settings { environment: clock::environment(&clock.0), ..Settings::default() };
     let server = MariaDbServer::start_with(folder.clone(), settings).await.unwrap();
     seckill::connection::migrate::run(&server.url().into()).await.unwrap();
     let database = sqlx::MySqlPool::connect(&server.url()).await.unwrap();

@@ -32,12 +32,12 @@ pub mod sale;
 pub mod test_cluster;
 pub mod verdict;
 
-use faults::clock;
 pub use options::ChaosOptions;
 use recovery::After;
 use report::Report;
 use round::{Round, RoundOptions};
 use test_cluster::{Parts, RunAs, TestCluster};
+use testkit::clock;
 
 /// The strategies that are tried unless others are asked for: those whose guarantees hold under faults, as
 /// far as the ladder has them.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 
-use super::faults::{Means, clock};
+use super::faults::Means;
+use testkit::clock;
 
 /// Options of a chaos run.
 #[derive(Debug, Clone, Args)]
