@@ -10,7 +10,10 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     buyers::{self, Attempt, Outcome},
     changes::Owner,
-    faults::{Fault, Means, instance::InstanceFault, operation::OperationFault, redis::RedisFault},
+    faults::{
+        Fault, Means, database, instance::InstanceFault, operation::OperationFault,
+        redis::RedisFault,
+    },
     operator::{OnSale, Operator},
     plan::{self, Planned},
     redis_data::RedisData,
@@ -118,6 +121,9 @@ pub async fn run(
     let older = has(|what| *what == Fault::Instance(InstanceFault::Upgrade));
     let changes_orders = has(|what| matches!(what, Fault::Operation(OperationFault::Change(_))));
     let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
+    if expires {
+        keep_other_orders(cluster).await?;
+    }
     cluster.run_as(RunAs { proxied: true, unpaid_seconds, older }).await?;
 
     let first = FIRST_BUYER + u64::from(options.number) * IDS;
@@ -199,6 +205,14 @@ pub async fn run(
         false_operations,
         seconds: started.elapsed().as_secs_f64(),
     })
+}
+
+/// Makes the unpaid orders of the rounds before used ones: expiry would cancel those as well, and these rounds are
+/// checked once more at the end.
+async fn keep_other_orders(cluster: &TestCluster) -> Result<(), Error> {
+    let mut administrator = database::connect(&*cluster.database.lock().await).await?;
+    let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";
+    database::run(&mut administrator, used).await
 }
 
 /// More than what is added to a sale in a round.
