@@ -77,7 +77,12 @@ where
                 }
                 Some(Err(Error::Unavailable { cause, .. })) => {
                     failures = failures.saturating_add(1);
-                    tracing::debug!(channel = &**channel, cause, failures, "no answer; retrying");
+                    tracing::debug!(
+                        channel = &**channel,
+                        error = cause,
+                        failures,
+                        "no answer; retrying"
+                    );
                     outage_pause(failures)
                 }
                 Some(Err(error)) => return Err(error),
