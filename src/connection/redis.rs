@@ -1,5 +1,5 @@
-//! Redis: one multiplexed connection that reconnects by itself and is replaced when it goes silent. Every command has a time limit, so that a Redis that
-//! hangs delays a request by no more than that.
+//! Redis: one multiplexed connection that reconnects by itself and is replaced when it goes silent. Every command has a
+//! time limit, so that a Redis that hangs delays a request by no more than that.
 
 use std::time::Duration;
 

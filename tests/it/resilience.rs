@@ -23,15 +23,11 @@ pub async fn with_fault(
     total: u64,
     fault: impl Future<Output = ()>,
 ) -> Report {
-    let injected = async {
-        options.live.reached(total / 10).await;
-        fault.await;
-    };
-    // A burst that ends early never reaches the fault.
     let mut burst = std::pin::pin!(burst::run(options));
     let report = tokio::select! {
+        // It ends early, so that the fault would never come.
         report = &mut burst => report,
-        () = injected => burst.await,
+        () = options.live.reached(total / 10) => tokio::join!(burst, fault).0,
     };
     report.expect("the burst runs")
 }

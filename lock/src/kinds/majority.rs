@@ -204,7 +204,7 @@ impl Majority {
                 Ok(Round::Refused(refused)) => refused,
                 Err(Error::Unavailable { cause, .. }) => {
                     failures = failures.saturating_add(1);
-                    tracing::debug!(lock = %self.name, cause, failures, "no majority; retrying");
+                    tracing::debug!(lock = %self.name, error = cause, failures, "no majority; retrying");
                     let pause = Instant::now() + outage_pause(failures);
                     sleep_until(earlier(pause, deadline)).await;
                     if time_left(deadline).is_none() {

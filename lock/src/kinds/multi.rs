@@ -172,7 +172,11 @@ impl MultiLock {
                 Ok(Round::Refused(refused)) => refused,
                 Err(Error::Unavailable { cause, .. }) => {
                     failures = failures.saturating_add(1);
-                    tracing::debug!(cause, failures, "no answer about a multi-lock; retrying");
+                    tracing::debug!(
+                        error = cause,
+                        failures,
+                        "no answer about a multi-lock; retrying"
+                    );
                     let pause = Instant::now() + outage_pause(failures);
                     sleep_until(earlier(pause, deadline)).await;
                     if time_left(deadline).is_none() {

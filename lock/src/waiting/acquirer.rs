@@ -131,7 +131,12 @@ impl Tries<'_> {
                 }
                 self.failures = self.failures.saturating_add(1);
                 let (lock, failures) = (&self.request.name, self.failures);
-                tracing::debug!(?lock, cause, failures, "no answer while waiting; retrying");
+                tracing::debug!(
+                    ?lock,
+                    error = cause,
+                    failures,
+                    "no answer while waiting; retrying"
+                );
                 Ok(Next::Unanswered(outage_pause(failures)))
             }
             Some(Err(Failed { error, .. })) => Err(error),

@@ -32,7 +32,7 @@ impl StreamNode {
                     logged = false;
                     for sale in found.intersection(&suspects) {
                         if let Err(error) = self.distrust_stock_counter(*sale).await {
-                            tracing::warn!(sale, %error, "the stock counter is not rebuilt yet");
+                            tracing::warn!(voucher_id = sale, %error, "the stock counter is not rebuilt yet");
                         }
                     }
                     suspects = found;
