@@ -141,7 +141,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         database_url: args.database_url,
         redis_url: args.redis_url,
         // Only the instances started here know it.
-        admin_token: "benchmark".to_owned(),
+        admin_token: "token-of-the-benchmark".to_owned(),
         time_zone: chrono_tz::Asia::Shanghai,
     };
     let environment = Environment::prepare(access, seckill, folder).await.context("preparing")?;
