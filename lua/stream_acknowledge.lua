@@ -27,7 +27,7 @@ local function undo(entry, order, user, voucher, resolution, code)
   if resolution == 'dead letter' then
     local content = redis.call('XRANGE', KEYS[1], entry, entry)[1]
     local fields = content and content[2] or {}
-    redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'entry', entry, 'reason', code, 
+    redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[4], '*', 'entry', entry, 'reason', code,
       unpack(fields, 1, math.min(#fields, 100)))
     code = 'ORDER_FAILED'
   end

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::connection::micro_cache::MicroCache;
 use crate::connection::mysql::{self, Database};
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);

@@ -32,6 +32,7 @@ mod waiting;
 pub use config::{LockConfig, Replicas};
 pub use connection::refusals::ChannelRefusals;
 pub use connection::server::Server;
+pub use connection::shared::SharedConnection;
 pub use error::{Error, LostReason};
 pub use holding::guard::Guard;
 pub use kinds::fair::FairLock;

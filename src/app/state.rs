@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{ServeConfig, SessionStore};
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::connection::{self, migrate};
 use crate::health::Health;
 use crate::id::IdGenerator;

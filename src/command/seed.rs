@@ -13,7 +13,7 @@ use chrono::Utc;
 use crate::config::SeedConfig;
 use crate::connection;
 use crate::connection::idempotency::RecordedWrite;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::session::SharedSessions;
 use crate::shop::store::ShopStore;

@@ -10,5 +10,4 @@ pub mod pool;
 pub mod redis;
 pub mod row;
 pub mod server_error;
-pub mod shared;
 pub mod time_zones;

@@ -10,7 +10,7 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, IntoConnectionInfo};
 use secrecy::{ExposeSecret, SecretString};
 
-use super::shared::SharedConnection;
+pub use lock::SharedConnection;
 
 /// How long sent bytes may stay unacknowledged before the connection is closed (Linux only). This detects a peer that
 /// vanished; a slow reply is up to the command's time limit.

@@ -17,7 +17,7 @@ use chrono::{DateTime, NaiveDateTime};
 use parking_lot::Mutex;
 use redis::AsyncCommands;
 
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 
 /// Seconds from 1970 to 2022-01-01T00:00:00, the zero of the timestamp part.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;

@@ -11,7 +11,7 @@ use super::memory::SessionMemory;
 use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::scripts::SESSION_RENEW;
 

@@ -8,7 +8,7 @@ use super::keys;
 use super::model::Paging;
 use super::store::ShopStore;
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::scripts::{GEO_CLAIM, GEO_SEARCH, GEO_STORE};
 use cache::lease_key;

@@ -13,7 +13,7 @@ use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::request::rate_limiter::RateLimiter;
 use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrategy};

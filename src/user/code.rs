@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 
 use super::phone::Phone;
 use crate::config::SignInConfig;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
 use crate::scripts::{CODE_SEND, CODE_USE};

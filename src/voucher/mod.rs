@@ -12,7 +12,7 @@ use ladder::Strategy;
 use crate::clock::Zone;
 use crate::connection::idempotency::RecordedWrite;
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};

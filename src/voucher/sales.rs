@@ -20,7 +20,7 @@ use chrono::{DateTime, Utc};
 use redis::AsyncCommands;
 
 use super::store::{SaleRow, VoucherStore};
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::sync::RwLock;
 use ladder::Strategy;

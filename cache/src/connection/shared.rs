@@ -6,7 +6,7 @@
 //! server by now. So the manager itself is replaced: after [`IN_A_ROW`] commands in a row without an answer, or after a
 //! READONLY. Commands in flight keep the old one until they end.
 //!
-//! The service, the lock and the cache each have this file, because the crates stand alone; a test holds the copies equal.
+//! The lock and the cache each have this file, because the crates stand alone; a test holds the copies equal.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};

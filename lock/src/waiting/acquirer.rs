@@ -106,10 +106,10 @@ enum Next {
 }
 
 impl Tries<'_> {
-    /// Replace what is in doubt; what was is settled by a later try.
-    fn settle(&mut self, in_doubt: Option<InDoubt>) {
-        if let Some(settled) = std::mem::replace(&mut self.in_doubt, in_doubt) {
-            settled.disarm();
+    /// Replace what is in doubt: a later try has decided what was.
+    fn replace_in_doubt(&mut self, in_doubt: Option<InDoubt>) {
+        if let Some(decided) = std::mem::replace(&mut self.in_doubt, in_doubt) {
+            decided.disarm();
         }
     }
 
@@ -118,7 +118,7 @@ impl Tries<'_> {
         match until(self.deadline, attempt).await {
             None => Ok(Next::TimedOut),
             Some(Ok(Attempt::Acquired(guard))) => {
-                self.settle(None);
+                self.replace_in_doubt(None);
                 Ok(Next::Acquired(guard))
             }
             Some(Ok(Attempt::Held(pttl))) => {
@@ -127,7 +127,7 @@ impl Tries<'_> {
             }
             Some(Err(Failed { error: Error::Unavailable { cause, .. }, in_doubt })) => {
                 if in_doubt.is_some() {
-                    self.settle(in_doubt);
+                    self.replace_in_doubt(in_doubt);
                 }
                 self.failures = self.failures.saturating_add(1);
                 let (lock, failures) = (&self.request.name, self.failures);

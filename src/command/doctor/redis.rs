@@ -4,7 +4,7 @@ use chrono::DateTime;
 use redis::Script;
 
 use super::findings::{Findings, skew};
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::scripts;
 
 /// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.

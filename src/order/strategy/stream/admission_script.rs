@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError};
 use super::names::{COUNTERS, EPOCH, STATUS_TTL_S, STREAM};
 use super::order_status::refusal;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 use crate::scripts;

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 
 use super::entry::{entries, position};
 use super::names::STREAM;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder};
 

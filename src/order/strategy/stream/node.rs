@@ -17,7 +17,7 @@ use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
 use super::stats::StreamStats;
 use super::unconfirmed::UnconfirmedOrders;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::id::IdGenerator;
 use crate::order::batch::BatchCommitter;
 use crate::order::store::OrderStore;

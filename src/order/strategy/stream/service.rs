@@ -12,7 +12,7 @@ use super::admission_script::Admission;
 use super::claims::Claim;
 use super::node::StreamNode;
 use super::stats::StreamStats;
-use crate::connection::shared::SharedConnection;
+use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::order::model::{Buyer, NewOrder};

@@ -102,7 +102,8 @@ fn run(bug: Bug) {
         while world.queues.depth() != QueueDepth::default() {
             some_time(4).await;
         }
-        assert_eq!(world.committed.load(Ordering::SeqCst), queued);
+        // Nobody waits for what was queued by the buyer who hung up: only the count tells that it is missing.
+        assert_eq!(world.committed.load(Ordering::SeqCst), queued, "the purchase was lost");
     });
 }
 
