@@ -5,53 +5,53 @@ use std::time::Duration;
 /// The longest lease and timeout. Longer values are cut, so that no sum of instants overflows.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// How long leases last and how long Redis may take to answer.
+/// How long leases last, how long Redis may take to answer, and how many replicas have to acknowledge.
+///
+/// Begin with [`LockConfig::default`] and change what has to differ. Values out of range are brought
+/// into it by [`Locks::connect`](crate::Locks::connect): no time is longer than 365 days, the
+/// shortest are given with each.
 ///
 /// ```
 /// use std::time::Duration;
 /// use redisson_lock::LockConfig;
 ///
-/// let config = LockConfig::default().with_lease(Duration::from_secs(10));
+/// let config = LockConfig::default()
+///     .with_lease(Duration::from_secs(10))
+///     .with_command_timeout(Duration::from_millis(500));
+/// assert_eq!(config.lease(), Duration::from_secs(10));
 /// ```
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct LockConfig {
-    /// Lease of a lock that the watchdog renews, which it does every third of this time. Default
-    /// 30 s, as in Redisson; at least 50 ms.
-    pub lease: Duration,
-    /// How long one command may take, a reconnect included, before its outcome counts as unknown.
-    /// Default 1 s; at least 10 ms.
-    pub command_timeout: Duration,
-    /// How long opening a connection may take. Default 1 s; at least 10 ms.
-    pub connect_timeout: Duration,
-    /// How often a waiter tries while it cannot be woken by a message: because the server does not
-    /// allow its user the channel, or the connection for messages is being made. Default 500 ms; at
-    /// least 10 ms.
-    pub poll_interval: Duration,
-    /// How many replicas have to acknowledge an acquire. Default `None`: the master alone decides.
-    ///
-    /// An acquire that too few replicas acknowledge in time is undone and fails with
-    /// [`Error::Unavailable`](crate::Error::Unavailable). This makes it less likely that a failover
-    /// loses a lock, not impossible: Redis may promote a replica that was not among those, and
-    /// renewals and releases are not waited for. It costs one more round trip to the master and one
-    /// to its replicas for each successful acquire.
-    pub replicas: Option<Replicas>,
+    pub(crate) lease: Duration,
+    pub(crate) command_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) poll_interval: Duration,
+    pub(crate) replicas: Option<Replicas>,
 }
 
-/// How many replicas have to acknowledge an acquire, and within what time.
+/// How many replicas have to acknowledge an acquire, and within what time:
+/// [`LockConfig::with_replicas`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Replicas {
-    /// How many replicas of the master that holds the lock. 0 disables the check.
-    pub count: u32,
-    /// How long to wait for them, in addition to the command timeout; at least 1 ms.
-    pub timeout: Duration,
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
 }
 
 impl Replicas {
-    /// `count` replicas within `timeout`.
+    /// `count` replicas of the master that holds the lock, within `timeout`, which is in addition
+    /// to the command timeout. A `count` of 0 disables the check; the shortest `timeout` is 1 ms.
     pub fn new(count: u32, timeout: Duration) -> Self {
         Self { count, timeout }
+    }
+
+    /// How many replicas.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// How long to wait for them, in addition to the command timeout.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
     }
 }
 
@@ -68,34 +68,69 @@ impl Default for LockConfig {
 }
 
 impl LockConfig {
-    /// Set [`lease`](Self::lease).
+    /// Lease of a lock that the watchdog renews, which it does every third of this time; on the wire
+    /// the key's PEXPIRE, in whole milliseconds. Default 30 s, as in Redisson; at least 50 ms.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// Set [`command_timeout`](Self::command_timeout).
+    /// How long one command may take, a reconnect included, before its outcome counts as unknown.
+    /// Default 1 s; at least 10 ms.
     #[must_use]
     pub fn with_command_timeout(self, command_timeout: Duration) -> Self {
         Self { command_timeout, ..self }
     }
 
-    /// Set [`connect_timeout`](Self::connect_timeout).
+    /// How long opening a connection may take, TLS and login included. Default 1 s; at least 10 ms.
     #[must_use]
     pub fn with_connect_timeout(self, connect_timeout: Duration) -> Self {
         Self { connect_timeout, ..self }
     }
 
-    /// Set [`poll_interval`](Self::poll_interval).
+    /// How often a waiter tries while it cannot be woken by a message: because the server does not
+    /// allow its user the channel, or the connection for messages is being made. Default 500 ms; at
+    /// least 10 ms.
     #[must_use]
     pub fn with_poll_interval(self, poll_interval: Duration) -> Self {
         Self { poll_interval, ..self }
     }
 
-    /// Set [`replicas`](Self::replicas).
+    /// How many replicas have to acknowledge an acquire. Default: none, the master alone decides.
+    ///
+    /// An acquire that too few replicas acknowledge in time is undone and fails with
+    /// [`Error::Unavailable`](crate::Error::Unavailable). This makes it less likely that a failover
+    /// loses a lock, not impossible: Redis may promote a replica that was not among those, and
+    /// renewals and releases are not waited for. It costs one more round trip to the master and one
+    /// to its replicas (WAIT) for each successful acquire.
     #[must_use]
     pub fn with_replicas(self, replicas: Replicas) -> Self {
         Self { replicas: Some(replicas), ..self }
+    }
+
+    /// See [`with_lease`](Self::with_lease).
+    pub fn lease(&self) -> Duration {
+        self.lease
+    }
+
+    /// See [`with_command_timeout`](Self::with_command_timeout).
+    pub fn command_timeout(&self) -> Duration {
+        self.command_timeout
+    }
+
+    /// See [`with_connect_timeout`](Self::with_connect_timeout).
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// See [`with_poll_interval`](Self::with_poll_interval).
+    pub fn poll_interval(&self) -> Duration {
+        self.poll_interval
+    }
+
+    /// See [`with_replicas`](Self::with_replicas).
+    pub fn replicas(&self) -> Option<Replicas> {
+        self.replicas
     }
 
     /// The same settings with every value brought into a range that works.

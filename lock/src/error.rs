@@ -11,6 +11,7 @@ use crate::kind::Kind;
 pub enum Error {
     /// The name cannot be used for a lock.
     #[error("lock name {name:?}: {reason}")]
+    #[non_exhaustive]
     InvalidName {
         /// The name as given.
         name: String,
@@ -20,6 +21,7 @@ pub enum Error {
     /// Redis is unreachable, too slow, or not able to serve now. Nothing is known to be held; what
     /// the server may have granted is released in the background.
     #[error("lock server unavailable during {operation}: {cause}")]
+    #[non_exhaustive]
     Unavailable {
         /// The operation that failed.
         operation: &'static str,
@@ -28,6 +30,7 @@ pub enum Error {
     },
     /// Redis refused the command (the key is of another type, no permission).
     #[error("lock server refused {operation}: {cause}")]
+    #[non_exhaustive]
     Rejected {
         /// The operation that failed.
         operation: &'static str,
@@ -46,6 +49,7 @@ pub enum Error {
     #[error(
         "this owner holds the lock as a {held} lock; it cannot acquire it as a {wanted} lock too"
     )]
+    #[non_exhaustive]
     OtherKind {
         /// The kind as which it is held.
         held: Kind,
@@ -55,6 +59,7 @@ pub enum Error {
     /// The command was sent and its reply never came, so that it may or may not have been executed.
     /// A release is finished in the background.
     #[error("outcome of {operation} unknown: {cause}")]
+    #[non_exhaustive]
     Unknown {
         /// The operation that failed.
         operation: &'static str,

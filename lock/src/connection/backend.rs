@@ -1,6 +1,7 @@
 //! The Redis in use: its connections for commands, and the nodes to subscribe on.
 
 use std::collections::HashMap;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +11,10 @@ use redis::{Client, RedisResult};
 
 use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
+#[cfg(feature = "cluster")]
 use crate::connection::cluster::Cluster;
 use crate::connection::link::Link;
+#[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Master;
 use crate::connection::server::{Server, Topology};
 use crate::connection::settings;
@@ -22,13 +25,16 @@ use crate::connection::shared::SharedConnection;
 pub(crate) struct Backend {
     nodes: Nodes,
     settings: ConnectionManagerConfig,
+    #[cfg(feature = "sentinel")]
     timeout: Duration,
 }
 
 #[derive(Clone)]
 enum Nodes {
     Single(Client),
+    #[cfg(feature = "cluster")]
     Cluster(Arc<Cluster>),
+    #[cfg(feature = "sentinel")]
     Sentinel(Arc<Master>),
 }
 
@@ -44,16 +50,23 @@ impl Backend {
                 let info = client.get_connection_info().clone();
                 Nodes::Single(Client::open(info.set_tcp_settings(tcp))?)
             }
+            #[cfg(feature = "cluster")]
             Topology::Cluster(nodes) => {
                 let nodes = nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone()));
                 Nodes::Cluster(Arc::new(Cluster::new(nodes.collect(), settings.clone())))
             }
+            #[cfg(feature = "sentinel")]
             Topology::Sentinel { sentinels, master, login } => {
                 let timeout = config.connect_timeout;
                 Nodes::Sentinel(Arc::new(Master::new(sentinels, master, login, tcp, timeout)?))
             }
         };
-        Ok(Self { nodes, settings, timeout: config.command_timeout })
+        Ok(Self {
+            nodes,
+            settings,
+            #[cfg(feature = "sentinel")]
+            timeout: config.command_timeout,
+        })
     }
 
     /// The connections for commands, opened by the first command.
@@ -68,22 +81,30 @@ impl Backend {
                     ConnectionManager::new_lazy_with_config(client.clone(), settings.clone())?;
                 Link::Single(SharedConnection::new(manager, client.clone(), settings))
             }
+            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Link::Cluster(cluster.link()),
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Link::Sentinel(master.link(self.timeout)),
         })
     }
 
     /// A further connection to the master that Sentinel monitors; `None` for other kinds of server.
+    #[cfg_attr(not(feature = "sentinel"), expect(unused_variables))]
     pub(crate) fn master_link(&self, timeout: Duration) -> Option<Link> {
         match &self.nodes {
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Some(Link::Sentinel(master.link(timeout))),
-            Nodes::Single(_) | Nodes::Cluster(_) => None,
+            _ => None,
         }
     }
 
     /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
     pub(crate) fn is_cluster(&self) -> bool {
-        matches!(self.nodes, Nodes::Cluster(_))
+        #[cfg(feature = "cluster")]
+        let cluster = matches!(self.nodes, Nodes::Cluster(_));
+        #[cfg(not(feature = "cluster"))]
+        let cluster = false;
+        cluster
     }
 
     /// The Redis commands that publish a release. On a cluster both kinds: Redisson subscribes to
@@ -102,17 +123,22 @@ impl Backend {
         channels: Channels,
     ) -> RedisResult<HashMap<Address, Channels>> {
         match &self.nodes {
+            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.assign_channels(channels).await,
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Ok(HashMap::from([(master.address().await?, channels)])),
             Nodes::Single(_) => Ok(HashMap::from([(Address::from(""), channels)])),
         }
     }
 
     /// A client for one of the nodes of [`assign_channels`](Self::assign_channels).
+    #[cfg_attr(not(any(feature = "cluster", feature = "sentinel")), expect(unused_variables))]
     pub(crate) fn client(&self, address: &str) -> RedisResult<Client> {
         match &self.nodes {
             Nodes::Single(client) => Ok(client.clone()),
+            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.client(address),
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.client(address),
         }
     }
@@ -121,7 +147,9 @@ impl Backend {
     pub(crate) fn mark_stale(&self) {
         match &self.nodes {
             Nodes::Single(_) => {}
+            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.mark_stale(),
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.mark_stale(),
         }
     }
@@ -131,7 +159,9 @@ impl Backend {
     pub(crate) fn changed(&self) -> BoxFuture<'static, ()> {
         match &self.nodes {
             Nodes::Single(_) => Box::pin(std::future::pending()),
+            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Box::pin(cluster.changed()),
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Box::pin(master.changed()),
         }
     }
@@ -139,8 +169,9 @@ impl Backend {
     /// Watch for a failover that causes no error. Never ends.
     pub(crate) async fn monitor(&self) {
         match &self.nodes {
+            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.monitor().await,
-            Nodes::Single(_) | Nodes::Cluster(_) => std::future::pending().await,
+            _ => std::future::pending().await,
         }
     }
 }

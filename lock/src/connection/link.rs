@@ -5,7 +5,9 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
+#[cfg(feature = "cluster")]
 use crate::connection::cluster::ClusterLink;
+#[cfg(feature = "sentinel")]
 use crate::connection::sentinel::MasterLink;
 use crate::connection::shared::SharedConnection;
 
@@ -15,8 +17,10 @@ pub(crate) enum Link {
     /// To one server; reconnects by itself, and is replaced when it goes silent.
     Single(SharedConnection),
     /// To the node that serves the command's slot.
+    #[cfg(feature = "cluster")]
     Cluster(ClusterLink),
     /// To the current master.
+    #[cfg(feature = "sentinel")]
     Sentinel(MasterLink),
 }
 
@@ -25,7 +29,9 @@ impl Link {
     pub(crate) fn mark_stale(&self) {
         match self {
             Self::Single(_) => {}
+            #[cfg(feature = "cluster")]
             Self::Cluster(link) => link.mark_stale(),
+            #[cfg(feature = "sentinel")]
             Self::Sentinel(link) => link.mark_stale(),
         }
     }
@@ -35,7 +41,9 @@ impl ConnectionLike for Link {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         match self {
             Self::Single(shared) => shared.req_packed_command(command),
+            #[cfg(feature = "cluster")]
             Self::Cluster(link) => Box::pin(link.command(command)),
+            #[cfg(feature = "sentinel")]
             Self::Sentinel(link) => Box::pin(link.command(command)),
         }
     }
@@ -48,7 +56,9 @@ impl ConnectionLike for Link {
     ) -> RedisFuture<'a, Vec<Value>> {
         match self {
             Self::Single(shared) => shared.req_packed_commands(pipeline, offset, count),
+            #[cfg(feature = "cluster")]
             Self::Cluster(link) => Box::pin(link.pipeline(pipeline, offset, count)),
+            #[cfg(feature = "sentinel")]
             Self::Sentinel(link) => Box::pin(link.pipeline(pipeline, offset, count)),
         }
     }
@@ -56,7 +66,8 @@ impl ConnectionLike for Link {
     fn get_db(&self) -> i64 {
         match self {
             Self::Single(shared) => shared.get_db(),
-            Self::Cluster(_) | Self::Sentinel(_) => 0,
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            _ => 0,
         }
     }
 }

@@ -13,13 +13,16 @@ pub(crate) mod acknowledge;
 pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod bounded;
+#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod command_connection;
 pub(crate) mod failure;
 pub(crate) mod link;
 pub(crate) mod refusals;
+#[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod settings;
 pub(crate) mod shared;
+#[cfg(feature = "cluster")]
 pub(crate) mod slots;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[non_exhaustive]
 pub struct ChannelRefusals {
     /// Subscriptions, which are tried again every ten seconds; meanwhile waiters poll, every
-    /// [`poll_interval`](crate::LockConfig::poll_interval).
+    /// [`poll_interval`](crate::LockConfig::with_poll_interval).
     pub subscriptions: u64,
     /// Releases that notified no waiter: waiters of all clients then sleep until the lease they know
     /// of ends.

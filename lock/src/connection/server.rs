@@ -1,13 +1,14 @@
 //! Which Redis to use, as the user names it.
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
+use redis::Client;
 
-use crate::connection::failure::Failure;
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use crate::error::Error;
 
 /// Which Redis to use: one server, a cluster, or a master monitored by Sentinel.
 ///
 /// ```no_run
+/// # #[cfg(all(feature = "cluster", feature = "sentinel"))]
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use redisson_lock::{LockConfig, Locks, Server};
 ///
@@ -29,18 +30,25 @@ pub struct Server(pub(crate) Topology);
 #[derive(Debug, Clone)]
 pub(crate) enum Topology {
     Single(Client),
-    Cluster(Vec<ConnectionInfo>),
-    Sentinel { sentinels: Vec<ConnectionInfo>, master: String, login: RedisConnectionInfo },
+    #[cfg(feature = "cluster")]
+    Cluster(Vec<redis::ConnectionInfo>),
+    #[cfg(feature = "sentinel")]
+    Sentinel {
+        sentinels: Vec<redis::ConnectionInfo>,
+        master: String,
+        login: redis::RedisConnectionInfo,
+    },
 }
 
 impl Server {
-    /// A Redis Cluster, reached through any of `nodes`; the others are discovered. User, password
+    /// A Redis Cluster, with the feature `cluster`; reached through any of `nodes`; the others are discovered. User, password
     /// and TLS settings of the first node are used for all.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no node, or an address cannot be used: a Unix socket, or a
     /// database other than 0, which clusters do not have.
-    pub fn cluster<N: IntoConnectionInfo>(
+    #[cfg(feature = "cluster")]
+    pub fn cluster<N: redis::IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = N>,
     ) -> Result<Self, Error> {
         let nodes = addresses(nodes, "a cluster needs at least one node")?;
@@ -50,15 +58,16 @@ impl Server {
         Ok(Self(Topology::Cluster(nodes)))
     }
 
-    /// The master that `sentinels` monitor under the name `master`. `login` is the master's user,
+    /// The master that `sentinels` monitor under the name `master`; with the feature `sentinel`. `login` is the master's user,
     /// password and database; the addresses of the sentinels carry their own.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no sentinel, or an address cannot be used.
-    pub fn sentinel<N: IntoConnectionInfo>(
+    #[cfg(feature = "sentinel")]
+    pub fn sentinel<N: redis::IntoConnectionInfo>(
         sentinels: impl IntoIterator<Item = N>,
         master: impl Into<String>,
-        login: RedisConnectionInfo,
+        login: redis::RedisConnectionInfo,
     ) -> Result<Self, Error> {
         let sentinels = addresses(sentinels, "Sentinel needs at least one sentinel")?;
         Ok(Self(Topology::Sentinel { sentinels, master: master.into(), login }))
@@ -72,12 +81,13 @@ impl From<Client> for Server {
     }
 }
 
-fn addresses<N: IntoConnectionInfo>(
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+fn addresses<N: redis::IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = N>,
     if_none: &'static str,
-) -> Result<Vec<ConnectionInfo>, Error> {
-    let nodes: RedisResult<Vec<_>> =
-        nodes.into_iter().map(IntoConnectionInfo::into_connection_info).collect();
+) -> Result<Vec<redis::ConnectionInfo>, Error> {
+    let nodes: redis::RedisResult<Vec<_>> =
+        nodes.into_iter().map(redis::IntoConnectionInfo::into_connection_info).collect();
     let nodes = nodes.map_err(|error| unusable(&error.to_string()))?;
     if nodes.is_empty() {
         return Err(unusable(if_none));
@@ -88,6 +98,7 @@ fn addresses<N: IntoConnectionInfo>(
     Ok(nodes)
 }
 
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn unusable(reason: &str) -> Error {
-    Failure::Rejected(reason.to_owned()).into_error("connect")
+    Error::Rejected { operation: "connect", cause: reason.to_owned() }
 }

@@ -144,7 +144,7 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     let guard = locks.multi(["a", "b", "c"]).unwrap().acquire(&locks.owner()).await.unwrap();
     let lost = guard.lost();
     // Renewed past its lease, it is not lost.
-    assert!(tokio::time::timeout(config.lease * 3 / 2, guard.lost()).await.is_err());
+    assert!(tokio::time::timeout(config.lease() * 3 / 2, guard.lost()).await.is_err());
     let _: () = raw.del("b").await.unwrap();
     assert_eq!(soon("the loss is detected", lost).await, LostReason::Expired);
     assert_eq!(guard.valid_for(), Duration::ZERO);
@@ -161,7 +161,7 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     let guard = locks.multi(["a", "b"]).unwrap().acquire(&locks.owner()).await.unwrap();
     let lost = guard.lost();
     guard.release().await.unwrap();
-    assert!(tokio::time::timeout(config.lease * 3 / 2, lost).await.is_err());
+    assert!(tokio::time::timeout(config.lease() * 3 / 2, lost).await.is_err());
     nothing_left(&server, &[&locks]).await;
 }
 
