@@ -21,6 +21,7 @@ mod majority;
 mod multi;
 mod outage;
 mod process;
+mod public_api;
 mod read_leases;
 mod read_write;
 mod reentrant;
