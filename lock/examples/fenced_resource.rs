@@ -44,9 +44,15 @@ impl Account {
     }
 }
 
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379/".to_owned());
+async fn main() -> Result<(), Failure> {
+    run(&std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379/".to_owned())).await
+}
+
+/// Two holders, the first of which is late.
+pub async fn run(url: &str) -> Result<(), Failure> {
     let client = redis::Client::open(url)?;
     let mut account = Account::new(client.get_multiplexed_async_connection().await?);
     let locks = Locks::connect(client, LockConfig::default()).await?;

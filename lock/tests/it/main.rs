@@ -8,6 +8,7 @@ mod all_kinds;
 mod cancellation;
 mod channel_rights;
 mod cluster;
+mod examples;
 mod exclusion;
 mod fair;
 mod fair_short_leases;
