@@ -11,35 +11,65 @@ use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::scripts::script;
 
+/// The ids of permits that were acquired together: 16 bytes each, as Redisson's. They share the first
+/// twelve, which are random, and count from 0 in the last four, so that a command has the same length
+/// for any number of permits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PermitIds {
+    prefix: [u8; 12],
+    count: u32,
+}
+
+impl PermitIds {
+    pub(crate) fn new(count: u32) -> Self {
+        let mut prefix = [0; 12];
+        prefix.copy_from_slice(&Uuid::new_v4().as_bytes()[..12]);
+        Self { prefix, count }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = Uuid> {
+        (0..self.count).map(move |number| {
+            let mut id = [0; 16];
+            id[..12].copy_from_slice(&self.prefix);
+            id[12..].copy_from_slice(&number.to_be_bytes());
+            Uuid::from_bytes(id)
+        })
+    }
+}
+
 script!(ACQUIRE = "permit_acquire.lua");
 script!(RELEASE = "permit_release.lua");
 script!(EXTEND = "permit_extend.lua");
 script!(AVAILABLE = "permit_available.lua");
 
 impl CommandConnection {
-    /// Acquire one permit. `None`: acquired. `Some`: milliseconds until the next permit expires,
-    /// negative if none will.
+    /// Acquire permits. `None`: acquired. `Some`: milliseconds until enough permits have expired,
+    /// negative if never.
     pub(crate) async fn permit_acquire(
         &self,
         name: &SemaphoreName,
-        id: Uuid,
+        ids: PermitIds,
         lease: Duration,
     ) -> Result<Option<i64>, Failure> {
         let mut call = ACQUIRE.key(name.key());
-        call.key(name.suffixed("timeout")).arg(&id.as_bytes()[..]).arg(millis(lease));
+        call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
         call.arg(&**name.channel()).arg(self.publish_commands());
         let reply: i64 = self.invoke(&call).await?;
         Ok(Some(reply).filter(|&reply| reply != 0))
     }
 
-    /// Release a permit. `false`: its lease had ended.
+    /// Release permits. `false`: their lease had ended.
     pub(crate) async fn permit_release(
         &self,
         name: &SemaphoreName,
-        id: Uuid,
+        ids: PermitIds,
     ) -> Result<bool, Failure> {
         let mut call = RELEASE.key(name.key());
-        call.key(name.suffixed("timeout")).arg(&id.as_bytes()[..]);
+        call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]);
         call.arg(&**name.channel()).arg(self.publish_commands());
         self.bounded(async |mut c, resent| {
             let reply: i64 = call.invoke_async(&mut c).await?;
@@ -52,15 +82,15 @@ impl CommandConnection {
         .await
     }
 
-    /// Set a permit's lease, counted from now. `false`: its lease had ended.
+    /// Set the lease of permits, counted from now. `false`: it had ended.
     pub(crate) async fn permit_extend(
         &self,
         name: &SemaphoreName,
-        id: Uuid,
+        ids: PermitIds,
         lease: Duration,
     ) -> Result<bool, Failure> {
         let mut call = EXTEND.key(name.suffixed("timeout"));
-        call.arg(&id.as_bytes()[..]).arg(millis(lease));
+        call.arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
         self.invoke(&call).await
     }
 

@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::commands::leased_semaphore::PermitIds;
 use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
@@ -21,9 +21,9 @@ use crate::waiting::permit_queue::{Try, wait};
 /// On the wire (Redisson 3.17 to 4.7) it is a string with the number of free permits, as for
 /// [`Semaphore`](crate::Semaphore), and `{name}:timeout`, a sorted set of the 16-byte ids of the
 /// acquired permits by the time at which each expires. The next command of any client frees what has
-/// expired. Permits are acquired one at a time.
+/// expired.
 ///
-/// The id makes every command count once, however often it is sent, and a permit that is not
+/// The ids make every command count once, however often it is sent, and a permit that is not
 /// released is free again after its lease: none can be lost for longer, and none released twice. As
 /// with every lease, a holder that outlives it is one too many: check
 /// [`valid_for`](LeasedPermit::valid_for), and [`extend`](LeasedPermit::extend) it in time; the
@@ -54,7 +54,8 @@ pub struct LeasedSemaphore {
     lease: Duration,
 }
 
-/// An acquired permit of a [`LeasedSemaphore`]; dropping it releases it in the background.
+/// An acquired permit of a [`LeasedSemaphore`], or several that were acquired together and have one
+/// lease; dropping it releases them in the background.
 #[must_use = "dropping the permit releases it"]
 pub struct LeasedPermit {
     held: Held,
@@ -66,7 +67,7 @@ pub struct LeasedPermit {
 struct Held {
     locks: Locks,
     name: SemaphoreName,
-    id: Uuid,
+    ids: PermitIds,
     /// Until when the server keeps it at least.
     ends: Instant,
 }
@@ -123,7 +124,17 @@ impl LeasedSemaphore {
     /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
     /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
     pub async fn try_acquire(&self) -> Result<Option<LeasedPermit>, Error> {
-        match self.attempt().await? {
+        self.try_acquire_many(1).await
+    }
+
+    /// Acquire this number of permits together, or none and `None` if fewer are free or there is no
+    /// semaphore. One command, limited by the command timeout, whose work on the server grows with the
+    /// number; for 0 permits, none.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn try_acquire_many(&self, permits: u32) -> Result<Option<LeasedPermit>, Error> {
+        match self.attempt(permits).await? {
             Try::Acquired(permit) => Ok(Some(permit)),
             Try::NotFree(_) => Ok(None),
         }
@@ -135,8 +146,18 @@ impl LeasedSemaphore {
     /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
     /// it goes on trying.
     pub async fn acquire(&self) -> Result<LeasedPermit, Error> {
+        self.acquire_many(1).await
+    }
+
+    /// Acquire this number of permits together, waiting as long as it takes. The waiters of one process
+    /// are served in order, but one that could not be served for a third of the configured lease lets
+    /// the others pass: it may ask for more permits than there are.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire).
+    pub async fn acquire_many(&self, permits: u32) -> Result<LeasedPermit, Error> {
         loop {
-            if let Some(permit) = self.wait(None).await? {
+            if let Some(permit) = self.wait(permits, None).await? {
                 return Ok(permit);
             }
         }
@@ -150,19 +171,38 @@ impl LeasedSemaphore {
     /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
     /// it goes on trying.
     pub async fn acquire_within(&self, limit: Duration) -> Result<Option<LeasedPermit>, Error> {
-        if limit.is_zero() {
-            return self.try_acquire().await;
-        }
-        self.wait(deadline_after(limit)).await
+        self.acquire_many_within(1, limit).await
     }
 
-    async fn wait(&self, deadline: Option<Instant>) -> Result<Option<LeasedPermit>, Error> {
-        wait(self.locks.shared(), self.name.channel(), deadline, || self.attempt()).await
+    /// Acquire this number of permits together, waiting as [`acquire_many`](Self::acquire_many) does but
+    /// no longer than `limit`; `None` when they were not acquired by then. With a limit of zero this is
+    /// [`try_acquire_many`](Self::try_acquire_many).
+    ///
+    /// # Errors
+    /// As [`acquire_within`](Self::acquire_within).
+    pub async fn acquire_many_within(
+        &self,
+        permits: u32,
+        limit: Duration,
+    ) -> Result<Option<LeasedPermit>, Error> {
+        if limit.is_zero() {
+            return self.try_acquire_many(permits).await;
+        }
+        self.wait(permits, deadline_after(limit)).await
+    }
+
+    async fn wait(
+        &self,
+        permits: u32,
+        deadline: Option<Instant>,
+    ) -> Result<Option<LeasedPermit>, Error> {
+        let (shared, channel) = (self.locks.shared(), self.name.channel());
+        wait(shared, channel, deadline, || self.attempt(permits)).await
     }
 
     /// One try, finished in the background if the caller's future is dropped.
-    async fn attempt(&self) -> Result<Try<LeasedPermit>, Error> {
-        self.locks.shared().cleanup.finish(attempt(self.clone())).await
+    async fn attempt(&self, permits: u32) -> Result<Try<LeasedPermit>, Error> {
+        self.locks.shared().cleanup.finish(attempt(self.clone(), permits)).await
     }
 }
 
@@ -176,13 +216,16 @@ impl fmt::Debug for LeasedSemaphore {
 }
 
 /// Send one acquire command and apply its reply.
-async fn attempt(semaphore: LeasedSemaphore) -> Result<Try<LeasedPermit>, Error> {
+async fn attempt(semaphore: LeasedSemaphore, permits: u32) -> Result<Try<LeasedPermit>, Error> {
     let LeasedSemaphore { locks, name, lease } = semaphore;
     let shared = locks.shared().clone();
     shared.check_open()?;
-    let (id, sent) = (Uuid::new_v4(), Instant::now());
-    let reply = shared.connection.permit_acquire(&name, id, lease).await;
-    let held = Held { locks, name, id, ends: sent + lease };
+    let (ids, sent) = (PermitIds::new(permits), Instant::now());
+    let held = Held { locks, name, ids, ends: sent + lease };
+    if permits == 0 {
+        return Ok(Try::Acquired(LeasedPermit { held, armed: false }));
+    }
+    let reply = shared.connection.permit_acquire(&held.name, ids, lease).await;
     let failure = match reply {
         Ok(None) if Instant::now() < held.ends => {
             return Ok(Try::Acquired(LeasedPermit { held, armed: true }));
@@ -201,7 +244,7 @@ async fn attempt(semaphore: LeasedSemaphore) -> Result<Try<LeasedPermit>, Error>
 }
 
 impl LeasedPermit {
-    /// Release the permit and notify a waiter.
+    /// Release the permit, or all of them, and notify waiters. One command.
     ///
     /// # Cancellation
     /// Once polled, it is finished in the background even if the future is dropped.
@@ -211,14 +254,16 @@ impl LeasedPermit {
     /// since. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
     /// answer: the release is repeated in the background until the lease has ended.
     pub async fn release(mut self) -> Result<(), Error> {
-        self.armed = false;
+        if !std::mem::take(&mut self.armed) {
+            return Ok(());
+        }
         let held = self.held.clone();
         drop(self);
         let cleanup = held.locks.shared().cleanup.clone();
         cleanup.finish(release(held)).await
     }
 
-    /// Set its lease (at least 1 ms), counted from now.
+    /// Set its lease (at least 1 ms), counted from now; that of all permits or of none. One command.
     ///
     /// # Errors
     /// [`Error::Lost`] when its lease has ended. [`Error::Unavailable`] or [`Error::Unknown`] when
@@ -227,10 +272,14 @@ impl LeasedPermit {
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         let lease = clamp_lease(lease);
         let sent = Instant::now();
+        if self.count() == 0 {
+            self.held.ends = sent + lease;
+            return Ok(());
+        }
         // Whether or not the command is answered, a shorter lease may have taken effect.
         self.held.ends = self.held.ends.min(sent + lease);
         let connection = &self.held.locks.shared().connection;
-        match connection.permit_extend(&self.held.name, self.held.id, lease).await {
+        match connection.permit_extend(&self.held.name, self.held.ids, lease).await {
             Ok(true) => {
                 self.held.ends = sent + lease;
                 Ok(())
@@ -249,9 +298,14 @@ impl LeasedPermit {
         self.held.ends.saturating_duration_since(Instant::now())
     }
 
-    /// The permit's id as Redisson shows it: 32 hexadecimal digits.
-    pub fn id(&self) -> String {
-        self.held.id.simple().to_string()
+    /// The number of permits.
+    pub fn count(&self) -> u32 {
+        self.held.ids.count()
+    }
+
+    /// The id of each permit as Redisson shows it: 32 hexadecimal digits.
+    pub fn ids(&self) -> impl Iterator<Item = String> {
+        self.held.ids.iter().map(|id| id.simple().to_string())
     }
 }
 
@@ -259,7 +313,7 @@ impl fmt::Debug for LeasedPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeasedPermit")
             .field("name", &self.held.name)
-            .field("id", &self.held.id)
+            .field("ids", &self.held.ids)
             .finish_non_exhaustive()
     }
 }
@@ -281,7 +335,7 @@ impl Drop for LeasedPermit {
 
 async fn release(held: Held) -> Result<(), Error> {
     let shared = held.locks.shared().clone();
-    match shared.connection.permit_release(&held.name, held.id).await {
+    match shared.connection.permit_release(&held.name, held.ids).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Error::Lost(LostReason::Expired)),
         Err(failure) => {
@@ -298,7 +352,7 @@ async fn release(held: Held) -> Result<(), Error> {
 async fn reconcile(held: Held) {
     let shared = held.locks.shared();
     release_until(shared, held.ends, 2, async || {
-        match shared.connection.permit_release(&held.name, held.id).await {
+        match shared.connection.permit_release(&held.name, held.ids).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,
             Err(_) => Attempt::Failed,

@@ -94,6 +94,21 @@ impl Semaphore {
         reply.map(drop).map_err(|failure| failure.into_error("add permits"))
     }
 
+    /// Add permits, but only if the semaphore exists; `false`, and nothing changes, if it does not, as it
+    /// may have been deleted or have expired while permits were out. Redisson's `releaseIfExists` (from
+    /// 4.3 on).
+    ///
+    /// # Errors
+    /// As [`add_permits`](Self::add_permits).
+    pub async fn add_permits_if_exists(&self, permits: u32) -> Result<bool, Error> {
+        let shared = self.locks.shared();
+        let (connection, token) = (&shared.connection, shared.token());
+        let permits = i64::from(permits);
+        let reply =
+            connection.semaphore_release(&self.name, &token, permits, ReleaseIf::Exists).await;
+        reply.map_err(|failure| failure.into_error("add permits"))
+    }
+
     /// How many permits are free: 0 if there is no semaphore, below zero if permits were removed.
     ///
     /// # Errors

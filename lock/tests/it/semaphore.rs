@@ -257,12 +257,33 @@ async fn a_command_with_a_lost_reply_counts_once() {
     assert_eq!(gate.available().await.unwrap(), 5);
     losing_reply(&proxy, gate.add_permits(2)).await.unwrap();
     assert_eq!(gate.available().await.unwrap(), 7);
+    assert!(losing_reply(&proxy, gate.add_permits_if_exists(2)).await.unwrap());
+    assert_eq!(gate.available().await.unwrap(), 9);
 
     // Whether this call created the semaphore cannot be known.
     let _: () = raw.del(NAME).await.unwrap();
     let error = losing_reply(&proxy, gate.try_set_permits(5)).await.unwrap_err();
     assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
     all_back(&mut raw, &[&locks], 5).await;
+}
+
+#[tokio::test]
+async fn permits_are_added_only_to_a_semaphore_that_exists() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = default_locks(&server).await;
+    let gate = locks.semaphore(NAME).unwrap();
+    assert!(!gate.add_permits_if_exists(2).await.unwrap());
+    assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
+    semaphore(&locks, 0).await;
+    let waiting = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.acquire(2).await.unwrap() }
+    });
+    eventually("it waits", async || locks.usage().channels == 1).await;
+    assert!(gate.add_permits_if_exists(2).await.unwrap());
+    soon("it is woken", waiting).await.unwrap().release().await.unwrap();
+    all_back(&mut raw, &[&locks], 2).await;
 }
 
 #[tokio::test]
