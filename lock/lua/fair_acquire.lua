@@ -4,7 +4,8 @@
 -- ARGV[5]  lease in milliseconds
 -- ARGV[6]  owner
 -- ARGV[7]  hold count after this acquire, absolute
--- ARGV[8]  how long a waiter counts as alive after this, in ms; 0: do not join the queue
+-- ARGV[8]  how long a waiter counts as alive after this, in ms; 0: do not join the queue. Another call
+--          of this owner may have asked for longer, and then it is that long
 --
 -- Returns nil when the owner holds the lock, else in how many ms to try again: the key's PTTL (-1: no
 -- expiry; -2: no key). Waiters behind others try a little later, one after the other.
@@ -81,10 +82,11 @@ if alive_for > 0 then
     known = least
     redis.call('ZADD', KEYS[3], known, owner)
   end
-  redis.call('ZADD', KEYS[4], now + alive_for, owner)
+  local alive_until = math.max(now + alive_for, tonumber(redis.call('ZSCORE', KEYS[4], owner) or 0))
+  redis.call('ZADD', KEYS[4], alive_until, owner)
   -- It has to outlive the entries of our waiters in KEYS[3]. Otherwise waiters of ours that died
   -- together would count as Redisson's, and block the queue for five minutes each.
-  local keep = math.ceil(known - now) + alive_for
+  local keep = math.ceil(known - now) + alive_until - now
   redis.call('PEXPIRE', KEYS[4], math.max(redis.call('PTTL', KEYS[4]), keep))
   first = redis.call('LINDEX', KEYS[2], 0)
 end

@@ -20,7 +20,7 @@ use crate::locks::Locks;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::shared::Shared;
-use crate::waiting::deadline::{earlier, outage_pause, until};
+use crate::waiting::deadline::{earlier, outage_pause, time_left, until};
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
 use crate::waiting::wakeups::{Wakeup, subscribe};
 
@@ -106,6 +106,13 @@ enum Next {
 }
 
 impl Tries<'_> {
+    /// As the field, but not past the deadline: then the ticket is void, whether or not the queue has
+    /// been told that the waiter has left.
+    fn queue_timeout(&self) -> Option<Duration> {
+        let left = time_left(self.deadline).unwrap_or_default();
+        Some(self.queue_timeout?.min(left).max(Duration::from_millis(1)))
+    }
+
     /// Replace what is in doubt: a later try has decided what was.
     fn replace_in_doubt(&mut self, in_doubt: Option<InDoubt>) {
         if let Some(decided) = std::mem::replace(&mut self.in_doubt, in_doubt) {
@@ -114,7 +121,7 @@ impl Tries<'_> {
     }
 
     async fn next(&mut self) -> Result<Next, Error> {
-        let attempt = self.acquirer.attempt(self.request, self.queue_timeout);
+        let attempt = self.acquirer.attempt(self.request, self.queue_timeout());
         match until(self.deadline, attempt).await {
             None => Ok(Next::TimedOut),
             Some(Ok(Attempt::Acquired(guard))) => {
