@@ -34,7 +34,7 @@ pub async fn run(url: &str) -> Result<(), Failure> {
     semaphore.try_set_permits(PERMITS).await?;
 
     let crashing = semaphore.acquire().await?;
-    println!("job 0 has permit {} and crashes", crashing.id());
+    println!("job 0 has permit {} and crashes", crashing.ids().collect::<String>());
     // As if its process were killed: nothing is released.
     std::mem::forget(crashing);
 
