@@ -99,6 +99,11 @@ impl<K: LockKind> Guard<K> {
         self.raw.hold.valid_for()
     }
 
+    /// Why it was lost; `None` if it was not.
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        self.raw.hold.lost_reason()
+    }
+
     /// The owner that holds it.
     pub fn owner(&self) -> &Owner {
         &self.raw.hold.request.owner

@@ -280,6 +280,16 @@ impl Hold {
         }
     }
 
+    /// Why it was lost; `None` if it was not.
+    pub(crate) fn lost_reason(&self) -> Option<LostReason> {
+        let state = self.state();
+        match state.phase {
+            Phase::Lost(reason) => Some(reason),
+            Phase::Live if Instant::now() >= state.deadline => Some(state.reason_at_deadline()),
+            Phase::Live | Phase::Released => None,
+        }
+    }
+
     /// Wait until the hold is lost; forever if it is released in time. Does not depend on the
     /// watchdog: it checks the deadline itself.
     pub(crate) async fn lost(&self) -> LostReason {

@@ -9,11 +9,13 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::config::clamp_lease;
+use crate::config::{LockConfig, clamp_lease};
 use crate::error::Error;
 use crate::holding::guard::Guard;
-use crate::kinds::multi_guard::{MultiGuard, QuorumRule, release_all};
+use crate::kinds::multi_guard::{MultiGuard, release_all};
+use crate::kinds::quorum::QuorumRule;
 use crate::kinds::reentrant::ReentrantLock;
+use crate::kinds::take_back::TakeBack;
 use crate::locks::Locks;
 use crate::owner::Owner;
 use crate::waiting::deadline::{back_off, deadline_after, earlier, outage_pause, time_left};
@@ -34,8 +36,14 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// else a server granted, in time or after its answer was no longer awaited, is released in the
 /// background, on every server. The watchdog renews on each server independently;
 /// [`valid_for`](MultiGuard::valid_for) grows only when a majority has renewed, and
-/// [`lost`](MultiGuard::lost) ends when fewer than a majority are left. A server that has lost the
-/// key is not asked again while the lock is held.
+/// [`lost`](MultiGuard::lost) ends when fewer than a majority are left.
+///
+/// While a majority is held, a server that has lost the key, or did not grant it at first, is asked
+/// again: at once after the loss, then every third of the lease. It grants only where the key is
+/// absent, never over another owner. So a rolling restart of all servers does not lose the lock, if
+/// the next server is stopped only after [`held`](MultiGuard::held) counts the last one again: at
+/// the latest two thirds of the lease after it answers. This is done in the background, by the first
+/// of the [`Locks`] that granted it, until that is shut down; and not with a fixed lease.
 ///
 /// # What it cannot promise
 /// It is the same lease as that of one server, made to survive the loss of servers; it does not make
@@ -262,7 +270,7 @@ impl Majority {
         let started = Instant::now();
         let mut give_up_at = earlier(started + timeout, deadline);
         let held = first.as_ref().map(|(index, _)| *index);
-        let mut guards: Vec<Guard> = first.into_iter().map(|(_, guard)| guard).collect();
+        let mut guards: Vec<(usize, Guard)> = first.into_iter().collect();
         let (mut refused, mut failures, mut answers) = (Vec::new(), Vec::new(), guards.len());
         let mut asked: FuturesUnordered<_> = (0..self.members.len())
             .filter(|&index| Some(index) != held)
@@ -283,7 +291,7 @@ impl Majority {
                 give_up_at = give_up_at.min(Instant::now() + grace);
             }
             match timeout_at(give_up_at, asked.next()).await {
-                Ok(Some((_, Answer::Acquired(guard)))) => guards.push(guard),
+                Ok(Some((index, Answer::Acquired(guard)))) => guards.push((index, guard)),
                 Ok(Some((index, Answer::Refused))) => refused.push(index),
                 Ok(Some((_, Answer::Failed(error)))) => failures.push(error),
                 Ok(None) | Err(_) => break,
@@ -294,13 +302,18 @@ impl Majority {
         let silent = self.members.len() - answers;
         drop(asked);
         if guards.len() >= quorum {
+            let host = guards[0].0;
             let guard = MultiGuard::new(guards, self.quorum_rule());
             if !guard.valid_for().is_zero() {
+                if self.renewed {
+                    self.take_back(&guard, owner, host);
+                }
                 return Ok(Round::Acquired(guard));
             }
             let cause = "the majority answered too late for the lease".to_owned();
             return Err(Error::Unavailable { operation: "acquire", cause });
         }
+        let guards = guards.into_iter().map(|(_, guard)| guard);
         for result in release_all(guards, timeout).await {
             if let Err(error) = result {
                 tracing::debug!(lock = %self.name, %error, "a vote was not released at once");
@@ -313,6 +326,25 @@ impl Majority {
             let cause = format!("{silent} of {} servers did not answer", self.members.len());
             Error::Unavailable { operation: "acquire", cause }
         }))
+    }
+
+    /// Take back servers in the background of the server `host`, while the lock is held.
+    fn take_back(&self, guard: &MultiGuard, owner: &Owner, host: usize) {
+        let take_back = TakeBack {
+            quorum: guard.quorum().clone(),
+            members: self.members.clone(),
+            owner: *owner,
+            interval: LockConfig::renewal_interval(self.lease),
+            answer_timeout: self.answer_timeout(),
+        };
+        let shared = self.servers[host].shared();
+        let closing = shared.closing.clone();
+        shared.cleanup.spawn(async move {
+            tokio::select! {
+                () = take_back.run() => {}
+                () = closing.cancelled() => {}
+            }
+        });
     }
 
     fn quorum_rule(&self) -> QuorumRule {

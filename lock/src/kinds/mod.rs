@@ -2,7 +2,8 @@
 //!
 //! - [`lock`]: the calls of all kinds with an owner; [`reentrant`], [`fenced`], [`fair`] and
 //!   [`read_write`] are what differs
-//! - [`multi`], [`majority`]: several locks held as one [`multi_guard`]
+//! - [`multi`], [`majority`]: several locks held as one [`multi_guard`], as long as a [`quorum`] is;
+//!   [`take_back`]: acquires servers of a majority anew
 //! - [`semaphore`] and its [`permits`]; [`leased_semaphore`]
 //! - [`setnx`]: `SET NX` without waiting; [`process`]: within one process, without Redis
 
@@ -15,7 +16,9 @@ pub(crate) mod multi;
 pub(crate) mod multi_guard;
 pub(crate) mod permits;
 pub(crate) mod process;
+pub(crate) mod quorum;
 pub(crate) mod read_write;
 pub(crate) mod reentrant;
 pub(crate) mod semaphore;
 pub(crate) mod setnx;
+pub(crate) mod take_back;

@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::error::Error;
 use crate::holding::guard::Guard;
-use crate::kinds::multi_guard::{MultiGuard, QuorumRule, release_all};
+use crate::kinds::multi_guard::{MultiGuard, release_all};
+use crate::kinds::quorum::QuorumRule;
 use crate::kinds::reentrant::ReentrantLock;
 use crate::locks::Locks;
 use crate::owner::Owner;
@@ -225,7 +226,7 @@ impl MultiLock {
                 }
             }
         }
-        let guard = MultiGuard::new(guards, self.quorum_rule());
+        let guard = MultiGuard::new(guards.into_iter().enumerate(), self.quorum_rule());
         // Acquiring them may have taken longer than the lease of the first.
         if guard.valid_for().is_zero() {
             let cause = "a lease had ended before all of the locks were acquired".to_owned();

@@ -21,6 +21,7 @@ mod leased_semaphore;
 mod lost_locks;
 mod lost_replies;
 mod majority;
+mod majority_take_back;
 mod multi;
 mod outage;
 mod process;

@@ -1,0 +1,153 @@
+//! A majority lock takes back servers that have lost its key: a rolling restart of all servers does
+//! not lose the lock.
+
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redisson_lock::{Error, LostReason, Majority};
+
+use super::all_kinds::hold_as_another_owner;
+use super::majority::{nothing_left_on, process, servers};
+use super::{eventually, soon};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:settlement";
+
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn exists(server: &RedisServer) -> bool {
+    server.conn().await.exists(NAME).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
+    let mut servers = servers::<3>().await;
+    let (here, there) = (process(&servers, LEASE), process(&servers, LEASE));
+    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let lost = guard.lost();
+    let mut lost = std::pin::pin!(lost);
+    for number in 0..3 {
+        // It comes back empty.
+        servers[number].restart().await;
+        assert!(!exists(&servers[number]).await || guard.held() == 3);
+        tokio::select! {
+            reason = &mut lost => panic!("lost after restart {number}: {reason}"),
+            () = eventually("the server is taken back", async || {
+                exists(&servers[number]).await && guard.held() == 3
+            }) => {}
+        }
+        assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
+    }
+    // What was taken back is renewed as well.
+    assert!(tokio::time::timeout(LEASE * 3 / 2, &mut lost).await.is_err(), "it was lost");
+    assert_eq!(guard.held(), 3);
+    guard.release().await.unwrap();
+    other.acquire(&other.owner()).await.unwrap().release().await.unwrap();
+    nothing_left_on(&servers, &[&here, &there]).await;
+}
+
+/// Longer than the lease, so that its vote was lost as unreachable.
+#[tokio::test]
+async fn a_server_that_was_away_for_long_is_taken_back() {
+    let mut servers = servers::<3>().await;
+    let locks = process(&servers, LEASE);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    servers[2].kill();
+    // It does not grant the lock at first either.
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    assert_eq!(guard.held(), 2);
+    servers[2].restart().await;
+    eventually("it has all votes", async || guard.held() == 3).await;
+    servers[1].kill();
+    eventually("one vote is lost", async || guard.held() == 2).await;
+    tokio::time::sleep(LEASE).await;
+    servers[1].restart().await;
+    eventually("the server is taken back", async || guard.held() == 3).await;
+    assert!(exists(&servers[1]).await);
+    guard.release().await.unwrap();
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
+    let servers = servers::<3>().await;
+    let locks = process(&servers, LEASE);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let mut raw = servers[0].conn().await;
+    let _: () = raw.del(NAME).await.unwrap();
+    hold_as_another_owner(&mut raw, NAME).await;
+    let fields: Vec<String> = raw.hkeys(NAME).await.unwrap();
+    eventually("one vote is lost", async || guard.held() == 2).await;
+    let until = Instant::now() + LEASE;
+    while Instant::now() < until {
+        assert_eq!(raw.hkeys::<_, Vec<String>>(NAME).await.unwrap(), fields);
+        assert_eq!(guard.held(), 2);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let _: () = raw.del(NAME).await.unwrap();
+    eventually("the vote is taken back", async || guard.held() == 3).await;
+    guard.release().await.unwrap();
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_lost_majority_lock_takes_nothing_back() {
+    let mut servers = servers::<3>().await;
+    let locks = process(&servers, LEASE);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    servers[0].kill();
+    servers[1].kill();
+    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
+    servers[0].restart().await;
+    servers[1].restart().await;
+    let until = Instant::now() + LEASE;
+    while Instant::now() < until {
+        assert_eq!((exists(&servers[0]).await, exists(&servers[1]).await), (false, false));
+        assert_eq!(guard.valid_for(), Duration::ZERO);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Unreachable)));
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+/// The try has been sent when the guard is released, and is executed later.
+#[tokio::test]
+async fn a_release_undoes_what_is_being_taken_back() {
+    let servers = servers::<3>().await;
+    let locks = process(&servers, LEASE);
+    let lock = Majority::new(&locks, NAME).unwrap();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let mut raw = servers[0].conn().await;
+    let _: () = raw.del(NAME).await.unwrap();
+    hold_as_another_owner(&mut raw, NAME).await;
+    eventually("one vote is lost", async || guard.held() == 2).await;
+    let _: () = raw.del(NAME).await.unwrap();
+    servers[0].pause();
+    // Longer than the time between two tries.
+    tokio::time::sleep(LEASE / 2).await;
+    guard.release().await.unwrap();
+    servers[0].resume();
+    nothing_left_on(&servers, &[&locks]).await;
+}
+
+/// The majority ends before its keys do, by the drift that is allowed for clocks.
+#[tokio::test]
+async fn a_release_after_the_loss_says_lost_and_gives_the_keys_back() {
+    let servers = servers::<3>().await;
+    let locks = process(&servers, Duration::from_secs(60));
+    let lock = Majority::new(&locks, NAME).unwrap().with_lease(Duration::from_secs(1));
+    let mut not_lost = Vec::new();
+    for _ in 0..5 {
+        let guard = lock.acquire(&lock.owner()).await.unwrap();
+        let reason = soon("the loss is noticed", guard.lost()).await;
+        match guard.release().await {
+            Err(Error::Lost(then)) if then == reason => {}
+            outcome => not_lost.push(outcome),
+        }
+    }
+    assert!(not_lost.is_empty(), "{} of 5: {not_lost:?}", not_lost.len());
+    nothing_left_on(&servers, &[&locks]).await;
+}
