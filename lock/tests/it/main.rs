@@ -28,6 +28,7 @@ mod process;
 mod public_api;
 mod read_leases;
 mod read_write;
+mod readme;
 mod reentrant;
 mod replicas;
 mod semaphore;
