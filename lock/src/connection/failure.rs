@@ -3,6 +3,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use crate::connection::shared::is_login_refusal;
 use crate::error::Error;
 
 /// What is known after a command failed; each variant carries the cause in words.
@@ -12,6 +13,8 @@ pub(crate) enum Failure {
     NotExecuted(String),
     /// The server refused the command.
     Rejected(String),
+    /// The server refused the login, so that nothing was executed; it may accept it later.
+    LoginRefused(String),
     /// The command may have been executed.
     Unknown(String),
 }
@@ -23,7 +26,9 @@ impl Failure {
             Self::NotExecuted(cause) | Self::Unknown(cause) => {
                 Error::Unavailable { operation, cause }
             }
-            Self::Rejected(cause) => Error::Rejected { operation, cause },
+            Self::Rejected(cause) | Self::LoginRefused(cause) => {
+                Error::Rejected { operation, cause }
+            }
         }
     }
 
@@ -31,7 +36,9 @@ impl Failure {
     pub(crate) fn into_error(self, operation: &'static str) -> Error {
         match self {
             Self::NotExecuted(cause) => Error::Unavailable { operation, cause },
-            Self::Rejected(cause) => Error::Rejected { operation, cause },
+            Self::Rejected(cause) | Self::LoginRefused(cause) => {
+                Error::Rejected { operation, cause }
+            }
             Self::Unknown(cause) => Error::Unknown { operation, cause },
         }
     }
@@ -39,7 +46,10 @@ impl Failure {
     /// The cause in words.
     pub(crate) fn cause(self) -> String {
         match self {
-            Self::NotExecuted(cause) | Self::Rejected(cause) | Self::Unknown(cause) => cause,
+            Self::NotExecuted(cause)
+            | Self::Rejected(cause)
+            | Self::LoginRefused(cause)
+            | Self::Unknown(cause) => cause,
         }
     }
 
@@ -49,6 +59,9 @@ impl Failure {
         // A refused connection is the one I/O error that can only come before anything is sent.
         if error.is_connection_refusal() {
             return Self::NotExecuted(cause);
+        }
+        if is_login_refusal(error) {
+            return Self::LoginRefused(cause);
         }
         match error.kind() {
             ErrorKind::Server(
@@ -66,8 +79,7 @@ impl Failure {
                 Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS") => Self::NotExecuted(cause),
                 _ => Self::Rejected(cause),
             },
-            ErrorKind::AuthenticationFailed
-            | ErrorKind::InvalidClientConfig
+            ErrorKind::InvalidClientConfig
             | ErrorKind::Client
             | ErrorKind::ClusterConnectionNotFound
             | ErrorKind::EmptySentinelList

@@ -1,6 +1,7 @@
 //! Connections to Redis: one server, a cluster, or a master monitored by Sentinel.
 //!
-//! - [`server`]: which Redis, as the user names it; [`backend`]: the same in use
+//! - [`server`]: which Redis, as the user names it; `certificates`: those of its TLS; [`backend`]: the
+//!   same in use
 //! - [`command_connection`]: sends one command within a time limit ([`bounded`]) and waits for
 //!   replicas ([`acknowledge`])
 //! - [`link`]: routes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
@@ -13,6 +14,8 @@ pub(crate) mod acknowledge;
 pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod bounded;
+#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+pub(crate) mod certificates;
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
 pub(crate) mod command_connection;

@@ -2,7 +2,12 @@
 
 use redis::Client;
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
+#[cfg(any(
+    feature = "cluster",
+    feature = "sentinel",
+    feature = "tls-rustls",
+    feature = "tls-native-tls"
+))]
 use crate::error::Error;
 
 /// Which Redis to use: one server, a cluster, or a master monitored by Sentinel.
@@ -59,7 +64,8 @@ impl Server {
     }
 
     /// The master that `sentinels` monitor under the name `master`; with the feature `sentinel`. `login` is the master's user,
-    /// password and database; the addresses of the sentinels carry their own.
+    /// password and database; the addresses of the sentinels carry their own. The master is assumed to
+    /// use TLS if the first sentinel does.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no sentinel, or an address cannot be used.
@@ -98,7 +104,12 @@ fn addresses<N: redis::IntoConnectionInfo>(
     Ok(nodes)
 }
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-fn unusable(reason: &str) -> Error {
+#[cfg(any(
+    feature = "cluster",
+    feature = "sentinel",
+    feature = "tls-rustls",
+    feature = "tls-native-tls"
+))]
+pub(crate) fn unusable(reason: &str) -> Error {
     Error::Rejected { operation: "connect", cause: reason.to_owned() }
 }

@@ -3,8 +3,9 @@
 //! `ConnectionManager` reconnects when a connection breaks. It does not notice one that goes silent, as when a middlebox
 //! forgot the connection but acknowledges what is sent: every command runs into its time limit, for good. Nor does it
 //! leave a server that became a replica, which answers each write with READONLY while the address leads to another
-//! server by now. So the manager itself is replaced: after [`IN_A_ROW`] commands in a row without an answer, or after a
-//! READONLY. Commands in flight keep the old one until they end.
+//! server by now. Nor does it ever try again once a login was refused, as while a password is being changed. So the manager
+//! itself is replaced: after [`IN_A_ROW`] commands in a row without an answer, after a READONLY, or after a refused
+//! login. Commands in flight keep the old one until they end.
 //!
 //! The lock and the cache each have this file, because the crates stand alone; a test holds the copies equal.
 
@@ -13,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use redis::{Client, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, Value};
 
 /// Time-outs in a row after which the connection is replaced.
 const IN_A_ROW: u32 = 3;
@@ -48,6 +49,8 @@ enum Sign {
     Good,
     Silent,
     ReadOnly,
+    /// Never made, because the server refused the login; the manager does not try again.
+    LoginRefused,
     /// Broken, which the manager mends by itself.
     Broken,
 }
@@ -81,12 +84,15 @@ impl SharedConnection {
                     self.replace(number, "it does not answer");
                 }
             }
-            Sign::ReadOnly => {
-                // While no other server is there, not with every command.
-                if self.current().since.elapsed() >= self.0.limit {
-                    self.replace(number, "the server is read-only");
-                }
-            }
+            Sign::ReadOnly => self.replace_after_limit(number, "the server is read-only"),
+            Sign::LoginRefused => self.replace_after_limit(number, "its login was refused"),
+        }
+    }
+
+    /// Replaces connection `number` for a reason that may last: not with every command.
+    fn replace_after_limit(&self, number: u64, reason: &str) {
+        if self.current().since.elapsed() >= self.0.limit {
+            self.replace(number, reason);
         }
     }
 
@@ -182,8 +188,16 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// Whether the server refused the user or the password.
+pub(crate) fn is_login_refusal(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
+}
+
 fn sign_of_error(error: &RedisError) -> Sign {
-    if error.is_timeout() {
+    if is_login_refusal(error) {
+        Sign::LoginRefused
+    } else if error.is_timeout() {
         Sign::Silent
     } else if error.is_io_error() {
         Sign::Broken

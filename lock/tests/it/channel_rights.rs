@@ -54,25 +54,35 @@ async fn waiters_poll_where_channels_are_forbidden() {
     assert_eq!(there.refusals(), ChannelRefusals::default());
 }
 
-/// The rights that the README lists.
-#[tokio::test]
-async fn the_rights_in_the_readme_are_enough() {
+/// The rights that the README lists for a user on one server.
+pub(super) fn rights() -> Vec<&'static str> {
     let readme = include_str!("../../README.md");
     let rule = readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
-    let rule: Vec<&str> = rule.expect("a rule in the README").split_whitespace().collect();
+    rule.expect("a rule in the README").split_whitespace().collect()
+}
+
+#[tokio::test]
+async fn the_rights_in_the_readme_are_enough() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let _: () =
-        query(&mut raw, "ACL", &[&["SETUSER", "app", "on", ">secret"][..], &rule].concat()).await;
+        query(&mut raw, "ACL", &[&["SETUSER", "app", "on", ">secret"][..], &rights()].concat())
+            .await;
     let client = redis::Client::open(format!("redis://app:secret@{}/", server.address())).unwrap();
     let config = LockConfig::default().with_lease(Duration::from_millis(900));
     let locks = Locks::connect(client, config).await.unwrap();
+    every_kind(&locks).await;
+    assert_eq!(locks.refusals(), ChannelRefusals::default());
+}
+
+/// Acquires, renews, awaits, queries and releases with every kind of lock and semaphore.
+pub(super) async fn every_kind(locks: &Locks) {
     let read_write = locks.read_write("read-write").unwrap();
-    every_call(&locks, &locks.reentrant("reentrant").unwrap()).await;
-    every_call(&locks, &locks.fenced("fenced").unwrap()).await;
-    every_call(&locks, &locks.fair("fair").unwrap()).await;
-    every_call(&locks, read_write.read()).await;
-    every_call(&locks, read_write.write()).await;
+    every_call(locks, &locks.reentrant("reentrant").unwrap()).await;
+    every_call(locks, &locks.fenced("fenced").unwrap()).await;
+    every_call(locks, &locks.fair("fair").unwrap()).await;
+    every_call(locks, read_write.read()).await;
+    every_call(locks, read_write.write()).await;
     let setnx = locks.setnx("setnx", Duration::from_secs(60));
     setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     let semaphore = locks.semaphore("semaphore").unwrap();
@@ -81,7 +91,6 @@ async fn the_rights_in_the_readme_are_enough() {
     let leased = locks.leased_semaphore("leased", Duration::from_secs(60)).unwrap();
     leased.try_set_permits(1).await.unwrap();
     leased.acquire().await.unwrap().release().await.unwrap();
-    assert_eq!(locks.refusals(), ChannelRefusals::default());
 }
 
 async fn every_call<K: LockKind>(locks: &Locks, lock: &Lock<K>) {

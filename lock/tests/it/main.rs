@@ -35,6 +35,9 @@ mod semaphore;
 mod sentinel;
 mod setnx;
 mod support;
+#[cfg(any(feature = "tls-rustls-ring", feature = "tls-native-tls"))]
+mod tls;
+mod users;
 mod waiting;
 mod waiting_limits;
 mod wire_format;

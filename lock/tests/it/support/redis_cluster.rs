@@ -27,18 +27,26 @@ pub struct RedisCluster {
 impl RedisCluster {
     /// Three masters. The node timeout is a minute, so that no node is marked as failed.
     pub async fn start() -> Self {
-        Self::form(0, 60_000).await
+        Self::form(0, 60_000, |_| Vec::new()).await
+    }
+
+    /// As [`start`](Self::start), with more arguments on the command line of each node, by number.
+    pub async fn start_with(arguments: impl Fn(usize) -> Vec<String>) -> Self {
+        Self::form(0, 60_000, arguments).await
     }
 
     /// Three masters with a replica each, which takes over when its master is gone for about
     /// `timeout`.
     pub async fn start_with_replicas(timeout: Duration) -> Self {
-        Self::form(MASTERS, u64::try_from(timeout.as_millis()).expect("a short timeout")).await
+        let timeout = u64::try_from(timeout.as_millis()).expect("a short timeout");
+        Self::form(MASTERS, timeout, |_| Vec::new()).await
     }
 
-    async fn form(replicas: u16, timeout: u64) -> Self {
+    async fn form(replicas: u16, timeout: u64, arguments: impl Fn(usize) -> Vec<String>) -> Self {
         let count = usize::from(MASTERS + replicas);
-        let starting = (0..count).map(|_| RedisServer::start_as(Role::ClusterNode(timeout)));
+        let starting = (0..count).map(|number| {
+            RedisServer::start_with_arguments(Role::ClusterNode(timeout), arguments(number))
+        });
         let nodes = futures_util::future::join_all(starting).await;
         let cluster = Self { nodes };
         for (number, node) in (0_u16..).zip(&cluster.nodes) {

@@ -21,20 +21,44 @@ pub struct RedisSentinel {
     pub sentinels: Vec<RedisServer>,
 }
 
+/// The TLS ports of the two servers and the three sentinels, and what makes one listen on its port.
+pub struct SentinelTls<'a> {
+    /// Master, replica, sentinels.
+    pub ports: [u16; 5],
+    /// The arguments on the command line for one of the ports.
+    pub arguments: &'a dyn Fn(u16) -> Vec<String>,
+}
+
 impl RedisSentinel {
     /// Starts them all. The sentinels consider a server down after a second without a reply.
     pub async fn start() -> Self {
-        let master = RedisServer::start().await;
-        let replica = RedisServer::start_as(Role::ReplicaOf(master.port())).await;
+        Self::form(None).await
+    }
+
+    /// As [`start`](Self::start); they use TLS among each other.
+    pub async fn start_with_tls(tls: SentinelTls<'_>) -> Self {
+        Self::form(Some(tls)).await
+    }
+
+    async fn form(tls: Option<SentinelTls<'_>>) -> Self {
+        let arguments = |number: usize| {
+            tls.as_ref().map_or_else(Vec::new, |tls| (tls.arguments)(tls.ports[number]))
+        };
+        let master = RedisServer::start_with_arguments(Role::Alone, arguments(0)).await;
+        let port = tls.as_ref().map_or(master.port(), |tls| tls.ports[0]);
+        let replica = RedisServer::start_with_arguments(Role::ReplicaOf(port), arguments(1)).await;
         in_sync(&master, &replica).await;
         let configuration = format!(
             "sentinel monitor {MASTER} 127.0.0.1 {} 2\n\
              sentinel down-after-milliseconds {MASTER} 1000\n\
              sentinel failover-timeout {MASTER} 3000\n",
-            master.port()
+            port
         );
-        let start = || RedisServer::start_as(Role::Sentinel(configuration.clone()));
-        let sentinels = futures_util::future::join_all([start(), start(), start()]).await;
+        let start = |number| {
+            let role = Role::Sentinel(configuration.clone());
+            RedisServer::start_with_arguments(role, arguments(number))
+        };
+        let sentinels = futures_util::future::join_all([start(2), start(3), start(4)]).await;
         for sentinel in &sentinels {
             let raw = sentinel.conn().await;
             for (what, count) in [("SENTINELS", 2), ("REPLICAS", 1)] {

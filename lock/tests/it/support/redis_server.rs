@@ -43,6 +43,8 @@ pub struct RedisServer {
     pub role: Role,
     /// What is added to its environment the next time it is started.
     pub environment: Vec<(&'static str, String)>,
+    /// What is added to its command line whenever it is started.
+    pub arguments: Vec<String>,
     data: PathBuf,
     // Dropped last: the process writes to it.
     folder: Arc<TemporaryFolder>,
@@ -65,8 +67,17 @@ impl RedisServer {
     /// # Panics
     /// Where [`start_in`](Self::start_in) fails.
     pub async fn start_as(role: Role) -> Self {
+        Self::start_with_arguments(role, Vec::new()).await
+    }
+
+    /// As [`start_as`](Self::start_as), with more arguments on its command line.
+    ///
+    /// # Panics
+    /// Where [`start_in`](Self::start_in) fails.
+    pub async fn start_with_arguments(role: Role, arguments: Vec<String>) -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        Self::start_in(folder, role).await.unwrap_or_else(|error| panic!("{error}"))
+        let started = Self::start_anew(folder, role, arguments).await;
+        started.unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Starts a server in a role, with its data and its log in a folder below `folder`.
@@ -74,6 +85,14 @@ impl RedisServer {
     /// # Errors
     /// It is not installed, or did not start: then with the end of its log.
     pub async fn start_in(folder: Arc<TemporaryFolder>, role: Role) -> io::Result<Self> {
+        Self::start_anew(folder, role, Vec::new()).await
+    }
+
+    async fn start_anew(
+        folder: Arc<TemporaryFolder>,
+        role: Role,
+        arguments: Vec<String>,
+    ) -> io::Result<Self> {
         let environment = Vec::new();
         let mut server = Self {
             process: None,
@@ -81,6 +100,7 @@ impl RedisServer {
             bus: 0,
             role,
             environment,
+            arguments,
             data: PathBuf::new(),
             folder,
         };
@@ -163,6 +183,7 @@ impl RedisServer {
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])
             .arg("--dir")
             .arg(&self.data)
+            .args(&self.arguments)
             .envs(self.environment.iter().map(|(name, value)| (name, value)));
         let process = Process::start(command, &self.data.join("redis.log"))?;
         let mut answers = false;
