@@ -2,7 +2,7 @@
 //!
 //! Each guard has a *certain hold*: from the reply to its acquire to the beginning of its release, if
 //! that release succeeded; otherwise to the latest moment until which the guard reported the lock as
-//! valid. A wipe ends it.
+//! valid. A wipe ends it; a failover does not.
 //!
 //! Certain holds of different owners must not overlap. That decides the question: if they are
 //! disjoint, every acquire can be ordered at or after the end of its predecessor's certain hold, and
@@ -220,9 +220,11 @@ fn refusals(
         other.owner != acquire.owner && other.begun <= busy && end >= acquire.begun
     };
     // A lock released just before a failover may exist again on the replica.
-    let restored = history.wipes.iter().any(|wipe| {
-        wipe.begin <= busy && acquire.begun <= wipe.end + timing.lease + timing.clean_up
-    });
+    let wipes = history.wipes.iter().map(|wipe| (wipe.begin, wipe.end));
+    let failovers = history.failovers.iter().map(|failover| (failover.begin, failover.end));
+    let restored = wipes
+        .chain(failovers)
+        .any(|(begin, end)| begin <= busy && acquire.begun <= end + timing.lease + timing.clean_up);
     if !restored && !all.iter().any(may_have_held) {
         found.push(format!("refused although no other owner can have held it: {acquire:?}"));
     }

@@ -2,7 +2,7 @@
 //! and one that differs just enough to be accepted.
 
 use super::checker::{Timing, violations};
-use super::event::{Event, EventKind, History, Nanos, Wipe};
+use super::event::{Event, EventKind, Failover, History, Nanos, Wipe};
 use EventKind::{Acquire, Busy, Failed, Granted, Lost, NotHeld, Release, Released, Unknown, Valid};
 
 const TIMING: Timing = Timing { lease: 100, clean_up: 50, replies_lost_at_wipe: false };
@@ -11,7 +11,9 @@ const TIMING: Timing = Timing { lease: 100, clean_up: 50, replies_lost_at_wipe: 
 fn found_in(events: &[(u64, u64, Nanos, EventKind)], wipes: &[(Nanos, Nanos)]) -> Vec<String> {
     let events = events.iter().map(|&(owner, guard, at, kind)| Event { at, owner, guard, kind });
     let wipes = wipes.iter().map(|&(begin, end)| Wipe { begin, end });
-    violations(&History { events: events.collect(), wipes: wipes.collect() }, TIMING)
+    let history =
+        History { events: events.collect(), wipes: wipes.collect(), failovers: Vec::new() };
+    violations(&history, TIMING)
 }
 
 fn granted() -> EventKind {
@@ -132,6 +134,26 @@ fn a_refusal_needs_another_holder() {
     let failed = [(1, 1, 0, Acquire), (1, 1, 10, Failed)];
     accepted(&[&failed[..], &refused(150)].concat(), &[]);
     rejected("no other owner can have held it", &[&failed[..], &refused(170)].concat(), &[]);
+}
+
+/// It may bring back what was released, but it ends no hold.
+#[test]
+fn a_failover_excuses_a_refusal_and_nothing_else() {
+    let after_failover = |events: &[(u64, u64, Nanos, EventKind)]| {
+        let events =
+            events.iter().map(|&(owner, guard, at, kind)| Event { at, owner, guard, kind });
+        let failovers = vec![Failover { begin: 55, end: 60 }];
+        violations(&History { events: events.collect(), wipes: Vec::new(), failovers }, TIMING)
+    };
+    let refused = |begun| with(&[(2, 2, begun, Acquire), (2, 2, begun + 1, Busy)]);
+    assert_eq!(after_failover(&refused(200)), Vec::<String>::new());
+    assert_eq!(after_failover(&refused(211)).len(), 1);
+    let holder = [(1, 1, 0, Acquire), (1, 1, 5, granted()), (1, 1, 6, Valid { until: 100 })];
+    let second = [(2, 2, 61, Acquire), (2, 2, 70, granted()), (2, 2, 70, Valid { until: 170 })];
+    let lost = [(1, 1, 80, Lost)];
+    for more in [&second[..], &lost] {
+        assert_eq!(after_failover(&[&holder[..], more].concat()).len(), 1, "{more:?}");
+    }
 }
 
 #[test]

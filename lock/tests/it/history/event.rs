@@ -69,11 +69,40 @@ pub struct Wipe {
     pub end: Nanos,
 }
 
-/// The events of all processes, in order, and the wipes.
+/// A failover between two moments that must not lose an acquire. What was released just before it may
+/// be held again for a lease.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Failover {
+    pub begin: Nanos,
+    pub end: Nanos,
+}
+
+/// The events of all processes, in order, the wipes and the failovers.
 #[derive(Debug, Default, Clone)]
 pub struct History {
     pub events: Vec<Event>,
     pub wipes: Vec<Wipe>,
+    pub failovers: Vec<Failover>,
+}
+
+impl History {
+    /// A guard that reported its lock as valid after this moment and did not begin to release it.
+    pub fn holder_after(&self, moment: Nanos) -> Option<u64> {
+        let valid = |event: &&Event| matches!(event.kind, EventKind::Valid { .. });
+        let later = self.events.iter().filter(|event| event.at > moment);
+        later.filter(valid).map(|event| event.guard).find(|guard| !self.has_released(*guard))
+    }
+
+    /// Whether a guard reported its lock as valid after this moment.
+    pub fn is_valid_after(&self, guard: u64, moment: Nanos) -> bool {
+        let valid = |event: &Event| matches!(event.kind, EventKind::Valid { .. });
+        self.events.iter().any(|event| event.guard == guard && event.at > moment && valid(event))
+    }
+
+    fn has_released(&self, guard: u64) -> bool {
+        let release = |event: &Event| matches!(event.kind, EventKind::Release);
+        self.events.iter().any(|event| event.guard == guard && release(event))
+    }
 }
 
 /// Writes the history file of one process.

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::{Fenced, LockKind};
-use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
+use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Replicas, Server};
 use serde::{Deserialize, Serialize};
+
+use crate::support::redis_sentinel::MASTER;
 
 /// The name of the lock that all processes of a history share.
 pub const NAME: &str = "lock:history";
 
-/// The lease of all locks but [`Kind::ReleasesUnchecked`].
+/// The lease of most histories, but for [`Kind::ReleasesUnchecked`].
 pub const LEASE: Duration = Duration::from_millis(600);
 
 /// The command timeout: short, so that faults exceed it.
@@ -36,6 +38,49 @@ pub enum Kind {
     ChecksThenSets,
     /// Broken: acquires by SET NX, but deletes the key without checking its owner.
     ReleasesUnchecked,
+}
+
+/// Where the lock is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Target {
+    /// The URL of one server.
+    Single(String),
+    /// The URLs of a cluster's nodes.
+    Cluster(Vec<String>),
+    /// The URLs of the sentinels that monitor the master.
+    Sentinel(Vec<String>),
+}
+
+impl Target {
+    /// The server, or the proxy, at `address`.
+    pub fn single(address: &str) -> Self {
+        Self::Single(format!("redis://{address}/"))
+    }
+
+    fn server(&self) -> Server {
+        match self {
+            Self::Single(url) => Server::from(client(url)),
+            Self::Cluster(urls) => Server::cluster(urls.clone()).expect("a cluster"),
+            Self::Sentinel(urls) => {
+                let login = redis::RedisConnectionInfo::default();
+                Server::sentinel(urls.clone(), MASTER, login).expect("sentinels")
+            }
+        }
+    }
+}
+
+fn client(url: &str) -> redis::Client {
+    redis::Client::open(url).expect("a valid address")
+}
+
+/// Which lock, and how it is used.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Settings {
+    pub kind: Kind,
+    pub target: Target,
+    pub lease: Duration,
+    /// How many replicas have to acknowledge an acquire.
+    pub replicas: u32,
 }
 
 /// One process's access to the lock.
@@ -75,24 +120,22 @@ pub enum ReleaseOutcome {
 }
 
 impl LockUnderTest {
-    /// Connects to one server, or with several addresses to a cluster.
-    pub async fn connect(kind: Kind, urls: &[String]) -> Self {
-        let client = || redis::Client::open(urls[0].as_str()).expect("a valid address");
-        match kind {
-            Kind::ChecksThenSets | Kind::ReleasesUnchecked => {
-                let conn = client().get_multiplexed_async_connection().await.expect("connect");
+    pub async fn connect(settings: &Settings) -> Self {
+        let Settings { kind, target, lease, replicas } = settings;
+        let kind = *kind;
+        match (kind, target) {
+            (Kind::ChecksThenSets | Kind::ReleasesUnchecked, Target::Single(url)) => {
+                let conn = client(url).get_multiplexed_async_connection().await.expect("connect");
                 Self::Broken { conn, kind }
             }
             _ => {
                 let config = LockConfig::default()
-                    .with_lease(LEASE)
+                    .with_lease(*lease)
                     .with_command_timeout(COMMAND)
-                    .with_connect_timeout(COMMAND);
-                let server = match urls {
-                    [_] => Server::from(client()),
-                    nodes => Server::cluster(nodes.to_vec()).expect("a cluster"),
-                };
-                Self::Ours { locks: Locks::lazy(server, config).expect("locks"), kind }
+                    .with_connect_timeout(COMMAND)
+                    .with_replicas(Replicas::new(*replicas, COMMAND));
+                let locks = Locks::lazy(target.server(), config).expect("locks");
+                Self::Ours { locks, kind }
             }
         }
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::event::{Event, EventKind, Recorder, nanos, now};
-use super::lock_under_test::{COMMAND, Held, Kind, LEASE, LockUnderTest, ReleaseOutcome};
+use super::lock_under_test::{COMMAND, Held, LockUnderTest, ReleaseOutcome, Settings};
 use super::register::Register;
 
 /// The environment variable with a worker's plan, as JSON.
@@ -25,7 +25,7 @@ pub const PLAN: &str = "LOCK_HISTORY_PLAN";
 /// The parameters of a worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    pub kind: Kind,
+    pub lock: Settings,
     /// The number of this process.
     pub process: u64,
     pub seed: u64,
@@ -33,10 +33,12 @@ pub struct Plan {
     pub tasks: u64,
     /// The share of turns that are so long that the lock has to be renewed.
     pub long: f64,
+    /// The share of turns that begin with a new owner; the others reuse that of the turn before.
+    pub new_owner: f64,
+    /// While this file exists, a holder goes on holding.
+    pub hold: PathBuf,
     /// Whether fencing tokens are sent to the register; without, it accepts every write.
     pub send_tokens: bool,
-    /// The addresses of the lock's Redis, perhaps of a proxy, or of the nodes of a cluster.
-    pub redis: Vec<String>,
     /// The Redis of the register, which has no faults.
     pub register: String,
     pub file: PathBuf,
@@ -64,7 +66,7 @@ fn worker() {
 }
 
 async fn run(plan: Plan, stop: CancellationToken) {
-    let lock = LockUnderTest::connect(plan.kind, &plan.redis).await;
+    let lock = LockUnderTest::connect(&plan.lock).await;
     let shared = Arc::new(Shared {
         recorder: Recorder::create(&plan.file),
         register: Register::connect(&plan.register).await,
@@ -93,7 +95,7 @@ async fn run(plan: Plan, stop: CancellationToken) {
         task.await.unwrap();
     }
     // Clean-ups in progress end with the lease at the latest.
-    let deadline = Instant::now() + LEASE * 4 + COMMAND * 4;
+    let deadline = Instant::now() + plan.lock.lease * 4 + COMMAND * 4;
     while !lock.is_clean() {
         assert!(Instant::now() < deadline, "something is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -141,7 +143,7 @@ impl Turns {
 
     /// Acquires the lock once or several times, holds it for a while, and releases it.
     async fn turn(&mut self) {
-        if self.random.random_bool(0.2) {
+        if self.random.random_bool(self.plan.new_owner) {
             (self.owner, self.number) = (self.shared.lock.owner(), self.shared.number());
         }
         let Some(first) = self.acquire().await else {
@@ -156,14 +158,14 @@ impl Turns {
             }
         }
         let long = self.random.random_bool(self.plan.long);
-        let longest = if long { LEASE.as_micros() as u64 * 3 / 2 } else { 6_000 };
+        let longest = if long { self.plan.lock.lease.as_micros() as u64 * 3 / 2 } else { 6_000 };
         let hold = Duration::from_micros(self.random.random_range(0..longest));
         let end = Instant::now() + hold;
         if let Some(fence) = guards[0].held.fence() {
             let token = if self.plan.send_tokens { fence } else { 0 };
             self.shared.register.increment(token, hold / 2).await;
         }
-        while self.record_validity(&guards) && Instant::now() < end {
+        while self.record_validity(&guards) && (Instant::now() < end || self.plan.hold.exists()) {
             let left = end.saturating_duration_since(Instant::now());
             tokio::time::sleep(left.min(Duration::from_millis(2))).await;
         }

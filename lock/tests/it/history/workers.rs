@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use super::checker::{Timing, grants, violations};
-use super::event::{History, Nanos, Wipe, nanos, now, read};
-use super::lock_under_test::{COMMAND, Kind, LEASE};
+use super::event::{Failover, History, Nanos, Wipe, nanos, now, read};
+use super::lock_under_test::{COMMAND, Kind, LEASE, Settings, Target};
 use super::register::{Register, RegisterCounts};
 use super::worker::{PLAN, Plan};
 use crate::support::redis_server::RedisServer;
@@ -26,18 +26,21 @@ pub struct Workers {
     workers: Vec<(Child, PathBuf)>,
     folder: PathBuf,
     register: RedisServer,
+    lease: Duration,
+    hold: PathBuf,
     wipes: Vec<Wipe>,
+    failovers: Vec<Failover>,
     replies_lost_at_wipe: bool,
 }
 
 impl Workers {
     /// Starts workers on the Redis at `address`; returns when each of them has held the lock.
     pub async fn start(kind: Kind, address: &str) -> Self {
-        Self::start_with(kind, address, |_| {}).await
+        Self::start_with(kind, Target::single(address), |_| {}).await
     }
 
     /// The same with changed plans.
-    pub async fn start_with(kind: Kind, address: &str, change: impl Fn(&mut Plan)) -> Self {
+    pub async fn start_with(kind: Kind, target: Target, change: impl Fn(&mut Plan)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let seed = match std::env::var("LOCK_HISTORY_SEED") {
             Ok(seed) => seed.parse().expect("LOCK_HISTORY_SEED is a number"),
@@ -49,21 +52,25 @@ impl Workers {
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).expect("create the history's folder");
         let register = RedisServer::start().await;
+        let hold = folder.join("hold");
+        let mut lease = LEASE;
         let mut workers = Vec::new();
         for process in 0..PROCESSES {
             let file = folder.join(format!("{process}.jsonl"));
             let mut plan = Plan {
-                kind,
+                lock: Settings { kind, target: target.clone(), lease, replicas: 0 },
                 process,
                 seed,
                 tasks: TASKS,
                 long: 0.03,
+                new_owner: 0.2,
+                hold: hold.clone(),
                 send_tokens: true,
-                redis: vec![format!("redis://{address}/")],
                 register: register.url(),
                 file: file.clone(),
             };
             change(&mut plan);
+            lease = plan.lock.lease;
             let child = Command::new(std::env::current_exe().expect("this program"))
                 .args(["--exact", "history::worker::worker", "--ignored", "--nocapture"])
                 .env(PLAN, serde_json::to_string(&plan).expect("a plan is JSON"))
@@ -79,7 +86,10 @@ impl Workers {
             workers,
             folder,
             register,
+            lease,
+            hold,
             wipes: Vec::new(),
+            failovers: Vec::new(),
             replies_lost_at_wipe: false,
         };
         for (_, file) in &workers.workers {
@@ -91,11 +101,27 @@ impl Workers {
         workers
     }
 
+    /// Waits until so many acquires were granted.
+    pub async fn granted(&self, count: usize) {
+        let granted = async || grants(&self.so_far()) >= count;
+        eventually("the lock was granted often", granted).await;
+    }
+
+    /// The worker that has this guard.
+    pub fn process_of(guard: u64) -> usize {
+        usize::try_from(guard >> 32).expect("a small number")
+    }
+
     /// Stops a worker from running (SIGSTOP), or lets it run again (SIGCONT).
     pub fn signal(&self, worker: usize, signal: Signal) {
         let id = self.workers[worker].0.id().expect("the worker runs");
         let id = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not zero");
         kill_process(id, signal).expect("signal a worker");
+    }
+
+    /// Signals all workers.
+    pub fn signal_all(&self, signal: Signal) {
+        (0..self.workers.len()).for_each(|worker| self.signal(worker, signal));
     }
 
     /// Kills a worker, as a crash would.
@@ -106,7 +132,7 @@ impl Workers {
     /// The events so far.
     pub fn so_far(&self) -> History {
         let events = self.workers.iter().flat_map(|(_, file)| read(file)).collect();
-        History { events, wipes: self.wipes.clone() }
+        History { events, wipes: self.wipes.clone(), failovers: self.failovers.clone() }
     }
 
     /// The register's counts so far.
@@ -127,6 +153,33 @@ impl Workers {
         self.wipe(action).await;
     }
 
+    /// Runs a failover that must not lose an acquire.
+    pub async fn failover(&mut self, action: impl Future<Output = ()>) {
+        let begin = now();
+        action.await;
+        self.failovers.push(Failover { begin, end: now() });
+    }
+
+    /// From now on a holder goes on holding, until [`let_go`](Self::let_go); returns its guard's number
+    /// once it has done so for a while.
+    pub async fn keep_holding(&self) -> u64 {
+        std::fs::write(&self.hold, "").expect("write the file that holders look for");
+        // Later than any release that began before.
+        let later = now() + nanos(COMMAND * 2);
+        let mut holder = None;
+        eventually("there is a holder that goes on", async || {
+            holder = self.so_far().holder_after(later);
+            holder.is_some()
+        })
+        .await;
+        holder.expect("set by the condition")
+    }
+
+    /// Holders go on as they would without [`keep_holding`](Self::keep_holding).
+    pub fn let_go(&self) {
+        std::fs::remove_file(&self.hold).expect("remove the file that holders look for");
+    }
+
     /// Stops all workers, waits until each has cleaned up, and returns the history. Workers that were
     /// killed may have failed.
     pub async fn finish(mut self, killed: &[usize]) -> Report {
@@ -144,6 +197,7 @@ impl Workers {
             seed: self.seed,
             history,
             register,
+            lease: self.lease,
             replies_lost_at_wipe: self.replies_lost_at_wipe,
         }
     }
@@ -160,6 +214,7 @@ impl Drop for Workers {
 /// The result of one history.
 pub struct Report {
     seed: u64,
+    lease: Duration,
     replies_lost_at_wipe: bool,
     pub history: History,
     pub register: RegisterCounts,
@@ -168,13 +223,21 @@ pub struct Report {
 impl Report {
     /// The violations that the checker finds.
     pub fn violations(&self) -> Vec<String> {
-        let clean_up: Nanos = nanos(LEASE + COMMAND * 4 + Duration::from_secs(1));
+        let clean_up: Nanos = nanos(self.lease + COMMAND * 4 + Duration::from_secs(1));
         let timing = Timing {
-            lease: nanos(LEASE),
+            lease: nanos(self.lease),
             clean_up,
             replies_lost_at_wipe: self.replies_lost_at_wipe,
         };
         violations(&self.history, timing)
+    }
+
+    /// Fails unless the checker finds two holders at once.
+    pub fn assert_two_holders(&self) {
+        let found = self.violations();
+        let two = found.iter().filter(|line| line.starts_with("two holders")).count();
+        println!("{two} of {} violations are two holders", found.len());
+        assert!(two > 0, "seed {}: passed as a mutex", self.seed);
     }
 
     /// Fails if the history is not that of a mutex, or has fewer than `at_least` grants.

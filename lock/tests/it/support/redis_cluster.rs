@@ -111,9 +111,23 @@ impl RedisCluster {
         })
     }
 
-    /// The slot of a key, as node 0 computes it.
+    /// Whether a node, by number, is a replica according to node `observer`.
+    pub async fn is_replica(&self, observer: usize, number: usize) -> bool {
+        let mut raw = self.nodes[observer].conn().await;
+        let nodes: String =
+            cmd("CLUSTER").arg("NODES").query_async(&mut raw).await.expect("CLUSTER NODES");
+        let address = format!(":{}@", self.nodes[number].port());
+        nodes.lines().any(|line| line.contains(&address) && line.contains("slave"))
+    }
+
+    /// The slot of a key.
     pub async fn slot(&self, key: &str) -> u16 {
-        let mut raw = self.nodes[0].conn().await;
+        self.slot_on(0, key).await
+    }
+
+    /// The slot of a key, as this node computes it: another may have been killed.
+    pub async fn slot_on(&self, node: usize, key: &str) -> u16 {
+        let mut raw = self.nodes[node].conn().await;
         cmd("CLUSTER").arg("KEYSLOT").arg(key).query_async(&mut raw).await.expect("KEYSLOT")
     }
 

@@ -1,0 +1,236 @@
+//! Histories of a lock on a Redis Cluster: moving slots, nodes that hang, lost and late requests, and
+//! failovers.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rustix::process::Signal;
+
+use super::event::now;
+use super::lock_under_test::{COMMAND, Kind, NAME, Target};
+use super::replication::{granted_after, grants_nothing, plan, still_held, stop_replication};
+use super::worker::Plan;
+use super::workers::Workers;
+use super::{RUN, check_all, eventually, query, recovered, repeat_fault};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinel::in_sync;
+
+/// How long a master is gone before its replica takes over.
+const NODE_TIMEOUT: Duration = Duration::from_secs(1);
+
+async fn start(cluster: &RedisCluster, change: impl Fn(&mut Plan)) -> Workers {
+    let workers =
+        Workers::start_with(Kind::Reentrant, Target::Cluster(cluster.urls()), change).await;
+    workers.granted(20).await;
+    workers
+}
+
+/// The node, by number, that serves the lock, as node `observer` knows.
+async fn serving(cluster: &RedisCluster, observer: usize) -> usize {
+    let slot = cluster.slot(NAME).await;
+    cluster.owner(observer, slot).await.expect("a master serves the slot")
+}
+
+/// The lock's slot goes round all nodes, with the lock, and with the owners of the turns before.
+#[tokio::test]
+async fn the_slot_moves() {
+    let cluster = RedisCluster::start().await;
+    let slot = cluster.slot(NAME).await;
+    let mut from = serving(&cluster, 0).await;
+    let workers = start(&cluster, |plan| plan.new_owner = 0.0).await;
+    repeat_fault(0..60, async || {
+        let (to, pause) = ((from + 1) % 3, rand::rng().random_range(0..30));
+        cluster.begin_move(slot, from, to).await;
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+        cluster.end_move(slot, from, to).await;
+        from = to;
+    })
+    .await;
+    check_all(workers, &cluster.nodes, 20).await;
+}
+
+#[tokio::test]
+async fn nodes_pause_and_close_connections() {
+    let cluster = RedisCluster::start().await;
+    let serving = serving(&cluster, 0).await;
+    let workers = start(&cluster, |_| {}).await;
+    repeat_fault(0..100, async || {
+        let (fault, pause, node) = {
+            let mut random = rand::rng();
+            let node = if random.random_bool(0.7) { serving } else { random.random_range(0..3) };
+            (random.random_range(0..4), Duration::from_millis(random.random_range(1..700)), node)
+        };
+        let node = &cluster.nodes[node];
+        if fault == 0 {
+            node.pause();
+            tokio::time::sleep(pause).await;
+            return node.resume();
+        }
+        let mut raw = node.conn().await;
+        let kill = |of| ["KILL", "TYPE", of, "SKIPME", "yes"];
+        match fault {
+            1 => drop(query::<i64>(&mut raw, "CLIENT", &kill("normal")).await),
+            2 => drop(query::<i64>(&mut raw, "CLIENT", &kill("pubsub")).await),
+            _ => drop(query::<String>(&mut raw, "SCRIPT", &["FLUSH"]).await),
+        }
+    })
+    .await;
+    check_all(workers, &cluster.nodes, 20).await;
+}
+
+/// The nodes announce proxies as their addresses.
+#[tokio::test]
+async fn replies_are_lost_and_requests_come_late() {
+    let cluster = RedisCluster::start().await;
+    let serving = serving(&cluster, 0).await;
+    let mut proxies = Vec::new();
+    for node in &cluster.nodes {
+        let proxy = Proxy::start(node.address()).await.unwrap();
+        let port = proxy.address.port().to_string();
+        let mut raw = node.conn().await;
+        let _: () = query(&mut raw, "CONFIG", &["SET", "cluster-announce-port", &port]).await;
+        proxies.push(proxy);
+    }
+    for node in &cluster.nodes {
+        let mut raw = node.conn().await;
+        eventually("every node knows the proxies", async || {
+            let nodes: String = query(&mut raw, "CLUSTER", &["NODES"]).await;
+            proxies.iter().all(|proxy| nodes.contains(&format!(":{}@", proxy.address.port())))
+        })
+        .await;
+    }
+    let urls = proxies.iter().map(|proxy| format!("redis://{}/", proxy.address)).collect();
+    let change = |plan: &mut Plan| plan.new_owner = 0.0;
+    let workers = Workers::start_with(Kind::Reentrant, Target::Cluster(urls), change).await;
+    let proxy = &proxies[serving];
+    let before = proxy.requests();
+    repeat_fault(0..40, async || {
+        let fault = rand::rng().random_range(0..20);
+        proxy.set(match fault {
+            0 => Mode::Hang,
+            1..10 => Mode::LoseReply,
+            _ => Mode::DelayRequest,
+        });
+        if fault == 0 {
+            tokio::time::sleep(COMMAND).await;
+            proxy.set(Mode::Cut);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            proxy.set(Mode::Forward);
+        }
+    })
+    .await;
+    proxy.set(Mode::Forward);
+    assert!(proxy.requests() > before + 20, "the lock's node was not reached by its proxy");
+    check_all(workers, &cluster.nodes, 20).await;
+}
+
+/// A failover may lose the last writes, so holds at that moment only have to end. Before and after
+/// it there is one owner at a time.
+#[tokio::test]
+async fn a_master_is_killed() {
+    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
+    let master = serving(&cluster, 0).await;
+    let mut workers = start(&cluster, |_| {}).await;
+    tokio::time::sleep(RUN / 4).await;
+    workers.wipe_and_cut(fail_over(&mut cluster, master)).await;
+    recovered(&workers).await;
+    tokio::time::sleep(RUN / 4).await;
+    workers.finish(&[]).await.assert_holds(20);
+}
+
+/// Kills this master, and waits until its replica has taken over.
+async fn fail_over(cluster: &mut RedisCluster, master: usize) {
+    cluster.nodes[master].kill();
+    replaced(cluster, (master + 1) % 3, master + 3).await;
+}
+
+async fn replaced(cluster: &RedisCluster, observer: usize, by: usize) {
+    let slot = cluster.slot_on(observer, NAME).await;
+    eventually("the replica takes over", async || cluster.owner(observer, slot).await == Some(by))
+        .await;
+}
+
+/// Starts a killed master again, as the replica of its replacement.
+async fn rejoin(cluster: &mut RedisCluster, master: usize) {
+    cluster.nodes[master].restart().await;
+    in_sync(&cluster.nodes[master + 3], &cluster.nodes[master]).await;
+}
+
+/// Master and replica change places, and change back while one holds the lock: no hold is lost.
+#[tokio::test]
+async fn a_graceful_failover_loses_nothing() {
+    // A node votes for the same master's replica only once in two node timeouts.
+    let cluster = RedisCluster::start_with_replicas(Duration::from_secs(60)).await;
+    let first = serving(&cluster, 0).await;
+    let second = first + 3;
+    let workers = start(&cluster, plan(0)).await;
+    let change_places = async |master: usize, replica: usize| {
+        // Those that vote have to know who the replica is, and a failed election is not repeated soon.
+        for voter in 0..3 {
+            eventually("every node knows the replica", async || {
+                cluster.is_replica(voter, replica).await
+            })
+            .await;
+        }
+        let mut raw = cluster.nodes[replica].conn().await;
+        let _: () = query(&mut raw, "CLUSTER", &["FAILOVER"]).await;
+        replaced(&cluster, (first + 1) % 3, replica).await;
+        in_sync(&cluster.nodes[replica], &cluster.nodes[master]).await;
+    };
+    change_places(first, second).await;
+    granted_after(&workers, now()).await;
+    let holder = workers.keep_holding().await;
+    change_places(second, first).await;
+    still_held(&workers, holder).await;
+    workers.let_go();
+    check_all(workers, &cluster.nodes[..3], 20).await;
+}
+
+/// Its replica has every acquire that a client knows of.
+#[tokio::test]
+async fn a_killed_master_loses_no_acknowledged_acquire() {
+    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
+    let master = serving(&cluster, 0).await;
+    let mut workers = start(&cluster, plan(1)).await;
+    let holder = workers.keep_holding().await;
+    workers.failover(fail_over(&mut cluster, master)).await;
+    still_held(&workers, holder).await;
+    workers.let_go();
+    rejoin(&mut cluster, master).await;
+    recovered(&workers).await;
+    workers.finish(&[]).await.assert_holds(20);
+}
+
+/// The same while the replica gets nothing: then no acquire succeeds that it would not know of.
+#[tokio::test]
+async fn a_replica_that_lags_acknowledges_no_acquire() {
+    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
+    let master = serving(&cluster, 0).await;
+    let mut workers = start(&cluster, plan(1)).await;
+    stop_replication(&workers, &cluster.nodes[master], &cluster.nodes[master + 3]).await;
+    grants_nothing(&workers).await;
+    workers.failover(fail_over(&mut cluster, master)).await;
+    rejoin(&mut cluster, master).await;
+    recovered(&workers).await;
+    workers.finish(&[]).await.assert_holds(20);
+}
+
+/// Planted: nobody waits for the replica, so that the failover loses a lock that is held.
+#[tokio::test]
+async fn a_lagging_replica_is_detected_without_acknowledgement() {
+    let mut cluster = RedisCluster::start_with_replicas(NODE_TIMEOUT).await;
+    let master = serving(&cluster, 0).await;
+    let mut workers = start(&cluster, plan(0)).await;
+    stop_replication(&workers, &cluster.nodes[master], &cluster.nodes[master + 3]).await;
+    granted_after(&workers, now()).await;
+    let holder = workers.keep_holding().await;
+    let (process, held) = (Workers::process_of(holder), now());
+    // It does not notice the loss before it is resumed.
+    workers.signal(process, Signal::STOP);
+    workers.failover(fail_over(&mut cluster, master)).await;
+    granted_after(&workers, held).await;
+    workers.signal(process, Signal::CONT);
+    workers.let_go();
+    workers.finish(&[]).await.assert_two_holders();
+}
