@@ -26,6 +26,7 @@ pub struct LockConfig {
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) poll_interval: Duration,
+    pub(crate) client_tracking: bool,
     pub(crate) replicas: Option<Replicas>,
 }
 
@@ -62,6 +63,7 @@ impl Default for LockConfig {
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
             poll_interval: Duration::from_millis(500),
+            client_tracking: true,
             replicas: None,
         }
     }
@@ -96,6 +98,18 @@ impl LockConfig {
         Self { poll_interval, ..self }
     }
 
+    /// Whether a lock that is taken away (by a forced unlock, a deleted or expired key, lost data) is
+    /// reported at once instead of at the next renewal, a third of the lease later. Default `true`.
+    ///
+    /// For holds that last longer than a second, or a third of their lease if that is shorter. They
+    /// share one more connection to each node (RESP3, `CLIENT TRACKING ON`), on which HMGET is
+    /// called after each change of their keys, at most 40 times a second. Where the server or a
+    /// proxy refuses that, losses are found by renewals; see [`Locks::refusals`](crate::Locks::refusals).
+    #[must_use]
+    pub fn with_client_tracking(self, client_tracking: bool) -> Self {
+        Self { client_tracking, ..self }
+    }
+
     /// How many replicas have to acknowledge an acquire. Default: none, the master alone decides.
     ///
     /// An acquire that too few replicas acknowledge in time is undone and fails with
@@ -126,6 +140,11 @@ impl LockConfig {
     /// See [`with_poll_interval`](Self::with_poll_interval).
     pub fn poll_interval(&self) -> Duration {
         self.poll_interval
+    }
+
+    /// See [`with_client_tracking`](Self::with_client_tracking).
+    pub fn client_tracking(&self) -> bool {
+        self.client_tracking
     }
 
     /// See [`with_replicas`](Self::with_replicas).

@@ -8,6 +8,7 @@
 //!   command per pair be under way at a time
 //! - `waiting`: wait loops, the wake-up registry, Pub/Sub subscriptions
 //! - `renewal`: the watchdog and its schedule
+//! - `tracking`: notices at once when a lock is taken away
 //! - `cleanup`: work that outlives its caller, and reconciliation after unknown outcomes
 //! - `commands`: one method for each script of `lua/`; `connection`: single server, cluster, Sentinel
 
@@ -27,6 +28,7 @@ mod scripts;
 mod shared;
 mod stats;
 mod supervise;
+mod tracking;
 mod waiting;
 
 pub use config::{LockConfig, Replicas};

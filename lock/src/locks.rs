@@ -21,6 +21,7 @@ use crate::renewal::watchdog::{self, OnLoss};
 use crate::shared::Shared;
 use crate::stats::LockStats;
 use crate::supervise::supervise;
+use crate::tracking::tracker;
 use crate::waiting::subscriber;
 
 /// The locks of one process on one Redis. Cheap to clone; one per process and Redis is enough.
@@ -103,12 +104,16 @@ impl Locks {
                 subscriber::run(wakeups, backend, config.clone(), refusals.clone(), stop.clone())
             }
         });
+        let tracker = supervise("lock tracker", {
+            let shared = shared.clone();
+            move || tracker::run(shared.clone())
+        });
         let cleanup = supervise("lock cleanup", {
             let (stop, timeout) = (stop.clone(), shared.config.command_timeout * 2);
             move || queue::run(cleanup_jobs.clone(), stop.clone(), timeout)
         });
 
-        let tasks = Mutex::new(vec![watchdog, subscriber, cleanup]);
+        let tasks = Mutex::new(vec![watchdog, subscriber, tracker, cleanup]);
         let _stop = stop.clone().drop_guard();
         Ok(Self { inner: Arc::new(Inner { shared, tasks, _stop }) })
     }

@@ -6,6 +6,7 @@
 //!   replicas ([`acknowledge`])
 //! - [`link`]: routes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
 //! - [`shared`]: one connection, replaced when it goes silent
+//! - [`pushes`]: one connection on which a node sends messages by itself
 //! - [`failure`]: what is known after a command failed; [`refusals`]: channels that are not allowed
 //!
 //! Nothing here knows who holds which lock.
@@ -21,6 +22,7 @@ pub(crate) mod cluster;
 pub(crate) mod command_connection;
 pub(crate) mod failure;
 pub(crate) mod link;
+pub(crate) mod pushes;
 pub(crate) mod refusals;
 #[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;

@@ -15,6 +15,9 @@ use crate::error::LostReason;
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 
+/// After how long a hold is tracked, if not after a third of its lease.
+const TRACK_AFTER: Duration = Duration::from_secs(1);
+
 /// A hold, shared by its guards and the watchdog.
 pub(crate) struct Hold {
     /// Identifies the hold, and orders holds that are due at the same instant.
@@ -57,7 +60,11 @@ struct State {
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
     /// *before* the last confirmed write was sent, plus its lease.
     deadline: Instant,
-    /// The instant under which it is in the renewal schedule.
+    /// When the tracker is given the hold; `None` once it was, and without client tracking.
+    track_at: Option<Instant>,
+    /// When the watchdog has to check it.
+    check_at: Instant,
+    /// The instant under which it is in the renewal schedule: the earlier of the two.
     due: Option<Instant>,
 }
 
@@ -92,8 +99,10 @@ impl Hold {
         fence: u64,
         lease: Duration,
         renewed: bool,
+        config: &LockConfig,
     ) -> Self {
         let since = Instant::now();
+        let age = LockConfig::renewal_interval(lease).min(TRACK_AFTER);
         let state = State {
             phase: Phase::Live,
             depth: 0,
@@ -102,6 +111,8 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
+            track_at: config.client_tracking.then_some(since + age),
+            check_at: since,
             due: None,
         };
         Self { id, request, fence, since, state: Mutex::new(state), changed: Notify::new() }
@@ -149,7 +160,12 @@ impl Hold {
         if self.request.kind == Kind::Read {
             state.read_holds.push((guard, sent + lease));
         }
-        Some((state.next_check(sent), guard))
+        let mut check_at = state.next_check(sent);
+        // The lease of an earlier read hold goes on as it was.
+        if state.read_holds.len() > 1 {
+            check_at = check_at.min(state.check_at);
+        }
+        Some((check_at, guard))
     }
 
     /// Release one guard. The last one ends the hold at once, before the server is told, so that the
@@ -261,9 +277,25 @@ impl Hold {
         RenewalAction::CheckAt(state.deadline)
     }
 
-    /// Replace the instant under which it is in the renewal schedule; returns the previous one.
-    pub(crate) fn replace_due(&self, due: Option<Instant>) -> Option<Instant> {
-        std::mem::replace(&mut self.state().due, due)
+    /// The watchdog has to check it at this instant. Returns the instant under which it was in the
+    /// renewal schedule, and the one under which it has to be now.
+    pub(crate) fn schedule(&self, check_at: Instant) -> (Option<Instant>, Instant) {
+        let mut state = self.state();
+        state.check_at = check_at;
+        let due = state.track_at.map_or(check_at, |track_at| track_at.min(check_at));
+        (state.due.replace(due), due)
+    }
+
+    /// It is taken out of the renewal schedule. Returns the instant under which it was there.
+    pub(crate) fn unschedule(&self) -> Option<Instant> {
+        self.state().due.take()
+    }
+
+    /// Whether it has to be tracked from now on, and when the watchdog has to check it then. Once for
+    /// each hold.
+    pub(crate) fn begin_tracking(&self, now: Instant) -> Option<Instant> {
+        let mut state = self.state();
+        state.track_at.take_if(|track_at| *track_at <= now).map(|_| state.check_at)
     }
 
     /// Until when the server keeps the key at least.

@@ -85,8 +85,8 @@ impl<K: LockKind> Lock<K> {
         Ok(self.acquirer.acquire(owner, deadline_after(limit)).await?.map(Guard::new))
     }
 
-    /// Release the lock whichever owner holds it; `false` if it was free. Its holder learns of it at
-    /// the next renewal. Of a read-write lock only this side is released: all readers, or the writer
+    /// Release the lock whichever owner holds it; `false` if it was free. Its holder learns of it as
+    /// of every other loss: see [`Guard::lost`]. Of a read-write lock only this side is released: all readers, or the writer
     /// together with its own read holds.
     ///
     /// # Errors

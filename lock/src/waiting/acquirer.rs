@@ -297,7 +297,8 @@ async fn attempt(
             (Ok(AcquireReply::Acquired { fence }), current) => {
                 let renew = fixed_lease.is_none();
                 let hold = current.unwrap_or_else(|| {
-                    let hold = Hold::new(shared.next_id(), request.clone(), fence, lease, renew);
+                    let (id, config) = (shared.next_id(), &shared.config);
+                    let hold = Hold::new(id, request.clone(), fence, lease, renew, config);
                     let hold = Arc::new(hold);
                     entry.set(hold.clone());
                     shared.counters.of(request.kind).hold_started();

@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, ServerErrorKind, Value, from_redis_value,
+    ErrorKind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
+    from_redis_value,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::LockConfig;
 use crate::connection::backend::Backend;
+use crate::connection::pushes;
 
 /// How often an open connection is checked.
 const PING_EVERY: Duration = Duration::from_secs(5);
@@ -41,20 +42,8 @@ impl PubSubConnection {
         address: &str,
         config: &LockConfig,
     ) -> Result<Self, String> {
-        let to_string = |error: RedisError| error.to_string();
-        let client = backend.client(address).map_err(to_string)?;
-        let info = client.get_connection_info().clone();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let client = Client::open(info.set_redis_settings(settings)).map_err(to_string)?;
-        let (sender, pushes) = mpsc::unbounded_channel();
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(config.connect_timeout))
-            .set_response_timeout(Some(config.command_timeout))
-            .set_push_sender(sender);
-        let connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map_err(to_string)?;
+        let opened = pushes::open(backend, address, config).await;
+        let (connection, pushes) = opened.map_err(|error| error.to_string())?;
         let mut ping = tokio::time::interval(PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self { connection, pushes, sharded: backend.is_cluster(), unsubscribing: 0, ping })

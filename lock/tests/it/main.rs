@@ -18,6 +18,7 @@ mod history;
 mod late_release;
 mod leased_many;
 mod leased_semaphore;
+mod loss_at_once;
 mod lost_locks;
 mod lost_replies;
 mod majority;
@@ -37,6 +38,7 @@ mod setnx;
 mod support;
 #[cfg(any(feature = "tls-rustls-ring", feature = "tls-native-tls"))]
 mod tls;
+mod tracking_nodes;
 mod users;
 mod waiting;
 mod waiting_limits;

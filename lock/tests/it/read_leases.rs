@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockConfig, Locks};
 
-use super::{default_locks, eventually, nothing_left, soon};
+use super::{LEASE, default_locks, eventually, locks, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
@@ -113,6 +113,24 @@ async fn a_lease_that_another_client_shortens_is_noticed() {
     }
     other.abort();
     assert!(raw.exists::<_, bool>(NAME).await.unwrap());
+    guard.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// The lease of each read hold is its own: one that begins later postpones no renewal of the others.
+#[tokio::test]
+async fn a_reader_that_re_enters_all_the_time_keeps_its_first_hold() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.read_write(NAME).unwrap().read().clone();
+    let owner = locks.owner();
+    let guard = lock.acquire(&owner).await.unwrap();
+    let end = Instant::now() + LEASE * 4;
+    while Instant::now() < end {
+        lock.acquire(&owner).await.unwrap().release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!guard.valid_for().is_zero(), "lost");
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }

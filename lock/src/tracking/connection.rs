@@ -1,0 +1,97 @@
+//! One connection with client tracking. The server reports the first change of each key after it was
+//! read on this connection; to hear of the next change, the key has to be read again.
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, cmd, from_redis_value, pipe,
+};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::config::LockConfig;
+use crate::connection::backend::Backend;
+use crate::connection::failure::Failure;
+use crate::connection::pushes;
+
+/// A connection on which the keys that are read are tracked.
+pub(super) struct TrackingConnection {
+    connection: MultiplexedConnection,
+    pushes: UnboundedReceiver<PushInfo>,
+}
+
+/// What has changed since it was read.
+pub(super) enum Change {
+    Keys(Vec<String>),
+    /// Every key, perhaps: the data was flushed.
+    All,
+}
+
+/// Why a connection is of no use.
+pub(super) enum Unusable {
+    /// The server has no client tracking, or not for this user.
+    Refused(String),
+    /// It could not be made, or broke.
+    Broken(String),
+}
+
+impl From<RedisError> for Unusable {
+    fn from(error: RedisError) -> Self {
+        let refused = error.kind() == ErrorKind::RESP3NotSupported
+            || matches!(Failure::of(&error), Failure::Rejected(_));
+        let cause = error.to_string();
+        if refused { Self::Refused(cause) } else { Self::Broken(cause) }
+    }
+}
+
+impl TrackingConnection {
+    /// Connect to the node at `address`.
+    pub(super) async fn open(
+        backend: &Backend,
+        address: &str,
+        config: &LockConfig,
+    ) -> Result<Self, Unusable> {
+        let (mut connection, pushes) = pushes::open(backend, address, config).await?;
+        cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut connection).await?;
+        Ok(Self { connection, pushes })
+    }
+
+    /// Wait for the next change.
+    pub(super) async fn changed(&mut self) -> Result<Change, Unusable> {
+        loop {
+            match self.pushes.recv().await {
+                Some(PushInfo { kind: PushKind::Invalidate, mut data }) => {
+                    return Ok(match data.pop() {
+                        Some(Value::Array(keys)) => {
+                            let names = keys.into_iter().map(from_redis_value);
+                            Change::Keys(names.filter_map(Result::ok).collect())
+                        }
+                        _ => Change::All,
+                    });
+                }
+                Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {
+                    return Err(Unusable::Broken("the connection was closed".to_owned()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Which of the fields of each key exist; from now on the next change of the key is reported.
+    pub(super) async fn read<'a>(
+        &mut self,
+        keys: impl Iterator<Item = (&'a str, Vec<String>)>,
+    ) -> Result<Vec<RedisResult<Vec<bool>>>, Unusable> {
+        let mut all = pipe();
+        for (key, fields) in keys {
+            all.cmd("HMGET").arg(key).arg(fields);
+        }
+        let replies: Vec<RedisResult<Vec<Value>>> =
+            all.ignore_errors().query_async(&mut self.connection).await?;
+        let exist = |values: Vec<Value>| values.iter().map(|value| *value != Value::Nil).collect();
+        Ok(replies.into_iter().map(|reply| reply.map(exist)).collect())
+    }
+
+    /// Check that the server answers.
+    pub(super) async fn ping(&mut self) -> Result<(), Unusable> {
+        Ok(cmd("PING").exec_async(&mut self.connection).await?)
+    }
+}

@@ -1,0 +1,157 @@
+//! A lock that was taken away is reported at once, by client tracking, and not by the next renewal:
+//! with the default lease of 30 s that would be up to 10 s later.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redisson_lock::kind::LockKind;
+use redisson_lock::{Error, Guard, Lock, LockConfig, Locks, LostReason};
+
+use super::{calls_of, default_locks, eventually, nothing_left, query, soon};
+use crate::support::redis_server::RedisServer;
+
+/// The longest time from a loss to `lost()`, on a busy machine; a renewal would take 10 s.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
+/// A number of `INFO <section>`.
+pub async fn info(raw: &mut MultiplexedConnection, section: &str, name: &str) -> u64 {
+    let text: String = query(raw, "INFO", &[section]).await;
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.unwrap_or("0").trim().parse().expect("a number")
+}
+
+/// Waits until the server tracks so many keys.
+pub async fn tracked(raw: &mut MultiplexedConnection, keys: u64) {
+    eventually("the server tracks the keys", async || {
+        info(raw, "stats", "tracking_total_keys").await == keys
+    })
+    .await;
+}
+
+/// What `lost` reports, which it has to do at once.
+async fn reported<F: Future<Output = LostReason>>(since: Instant, lost: F) -> LostReason {
+    let reason = soon("the loss is reported", lost).await;
+    let took = since.elapsed();
+    println!("reported {reason:?} after {took:?}");
+    assert!(took < AT_ONCE, "reported only after {took:?}");
+    reason
+}
+
+async fn forced<K: LockKind>(server: &RedisServer, lock: Lock<K>, other: Lock<K>, locks: &Locks) {
+    let mut raw = server.conn().await;
+    let before = info(&mut raw, "stats", "tracking_total_keys").await;
+    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    tracked(&mut raw, before + 1).await;
+    let since = Instant::now();
+    assert!(other.force_unlock().await.unwrap());
+    assert_eq!(reported(since, guard.lost()).await, LostReason::Expired);
+    assert_eq!(guard.valid_for(), Duration::ZERO);
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
+}
+
+#[tokio::test]
+async fn a_forced_unlock_is_reported_at_once_by_every_kind() {
+    let server = RedisServer::start().await;
+    let (here, there) = (&default_locks(&server).await, &default_locks(&server).await);
+    let both = |name| (here.read_write(name).unwrap(), there.read_write(name).unwrap());
+    let ((here_r, there_r), (here_w, there_w)) = (both("r"), both("w"));
+    let reentrant = |locks: &Locks| locks.reentrant("reentrant").unwrap();
+    forced(&server, reentrant(here), reentrant(there), here).await;
+    forced(&server, here.fenced("f").unwrap(), there.fenced("f").unwrap(), here).await;
+    forced(&server, here.fair("q").unwrap(), there.fair("q").unwrap(), here).await;
+    forced(&server, here_r.read().clone(), there_r.read().clone(), here).await;
+    forced(&server, here_w.write().clone(), there_w.write().clone(), here).await;
+    let fixed =
+        |locks: &Locks| locks.reentrant("fixed").unwrap().with_lease(Duration::from_secs(60));
+    forced(&server, fixed(here), fixed(there), here).await;
+    nothing_left(&server, &[here, there]).await;
+}
+
+pub async fn held_and_tracked(server: &RedisServer, locks: &Locks, name: &str) -> Guard {
+    let mut raw = server.conn().await;
+    let before = info(&mut raw, "stats", "tracking_total_keys").await;
+    let guard = locks.reentrant(name).unwrap().acquire(&locks.owner()).await.unwrap();
+    tracked(&mut raw, before + 1).await;
+    guard
+}
+
+#[tokio::test]
+async fn every_way_to_lose_a_lock_is_reported_at_once_with_its_reason() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = default_locks(&server).await;
+    let ways: [(&[&[&str]], LostReason); 5] = [
+        (&[&["DEL", "deleted"]], LostReason::Expired),
+        (&[&["PEXPIRE", "expired", "1"]], LostReason::Expired),
+        (&[&["RENAME", "renamed", "other"]], LostReason::Expired),
+        (&[&["DEL", "taken"], &["HSET", "taken", "another:1", "1"]], LostReason::Taken),
+        (&[&["FLUSHALL"]], LostReason::Expired),
+    ];
+    for (commands, expected) in ways {
+        let name = commands[0].get(1).copied().unwrap_or("flushed");
+        let guard = held_and_tracked(&server, &locks, name).await;
+        let mut all = redis::pipe();
+        all.atomic();
+        for command in commands {
+            let (first, rest) = command.split_first().unwrap();
+            all.cmd(first);
+            for argument in rest {
+                all.arg(argument);
+            }
+        }
+        let since = Instant::now();
+        let _: redis::Value = all.query_async(&mut raw).await.unwrap();
+        assert_eq!(reported(since, guard.lost()).await, expected, "{name}");
+    }
+    let _: () = query(&mut raw, "FLUSHALL", &[]).await;
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// No connection and no command more than without tracking, for holds as a busy service has them.
+#[tokio::test]
+async fn short_holds_are_not_tracked() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = default_locks(&server).await;
+    let (lock, owner) = (locks.reentrant("lock").unwrap(), locks.owner());
+    let end = Instant::now() + Duration::from_millis(2_500);
+    let before = info(&mut raw, "stats", "total_connections_received").await;
+    while Instant::now() < end {
+        lock.acquire(&owner).await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
+    assert_eq!(info(&mut raw, "stats", "total_connections_received").await, before);
+    assert_eq!(calls_of(&mut raw, "hmget").await, 0);
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// The holder's own commands change the key as well, and so do other readers.
+#[tokio::test]
+async fn own_and_foreign_commands_are_no_loss() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let config = LockConfig::default().with_lease(Duration::from_secs(3));
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let lock = locks.read_write("lock").unwrap().read().clone();
+    let owner = locks.owner();
+    let guard = lock.acquire(&owner).await.unwrap();
+    tracked(&mut raw, 1).await;
+    let end = Instant::now() + Duration::from_secs(4);
+    let mut changes = 0;
+    while Instant::now() < end {
+        let again = lock.acquire(&owner).await.unwrap();
+        let other = lock.acquire(&locks.owner()).await.unwrap();
+        again.release().await.unwrap();
+        other.release().await.unwrap();
+        changes += 4;
+    }
+    let reads = calls_of(&mut raw, "hmget").await;
+    println!("{changes} changes, {reads} reads");
+    assert!(reads < 300, "{reads} reads for {changes} changes");
+    assert!(!guard.valid_for().is_zero());
+    guard.release().await.unwrap();
+    let lost: u64 = locks.stats().iter().flat_map(|s| s.losses.clone()).map(|(_, n)| n).sum();
+    assert_eq!(lost, 0);
+    tracked(&mut raw, 0).await;
+    nothing_left(&server, &[&locks]).await;
+}

@@ -1,0 +1,201 @@
+//! Client tracking where connections break, nodes are replaced, or the server refuses it.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncCommands, RedisConnectionInfo};
+use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
+
+use super::loss_at_once::{held_and_tracked, info, tracked};
+use super::{eventually, nothing_left, query, soon};
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::redis_cluster::RedisCluster;
+use crate::support::redis_sentinel::{MASTER, RedisSentinel};
+use crate::support::redis_server::RedisServer;
+
+/// The longest time from a loss to `lost()` when connections have to be made first, on a busy machine.
+const SOON: Duration = Duration::from_secs(15);
+
+/// A lease so long that the next renewal is 40 s away.
+async fn long_leases(server: impl Into<Server>) -> Locks {
+    let config = LockConfig::default().with_lease(Duration::from_secs(120));
+    Locks::connect(server, config).await.unwrap()
+}
+
+async fn reported(guard: &Guard) -> LostReason {
+    let since = Instant::now();
+    let reason = soon("the loss is reported", guard.lost()).await;
+    println!("reported {reason:?} after {:?}", since.elapsed());
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+    reason
+}
+
+#[tokio::test]
+async fn a_loss_while_the_connection_is_broken_is_reported_when_it_is_back() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let locks = long_leases(proxy.redis()).await;
+    for fault in [Mode::Cut, Mode::HalfOpen] {
+        let name = format!("{fault:?}");
+        let guard = held_and_tracked(&server, &locks, &name).await;
+        proxy.set(fault);
+        let _: () = raw.del(&name).await.unwrap();
+        proxy.set(Mode::Forward);
+        assert_eq!(reported(&guard).await, LostReason::Expired, "{fault:?}");
+    }
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn data_lost_in_a_restart_are_reported() {
+    let mut server = RedisServer::start().await;
+    let locks = long_leases(server.client()).await;
+    let guard = held_and_tracked(&server, &locks, "lock").await;
+    server.restart().await;
+    assert_eq!(reported(&guard).await, LostReason::Expired);
+}
+
+#[tokio::test]
+async fn where_tracking_is_refused_renewals_find_the_loss() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let config = LockConfig::default().with_lease(Duration::from_millis(900));
+    for (user, without) in [("one", "-client|tracking"), ("two", "-hmget")] {
+        let rules = ["SETUSER", user, "on", ">secret", "~*", "&*", "+@all", without];
+        let _: () = query(&mut raw, "ACL", &rules).await;
+        let url = format!("redis://{user}:secret@{}/", server.address());
+        let client = redis::Client::open(url).unwrap();
+        let locks = Locks::connect(client, config.clone()).await.unwrap();
+        let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+        eventually("it is refused", async || locks.refusals().tracking > 0).await;
+        let _: () = raw.del("lock").await.unwrap();
+        assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
+        // Tried again after a minute, not for each hold.
+        let again = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        assert!(locks.refusals().tracking <= 2, "{:?}", locks.refusals());
+        again.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn it_can_be_turned_off() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let config = LockConfig::default().with_client_tracking(false);
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
+    guard.release().await.unwrap();
+}
+
+/// A connection without holds is closed after ten seconds.
+#[tokio::test]
+async fn a_process_without_long_holds_keeps_no_connection() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_leases(server.client()).await;
+    held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
+    assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 1);
+    eventually("the connection is closed", async || {
+        info(&mut raw, "clients", "tracking_clients").await == 0
+    })
+    .await;
+    // Another is made for the next hold.
+    held_and_tracked(&server, &locks, "lock").await.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn a_majority_that_is_taken_away_is_reported() {
+    let mut servers = Vec::new();
+    let mut locks = Vec::new();
+    for _ in 0..3 {
+        let server = RedisServer::start().await;
+        locks.push(long_leases(server.client()).await);
+        servers.push(server);
+    }
+    let majority = Majority::new(&locks, "lock").unwrap();
+    let guard = majority.try_acquire(&majority.owner()).await.unwrap().unwrap();
+    for server in &servers {
+        tracked(&mut server.conn().await, 1).await;
+    }
+    let since = Instant::now();
+    for server in &servers[1..] {
+        // Another owner has it, so that it cannot be acquired anew.
+        let mut raw = server.conn().await;
+        let mut take = redis::pipe();
+        take.atomic().del("lock").hset("lock", "another:1", 1);
+        let _: redis::Value = take.query_async(&mut raw).await.unwrap();
+    }
+    assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Taken);
+    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
+}
+
+async fn tracked_on(cluster: &RedisCluster, node: usize, keys: u64) -> MultiplexedConnection {
+    let mut raw = cluster.nodes[node].conn().await;
+    tracked(&mut raw, keys).await;
+    raw
+}
+
+#[tokio::test]
+async fn every_master_of_a_cluster_reports_and_moved_slots_are_followed() {
+    let cluster = RedisCluster::start().await;
+    let locks = long_leases(Server::cluster(cluster.urls()).unwrap()).await;
+    let mut guards = Vec::new();
+    for node in 0..3 {
+        let mut number = 0..;
+        let (name, slot) = loop {
+            let name = format!("lock:{}", number.next().unwrap());
+            let slot = cluster.slot(&name).await;
+            if cluster.owner(0, slot).await == Some(node) {
+                break (name, slot);
+            }
+        };
+        let guard = locks.reentrant(&name).unwrap().acquire(&locks.owner()).await.unwrap();
+        tracked_on(&cluster, node, 1).await;
+        guards.push((guard, name, slot));
+    }
+    // The first moves to the node of the second, and is held all the time.
+    let (moved, name, slot) = &guards[0];
+    cluster.begin_move(*slot, 0, 1).await;
+    cluster.end_move(*slot, 0, 1).await;
+    let mut raw = tracked_on(&cluster, 1, 2).await;
+    assert!(!moved.valid_for().is_zero(), "the move was taken for a loss");
+    let _: () = raw.del(name).await.unwrap();
+    assert_eq!(reported(moved).await, LostReason::Expired);
+    for (node, (guard, name, _)) in guards.iter().enumerate().skip(1) {
+        let mut raw = cluster.nodes[node].conn().await;
+        let _: () = raw.del(name).await.unwrap();
+        assert_eq!(reported(guard).await, LostReason::Expired);
+    }
+}
+
+#[tokio::test]
+async fn a_new_master_of_sentinel_is_followed() {
+    let sentinel = RedisSentinel::start().await;
+    let login = RedisConnectionInfo::default();
+    let locks = long_leases(Server::sentinel(sentinel.urls(), MASTER, login).unwrap()).await;
+    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    tracked(&mut sentinel.servers[0].conn().await, 1).await;
+    let mut new_master = sentinel.servers[1].conn().await;
+    eventually("the replica has the lock", async || {
+        new_master.exists::<_, bool>("lock").await.unwrap()
+    })
+    .await;
+    let mut raw = sentinel.sentinels[0].conn().await;
+    let _: () = query(&mut raw, "SENTINEL", &["FAILOVER", MASTER]).await;
+    // The sentinels close every connection when they promote a replica.
+    let followed = async || {
+        let mut raw = sentinel.servers[1].conn().await;
+        let stats: redis::RedisResult<String> =
+            redis::cmd("INFO").arg("stats").query_async(&mut raw).await;
+        stats.is_ok_and(|stats| stats.contains("tracking_total_keys:1\r"))
+    };
+    crate::support::wait::eventually("it is followed", Duration::from_secs(60), followed).await;
+    assert!(!guard.valid_for().is_zero(), "the failover was taken for a loss");
+    let _: () = sentinel.servers[1].conn().await.del("lock").await.unwrap();
+    assert_eq!(reported(&guard).await, LostReason::Expired);
+}
