@@ -98,6 +98,17 @@ impl Backend {
         }
     }
 
+    /// The node of a cluster that serves this key, as far as that is known without asking; `None` for
+    /// other kinds of server.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables))]
+    pub(crate) fn master_of(&self, key: &str) -> Option<Address> {
+        match &self.nodes {
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.master_of(key),
+            _ => None,
+        }
+    }
+
     /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
     pub(crate) fn is_cluster(&self) -> bool {
         #[cfg(feature = "cluster")]

@@ -114,6 +114,11 @@ impl Cluster {
         Client::open(at_address(seed.ok_or_else(none)?, address)?)
     }
 
+    /// The master that serves this key, by the slot table as last read.
+    pub(crate) fn master_of(&self, key: &str) -> Option<Address> {
+        self.current().1.master(slot(key.as_bytes())).cloned()
+    }
+
     /// The version of the slot table, and the table, as they are.
     fn current(&self) -> (u64, Arc<SlotTable>) {
         self.table.borrow().clone()

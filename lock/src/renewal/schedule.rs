@@ -81,11 +81,9 @@ impl RenewalSchedule {
                 _ => break,
             }
         }
-        // At the limit, a renewal that ends wakes the watchdog, not the clock.
         // With an empty schedule, the previous wake-up stands: moving it for each short hold would
         // cost more than waking up once for nothing.
         let next = match table.due.keys().next() {
-            _ if limit == 0 => None,
             Some(&(at, _)) => Some(at),
             None => table.wakes_at.filter(|&at| at > now),
         };

@@ -1,17 +1,21 @@
 //! The watchdog: one task that renews all held locks of a process and reports those that are lost.
 //!
 //! Whatever is due is sent together over the multiplexed connection, each renewal with a time limit
-//! of its own, so that a key that fails or a slow answer delays no other. A failed renewal is
-//! repeated until the deadline of its hold.
+//! of its own, so that a key that fails or a slow answer delays no other. Each node of a cluster has
+//! its own limit of renewals under way and its own queue, so that one that hangs delays none on the
+//! others, however many holds it has. A failed renewal is repeated until the deadline of its hold.
 
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::commands::lock::RenewReply;
+use crate::connection::address::Address;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::LostReason;
@@ -19,11 +23,28 @@ use crate::holding::hold::{Hold, RenewalAction};
 use crate::renewal::schedule::RenewalSchedule;
 use crate::stats::Counters;
 
-/// How many renewals may be under way at once; more wait.
+/// How many renewals may be under way at once on one node; more wait.
 const MAX_CONCURRENT: usize = 512;
+
+/// How many holds that are due are taken out of the schedule at once, while it is locked.
+const BATCH: usize = 512;
 
 /// Called for each loss, so that what may remain on the server is cleaned up.
 pub(crate) type OnLoss = Arc<dyn Fn(&Arc<Hold>, LostReason) + Send + Sync>;
+
+/// The renewals of one node.
+struct Node {
+    /// One for each renewal that may be under way.
+    permits: Arc<Semaphore>,
+    /// Holds that are due, in that order. Each is in the schedule too, at its deadline.
+    queued: VecDeque<Arc<Hold>>,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MAX_CONCURRENT)), queued: VecDeque::new() }
+    }
+}
 
 /// Renew until `stop`.
 pub(crate) async fn run(
@@ -34,28 +55,45 @@ pub(crate) async fn run(
     stop: CancellationToken,
 ) {
     let mut renewals: JoinSet<(Arc<Hold>, Instant, Result<RenewReply, Failure>)> = JoinSet::new();
+    // Those with renewals under way.
+    let mut nodes: HashMap<Option<Address>, Node> = HashMap::new();
     loop {
         let now = Instant::now();
-        let (due, next) = schedule.pop_due(now, MAX_CONCURRENT.saturating_sub(renewals.len()));
+        let (due, next) = schedule.pop_due(now, BATCH);
         for hold in due {
             match hold.renewal_action(now) {
                 RenewalAction::Forget => {}
                 RenewalAction::CheckAt(at) => schedule.insert(&hold, at),
                 RenewalAction::ReportLost(reason) => on_loss(&hold, reason),
-                RenewalAction::Renew { lease, deadline } => {
+                RenewalAction::Renew { deadline, .. } => {
                     // Whatever becomes of the renewal, the hold is checked again at its deadline.
                     schedule.insert(&hold, deadline);
-                    let connection = connection.clone();
-                    renewals.spawn(async move {
-                        let sent = Instant::now();
-                        let left = deadline.saturating_duration_since(sent);
-                        let timeout = left.min(lease / 3);
-                        let reply = connection.renew(&hold.request, lease, timeout, left).await;
-                        (hold, sent, reply)
-                    });
+                    let node = connection.backend().master_of(hold.request.name.key());
+                    nodes.entry(node).or_default().queued.push_back(hold);
                 }
             }
         }
+        for node in nodes.values_mut() {
+            while !node.queued.is_empty()
+                && let Ok(permit) = node.permits.clone().try_acquire_owned()
+            {
+                let Some(hold) = node.queued.pop_front() else { break };
+                // It may have ended in the queue, or its deadline passed, which the schedule reports.
+                let RenewalAction::Renew { lease, deadline } = hold.renewal_action(now) else {
+                    continue;
+                };
+                let connection = connection.clone();
+                renewals.spawn(async move {
+                    let _permit = permit;
+                    let sent = Instant::now();
+                    let left = deadline.saturating_duration_since(sent);
+                    let timeout = left.min(lease / 3);
+                    let reply = connection.renew(&hold.request, lease, timeout, left).await;
+                    (hold, sent, reply)
+                });
+            }
+        }
+        nodes.retain(|_, node| node.permits.available_permits() < MAX_CONCURRENT);
         let clock = async {
             match next {
                 Some(at) => tokio::time::sleep_until(at).await,
