@@ -1,5 +1,5 @@
 //! Counters and duration histograms of the locks of one process, for metrics. Relaxed atomics: an
-//! acquire and its release cost some ten additions and no lock. Counters only rise.
+//! acquire and its release cost some ten additions and no lock. All but `waiting_now` only rise.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -56,6 +56,7 @@ impl Recorder {
 #[derive(Debug, Default)]
 pub(crate) struct KindCounters {
     waited: Recorder,
+    waiting: AtomicU64,
     busy: AtomicU64,
     timed_out: AtomicU64,
     failed: AtomicU64,
@@ -64,6 +65,15 @@ pub(crate) struct KindCounters {
     renewed: AtomicU64,
     renewals_failed: AtomicU64,
     lost: [AtomicU64; 3],
+}
+
+/// A call that waits; it counts until this is dropped.
+pub(crate) struct Waiting<'a>(&'a KindCounters);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
 }
 
 /// The counters of all kinds.
@@ -88,6 +98,9 @@ pub struct LockStats {
     pub held: DurationHistogram,
     /// Locks that are held now, as far as this process knows.
     pub held_now: u64,
+    /// Calls that wait now: refused or unanswered at their first try, and not ended since. A waiting
+    /// multi-lock counts once, a majority lock once on each server on which it waits.
+    pub waiting_now: u64,
     /// Number of renewals by outcome: `ok`; `failed`, which are repeated.
     pub renewals: Vec<(&'static str, u64)>,
     /// Number of locks that were lost while they were held, by reason: `expired`, `taken`,
@@ -127,6 +140,12 @@ impl KindCounters {
         }
     }
 
+    /// Count a call as waiting.
+    pub(crate) fn waiting(&self) -> Waiting<'_> {
+        increment(&self.waiting);
+        Waiting(self)
+    }
+
     pub(crate) fn hold_started(&self) {
         increment(&self.started);
     }
@@ -161,6 +180,7 @@ impl KindCounters {
                 ("failed", value(&self.failed)),
             ],
             held_now: value(&self.started).saturating_sub(held.count),
+            waiting_now: value(&self.waiting),
             waited,
             held,
             renewals: vec![("ok", value(&self.renewed)), ("failed", value(&self.renewals_failed))],

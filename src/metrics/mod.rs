@@ -134,10 +134,15 @@ impl Metrics {
         let help = "Time from a lock's first acquisition to its last release or its loss.";
         histogram("lock_hold_seconds", help, |stats| &stats.held);
 
-        let mut family = page.gauge("locks_held", "Locks held by this process.");
-        for stats in &kinds {
-            family.sample(&[("kind", stats.kind)], stats.held_now);
-        }
+        type Number = fn(&lock::LockStats) -> u64;
+        let mut gauge = |name, help, number: Number| {
+            let mut family = page.gauge(name, help);
+            for stats in &kinds {
+                family.sample(&[("kind", stats.kind)], number(stats));
+            }
+        };
+        gauge("locks_held", "Locks held by this process.", |stats| stats.held_now);
+        gauge("locks_waiting", "Calls that wait for a lock.", |stats| stats.waiting_now);
         let help = "Channels of lock releases that this process is subscribed to.";
         page.gauge("lock_channels_subscribed", help).sample(&[], context.locks.usage().channels);
     }

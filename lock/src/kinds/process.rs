@@ -52,7 +52,9 @@ impl ProcessLocks {
             *count += 1;
             (lock.clone(), SlotRef { slots: self.slots.clone(), key })
         };
+        let waiting = self.counters.waiting();
         let held = lock.lock_owned().await;
+        drop(waiting);
         let (since, counters) = (Instant::now(), self.counters.clone());
         counters.acquired(&Ok(Some(())), since - started, true);
         counters.hold_started();

@@ -209,6 +209,7 @@ impl Acquirer {
             Next::TimedOut => return Ok(None),
             Next::Held(_) | Next::Unanswered(_) => {}
         }
+        let _waiting = shared.counters.of(self.kind).waiting();
         let channel = request.channel();
         let subscription = subscribe(&shared.wakeups, &channel, &shared.config, deadline).await;
         let mut wakeup = Wakeup::none();

@@ -15,6 +15,7 @@ mod fair_limits;
 mod fair_short_leases;
 mod fenced;
 mod history;
+mod hung_shard;
 mod late_release;
 mod leased_many;
 mod leased_semaphore;
@@ -42,6 +43,7 @@ mod tracking_nodes;
 mod users;
 mod waiting;
 mod waiting_limits;
+mod waiting_now;
 mod wire_format;
 
 use std::time::Duration;

@@ -1,0 +1,76 @@
+//! The gauge of calls that wait now, `LockStats::waiting_now`.
+
+use std::time::Duration;
+
+use redisson_lock::{Locks, ProcessLocks};
+
+use super::{default_locks, eventually, nothing_left, soon};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "lock:order:1";
+
+fn waiting(locks: &Locks, kind: &str) -> u64 {
+    locks.stats().iter().find(|stats| stats.kind == kind).expect("a kind").waiting_now
+}
+
+async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
+    eventually(&format!("{count} wait"), async || waiting(locks, kind) == count).await;
+}
+
+#[tokio::test]
+async fn calls_count_while_they_wait_however_they_end() {
+    let server = RedisServer::start().await;
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let held = here.fair(NAME).unwrap().acquire(&here.owner()).await.unwrap();
+    // Not a call that does not wait, nor the owner's own.
+    let lock = there.fair(NAME).unwrap();
+    assert!(lock.try_acquire(&there.owner()).await.unwrap().is_none());
+    assert_eq!((waiting(&there, "fair"), waiting(&here, "fair")), (0, 0));
+
+    let waits = |limit: Duration| {
+        let (lock, owner) = (lock.clone(), there.owner());
+        tokio::spawn(async move { lock.acquire_within(&owner, limit).await.unwrap() })
+    };
+    let long = Duration::from_secs(60);
+    let (acquires, dropped, times_out) = (waits(long), waits(long), waits(long / 30));
+    become_waiting(&there, "fair", 3).await;
+    assert_eq!((waiting(&there, "reentrant"), waiting(&here, "fair")), (0, 0));
+    assert!(soon("the limit", times_out).await.unwrap().is_none());
+    become_waiting(&there, "fair", 2).await;
+    dropped.abort();
+    become_waiting(&there, "fair", 1).await;
+    held.release().await.unwrap();
+    let guard = soon("it acquires", acquires).await.unwrap().unwrap();
+    assert_eq!(waiting(&there, "fair"), 0);
+    guard.release().await.unwrap();
+    nothing_left(&server, &[&here, &there]).await;
+}
+
+#[tokio::test]
+async fn a_multi_lock_that_waits_counts_once_and_a_shutdown_ends_it() {
+    let server = RedisServer::start().await;
+    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let held = here.multi(["a", "b"]).unwrap().acquire(&here.owner()).await.unwrap();
+    let waits = tokio::spawn({
+        let there = there.clone();
+        async move { there.multi(["a", "b"]).unwrap().acquire(&there.owner()).await.map(drop) }
+    });
+    become_waiting(&there, "reentrant", 1).await;
+    there.shutdown().await;
+    assert!(soon("it ends", waits).await.unwrap().is_err());
+    assert_eq!(waiting(&there, "reentrant"), 0);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn waiters_of_a_process_lock_count() {
+    let locks = ProcessLocks::new();
+    let held = locks.acquire(7).await;
+    assert_eq!(locks.stats().waiting_now, 0);
+    let mut waits = Box::pin(locks.acquire(7));
+    assert!(futures_util::poll!(&mut waits).is_pending());
+    assert_eq!(locks.stats().waiting_now, 1);
+    drop(held);
+    drop(waits.await);
+    assert_eq!(locks.stats().waiting_now, 0);
+}
