@@ -12,6 +12,8 @@
 //! - `cleanup`: work that outlives its caller, and reconciliation after unknown outcomes
 //! - `commands`: one method for each script of `lua/`; `connection`: single server, cluster, Sentinel
 
+#![warn(clippy::missing_errors_doc)]
+
 mod cleanup;
 mod commands;
 mod config;

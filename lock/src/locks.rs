@@ -56,6 +56,9 @@ impl Locks {
     /// Connect to Redis and start the background tasks. A [`redis::Client`] is one server; see
     /// [`Server`] for a cluster and for Sentinel.
     ///
+    /// # Cancellation
+    /// Dropping the future ends the tasks and closes the connection.
+    ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`] when Redis does not answer a PING within the
     /// command timeout.
@@ -144,10 +147,14 @@ impl Locks {
         self.shared().connection.refusals.read()
     }
 
-    /// End all waiting calls with [`Error::Closed`], stop renewing and subscribing, finish the clean-ups under way for up to two command timeouts,
-    /// and wait until the background tasks have ended. Locks that are still held are not released:
-    /// their guards can still do so, else their leases run out. New acquires fail with
-    /// [`Error::Closed`].
+    /// End all waiting calls with [`Error::Closed`], stop renewing and subscribing, finish the clean-ups
+    /// under way for up to two command timeouts, and wait until the background tasks have ended. Locks
+    /// that are still held are not released: their guards can still do so, else their leases run out.
+    /// New acquires fail with [`Error::Closed`].
+    ///
+    /// # Cancellation
+    /// When the future is dropped, waiting calls end and new ones fail all the same; the background
+    /// tasks end at the next call, or with the last handle.
     pub async fn shutdown(&self) {
         let shared = self.shared();
         shared.closing.cancel();

@@ -22,6 +22,12 @@ use crate::name::LockName;
 /// minute where both are used. Do not share a name between fair locks and other kinds: they exclude
 /// each other, but ignore each other's queue and notifications.
 ///
+/// # On the wire
+/// The lock is a hash as for a [`ReentrantLock`](crate::ReentrantLock). The queue is a list,
+/// `redisson_lock_queue:{name}`, with a sorted set of the times at which its waiters count as dead,
+/// `redisson_lock_timeout:{name}`; both exist only while somebody waits. Each waiter subscribes to a
+/// channel of its own, `redisson_lock__channel:{name}:<owner>`.
+///
 /// ```no_run
 /// # use std::time::Duration;
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {

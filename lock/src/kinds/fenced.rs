@@ -19,6 +19,9 @@ use crate::name::LockName;
 /// accept until the counter has passed what it has seen, and cannot tell two holders of one number
 /// apart. A re-entry has the number of the first acquire (Redisson takes a new one).
 ///
+/// # On the wire
+/// As a [`ReentrantLock`](crate::ReentrantLock), and the counter.
+///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
 /// let guard = locks.fenced("lock:ledger")?.acquire(&locks.owner()).await?;

@@ -18,11 +18,6 @@ use crate::waiting::permit_queue::{Try, wait};
 
 /// A semaphore whose permits expire, shared with Redisson's clients.
 ///
-/// On the wire (Redisson 3.17 to 4.7) it is a string with the number of free permits, as for
-/// [`Semaphore`](crate::Semaphore), and `{name}:timeout`, a sorted set of the 16-byte ids of the
-/// acquired permits by the time at which each expires. The next command of any client frees what has
-/// expired.
-///
 /// The ids make every command count once, however often it is sent, and a permit that is not
 /// released is free again after its lease: none can be lost for longer, and none released twice. As
 /// with every lease, a holder that outlives it is one too many: check
@@ -34,6 +29,17 @@ use crate::waiting::permit_queue::{Try, wait};
 ///
 /// [`LockConfig::replicas`](crate::LockConfig::replicas) has no effect here: a failover may lose a
 /// permit, and then there is one holder too many until its work is done.
+///
+/// # On the wire
+/// As Redisson 3.17 to 4.7: a string with the number of free permits, as for
+/// [`Semaphore`](crate::Semaphore), and `{name}:timeout`, a sorted set of the 16-byte ids of the
+/// acquired permits by the time at which each expires. The next command of any client frees what has
+/// expired.
+///
+/// # Cancellation
+/// Every future may be dropped at any time. An acquire that is under way is finished in the background,
+/// and what it acquired is released. Of a call that sets or adds permits, a command that was sent may
+/// or may not be executed.
 ///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
@@ -264,6 +270,10 @@ impl LeasedPermit {
     }
 
     /// Set its lease (at least 1 ms), counted from now; that of all permits or of none. One command.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, the lease may or may not have been set:
+    /// [`valid_for`](Self::valid_for) then tells the shorter of both.
     ///
     /// # Errors
     /// [`Error::Lost`] when its lease has ended. [`Error::Unavailable`] or [`Error::Unknown`] when

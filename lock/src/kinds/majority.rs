@@ -62,6 +62,14 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// - **Order.** Waiters are woken by messages, but not in order, and many contenders at once may
 ///   split the votes between them and try again after a random pause.
 ///
+/// # On the wire
+/// A [`ReentrantLock`](crate::ReentrantLock) of this name on each server; no key of its own. The servers
+/// do not know of each other.
+///
+/// # Cancellation
+/// Every future may be dropped at any time. A command that is under way is finished in the
+/// background, and what it acquired is released.
+///
 /// ```no_run
 /// # async fn example(a: redis::Client, b: redis::Client, c: redis::Client)
 /// # -> Result<(), redisson_lock::Error> {

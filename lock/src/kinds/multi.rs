@@ -29,6 +29,14 @@ use crate::waiting::deadline::{back_off, deadline_after, earlier, outage_pause, 
 /// server makes failure *more* likely. For a lock that survives the loss of a server see
 /// [`Majority`](crate::Majority).
 ///
+/// # On the wire
+/// A [`ReentrantLock`](crate::ReentrantLock) for each name, acquired one after the other and released
+/// all at once; no key of its own.
+///
+/// # Cancellation
+/// Every future may be dropped at any time. A command that is under way is finished in the
+/// background, and what it acquired is released.
+///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
 /// use std::time::Duration;

@@ -42,8 +42,10 @@ impl ProcessLocks {
         Self::default()
     }
 
-    /// Acquire `key`, after the callers that came before, waiting as long as it takes. Dropping the
-    /// future gives up waiting.
+    /// Acquire `key`, after the callers that came before, waiting as long as it takes.
+    ///
+    /// # Cancellation
+    /// Dropping the future gives up waiting, and its place.
     pub async fn acquire(&self, key: u64) -> ProcessGuard {
         let started = Instant::now();
         let (lock, slot) = {

@@ -22,6 +22,12 @@ pub type WriteLock = Lock<Write>;
 ///
 /// There is no order: while readers come and go, a writer may wait for long.
 ///
+/// # On the wire
+/// The key is the name: a hash with the field `mode` (`read` or `write`) and a hold count for each owner
+/// (a writer's field is `<owner>:write`). Each hold of a reader has a key of its own as well,
+/// `{name}:<owner>:rwlock_timeout:<number>`, whose expiry is that hold's lease. Channels are those of a
+/// [`ReentrantLock`](crate::ReentrantLock).
+///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
 /// let (lock, owner) = (locks.read_write("lock:catalogue")?, locks.owner());

@@ -8,6 +8,11 @@ use crate::name::LockName;
 
 /// One owner at a time, in no particular order. Redisson's `RLock`.
 ///
+/// # On the wire
+/// The key is the name: a hash of one field, the owner, with the hold count, which expires with the
+/// lease. A release deletes it and publishes `0` on `redisson_lock__channel:{name}`, to which waiters
+/// subscribe. A first acquire and its release are one command each.
+///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
 /// let owner = locks.owner();

@@ -16,9 +16,7 @@ use crate::waiting::permit_queue::{Try, wait};
 
 /// A semaphore that many processes share, Redisson's included.
 ///
-/// On the wire (Redisson 3.17 to 4.7) the semaphore is a string with the number of free permits; a
-/// release publishes that number on `redisson_sc:{name}`. It has no permits until they are
-/// [set](Self::try_set_permits).
+/// It has no permits until they are [set](Self::try_set_permits).
 ///
 /// A permit has no owner and no lease. If its holder crashes, it stays taken until one is
 /// [added](Self::add_permits), as with Redisson. A lost *reply*, however, neither acquires a permit
@@ -37,6 +35,15 @@ use crate::waiting::permit_queue::{Try, wait};
 /// permits is not overtaken forever by waiters for one: the first holds the others up for a third of
 /// the configured lease, then goes to the end, since it may ask for more than there are; a new caller may overtake them all with its
 /// first try, and between processes there is no order.
+///
+/// # On the wire
+/// As Redisson 3.17 to 4.7: a string with the number of free permits; a release publishes that number
+/// on `redisson_sc:{name}`. The records of acquires are this crate's own.
+///
+/// # Cancellation
+/// Every future may be dropped at any time. An acquire that is under way is finished in the background,
+/// and what it acquired is released. Of a call that sets or adds permits, a command that was sent may
+/// or may not be executed.
 ///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
