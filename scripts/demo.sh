@@ -1,14 +1,12 @@
 # shellcheck shell=bash
 # ./dev demo: the stack, a sale on every strategy on one instance and on two, and how to buy a voucher by hand.
 
-READMES=(README.md README.zh-CN.md)
-
 demo() {
   local status=0 write="" arg args=()
   for arg; do
     if [[ $arg == --write ]]; then write=1; else args+=("$arg"); fi
   done
-  [[ -z $write ]] || check_demo_markers
+  [[ -z $write ]] || check_markers demo
   up
   say "the ladder: every strategy on one instance, then on two"
   (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --two "$HTTP" "${args[@]}") |
@@ -19,37 +17,13 @@ demo() {
     say "the ladder FAILED (status $status): see above"
     [[ -z $write ]] || say "nothing was written"
   elif [[ -n $write ]]; then
-    write_demo_blocks "$DATA/log/demo.log"
+    # shellcheck disable=SC2016 # a fence
+    printf '```text\n%s\n```\n' "$(sed '/./,$!d' "$DATA/log/demo.log")" >"$DATA/log/demo.md"
+    write_block demo "$DATA/log/demo.md"
     say "written into ${READMES[*]}"
   fi
   say "the stack runs on until: ./dev down"
   return "$status"
-}
-
-# check_demo_markers: one pair of markers in each README, before minutes are spent.
-check_demo_markers() {
-  local file
-  for file in "${READMES[@]}"; do
-    [[ $(grep -xE '<!-- demo:(begin|end) -->' "$file" | tr -d '\n') == '<!-- demo:begin --><!-- demo:end -->' ]] ||
-      die 2 "$file needs the two lines '<!-- demo:begin -->' and '<!-- demo:end -->', once and in this order."
-  done
-}
-
-# write_demo_blocks FILE: puts its text, without blank lines around it, between the markers of both READMEs.
-write_demo_blocks() {
-  local file text
-  text=$(sed '/./,$!d' "$1")
-  for file in "${READMES[@]}"; do
-    text="$text" awk '
-      $0 == "<!-- demo:end -->" { inside = 0 }
-      !inside { print }
-      $0 == "<!-- demo:begin -->" {
-        inside = 1
-        print "```text\n" ENVIRON["text"] "\n```"
-      }' "$file" >"$DATA/readme.new"
-    cat "$DATA/readme.new" >"$file" # not `mv`, which would take the owner and mode of the new file along
-    rm "$DATA/readme.new"
-  done
 }
 
 how_to_buy() {

@@ -59,12 +59,17 @@ report_tests() {
   local name=$1 status=0 counts log=$DATA/log/test.log
   shift
   "$@" 2>&1 | tee "$log" || status=$?
-  counts=$(awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
-    END { printf "%d passed, %d failed, %d ignored", passed, failed, ignored }' "$log")
+  counts=$(count_tests "$log")
   if ((status == 0)) && [[ $counts == "0 passed, 0 failed,"* ]] && grep -q "^test result:" "$log"; then
     die 1 "no test was run: none fits these arguments${name:+, with \"$name\" in its path}." \
       "(A test may also be ignored, or need a cargo feature: --features NAME.)"
   fi
   if ((status)); then say "tests FAILED (status $status): $counts"; else say "tests passed: $counts"; fi
   return "$status"
+}
+
+# count_tests LOG: of all test binaries together.
+count_tests() {
+  awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+    END { printf "%d passed, %d failed, %d ignored", passed, failed, ignored }' "$1"
 }

@@ -46,7 +46,7 @@ get_server() {
     for archive in "$folder"/packages/archives/*.deb; do dpkg-deb -x "$archive" "$folder/root"; done
     rm -rf "$folder/packages"
     wrap_programs "$folder" "$product"
-    server_version "$folder" "$product" >"$folder/version.new"
+    PATH=$folder/bin:$PATH server_version "$product" >"$folder/version.new"
     mv "$folder/version.new" "$folder/version"
   fi
   exec 7<&-
@@ -122,15 +122,15 @@ wrap_programs() {
   done
 }
 
-# server_version FOLDER PRODUCT: such as "Valkey 8.1.1", by the server's own word.
+# server_version PRODUCT: such as "Valkey 8.1.1", by the word of the server that is first in PATH.
 server_version() {
-  local product program found
-  case $2 in
-    redis) product=Redis program=redis-server ;;
-    valkey) product=Valkey program=valkey-server ;;
-    mariadb) product=MariaDB program=mariadbd ;;
-    mysql) product=MySQL program=mysqld ;;
+  local label program found
+  case $1 in
+    redis) label=Redis program=redis-server ;;
+    valkey) label=Valkey program=valkey-server ;;
+    mariadb) label=MariaDB program=mariadbd ;;
+    mysql) label=MySQL program=mysqld ;;
   esac
-  found=$("$1/bin/$program" --version 2>&1) || die 1 "$1/bin/$program does not run:" "$found"
-  printf '%s %s\n' "$product" "$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' <<<"$found" | head -n 1)"
+  found=$("$program" --version 2>&1) || die 1 "$program does not run:" "$found"
+  printf '%s %s\n' "$label" "$(grep -oE '[0-9]+\.[0-9]+\.[0-9]+' <<<"$found" | head -n 1)"
 }

@@ -1,12 +1,12 @@
-//! Throw-away Redis and MariaDB servers and a fault-injecting TCP proxy, for tests, tools and examples.
+//! Throw-away Redis, MariaDB and MySQL servers and a fault-injecting TCP proxy, for tests, tools and examples.
 //!
 //! Every server listens on a free port of 127.0.0.1, keeps its files in a temporary folder, and is gone with them
 //! when it is dropped or when this process ends, however it ends.
 //!
-//! All but [`mariadb_server`] and [`clock`] are files of the lock crate's tests, which must stand alone.
+//! All but [`database_server`] and [`clock`] are files of the lock crate's tests, which must stand alone.
 
 pub mod clock;
-pub mod mariadb_server;
+pub mod database_server;
 #[path = "../../lock/tests/it/support/process.rs"]
 pub mod process;
 #[path = "../../lock/tests/it/support/proxy.rs"]

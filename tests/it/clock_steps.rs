@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
 use testkit::clock;
-use testkit::mariadb_server::{MariaDbServer, Settings};
+use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
 use testkit::wait::eventually;
 
@@ -162,7 +162,7 @@ async fn a_database_whose_clock_steps_expires_what_is_old_and_nothing_else() {
     let folder = Arc::new(TemporaryFolder::new().unwrap());
     let clock = Clock::new(folder.path());
     let settings = Settings { environment: clock::environment(&clock.0), ..Settings::default() };
-    let server = MariaDbServer::start_with(folder.clone(), settings).await.unwrap();
+    let server = DatabaseServer::start_with(folder.clone(), settings).await.unwrap();
     seckill::connection::migrate::run(&server.url().into()).await.unwrap();
     let database = sqlx::MySqlPool::connect(&server.url()).await.unwrap();
     sqlx::query(

@@ -213,7 +213,9 @@ async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
     .await;
     let lost = Instant::now();
     let sold = async || buy(stack.url(), &users[1], sale).await.status == 200;
-    assert!(until(TIMEOUT / 2, sold).await, "the row is still held");
+    // The server ends the transaction after 5 s; MySQL, which has no such limit, closes the connection after 30 s.
+    let limit = if stack.database.is_mariadb().await { TIMEOUT / 2 } else { TIMEOUT * 3 / 2 };
+    assert!(until(limit, sold).await, "the row is still held");
     println!("sold {:?} after the transaction was lost", lost.elapsed());
     let orders = "SELECT COUNT(*) FROM tb_voucher_order";
     assert_eq!(stack.database.number(orders).await, 1);

@@ -9,7 +9,7 @@ use sqlx::{Executor, MySqlPool};
 use crate::support::api::post;
 use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, buy};
-use testkit::mariadb_server::{MariaDbServer, Settings};
+use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
 use testkit::proxy::Proxy;
 use testkit::wait::eventually;
@@ -19,7 +19,7 @@ const TIMEOUT: Duration = Duration::from_secs(400);
 const ORDERS: i64 = 3_000_000;
 
 /// A server of the test's own that has room for the table, and need not survive anything.
-async fn large_server() -> MariaDbServer {
+async fn large_server() -> DatabaseServer {
     let arguments = [
         "--innodb-buffer-pool-size=640M",
         "--innodb-log-file-size=512M",
@@ -28,7 +28,7 @@ async fn large_server() -> MariaDbServer {
     ];
     let arguments = arguments.map(str::to_owned).to_vec();
     let folder = Arc::new(TemporaryFolder::new().unwrap());
-    MariaDbServer::start_with(folder, Settings { arguments, ..Settings::default() }).await.unwrap()
+    DatabaseServer::start_with(folder, Settings { arguments, ..Settings::default() }).await.unwrap()
 }
 
 /// Makes a sale sold out: every order two days old, of the users 2 000 000 and above.

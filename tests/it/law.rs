@@ -40,7 +40,8 @@ async fn sale(stack: &Stack, strategy: Strategy) -> Report {
 
 fn assert_holds(report: &Report) {
     assert!(report.verdict.is_clean(), "{}: {:?}", report.strategy, report.verdict);
-    assert_eq!(report.verdict.orders, i64::from(STOCK), "{}: not all sold", report.strategy);
+    let sold = report.verdict.orders;
+    assert_eq!(sold, i64::from(STOCK), "{}: not all sold: {:?}", report.strategy, report.replies);
     assert_eq!(report.unknown, 0, "{}: {:?}", report.strategy, report.replies);
 }
 

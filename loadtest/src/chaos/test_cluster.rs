@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::future::try_join_all;
 use testkit::{
-    mariadb_server::{MariaDbServer, Settings},
+    database_server::{DatabaseServer, Settings},
     process::{Process, TemporaryFolder, free_port},
     proxy::Proxy,
     redis_server::{RedisServer, Role},
@@ -98,7 +98,7 @@ pub struct TestCluster {
     /// Redis; held while it is broken.
     pub redis: Mutex<RedisServer>,
     /// The database; held while it is broken.
-    pub database: Mutex<MariaDbServer>,
+    pub database: Mutex<DatabaseServer>,
     clocks: [Mutex<()>; 2],
     run_as: Mutex<RunAs>,
     /// The service's binary.
@@ -133,7 +133,7 @@ impl TestCluster {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
             environment: clock(ServerKind::Database)?,
         };
-        let database = MariaDbServer::start_with(folder.clone(), settings).await;
+        let database = DatabaseServer::start_with(folder.clone(), settings).await;
         let database = database.map_err(server("MariaDB"))?;
         let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
         let mut redis = redis.map_err(server("Redis"))?;

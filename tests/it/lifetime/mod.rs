@@ -296,9 +296,10 @@ async fn the_search_uses_the_index_and_a_searching_node_drains() {
     let sale = stack.publish(4000, "row-lock").await;
     old_orders(&stack, sale, 4000).await;
     stack.database.run("UPDATE tb_voucher_order SET status = 2 WHERE user_id > 3990").await;
-    let plan: Vec<sqlx::mysql::MySqlRow> = sqlx::query(
-        "EXPLAIN SELECT id FROM tb_voucher_order WHERE status = 1 AND create_time < NOW() \
-         ORDER BY create_time LIMIT 500",
+    // Not prepared: of a prepared EXPLAIN, MySQL tells no columns.
+    let plan: Vec<sqlx::mysql::MySqlRow> = sqlx::raw_sql(
+        "EXPLAIN FORMAT=TRADITIONAL SELECT id FROM tb_voucher_order \
+         WHERE status = 1 AND create_time < NOW() ORDER BY create_time LIMIT 500",
     )
     .fetch_all(&stack.database.pool)
     .await

@@ -1,5 +1,5 @@
-//! A database of a test's own on the MariaDB server at `TEST_DATABASE_URL`, dropped at its end; or on a server of its own,
-//! for faults that concern a whole server.
+//! A database of a test's own on the server at `TEST_DATABASE_URL`, or else on one that the test binary starts; dropped at
+//! the test's end. Or one on a server of the test's own, for faults that concern a whole server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,8 +8,9 @@ use std::time::Duration;
 use secrecy::SecretString;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
-use testkit::mariadb_server::MariaDbServer;
+use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
+use tokio::sync::OnceCell;
 
 /// An empty database; [`TestDatabase::migrated`] has the tables.
 pub struct TestDatabase {
@@ -18,16 +19,17 @@ pub struct TestDatabase {
     /// For reading and changing rows without the service.
     pub pool: MySqlPool,
     /// The server, where it has one of its own.
-    pub own_server: Option<MariaDbServer>,
+    pub own_server: Option<DatabaseServer>,
 }
 
 impl TestDatabase {
     /// A new, empty database.
     pub async fn empty() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let server = std::env::var("TEST_DATABASE_URL").expect(
-            "TEST_DATABASE_URL is not set: run the tests with ./dev test, which starts a MariaDB",
-        );
+        let server = match std::env::var("TEST_DATABASE_URL") {
+            Ok(server) => server,
+            Err(_) => shared_server().await.url(),
+        };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("seckill_test_{}_{number}", std::process::id());
         let mut connection =
@@ -50,7 +52,7 @@ impl TestDatabase {
     /// server is read-only.
     pub async fn on_own_server() -> Self {
         let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
-        let own = MariaDbServer::start_in(folder).await.expect("start a MariaDB server");
+        let own = DatabaseServer::start_in(folder).await.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
         let database = TestDatabase { server, name, pool, own_server: Some(own) };
@@ -85,6 +87,11 @@ impl TestDatabase {
     /// Its address through a proxy that listens on `address`.
     pub fn url_through(&self, address: std::net::SocketAddr) -> String {
         at(&self.server, &self.name).replace(self.server(), &address.to_string())
+    }
+
+    /// Whether its server is MariaDB, not MySQL.
+    pub async fn is_mariadb(&self) -> bool {
+        self.number("VERSION() LIKE '%MariaDB%'").await == 1
     }
 
     /// One number from the database.
@@ -131,6 +138,19 @@ impl Drop for TestDatabase {
             eprintln!("a test database is not dropped: {error}");
         }
     }
+}
+
+/// The server of all tests of this binary, started by the first that asks; it ends with the process.
+async fn shared_server() -> &'static DatabaseServer {
+    // The error too, so that each test shows it at once.
+    static SERVER: OnceCell<std::io::Result<DatabaseServer>> = OnceCell::const_new();
+    let start = async || {
+        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+        let arguments = vec!["--max-connections=400".to_owned()];
+        let settings = Settings { arguments, ..Settings::default() };
+        DatabaseServer::start_with(folder, settings).await
+    };
+    SERVER.get_or_init(start).await.as_ref().expect("start a database server")
 }
 
 /// `server`'s address with `name` as its database.

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range, time::Duration};
 
 use futures_util::future::join_all;
 use sqlx::{Connection, Executor, MySqlConnection};
-use testkit::mariadb_server::MariaDbServer;
+use testkit::database_server::DatabaseServer;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::chaos::test_cluster::{TestCluster, pause, server};
@@ -112,7 +112,7 @@ impl DatabaseFault {
 }
 
 /// Stops the tablespace from growing, and takes what is free in it.
-async fn fill(database: &MariaDbServer, administrator: &mut MySqlConnection) -> Result<(), Error> {
+async fn fill(database: &DatabaseServer, administrator: &mut MySqlConnection) -> Result<(), Error> {
     let failed = server("MariaDB");
     let size = std::fs::metadata(database.tablespace()).map_err(&failed)?.len();
     database.limit_file_size(Some(size)).map_err(&failed)?;
@@ -131,7 +131,7 @@ async fn fill(database: &MariaDbServer, administrator: &mut MySqlConnection) -> 
 }
 
 /// Closes the connections of all others and holds every one that the server allows.
-async fn exhaust(database: &MariaDbServer, lasts: Duration) -> Result<(), Error> {
+async fn exhaust(database: &DatabaseServer, lasts: Duration) -> Result<(), Error> {
     let mut administrator = connect(database).await?;
     run(&mut administrator, &format!("SET GLOBAL max_connections = {FEWEST_CONNECTIONS}")).await?;
     let until = Instant::now() + lasts;
@@ -157,7 +157,7 @@ async fn exhaust(database: &MariaDbServer, lasts: Duration) -> Result<(), Error>
 ///
 /// # Errors
 /// [`Error::Database`].
-pub async fn connect(database: &MariaDbServer) -> Result<MySqlConnection, Error> {
+pub async fn connect(database: &DatabaseServer) -> Result<MySqlConnection, Error> {
     let connecting = timeout(LIMIT, MySqlConnection::connect(&database.admin_url()));
     let late = |_| Error::server("MariaDB", format!("it does not answer within {LIMIT:?}"));
     connecting

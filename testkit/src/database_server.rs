@@ -1,4 +1,4 @@
-//! A throw-away MariaDB server. It keeps what it has committed when it is killed.
+//! A throw-away MariaDB or MySQL server. It keeps what it has committed when it is killed.
 
 use std::{
     io,
@@ -22,9 +22,42 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time limit of one attempt to connect: a paused server accepts and says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
-/// A MariaDB server bound to 127.0.0.1, with an empty database `seckill`.
+/// Which of the two is started: `TEST_DATABASE_PRODUCT`, by the program that is first in `PATH`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Product {
+    /// `mariadbd`, where the variable is not set.
+    MariaDb,
+    /// `mysqld`, where the variable says `mysql`.
+    MySql,
+}
+
+impl Product {
+    /// What the environment asks for.
+    ///
+    /// # Errors
+    /// The variable names neither.
+    pub fn chosen() -> io::Result<Self> {
+        match std::env::var("TEST_DATABASE_PRODUCT").as_deref() {
+            Err(_) | Ok("" | "mariadb") => Ok(Self::MariaDb),
+            Ok("mysql") => Ok(Self::MySql),
+            Ok(other) => Err(io::Error::other(format!(
+                "TEST_DATABASE_PRODUCT is {other:?}, neither mariadb nor mysql"
+            ))),
+        }
+    }
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::MariaDb => "mariadbd",
+            Self::MySql => "mysqld",
+        }
+    }
+}
+
+/// A server bound to 127.0.0.1, with an empty database `seckill`.
 #[derive(Debug)]
-pub struct MariaDbServer {
+pub struct DatabaseServer {
+    product: Product,
     process: Option<Process>,
     port: u16,
     password: String,
@@ -43,7 +76,7 @@ pub struct Settings {
     pub environment: Vec<(&'static str, String)>,
 }
 
-impl MariaDbServer {
+impl DatabaseServer {
     /// Makes an empty server in a folder below `folder`, and starts it.
     ///
     /// # Errors
@@ -57,13 +90,20 @@ impl MariaDbServer {
     /// # Errors
     /// As [`start_in`](Self::start_in).
     pub async fn start_with(folder: Arc<TemporaryFolder>, settings: Settings) -> io::Result<Self> {
+        let product = Product::chosen()?;
         let port = free_port()?;
-        let files = folder.path().join(format!("mariadb-{port}"));
+        let files = folder.path().join(format!("database-{port}"));
         let password = format!("{:016x}", rand::random::<u64>());
-        install(&files, &password)?;
-        let mut server = Self { process: None, port, password, files, settings, _folder: folder };
+        install(product, &files, &password)?;
+        let mut server =
+            Self { product, process: None, port, password, files, settings, _folder: folder };
         server.try_restart().await?;
         Ok(server)
+    }
+
+    /// Which product it is.
+    pub fn product(&self) -> Product {
+        self.product
     }
 
     /// The address of the database `seckill` for a client that reaches the server at `port`.
@@ -113,22 +153,34 @@ impl MariaDbServer {
     /// It did not come back: with the end of its log.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
+        let program = self.product.program();
         // A write beyond a limit of the file's size fails; the signal that comes with it would end the server.
         let mut command = Command::new("sh");
-        command.args(["-c", r#"trap "" XFSZ; exec mariadbd "$@""#, "mariadbd"]);
+        command.args(["-c", r#"trap "" XFSZ; program=$0; exec "$program" "$@""#, program]);
         command.arg("--no-defaults").args(as_root());
         command.arg(format!("--datadir={}", self.files.join("data").display()));
         command.arg(format!("--init-file={}", self.files.join("init.sql").display()));
         command.arg(format!("--port={}", self.port));
-        command.args(["--bind-address=127.0.0.1", "--socket=mariadb.sock", "--skip-name-resolve"]);
-        command.args(["--pid-file=mariadb.pid", "--character-set-server=utf8mb4"]);
+        command.args(["--bind-address=127.0.0.1", "--socket=database.sock", "--skip-name-resolve"]);
+        command.args(["--pid-file=database.pid", "--character-set-server=utf8mb4"]);
         // A committed order survives the loss of power, as in a deployment.
         command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=300"]);
         // Small, so that it is quick to make and to recover.
-        command.args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=32M"]);
+        command.arg("--innodb-buffer-pool-size=64M");
+        command.args(match self.product {
+            Product::MariaDb => &["--innodb-log-file-size=32M"][..],
+            // Its folder for files that statements read and write may not exist. Tests make triggers, which its binary
+            // log, on by default, would leave to administrators.
+            Product::MySql => &[
+                "--innodb-redo-log-capacity=64M",
+                "--mysqlx=OFF",
+                "--secure-file-priv=NULL",
+                "--log-bin-trust-function-creators=1",
+            ],
+        });
         command.args(&self.settings.arguments);
         command.envs(self.settings.environment.iter().map(|(name, value)| (name, value)));
-        let process = Process::start(command, &self.files.join("mariadb.log"))?;
+        let process = Process::start(command, &self.files.join("database.log"))?;
         let mut answers = false;
         until(START_LIMIT, async || {
             answers = self.answers().await;
@@ -137,7 +189,7 @@ impl MariaDbServer {
         .await;
         if !answers {
             let log = process.log_end();
-            return Err(io::Error::other(format!("mariadbd did not start:\n{log}")));
+            return Err(io::Error::other(format!("{program} did not start:\n{log}")));
         }
         self.process = Some(process);
         Ok(())
@@ -148,7 +200,7 @@ impl MariaDbServer {
     /// # Errors
     /// It was killed.
     pub fn process(&self) -> io::Result<&Process> {
-        self.process.as_ref().ok_or_else(|| io::Error::other("mariadbd does not run"))
+        self.process.as_ref().ok_or_else(|| io::Error::other("the database server does not run"))
     }
 
     async fn answers(&self) -> bool {
@@ -161,31 +213,44 @@ impl MariaDbServer {
 }
 
 /// Makes the system tables, the database `seckill`, its user and the administrator.
-fn install(files: &Path, password: &str) -> io::Result<()> {
+fn install(product: Product, files: &Path, password: &str) -> io::Result<()> {
     let data = files.join("data");
     std::fs::create_dir_all(&data)?;
+    // A statement a line, as MySQL reads them.
     let users = format!(
         "CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
          CREATE USER IF NOT EXISTS 'seckill'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
          GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';\n\
+         GRANT ALL ON `seckill\\_%`.* TO 'seckill'@'127.0.0.1';\n\
          CREATE USER IF NOT EXISTS 'admin'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
          GRANT ALL ON *.* TO 'admin'@'127.0.0.1' WITH GRANT OPTION;\n"
     );
     std::fs::write(files.join("init.sql"), users)?;
-    // From inside the folder, as this program splits a path at spaces; --force, as it would
-    // insist on looking up the name of the machine.
-    let mut install = Command::new("mariadb-install-db");
-    install.args(["--no-defaults", "--datadir=.", "--force", "--skip-test-db"]);
-    install.args(["--skip-name-resolve", "--auth-root-authentication-method=socket"]);
+    let mut install = match product {
+        // --force, as it would insist on looking up the name of the machine.
+        Product::MariaDb => {
+            let mut install = Command::new("mariadb-install-db");
+            install.args(["--no-defaults", "--datadir=.", "--force", "--skip-test-db"]);
+            install.args(["--skip-name-resolve", "--auth-root-authentication-method=socket"]);
+            install
+        }
+        Product::MySql => {
+            let mut install = Command::new("mysqld");
+            install.args(["--no-defaults", "--datadir=.", "--initialize-insecure"]);
+            install
+        }
+    };
+    // From inside the folder, as the first of them splits a path at spaces.
     install.args(as_root()).current_dir(&data).stdin(Stdio::null());
+    let program = install.get_program().display().to_string();
     let output = install.output().map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot start mariadb-install-db: {error}"))
+        io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
     })?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("mariadb-install-db failed: {said}")))
+    Err(io::Error::other(format!("{program} failed: {said}")))
 }
 
 /// It refuses to be root unless told; here it owns nothing but its folder.

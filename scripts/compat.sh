@@ -1,0 +1,88 @@
+# shellcheck shell=bash
+# ./dev compat: the tests that depend on what a server does, on each server that users run.
+
+# A product's name alone is the machine's own server; the others are those of `./dev servers`.
+COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid redis redis-trixie valkey-trixie valkey-sid)
+
+# Modules of tests/it. On a database: migrations, every strategy against its guarantees, what each error means, what
+# outages and lost replies do, every query of shops, vouchers, orders and the audit.
+COMPAT_DATABASE=(
+  schema law purchase group_commit lifetime late_commit database_errors resilience half_open
+  audit admin_writes shops vouchers start time_zones
+)
+# On a Redis: every script, GEO, Bloom filter, sessions, ids, stream and its epochs.
+COMPAT_REDIS=(
+  law purchase sold_out sign_in ids shops java_node start clock_steps
+  stream stream_faults stream_outages stream_rebuild redis_outage
+)
+
+compat_usage() {
+  cat <<END
+usage: ./dev compat [--write] [NAME...]
+
+Runs the tests that depend on what a server does on each of: ${COMPAT_SERVERS[*]}.
+Of a name without a suite it takes this machine's server, the others from ./dev servers. On a database these
+are modules of tests/it, on a Redis or Valkey others, and the tests of the packages in lock/ and cache/.
+
+  --write  puts the table that it prints at the end into README.md and README.zh-CN.md
+END
+}
+
+compat() {
+  local arg write="" names=() failed=0
+  for arg; do
+    case $arg in
+      -h | --help | help) compat_usage; return ;;
+      --write) write=1 ;;
+      *) names+=("$arg") ;;
+    esac
+  done
+  [[ -z $write || ${#names[@]} == 0 ]] || die 2 "--write is for the whole table: no names with it."
+  ((${#names[@]})) || names=("${COMPAT_SERVERS[@]}")
+  [[ -z $write ]] || check_markers compat
+  prerequisites
+  prepare
+  fake_clocks
+  for arg in "${names[@]}"; do [[ -n ${SERVER_PACKAGES[$arg]:-} ]] || get_server "$arg"; done
+  printf '| server | of Debian | tests |\n|---|---|---|\n' >"$DATA/log/compat.md"
+  for arg in "${names[@]}"; do compat_row "$arg" || failed=1; done
+  cat "$DATA/log/compat.md"
+  ((!failed)) || die 1 "not all passed: see $DATA/log/compat-*.log"
+  [[ -z $write ]] || write_block compat "$DATA/log/compat.md"
+}
+
+# compat_row NAME: runs the tests on this server, and adds its line to the table.
+compat_row() {
+  local name=$1 product=${1%%-*} suite=${1#*-} log=$DATA/log/compat-$1.log version began=$SECONDS counts status=0
+  [[ $suite != "$product" ]] || suite=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  # In a shell of its own, for its PATH.
+  version=$(compat_path "$name" && server_version "$product") || return
+  say "the tests on $version"
+  (
+    compat_path "$name"
+    export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+    case $product in
+      mariadb | mysql)
+        export TEST_DATABASE_PRODUCT=$product
+        compat_tests seckill "${COMPAT_DATABASE[@]/%/::}"
+        ;;
+      *)
+        compat_tests redisson-lock && compat_tests cache-aside && compat_tests seckill "${COMPAT_REDIS[@]/%/::}"
+        ;;
+    esac
+  ) >"$log" 2>&1 || status=$?
+  counts=$(count_tests "$log")
+  note "$counts, in $((SECONDS - began)) s"
+  if ((status)); then
+    sed -n 's/^test \(.*\) \.\.\. FAILED$/           failed: \1/p' "$log"
+    tail -n 3 "$log"
+  fi
+  echo "| $version | $suite | ${counts%, 0 ignored} |" >>"$DATA/log/compat.md"
+  return "$status"
+}
+
+# compat_path NAME: puts its programs first in PATH; a machine's own are there.
+compat_path() { [[ -n ${SERVER_PACKAGES[$1]:-} ]] || PATH=$(server_root "$1")/bin:$PATH; }
+
+# compat_tests PACKAGE FILTER...: without the address of a database server, so that the tests start one.
+compat_tests() { without_settings cargo test -p "$1" --test it -- "${@:2}"; }
