@@ -1,0 +1,209 @@
+//! Many at once: readers that are renewed, waiters in the queue of a fair lock, waiters that pile up in an
+//! outage.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use redisson_lock::{LockConfig, LockUsage, Locks};
+use tokio::task::{JoinHandle, JoinSet};
+
+use super::{calls_of, default_locks, eventually, nothing_left, outlives_its_lock, query, soon};
+use crate::support::redis_server::RedisServer;
+
+const NAME: &str = "crowded";
+
+/// Short enough for several renewals in a test, and long enough for a machine with other work.
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn two(server: &RedisServer) -> [Locks; 2] {
+    let config = || LockConfig::default().with_lease(LEASE);
+    let connect = || Locks::connect(server.client(), config());
+    [connect().await.expect("connect"), connect().await.expect("connect")]
+}
+
+#[tokio::test]
+async fn fifty_readers_are_renewed_for_several_leases() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let both = two(&server).await;
+    let mut readers = Vec::new();
+    for number in 0..50 {
+        let locks = &both[number % 2];
+        let lock = locks.read_write(NAME).unwrap();
+        readers.push(lock.read().acquire(&locks.owner()).await.unwrap());
+    }
+    let writer = {
+        let (locks, lock) = (both[0].clone(), both[0].read_write(NAME).unwrap());
+        tokio::spawn(async move { lock.write().acquire(&locks.owner()).await })
+    };
+    let over = Instant::now() + LEASE * 2;
+    eventually("two leases are over", async || {
+        let fields: usize = raw.hlen(NAME).await.unwrap();
+        assert_eq!(fields, readers.len() + 1, "with the mode");
+        assert!(readers.iter().all(|reader| !reader.valid_for().is_zero()));
+        Instant::now() > over
+    })
+    .await;
+    // Each hold of a reader has a key of its own, and all are renewed.
+    let keys: Vec<String> = query(&mut raw, "KEYS", &["*:rwlock_timeout:1"]).await;
+    assert_eq!(keys.len(), readers.len());
+    for locks in &both {
+        let stats = locks.stats();
+        let read = stats.iter().find(|stats| stats.kind == "read").expect("the kind is counted");
+        assert!(read.losses.iter().all(|(_, count)| *count == 0), "{:?}", read.losses);
+        let renewed = read.renewals.iter().find(|(outcome, _)| *outcome == "ok").expect("ok").1;
+        assert!((25 * 4..25 * 12).contains(&renewed), "{renewed}");
+    }
+    // Those that leave do not take the others' leases with them.
+    for reader in readers.drain(..49) {
+        reader.release().await.unwrap();
+    }
+    let over = Instant::now() + LEASE * 3 / 2;
+    eventually("another lease is over", async || {
+        assert!(!readers[0].valid_for().is_zero());
+        Instant::now() > over
+    })
+    .await;
+    assert!(!writer.is_finished(), "a reader reads");
+    readers.remove(0).release().await.unwrap();
+    soon("the writer writes", writer).await.unwrap().unwrap().release().await.unwrap();
+    nothing_left(&server, &[&both[0], &both[1]]).await;
+}
+
+/// Five hundred waiters of two processes queue, some give up, and the others follow each other in order.
+#[tokio::test]
+async fn five_hundred_fair_waiters_keep_their_order() {
+    const QUEUE: &str = "redisson_lock_queue:{crowded}";
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let both = [default_locks(&server).await, default_locks(&server).await];
+    let holder = both[0].fair(NAME).unwrap().acquire(&both[0].owner()).await.unwrap();
+    let order: Arc<Mutex<Vec<usize>>> = Arc::default();
+    let mut waiters: Vec<JoinHandle<()>> = Vec::new();
+    for number in 0..500 {
+        let locks = both[number % 2].clone();
+        let order = order.clone();
+        waiters.push(tokio::spawn(async move {
+            let guard = locks.fair(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+            order.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        eventually("it is queued", async || {
+            raw.llen::<_, usize>(QUEUE).await.unwrap() == waiters.len()
+        })
+        .await;
+    }
+    let (gone, staying): (Vec<_>, Vec<_>) =
+        waiters.into_iter().enumerate().partition(|(number, _)| number % 10 == 3);
+    for (_, waiter) in &gone {
+        waiter.abort();
+    }
+    eventually("those that gave up have left the queue", async || {
+        raw.llen::<_, usize>(QUEUE).await.unwrap() == staying.len()
+    })
+    .await;
+    let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
+    let started = Instant::now();
+    holder.release().await.unwrap();
+    let expected: Vec<usize> = staying.iter().map(|(number, _)| *number).collect();
+    for (_, waiter) in staying {
+        soon("each of them acquires it", waiter).await.unwrap();
+    }
+    let took = started.elapsed();
+    assert_eq!(*order.lock().unwrap(), expected);
+    let calls = calls_of(&mut raw, "evalsha").await;
+    println!("{} waiters, {calls} scripts, {took:?}", expected.len());
+    // An acquire and a release each, and while they wait one try every 10 s.
+    let tries = i64::try_from(took.as_secs() / 10 + 1).unwrap();
+    let most = i64::try_from(expected.len()).unwrap() * (3 + tries);
+    assert!(calls <= most, "{calls} scripts in {took:?}");
+    nothing_left(&server, &[&both[0], &both[1]]).await;
+}
+
+/// Three hundred callers wait while the server hangs, and callers with a limit come and go. What they
+/// sent in vain is not executed to anyone's harm when it goes on.
+#[tokio::test]
+async fn waiters_that_pile_up_in_an_outage_are_all_served() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let config = LockConfig::default().with_command_timeout(Duration::from_millis(300));
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    locks.semaphore("pool").unwrap().try_set_permits(2).await.unwrap();
+    let held = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    server.pause();
+    let mut waiters = JoinSet::new();
+    for number in 0..300 {
+        let locks = locks.clone();
+        waiters.spawn(async move {
+            let owner = locks.owner();
+            match number % 3 {
+                0 => locks.reentrant(NAME)?.acquire(&owner).await?.release().await,
+                1 => locks.fair("queue")?.acquire(&owner).await?.release().await,
+                _ => locks.semaphore("pool")?.acquire(1).await?.release().await,
+            }
+        });
+    }
+    // The connection is replaced meanwhile.
+    let over = Instant::now() + Duration::from_secs(4);
+    while Instant::now() < over {
+        let limit = Duration::from_millis(400);
+        let mut limited = JoinSet::new();
+        for _ in 0..20 {
+            let locks = locks.clone();
+            limited.spawn(async move {
+                let lock = locks.reentrant(NAME).unwrap();
+                lock.acquire_within(&locks.owner(), limit).await.map(|guard| guard.is_some())
+            });
+        }
+        while let Some(end) = soon("it ends at its limit", limited.join_next()).await {
+            assert_eq!(end.unwrap(), Ok(false));
+        }
+    }
+    assert!(waiters.try_join_next().is_none(), "a wait ended in the outage");
+    server.resume();
+    let resumed = Instant::now();
+    held.release().await.unwrap();
+    while let Some(end) = soon("every waiter is served", waiters.join_next()).await {
+        assert_eq!(end.unwrap(), Ok(()));
+    }
+    let (took, calls) = (resumed.elapsed(), calls_of(&mut raw, "evalsha").await);
+    println!("served in {took:?}, {calls} scripts since the start");
+    eventually("only the permits and what expires are left", async || {
+        let mut keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
+        keys.retain(|key| !key.contains(":permit:") && !outlives_its_lock(key));
+        let free: i64 = raw.get("pool").await.unwrap();
+        keys == ["pool"] && free == 2 && locks.usage() == LockUsage::default()
+    })
+    .await;
+    let clients: String = query(&mut raw, "CLIENT", &["LIST"]).await;
+    // This test, commands, messages, and the tracking of holds.
+    assert!(clients.lines().count() <= 5, "{clients}");
+}
+
+/// Nobody says that a writer's lease has ended: its readers find out by themselves, together.
+#[tokio::test]
+async fn two_readers_follow_a_writer_that_expires() {
+    let server = RedisServer::start().await;
+    let both = [default_locks(&server).await, default_locks(&server).await];
+    let lease = Duration::from_secs(1);
+    let write = both[0].read_write(NAME).unwrap().write().clone().with_lease(lease);
+    let started = Instant::now();
+    std::mem::forget(write.acquire(&both[0].owner()).await.unwrap());
+    let readers = both.each_ref().map(|locks| {
+        let (locks, read) = (locks.clone(), locks.read_write(NAME).unwrap().read().clone());
+        tokio::spawn(async move { read.acquire(&locks.owner()).await.unwrap() })
+    });
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(soon("it reads", reader).await.unwrap());
+    }
+    let took = started.elapsed();
+    // The default lease is 30 s, and a third of it the longest sleep of a waiter.
+    assert!(took >= lease && took < lease + Duration::from_secs(4), "{took:?}");
+    assert!(guards.iter().all(|guard| !guard.valid_for().is_zero()), "they read together");
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    nothing_left(&server, &[&both[1]]).await;
+}
