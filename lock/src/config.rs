@@ -27,6 +27,7 @@ pub struct LockConfig {
     pub(crate) connect_timeout: Duration,
     pub(crate) poll_interval: Duration,
     pub(crate) client_tracking: bool,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) replicas: Option<Replicas>,
 }
 
@@ -64,6 +65,7 @@ impl Default for LockConfig {
             connect_timeout: Duration::from_secs(1),
             poll_interval: Duration::from_millis(500),
             client_tracking: true,
+            max_hold: None,
             replicas: None,
         }
     }
@@ -110,6 +112,17 @@ impl LockConfig {
         Self { client_tracking, ..self }
     }
 
+    /// The longest time for which an owner holds a lock, from its first acquire on, so that a holder that
+    /// hangs does not keep it for good. Default: none; at least 50 ms.
+    ///
+    /// No renewal and no re-entry extends the lease beyond it, and a longer lease is cut to it, also a
+    /// fixed one. Then the lock is lost: [`LostReason::MaxHold`](crate::LostReason::MaxHold). For the
+    /// locks with a [`Guard`](crate::Guard), those in a multi or majority lock each for itself.
+    #[must_use]
+    pub fn with_max_hold(self, max_hold: Duration) -> Self {
+        Self { max_hold: Some(max_hold), ..self }
+    }
+
     /// How many replicas have to acknowledge an acquire. Default: none, the master alone decides.
     ///
     /// An acquire that too few replicas acknowledge in time is undone and fails with
@@ -147,6 +160,11 @@ impl LockConfig {
         self.client_tracking
     }
 
+    /// See [`with_max_hold`](Self::with_max_hold).
+    pub fn max_hold(&self) -> Option<Duration> {
+        self.max_hold
+    }
+
     /// See [`with_replicas`](Self::with_replicas).
     pub fn replicas(&self) -> Option<Replicas> {
         self.replicas
@@ -156,7 +174,8 @@ impl LockConfig {
     pub(crate) fn clamped(mut self) -> Self {
         let floor = Duration::from_millis(10);
         // Shorter leases could not be renewed in time on any machine.
-        self.lease = clamp_lease(self.lease).max(floor * 5);
+        self.max_hold = self.max_hold.map(|longest| clamp_lease(longest).max(floor * 5));
+        self.lease = self.capped(clamp_lease(self.lease).max(floor * 5));
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
         self.poll_interval = self.poll_interval.clamp(floor, LONGEST);
@@ -166,6 +185,11 @@ impl LockConfig {
             Replicas { timeout, ..replicas }
         });
         self
+    }
+
+    /// The lease, but no longer than a lock may be held.
+    pub(crate) fn capped(&self, lease: Duration) -> Duration {
+        self.max_hold.map_or(lease, |longest| lease.min(longest))
     }
 
     /// Time between two renewals: a third of the lease leaves two more chances to reach Redis.

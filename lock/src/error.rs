@@ -81,6 +81,9 @@ pub enum LostReason {
     Taken,
     /// No renewal was confirmed within the lease, so that it is unknown who holds the lock.
     Unreachable,
+    /// It was held for the longest time that is allowed:
+    /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold).
+    MaxHold,
 }
 
 impl fmt::Display for LostReason {
@@ -89,6 +92,7 @@ impl fmt::Display for LostReason {
             Self::Expired => "its key is gone",
             Self::Taken => "another owner holds it",
             Self::Unreachable => "it could not be renewed within its lease",
+            Self::MaxHold => "it was held for the longest time allowed",
         })
     }
 }

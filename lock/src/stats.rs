@@ -64,7 +64,7 @@ pub(crate) struct KindCounters {
     held: Recorder,
     renewed: AtomicU64,
     renewals_failed: AtomicU64,
-    lost: [AtomicU64; 3],
+    lost: [AtomicU64; 4],
 }
 
 /// A call that waits; it counts until this is dropped.
@@ -104,7 +104,7 @@ pub struct LockStats {
     /// Number of renewals by outcome: `ok`; `failed`, which are repeated.
     pub renewals: Vec<(&'static str, u64)>,
     /// Number of locks that were lost while they were held, by reason: `expired`, `taken`,
-    /// `unreachable`.
+    /// `unreachable`, `max_hold`.
     pub losses: Vec<(&'static str, u64)>,
 }
 
@@ -188,6 +188,7 @@ impl KindCounters {
                 ("expired", value(&self.lost[LostReason::Expired as usize])),
                 ("taken", value(&self.lost[LostReason::Taken as usize])),
                 ("unreachable", value(&self.lost[LostReason::Unreachable as usize])),
+                ("max_hold", value(&self.lost[LostReason::MaxHold as usize])),
             ],
         }
     }
@@ -214,7 +215,10 @@ mod tests {
         for (stats, name) in stats.iter().zip(names) {
             assert_eq!((stats.kind, stats.renewals[0]), (name, ("ok", 1)));
         }
-        assert_eq!(stats[2].losses, [("expired", 0), ("taken", 0), ("unreachable", 1)]);
+        assert_eq!(
+            stats[2].losses,
+            [("expired", 0), ("taken", 0), ("unreachable", 1), ("max_hold", 0)]
+        );
     }
 
     #[test]

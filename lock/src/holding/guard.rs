@@ -86,7 +86,8 @@ impl<K: LockKind> Guard<K> {
     }
 
     /// Wait until the lock is lost: its key is gone, another owner holds it, or no renewal was
-    /// confirmed within the lease. Never ends if the lock is released in time. The future is
+    /// confirmed within the lease, or it was held for the longest time allowed
+    /// ([`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold)). Never ends if the lock is released in time. The future is
     /// independent of the guard.
     ///
     /// A hold that has lasted for a second (or a third of its lease, if that is shorter) is tracked: the
@@ -99,9 +100,20 @@ impl<K: LockKind> Guard<K> {
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock, counted
-    /// from before the last confirmed command was sent. Zero once it is lost.
+    /// from before the last confirmed command was sent; never beyond
+    /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold). Zero once it is lost.
     pub fn valid_for(&self) -> Duration {
         self.raw.hold.valid_for()
+    }
+
+    /// Until when it may be held at most, if there is a cap.
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        self.raw.hold.ends_at()
+    }
+
+    /// Hold it no longer than until then.
+    pub(crate) fn end_by(&self, at: Instant) {
+        self.raw.hold.end_by(at);
     }
 
     /// Why it was lost; `None` if it was not.

@@ -60,6 +60,9 @@ struct State {
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
     /// *before* the last confirmed write was sent, plus its lease.
     deadline: Instant,
+    /// For how long it may last, and until when that is.
+    max_hold: Option<Duration>,
+    ends_at: Option<Instant>,
     /// When the tracker is given the hold; `None` once it was, and without client tracking.
     track_at: Option<Instant>,
     /// When the watchdog has to check it.
@@ -111,6 +114,8 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
+            max_hold: config.max_hold,
+            ends_at: None,
             track_at: config.client_tracking.then_some(since + age),
             check_at: since,
             due: None,
@@ -132,7 +137,7 @@ impl Hold {
         let state = self.state();
         let left = state.deadline.saturating_duration_since(now);
         let least = if state.renewed { state.lease.max(left) } else { left };
-        (state.depth + 1, clamp_lease(lease.max(least)))
+        (state.depth + 1, state.capped(lease.max(least), now).max(clamp_lease(left)))
     }
 
     /// The server confirmed one more acquire that was sent at `sent`. Returns when the watchdog has
@@ -147,6 +152,9 @@ impl Hold {
         if state.phase != Phase::Live {
             return None;
         }
+        if state.depth == 0 {
+            state.ends_at = state.max_hold.map(|longest| sent + longest);
+        }
         state.depth += 1;
         if renew && !state.renewed {
             state.renewed = true;
@@ -154,11 +162,12 @@ impl Hold {
         } else {
             state.lease = state.lease.max(lease);
         }
-        state.deadline = state.deadline.max(sent + lease);
+        let until = state.end_of(sent, lease);
+        state.deadline = state.deadline.max(until);
         let guard = state.next_guard;
         state.next_guard = guard.wrapping_add(1);
         if self.request.kind == Kind::Read {
-            state.read_holds.push((guard, sent + lease));
+            state.read_holds.push((guard, until));
         }
         let mut check_at = state.next_check(sent);
         // The lease of an earlier read hold goes on as it was.
@@ -193,7 +202,8 @@ impl Hold {
             state.deadline_of_read_holds();
             self.changed.notify_waiters();
         }
-        Release::Send { depth: state.depth, number, until, lease: state.lease }
+        let lease = state.capped(state.lease, now);
+        Release::Send { depth: state.depth, number, until, lease }
     }
 
     /// Whether the server has ended one of several read holds never became known, and with it which
@@ -223,7 +233,7 @@ impl Hold {
         if state.phase != Phase::Live {
             return None;
         }
-        let until = sent + state.lease;
+        let until = state.end_of(sent, state.lease);
         state.deadline = state.deadline.max(until);
         for (_, read_until) in &mut state.read_holds {
             *read_until = until.max(*read_until);
@@ -239,7 +249,7 @@ impl Hold {
             return None;
         }
         state.lease = state.lease.min(clamp_lease(left));
-        let until = sent + state.lease;
+        let until = state.end_of(sent, state.lease);
         state.deadline = until;
         for (_, read_until) in &mut state.read_holds {
             *read_until = until;
@@ -271,8 +281,9 @@ impl Hold {
         if now >= state.deadline {
             return RenewalAction::ReportLost(state.reason_at_deadline());
         }
-        if state.renewed {
-            return RenewalAction::Renew { lease: state.lease, deadline: state.deadline };
+        if state.renewed && !state.is_at_its_end() {
+            let lease = state.capped(state.lease, now);
+            return RenewalAction::Renew { lease, deadline: state.deadline };
         }
         RenewalAction::CheckAt(state.deadline)
     }
@@ -310,6 +321,20 @@ impl Hold {
             Phase::Live => state.deadline.saturating_duration_since(Instant::now()),
             _ => Duration::ZERO,
         }
+    }
+
+    /// Until when it may be held at most, if there is a cap.
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
+        self.state().ends_at
+    }
+
+    /// Hold it no longer than until then.
+    pub(crate) fn end_by(&self, at: Instant) {
+        let mut state = self.state();
+        state.ends_at = Some(state.ends_at.map_or(at, |ends_at| ends_at.min(at)));
+        state.deadline = state.deadline.min(at);
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// Why it was lost; `None` if it was not.
@@ -360,7 +385,29 @@ impl State {
 
     /// A lock without renewal expires; one that should have been renewed could not be reached.
     fn reason_at_deadline(&self) -> LostReason {
-        if self.renewed { LostReason::Unreachable } else { LostReason::Expired }
+        match self.renewed {
+            _ if self.is_at_its_end() => LostReason::MaxHold,
+            true => LostReason::Unreachable,
+            false => LostReason::Expired,
+        }
+    }
+
+    /// Whether its lease lasts for as long as it may be held.
+    fn is_at_its_end(&self) -> bool {
+        self.ends_at.is_some_and(|ends_at| self.deadline >= ends_at)
+    }
+
+    /// The end of a lease that was asked for at `sent`.
+    fn end_of(&self, sent: Instant, lease: Duration) -> Instant {
+        self.ends_at.map_or(sent + lease, |ends_at| ends_at.min(sent + lease))
+    }
+
+    /// The lease to ask for now; in whole milliseconds, it ends no earlier than the hold has to.
+    fn capped(&self, lease: Duration, now: Instant) -> Duration {
+        clamp_lease(match self.ends_at {
+            Some(at) => lease.min(at.saturating_duration_since(now) + Duration::from_millis(1)),
+            None => lease,
+        })
     }
 
     fn next_check(&self, sent: Instant) -> Instant {

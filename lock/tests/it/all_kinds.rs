@@ -27,8 +27,10 @@ fn field<K: LockKind>(owner: &Owner) -> String {
 /// Another owner holds the lock, in a form that excludes every kind of lock.
 pub(super) async fn hold_as_another_owner(raw: &mut MultiplexedConnection, name: &str) {
     let fields = [("mode", "write"), ("another:1", "1"), ("another:1:write", "1")];
-    let _: () = raw.hset_multiple(name, &fields).await.unwrap();
-    let _: bool = raw.pexpire(name, 60_000).await.unwrap();
+    // At once, so that nobody sees the lock free.
+    let mut take = redis::pipe();
+    take.atomic().del(name).hset_multiple(name, &fields).pexpire(name, 60_000);
+    take.exec_async(raw).await.unwrap();
 }
 
 async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
@@ -133,7 +135,6 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
 
     let guard = lock.acquire(&owner).await.unwrap();
-    let _: () = raw.del(NAME).await.unwrap();
     hold_as_another_owner(&mut raw, NAME).await;
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Taken);
     drop(guard);

@@ -26,6 +26,7 @@ mod lost_locks;
 mod lost_replies;
 mod majority;
 mod majority_take_back;
+mod max_hold;
 mod multi;
 mod negative_permits;
 mod outage;

@@ -76,7 +76,6 @@ async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
     let lock = Majority::new(&locks, NAME).unwrap();
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     let mut raw = servers[0].conn().await;
-    let _: () = raw.del(NAME).await.unwrap();
     hold_as_another_owner(&mut raw, NAME).await;
     let fields: Vec<String> = raw.hkeys(NAME).await.unwrap();
     eventually("one vote is lost", async || guard.held() == 2).await;
@@ -121,7 +120,6 @@ async fn a_release_undoes_what_is_being_taken_back() {
     let lock = Majority::new(&locks, NAME).unwrap();
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     let mut raw = servers[0].conn().await;
-    let _: () = raw.del(NAME).await.unwrap();
     hold_as_another_owner(&mut raw, NAME).await;
     eventually("one vote is lost", async || guard.held() == 2).await;
     let _: () = raw.del(NAME).await.unwrap();
