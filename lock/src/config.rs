@@ -26,6 +26,7 @@ pub struct LockConfig {
     pub(crate) command_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) poll_interval: Duration,
+    pub(crate) pubsub: bool,
     pub(crate) client_tracking: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) replicas: Option<Replicas>,
@@ -64,6 +65,7 @@ impl Default for LockConfig {
             command_timeout: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(1),
             poll_interval: Duration::from_millis(500),
+            pubsub: true,
             client_tracking: true,
             max_hold: None,
             replicas: None,
@@ -92,12 +94,22 @@ impl LockConfig {
         Self { connect_timeout, ..self }
     }
 
-    /// How often a waiter tries while it cannot be woken by a message: because the server does not
-    /// allow its user the channel, or the connection for messages is being made. Default 500 ms; at
-    /// least 10 ms.
+    /// How often a waiter tries while it cannot be woken by a message: without
+    /// [Pub/Sub](Self::with_pubsub), where the server does not allow its user the channel or has no
+    /// RESP3, and while the connection for messages is being made. Default 500 ms; at least 10 ms.
     #[must_use]
     pub fn with_poll_interval(self, poll_interval: Duration) -> Self {
         Self { poll_interval, ..self }
+    }
+
+    /// Whether waiters are woken by messages, over one more connection to each node (RESP3,
+    /// SUBSCRIBE). Default `true`. With `false` there is no such connection and each waiter polls, every
+    /// [`poll_interval`](Self::with_poll_interval): for proxies that pass no Pub/Sub on, and servers
+    /// without it. Releases are published all the same, for other clients. Client tracking has a
+    /// connection of its own: see [`with_client_tracking`](Self::with_client_tracking).
+    #[must_use]
+    pub fn with_pubsub(self, pubsub: bool) -> Self {
+        Self { pubsub, ..self }
     }
 
     /// Whether a lock that is taken away (by a forced unlock, a deleted or expired key, lost data) is
@@ -153,6 +165,11 @@ impl LockConfig {
     /// See [`with_poll_interval`](Self::with_poll_interval).
     pub fn poll_interval(&self) -> Duration {
         self.poll_interval
+    }
+
+    /// See [`with_pubsub`](Self::with_pubsub).
+    pub fn pubsub(&self) -> bool {
+        self.pubsub
     }
 
     /// See [`with_client_tracking`](Self::with_client_tracking).

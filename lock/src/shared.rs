@@ -51,9 +51,9 @@ impl Shared {
     ) -> Self {
         Self {
             config,
-            connection: Arc::new(connection),
             registry: Arc::default(),
-            wakeups: Arc::default(),
+            wakeups: Arc::new(Wakeups::new(!connection.backend().has_pubsub())),
+            connection: Arc::new(connection),
             renewals: Arc::default(),
             cleanup,
             counters: Arc::default(),

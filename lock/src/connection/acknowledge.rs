@@ -44,7 +44,7 @@ impl ReplicaAcknowledgement {
         // failover tells it.
         let link = match backend.master_link(timeout) {
             Some(link) => link,
-            None => Backend::new(server, &config)?.link()?,
+            None => Backend::new(server.without_supplied()?, &config)?.link()?,
         };
         Ok(Some(Self { link, replicas, timeout }))
     }

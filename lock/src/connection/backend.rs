@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, RedisResult};
+use redis::{Client, ErrorKind, RedisError, RedisResult};
 
 use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
@@ -19,12 +19,14 @@ use crate::connection::sentinel::Master;
 use crate::connection::server::{Server, Topology};
 use crate::connection::settings;
 use crate::connection::shared::SharedConnection;
+use crate::connection::supplied::SuppliedConnection;
 
 /// A [`Server`] with its connections: which node takes a command, and which one to subscribe on.
 #[derive(Clone)]
 pub(crate) struct Backend {
     nodes: Nodes,
     settings: ConnectionManagerConfig,
+    pubsub: bool,
     #[cfg(feature = "sentinel")]
     timeout: Duration,
 }
@@ -32,6 +34,8 @@ pub(crate) struct Backend {
 #[derive(Clone)]
 enum Nodes {
     Single(Client),
+    /// A connection, and what further ones are made with.
+    Supplied(SuppliedConnection, Option<Client>),
     #[cfg(feature = "cluster")]
     Cluster(Arc<Cluster>),
     #[cfg(feature = "sentinel")]
@@ -45,10 +49,13 @@ impl Backend {
     /// When an address cannot be used.
     pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Self> {
         let (tcp, settings) = (settings::tcp(config), settings::manager(config));
+        let with_settings = |client: Client| {
+            Client::open(client.get_connection_info().clone().set_tcp_settings(tcp.clone()))
+        };
         let nodes = match server.0 {
-            Topology::Single(client) => {
-                let info = client.get_connection_info().clone();
-                Nodes::Single(Client::open(info.set_tcp_settings(tcp))?)
+            Topology::Single(client) => Nodes::Single(with_settings(client)?),
+            Topology::Supplied(connection, client) => {
+                Nodes::Supplied(connection, client.map(with_settings).transpose()?)
             }
             #[cfg(feature = "cluster")]
             Topology::Cluster(nodes) => {
@@ -64,6 +71,7 @@ impl Backend {
         Ok(Self {
             nodes,
             settings,
+            pubsub: config.pubsub,
             #[cfg(feature = "sentinel")]
             timeout: config.command_timeout,
         })
@@ -81,6 +89,7 @@ impl Backend {
                     ConnectionManager::new_lazy_with_config(client.clone(), settings.clone())?;
                 Link::Single(SharedConnection::new(manager, client.clone(), settings))
             }
+            Nodes::Supplied(connection, _) => Link::Supplied(connection.clone()),
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Link::Cluster(cluster.link()),
             #[cfg(feature = "sentinel")]
@@ -107,6 +116,11 @@ impl Backend {
             Nodes::Cluster(cluster) => cluster.master_of(key),
             _ => None,
         }
+    }
+
+    /// Whether waiters are woken by messages, for which a connection of their own is needed.
+    pub(crate) fn has_pubsub(&self) -> bool {
+        self.pubsub && !matches!(self.nodes, Nodes::Supplied(_, None))
     }
 
     /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
@@ -138,7 +152,9 @@ impl Backend {
             Nodes::Cluster(cluster) => cluster.assign_channels(channels).await,
             #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Ok(HashMap::from([(master.address().await?, channels)])),
-            Nodes::Single(_) => Ok(HashMap::from([(Address::from(""), channels)])),
+            Nodes::Single(_) | Nodes::Supplied(..) => {
+                Ok(HashMap::from([(Address::from(""), channels)]))
+            }
         }
     }
 
@@ -146,7 +162,8 @@ impl Backend {
     #[cfg_attr(not(any(feature = "cluster", feature = "sentinel")), expect(unused_variables))]
     pub(crate) fn client(&self, address: &str) -> RedisResult<Client> {
         match &self.nodes {
-            Nodes::Single(client) => Ok(client.clone()),
+            Nodes::Single(client) | Nodes::Supplied(_, Some(client)) => Ok(client.clone()),
+            Nodes::Supplied(_, None) => Err(no_client()),
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.client(address),
             #[cfg(feature = "sentinel")]
@@ -157,7 +174,7 @@ impl Backend {
     /// A connection broke, as it does when a node is replaced: look nodes up again before next use.
     pub(crate) fn mark_stale(&self) {
         match &self.nodes {
-            Nodes::Single(_) => {}
+            Nodes::Single(_) | Nodes::Supplied(..) => {}
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.mark_stale(),
             #[cfg(feature = "sentinel")]
@@ -169,7 +186,7 @@ impl Backend {
     /// that is known.
     pub(crate) fn changed(&self) -> BoxFuture<'static, ()> {
         match &self.nodes {
-            Nodes::Single(_) => Box::pin(std::future::pending()),
+            Nodes::Single(_) | Nodes::Supplied(..) => Box::pin(std::future::pending()),
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Box::pin(cluster.changed()),
             #[cfg(feature = "sentinel")]
@@ -185,4 +202,8 @@ impl Backend {
             _ => std::future::pending().await,
         }
     }
+}
+
+fn no_client() -> RedisError {
+    (ErrorKind::InvalidClientConfig, "there is no client beside the supplied connection").into()
 }

@@ -10,7 +10,8 @@ use crate::error::Error;
 impl Server {
     /// Use these certificates for TLS, on every connection; with one of the `tls-` features. They are
     /// the client's own, which a server may ask for, and the authority that has signed those of the
-    /// servers, in place of the system's. Every address has to begin with `rediss://`.
+    /// servers, in place of the system's. Every address has to begin with `rediss://`. A connection
+    /// that the application has made is not changed, only the client beside it.
     ///
     /// # Errors
     /// [`Error::Rejected`] when a certificate or key is not in PEM format, or an address is without TLS.
@@ -36,6 +37,10 @@ impl Server {
             Topology::Single(client) => {
                 with(client.get_connection_info().clone(), certificates).map(Topology::Single)
             }
+            Topology::Supplied(connection, client) => client
+                .map(|client| with(client.get_connection_info().clone(), certificates))
+                .transpose()
+                .map(|client| Topology::Supplied(connection, client)),
             #[cfg(feature = "cluster")]
             Topology::Cluster(nodes) => all_with(nodes, certificates).map(Topology::Cluster),
             #[cfg(feature = "sentinel")]

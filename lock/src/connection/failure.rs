@@ -79,8 +79,9 @@ impl Failure {
                 Some("BUSY" | "OOM" | "MISCONF" | "NOREPLICAS") => Self::NotExecuted(cause),
                 _ => Self::Rejected(cause),
             },
-            ErrorKind::InvalidClientConfig
-            | ErrorKind::Client
+            // Settings that contradict each other.
+            ErrorKind::InvalidClientConfig => Self::Rejected(cause),
+            ErrorKind::Client
             | ErrorKind::ClusterConnectionNotFound
             | ErrorKind::EmptySentinelList
             | ErrorKind::MasterNameNotFoundBySentinel
@@ -88,4 +89,10 @@ impl Failure {
             _ => Self::Unknown(cause),
         }
     }
+}
+
+/// Whether the server, or a proxy in front of it, will refuse the same command or protocol again.
+pub(crate) fn is_refusal(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::RESP3NotSupported
+        || matches!(Failure::of(error), Failure::Rejected(_))
 }

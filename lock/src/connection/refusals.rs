@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct ChannelRefusals {
-    /// Subscriptions, which are tried again every ten seconds; meanwhile waiters poll, every
+    /// Subscriptions, or the connections for them (for lack of RESP3), which are tried again every ten
+    /// seconds; meanwhile waiters poll, every
     /// [`poll_interval`](crate::LockConfig::with_poll_interval).
     pub subscriptions: u64,
     /// Releases that notified no waiter: waiters of all clients then sleep until the lease they know
@@ -40,6 +41,17 @@ impl Refusals {
                 error,
                 "the Redis user may not subscribe to a channel of the locks (ACL right &{channel}); \
                  waiters poll; further refusals are only counted"
+            );
+        }
+    }
+
+    /// The server, or a proxy in front of it, has no Pub/Sub for us.
+    pub(crate) fn pubsub(&self, error: &str) {
+        if self.0.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                error,
+                "no connection for the messages of the locks (RESP3, right +hello); waiters poll; \
+                 further refusals are only counted"
             );
         }
     }

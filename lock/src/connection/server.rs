@@ -1,7 +1,9 @@
 //! Which Redis to use, as the user names it.
 
-use redis::Client;
+use redis::aio::ConnectionLike;
+use redis::{Client, ErrorKind, RedisResult};
 
+use crate::connection::supplied::SuppliedConnection;
 #[cfg(any(
     feature = "cluster",
     feature = "sentinel",
@@ -10,7 +12,8 @@ use redis::Client;
 ))]
 use crate::error::Error;
 
-/// Which Redis to use: one server, a cluster, or a master monitored by Sentinel.
+/// Which Redis to use: one server, a cluster, a master monitored by Sentinel, or a connection that the
+/// application has made.
 ///
 /// ```no_run
 /// # #[cfg(all(feature = "cluster", feature = "sentinel"))]
@@ -35,6 +38,8 @@ pub struct Server(pub(crate) Topology);
 #[derive(Debug, Clone)]
 pub(crate) enum Topology {
     Single(Client),
+    /// With what further connections are made with.
+    Supplied(SuppliedConnection, Option<Client>),
     #[cfg(feature = "cluster")]
     Cluster(Vec<redis::ConnectionInfo>),
     #[cfg(feature = "sentinel")]
@@ -46,6 +51,61 @@ pub(crate) enum Topology {
 }
 
 impl Server {
+    /// A connection to one server that the application has made and may go on using, as for a pool or
+    /// a proxy that it has to go through: a [`ConnectionManager`](redis::aio::ConnectionManager), a
+    /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or what wraps one. No other is
+    /// made, so that waiters poll (see [`LockConfig::with_pubsub`](crate::LockConfig::with_pubsub))
+    /// and no replica can acknowledge; [`with_client`](Self::with_client) mends both.
+    ///
+    /// A connection of one's own is never replaced: it has to reconnect by itself, and should fail
+    /// rather than send a command again that may have been executed. Each command ends at the
+    /// earlier of its own time limit and ours. For a cluster use `Server::cluster`: the client of
+    /// redis-rs sends commands again by itself, and releases would miss newer Redisson clients.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use redisson_lock::{LockConfig, Locks, Server};
+    ///
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let shared = client.get_connection_manager().await?;
+    /// let server = Server::from_connection(shared.clone()).with_client(client);
+    /// let locks = Locks::connect(server, LockConfig::default()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_connection(
+        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
+    ) -> Self {
+        Self(Topology::Supplied(SuppliedConnection::new(connection), None))
+    }
+
+    /// Beside [`from_connection`](Self::from_connection): with what to make the connections that
+    /// commands cannot share, for messages (Pub/Sub, client tracking) and for the acknowledgement of
+    /// replicas (WAIT). Replaces the client of a single server; without effect on a cluster or
+    /// Sentinel.
+    #[must_use]
+    pub fn with_client(self, client: Client) -> Self {
+        Self(match self.0 {
+            Topology::Single(_) => Topology::Single(client),
+            Topology::Supplied(connection, _) => Topology::Supplied(connection, Some(client)),
+            #[cfg(any(feature = "cluster", feature = "sentinel"))]
+            other => other,
+        })
+    }
+
+    /// The server by its client alone, for a connection that nobody else uses.
+    pub(crate) fn without_supplied(self) -> RedisResult<Self> {
+        match self.0 {
+            Topology::Supplied(_, Some(client)) => Ok(client.into()),
+            Topology::Supplied(_, None) => Err((
+                ErrorKind::InvalidClientConfig,
+                "replicas acknowledge on a connection of its own, for which there is no client",
+            )
+                .into()),
+            _ => Ok(self),
+        }
+    }
+
     /// A Redis Cluster, with the feature `cluster`; reached through any of `nodes`; the others are discovered. User, password
     /// and TLS settings of the first node are used for all.
     ///

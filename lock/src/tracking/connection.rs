@@ -2,14 +2,12 @@
 //! read on this connection; to hear of the next change, the key has to be read again.
 
 use redis::aio::MultiplexedConnection;
-use redis::{
-    ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value, cmd, from_redis_value, pipe,
-};
+use redis::{PushInfo, PushKind, RedisError, RedisResult, Value, cmd, from_redis_value, pipe};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::config::LockConfig;
 use crate::connection::backend::Backend;
-use crate::connection::failure::Failure;
+use crate::connection::failure::is_refusal;
 use crate::connection::pushes;
 
 /// A connection on which the keys that are read are tracked.
@@ -35,10 +33,8 @@ pub(super) enum Unusable {
 
 impl From<RedisError> for Unusable {
     fn from(error: RedisError) -> Self {
-        let refused = error.kind() == ErrorKind::RESP3NotSupported
-            || matches!(Failure::of(&error), Failure::Rejected(_));
         let cause = error.to_string();
-        if refused { Self::Refused(cause) } else { Self::Broken(cause) }
+        if is_refusal(&error) { Self::Refused(cause) } else { Self::Broken(cause) }
     }
 }
 

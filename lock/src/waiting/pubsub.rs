@@ -36,14 +36,13 @@ impl PubSubConnection {
     /// Connect to the node at `address`.
     ///
     /// # Errors
-    /// The cause in words.
+    /// When it cannot be reached, or has no RESP3.
     pub(crate) async fn open(
         backend: &Backend,
         address: &str,
         config: &LockConfig,
-    ) -> Result<Self, String> {
-        let opened = pushes::open(backend, address, config).await;
-        let (connection, pushes) = opened.map_err(|error| error.to_string())?;
+    ) -> RedisResult<Self> {
+        let (connection, pushes) = pushes::open(backend, address, config).await?;
         let mut ping = tokio::time::interval(PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(Self { connection, pushes, sharded: backend.is_cluster(), unsubscribing: 0, ping })
@@ -53,13 +52,12 @@ impl PubSubConnection {
     /// has no right to, and the server's reason.
     ///
     /// # Errors
-    /// The cause in words; the connection is then of no more use.
+    /// The connection is then of no more use.
     pub(crate) async fn subscribe(
         &mut self,
         channels: &[Arc<str>],
-    ) -> Result<HashMap<Arc<str>, String>, String> {
-        let refused = self.subscribe_with("SUBSCRIBE", channels).await;
-        let mut refused = refused.map_err(|error| error.to_string())?;
+    ) -> RedisResult<HashMap<Arc<str>, String>> {
+        let mut refused = self.subscribe_with("SUBSCRIBE", channels).await?;
         if !self.sharded {
             return Ok(refused);
         }
@@ -67,7 +65,7 @@ impl PubSubConnection {
             Ok(more) => refused.extend(more),
             // Before Redis 7 there are no sharded channels.
             Err(error) if error.to_string().contains("unknown command") => self.sharded = false,
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error),
         }
         Ok(refused)
     }
@@ -99,7 +97,7 @@ impl PubSubConnection {
     /// Unsubscribe; returns when the server has confirmed.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// The cause in words; the connection is then of no more use.
     pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), String> {
         let unsubscribed = async {
             self.for_each("UNSUBSCRIBE", channels).await?;
@@ -115,7 +113,7 @@ impl PubSubConnection {
     /// Channel and text of the next message.
     ///
     /// # Errors
-    /// As [`subscribe`](Self::subscribe).
+    /// As [`unsubscribe`](Self::unsubscribe).
     pub(crate) async fn next(&mut self) -> Result<(String, Vec<u8>), String> {
         loop {
             tokio::select! {

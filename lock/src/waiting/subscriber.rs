@@ -12,12 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::RedisError;
 use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
 use crate::connection::backend::Backend;
+use crate::connection::failure::is_refusal;
 use crate::connection::refusals::Refusals;
 use crate::waiting::pubsub::PubSubConnection;
 use crate::waiting::wakeups::Wakeups;
@@ -39,6 +42,21 @@ struct Node {
     disconnected: Arc<Notify>,
 }
 
+/// Why a connection is of no more use.
+enum End {
+    /// The server, or a proxy in front of it, has no Pub/Sub in RESP3.
+    Refused(String),
+    /// It could not be made, or broke.
+    Broken(String),
+}
+
+impl From<RedisError> for End {
+    fn from(error: RedisError) -> Self {
+        let cause = error.to_string();
+        if is_refusal(&error) { Self::Refused(cause) } else { Self::Broken(cause) }
+    }
+}
+
 /// Subscribe until `stop`.
 pub(crate) async fn run(
     wakeups: Arc<Wakeups>,
@@ -47,8 +65,15 @@ pub(crate) async fn run(
     refusals: Refusals,
     stop: CancellationToken,
 ) {
+    let subscriptions = async {
+        if backend.has_pubsub() {
+            assign(wakeups, backend.clone(), config, refusals).await;
+        } else {
+            std::future::pending().await
+        }
+    };
     tokio::select! {
-        () = assign(wakeups, backend.clone(), config, refusals) => {}
+        () = subscriptions => {}
         () = backend.monitor() => {}
         () = stop.cancelled() => {}
     }
@@ -147,7 +172,17 @@ impl Node {
                 () = closed => None,
             };
             self.wakeups.unsubscribed(subscribed.iter());
-            let Some(error) = end else { return };
+            let error = match end {
+                None => return,
+                Some(End::Refused(error)) => {
+                    self.refusals.pubsub(&error);
+                    if self.poll_for_a_while(&mut assigned).await.is_none() {
+                        return;
+                    }
+                    continue;
+                }
+                Some(End::Broken(error)) => error,
+            };
             tracing::warn!(
                 error,
                 node = &*self.address,
@@ -160,7 +195,20 @@ impl Node {
         }
     }
 
-    /// One connection, from connecting to its end. Returns the error that ended it, or `None` when
+    /// Let waiters poll until a refused connection is tried again; `None` when the node is no longer
+    /// assigned any channels.
+    async fn poll_for_a_while(&self, assigned: &mut watch::Receiver<Channels>) -> Option<()> {
+        let again = Instant::now() + TRY_REFUSED_AGAIN;
+        loop {
+            self.wakeups.refused(assigned.borrow_and_update().iter());
+            tokio::select! {
+                changed = assigned.changed() => changed.ok()?,
+                () = sleep_until(again) => return Some(()),
+            }
+        }
+    }
+
+    /// One connection, from connecting to its end. Returns what ended it, or `None` when
     /// the node is no longer assigned any channels. `subscribed` is what was subscribed to at the
     /// end; `pause` is reset once the connection works.
     async fn session(
@@ -168,11 +216,11 @@ impl Node {
         assigned: &mut watch::Receiver<Channels>,
         subscribed: &mut Channels,
         pause: &mut Duration,
-    ) -> Option<String> {
+    ) -> Option<End> {
         let opened = PubSubConnection::open(&self.backend, &self.address, &self.config).await;
         let mut connection = match opened {
             Ok(connection) => connection,
-            Err(error) => return Some(error),
+            Err(error) => return Some(error.into()),
         };
         let mut refused = Channels::new();
         let mut again = tokio::time::interval(TRY_REFUSED_AGAIN);
@@ -187,7 +235,7 @@ impl Node {
             if !more.is_empty() {
                 let denied = match connection.subscribe(&more).await {
                     Ok(denied) => denied,
-                    Err(error) => return Some(error),
+                    Err(error) => return Some(error.into()),
                 };
                 let (denied, confirmed): (Vec<_>, Vec<_>) =
                     more.into_iter().partition(|channel| match denied.get(channel) {
@@ -206,7 +254,7 @@ impl Node {
             }
             if !less.is_empty() {
                 if let Err(error) = connection.unsubscribe(&less).await {
-                    return Some(error);
+                    return Some(End::Broken(error));
                 }
                 subscribed.retain(|channel| wanted.contains(channel));
                 refused.retain(|channel| wanted.contains(channel));
@@ -214,7 +262,7 @@ impl Node {
             tokio::select! {
                 message = connection.next() => match message {
                     Ok((channel, message)) => self.wakeups.deliver(&channel, &message),
-                    Err(error) => return Some(error),
+                    Err(error) => return Some(End::Broken(error)),
                 },
                 changed = assigned.changed() => if changed.is_err() { return None },
                 _ = again.tick(), if !refused.is_empty() => {

@@ -28,6 +28,8 @@ pub(crate) struct Wakeups {
     topics: Mutex<ByChannel>,
     /// Notifies the subscriber that `topics` changed.
     changed: Notify,
+    /// There are no subscriptions at all.
+    polling: bool,
 }
 
 /// One channel.
@@ -46,8 +48,8 @@ enum Subscribed {
     /// Not made yet, or its connection was lost.
     Pending,
     Confirmed,
-    /// The user has no right to the channel.
-    Refused,
+    /// There is none: the server refuses it, or the configuration does without.
+    Absent,
 }
 
 /// One waiter's share in a subscription.
@@ -77,6 +79,11 @@ pub(crate) async fn subscribe(
 }
 
 impl Wakeups {
+    /// With `polling` nothing is subscribed to: every waiter has to poll.
+    pub(crate) fn new(polling: bool) -> Self {
+        Self { polling, ..Self::default() }
+    }
+
     /// Share in the subscription of `channel`, which the subscriber makes if there is none.
     pub(crate) fn join(self: &Arc<Self>, channel: &Arc<str>) -> Subscription {
         let mut topics = self.topics();
@@ -84,7 +91,11 @@ impl Wakeups {
             let topic = Topic {
                 channel: channel.clone(),
                 message: Notify::new(),
-                subscribed: watch::Sender::new(Subscribed::Pending),
+                subscribed: watch::Sender::new(if self.polling {
+                    Subscribed::Absent
+                } else {
+                    Subscribed::Pending
+                }),
                 permit_queue: tokio::sync::Mutex::default(),
             };
             (Arc::new(topic), 0)
@@ -143,7 +154,7 @@ impl Wakeups {
     pub(crate) fn refused<'a>(&self, channels: impl Iterator<Item = &'a Arc<str>>) {
         let topics = self.topics();
         for (topic, _) in channels.filter_map(|channel| topics.get(channel)) {
-            topic.subscribed.send_replace(Subscribed::Refused);
+            topic.subscribed.send_replace(Subscribed::Absent);
         }
     }
 

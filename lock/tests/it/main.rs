@@ -30,6 +30,7 @@ mod max_hold;
 mod multi;
 mod negative_permits;
 mod outage;
+mod polling;
 mod process;
 mod public_api;
 mod public_items;
@@ -41,6 +42,7 @@ mod replicas;
 mod semaphore;
 mod sentinel;
 mod setnx;
+mod supplied;
 mod support;
 #[cfg(any(feature = "tls-rustls-ring", feature = "tls-native-tls"))]
 mod tls;

@@ -1,0 +1,121 @@
+//! Waiting without messages: because the configuration says so, or the server has no RESP3 for them.
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redisson_lock::{ChannelRefusals, LockConfig, LockUsage, Locks};
+
+use super::channel_rights::every_kind;
+use super::{LEASE, default_locks, eventually, query, soon};
+use crate::support::redis_server::{RedisServer, Role};
+
+const NAME: &str = "lock:order:1";
+
+/// How many connections have been made to the server since its start.
+async fn connections(raw: &mut MultiplexedConnection) -> u64 {
+    let stats: String = query(raw, "INFO", &["stats"]).await;
+    let line = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+/// Locks that do without messages.
+async fn polling(server: &RedisServer, config: LockConfig) -> Locks {
+    let config = config.with_pubsub(false).with_client_tracking(false);
+    Locks::connect(server.client(), config).await.unwrap()
+}
+
+#[tokio::test]
+async fn without_pubsub_one_connection_does_everything() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let before = connections(&mut raw).await;
+    let locks = polling(&server, LockConfig::default().with_lease(LEASE)).await;
+    every_kind(&locks).await;
+    assert_eq!(connections(&mut raw).await, before + 1);
+    assert_eq!(query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await, [""; 0]);
+    assert_eq!(locks.refusals(), ChannelRefusals::default());
+}
+
+#[tokio::test]
+async fn waiters_poll_at_their_interval() {
+    let server = RedisServer::start().await;
+    let there = default_locks(&server).await;
+    let interval = Duration::from_millis(50);
+    let here = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
+    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
+    let permits = here.semaphore("semaphore").unwrap();
+    for _ in 0..3 {
+        // The lease has 30 s left when it is released.
+        let held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+        let waits = async {
+            let (guard, permit) = tokio::join!(lock.acquire(&owner), permits.acquire(1));
+            (guard.unwrap(), permit.unwrap(), Instant::now())
+        };
+        let frees = async {
+            eventually("they wait", async || here.usage().channels == 2).await;
+            let released = Instant::now();
+            held.release().await.unwrap();
+            permits.add_permits(1).await.unwrap();
+            released
+        };
+        let ((guard, permit, acquired), released) =
+            soon("they acquire", async { tokio::join!(waits, frees) }).await;
+        let took = acquired - released;
+        assert!(took < Duration::from_secs(5), "{took:?}");
+        guard.release().await.unwrap();
+        permit.release().await.unwrap();
+        // Else the next round's waiter finds a permit.
+        soon("the permit", permits.acquire(1)).await.unwrap().forget();
+    }
+    assert_eq!(here.usage(), LockUsage::default());
+}
+
+/// Those who do subscribe, as Redisson's clients, are woken.
+#[tokio::test]
+async fn releases_are_published_all_the_same() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let here = polling(&server, LockConfig::default()).await;
+    let there = default_locks(&server).await;
+    let held = here.reentrant(NAME).unwrap().acquire(&here.owner()).await.unwrap();
+    let (lock, owner) = (there.reentrant(NAME).unwrap(), there.owner());
+    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    eventually("it is subscribed", async || {
+        !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await.is_empty()
+    })
+    .await;
+    let released = Instant::now();
+    held.release().await.unwrap();
+    soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
+}
+
+/// As some proxies and servers that are compatible with Redis are.
+#[tokio::test]
+async fn waiters_poll_where_there_is_no_resp3() {
+    let arguments = ["--rename-command", "HELLO", ""].map(str::to_owned).to_vec();
+    let server = RedisServer::start_with_arguments(Role::Alone, arguments).await;
+    let mut raw = server.conn().await;
+    let connect = async || {
+        let config = LockConfig::default().with_client_tracking(false);
+        Locks::connect(server.client(), config).await.unwrap()
+    };
+    let (here, there) = (connect().await, connect().await);
+    let held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
+    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    eventually("it is refused", async || here.refusals().subscriptions > 0).await;
+    let before = connections(&mut raw).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(connections(&mut raw).await, before, "it connected again");
+    // Another waiter does not wait for an answer to a subscription first.
+    let other = here.reentrant(NAME).unwrap();
+    let limit = Duration::from_millis(200);
+    assert!(other.acquire_within(&here.owner(), limit).await.unwrap().is_none());
+    let released = Instant::now();
+    held.release().await.unwrap();
+    soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
+    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
+    assert_eq!(here.refusals().subscriptions, 1);
+    eventually("nothing is left", async || here.usage() == LockUsage::default()).await;
+}
