@@ -25,13 +25,13 @@ use crate::waiting::deadline::deadline_after;
 /// Every future may be dropped at any time. A command that is under way is finished in the
 /// background, and what it acquired is released.
 pub struct Lock<K: LockKind> {
-    acquirer: Acquirer,
+    pub(super) acquirer: Acquirer,
     kind: PhantomData<K>,
 }
 
 impl<K: LockKind> Lock<K> {
     pub(crate) fn new(locks: Locks, name: LockName) -> Self {
-        let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None };
+        let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None, counter_ttl: None };
         Self { acquirer, kind: PhantomData }
     }
 

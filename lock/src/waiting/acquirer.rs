@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
-use crate::commands::lock::AcquireReply;
+use crate::commands::lock::{AcquireOptions, AcquireReply};
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
@@ -34,6 +34,8 @@ pub(crate) struct Acquirer {
     pub(crate) kind: Kind,
     /// A fixed lease, or `None` for renewal by the watchdog.
     pub(crate) lease: Option<Duration>,
+    /// As in [`AcquireOptions`].
+    pub(crate) counter_ttl: Option<Duration>,
 }
 
 /// How one try ended.
@@ -252,7 +254,8 @@ impl Acquirer {
         request: &LockRequest,
         queue_timeout: Option<Duration>,
     ) -> Result<Attempt, Failed> {
-        let work = attempt(self.locks.clone(), request.clone(), self.lease, queue_timeout);
+        let options = AcquireOptions { queue_timeout, counter_ttl: self.counter_ttl };
+        let work = attempt(self.locks.clone(), request.clone(), self.lease, options);
         self.locks.shared().cleanup.finish(work).await
     }
 }
@@ -263,7 +266,7 @@ async fn attempt(
     locks: Locks,
     request: LockRequest,
     fixed_lease: Option<Duration>,
-    queue_timeout: Option<Duration>,
+    options: AcquireOptions,
 ) -> Result<Attempt, Failed> {
     let shared = locks.shared().clone();
     shared.check_open()?;
@@ -282,7 +285,7 @@ async fn attempt(
         }
         let (depth, lease) = current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, sent));
         let reply =
-            shared.connection.acquire(&request, lease, depth, queue_timeout, &entry.latches).await;
+            shared.connection.acquire(&request, lease, depth, options, &entry.latches).await;
         let failure = match (reply, current) {
             (Ok(AcquireReply::Held(pttl)), None) => return Ok(Attempt::Held(pttl)),
             (Ok(AcquireReply::Held(pttl)), Some(hold)) => {

@@ -12,6 +12,7 @@ mod crowds;
 mod documentation;
 mod examples;
 mod exclusion;
+mod expiring_counter;
 mod fair;
 mod fair_limits;
 mod fair_short_leases;
