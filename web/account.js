@@ -19,27 +19,51 @@ const Account = (() => {
     'account.out': ['Sign out', '退出登录'],
     'account.expired': ['You were signed out. Please sign in again.', '登录已失效，请重新登录。'],
     'account.bye': ['Signed out.', '已退出登录。'],
+    'account.checking': ['Checking your session…', '正在确认登录状态…'],
+    'account.failed': ['Your session could not be checked. Trying again…', '登录状态确认失败，正在重试…'],
     'account.wait': ['Try again in {seconds} s', '{seconds} 秒后重试'],
   });
 
+  const KEY = 'token';
   const listeners = [];
   let token = storedToken();
-  let user = null;
+  // The signed-in user. Until it is loaded the token may or may not be valid; only a 401 says that it is not.
+  const user = Page.loaded(async () => {
+    const used = token;
+    if (!used) return null;
+    const reply = await ask('GET', '/user/me');
+    return used === token ? reply : null;
+  }, () => show());
   // The form: its step, what was typed, and the message under it (a function, as the language may change).
   let step = 'phone', phone = '', code = '', busy = false, message = null, failed = false;
 
   function storedToken() {
-    try { return localStorage.getItem('token'); } catch { return null; }
+    try { return localStorage.getItem(KEY); } catch { return null; }
   }
   function storeToken(value) {
-    token = value;
     try {
-      if (value) localStorage.setItem('token', value); else localStorage.removeItem('token');
+      if (value) localStorage.setItem(KEY, value); else localStorage.removeItem(KEY);
     } catch { /* no storage: for this page only */ }
+    begin(value);
   }
   const box = () => document.getElementById('account');
-  const changed = () => { show(); listeners.forEach((listener) => listener()); };
   const setMessage = (text, bad = false) => { message = text; failed = bad; };
+
+  // A session begins or ends, in this tab or in another.
+  function begin(value) {
+    token = value;
+    user.reset();
+    step = 'phone';
+    code = '';
+    show();
+    listeners.forEach((listener) => listener());
+    user.load();
+  }
+  window.addEventListener('storage', ({ key }) => {
+    if ((key !== KEY && key !== null) || storedToken() === token) return;
+    setMessage(storedToken() ? null : () => Words.t('account.bye'));
+    begin(storedToken());
+  });
 
   // As Page.ask, with the session's token. When the session has ended, the form says so.
   async function ask(method, path, options = {}) {
@@ -53,12 +77,8 @@ const Account = (() => {
   }
 
   function endSession(text, bad = false) {
-    storeToken(null);
-    user = null;
-    step = 'phone';
-    code = '';
     setMessage(text, bad);
-    changed();
+    storeToken(null);
   }
 
   async function sendCode() {
@@ -79,7 +99,8 @@ const Account = (() => {
       setMessage(errorText(reply), true);
     }
     busy = false; show();
-    box().querySelector(reply.ok ? 'input[name=code]' : 'input[name=phone]').focus();
+    const next = box().querySelector(reply.ok ? 'input[name=code]' : 'input[name=phone]');
+    if (next) next.focus(); // another tab may have signed in
   }
 
   async function signIn() {
@@ -91,9 +112,8 @@ const Account = (() => {
       box().querySelector('input[name=code]').focus();
       return;
     }
+    setMessage(null);
     storeToken(reply.data);
-    step = 'phone'; code = ''; setMessage(null);
-    await loadUser();
   }
 
   const errorText = (reply) => () => {
@@ -101,46 +121,47 @@ const Account = (() => {
     return reply.waitMs ? `${text} ${Words.t('account.wait', { seconds: Math.ceil(reply.waitMs / 1000) })}` : text;
   };
 
-  // Loads the user of the stored token.
-  async function loadUser() {
-    if (!token) { changed(); return; }
-    const reply = await ask('GET', '/user/me');
-    if (reply.ok) { user = reply.data; changed(); }
-    else if (token) { setMessage(errorText(reply), true); changed(); }
-  }
-
   // A mainland number that is unlikely to be in use here.
   const randomPhone = () => `199${String(crypto.getRandomValues(new Uint32Array(1))[0] % 1e8).padStart(8, '0')}`;
 
   function show() {
     const line = make('p', { class: failed ? 'said bad' : 'said', role: failed ? 'alert' : 'status' }, message ? message() : '');
     const input = (name, value, attributes, change) => make('input', {
-      name, value, required: true, disabled: busy, ...attributes,
+      name, value, required: true, readonly: busy, 'data-key': name, 'data-next': 'phone', ...attributes,
       oninput: (event) => change(event.target.value.trim()),
     });
+    // Not `disabled`: a button that has the focus keeps it while it is busy.
+    const submit = (label) => make('button', {
+      class: 'main', type: 'submit', 'aria-disabled': String(busy), 'data-key': 'submit', 'data-next': 'person',
+    }, label);
+    const quiet = (key, onclick, label) => make('button', { type: 'button', class: 'quiet', 'data-key': key, 'data-next': 'phone', onclick }, label);
     const form = (send, ...fields) =>
       make('form', { class: 'sign-in', onsubmit: (event) => { event.preventDefault(); if (!busy) send(); } }, fields);
-    if (token && user) {
-      box().replaceChildren(make('div', { class: 'person' },
-        make('span', { class: 'avatar', 'aria-hidden': 'true' }, [...(user.nickName || '?')].pop().toUpperCase()),
-        make('p', null, Words.t('account.hello', { name: user.nickName })),
-        make('button', { type: 'button', class: 'quiet', id: 'sign-out', onclick: signOut }, Words.t('account.out'))), line);
+    if (token) {
+      const name = user.data && user.data.nickName;
+      const out = quiet('out', signOut, Words.t('account.out'));
+      out.id = 'sign-out';
+      Page.render(box(), make('div', { class: 'person' },
+        make('span', { class: 'avatar', 'aria-hidden': 'true' }, [...(name || '?')].pop().toUpperCase()),
+        make('p', { id: 'person', tabindex: -1, 'data-key': 'person' }, name ? Words.t('account.hello', { name })
+          : Words.t(user.failed ? 'account.failed' : 'account.checking')),
+        out), line);
     } else if (step === 'phone') {
-      box().replaceChildren(make('p', { class: 'soft' }, Words.t('account.why')), form(sendCode,
+      Page.render(box(), make('p', { class: 'soft' }, Words.t('account.why')), form(sendCode,
         make('label', { class: 'field' }, make('span', null, Words.t('account.phone')),
           input('phone', phone, { type: 'tel', inputmode: 'numeric', autocomplete: 'tel-national', maxlength: 11, pattern: '1[0-9]{10}', placeholder: '13800138000' },
             (value) => { phone = value; })),
         make('div', { class: 'row' },
-          make('button', { class: 'main', type: 'submit', disabled: busy }, Words.t(busy ? 'account.sending' : 'account.send')),
-          Page.lab && make('button', { type: 'button', class: 'quiet', onclick: () => { phone = randomPhone(); show(); } }, Words.t('account.random')))), line);
+          submit(Words.t(busy ? 'account.sending' : 'account.send')),
+          Page.lab && quiet('random', () => { phone = randomPhone(); show(); }, Words.t('account.random')))), line);
     } else {
-      box().replaceChildren(make('p', { class: 'soft' }, phone), form(signIn,
+      Page.render(box(), make('p', { class: 'soft' }, phone), form(signIn,
         make('label', { class: 'field' }, make('span', null, Words.t('account.code')),
           input('code', code, { inputmode: 'numeric', autocomplete: 'one-time-code', maxlength: 6, pattern: '[0-9]{6}' },
             (value) => { code = value; })),
         make('div', { class: 'row' },
-          make('button', { class: 'main', type: 'submit', disabled: busy }, Words.t(busy ? 'account.entering' : 'account.enter')),
-          make('button', { type: 'button', class: 'quiet', onclick: () => { step = 'phone'; setMessage(null); show(); } }, Words.t('account.again')))), line);
+          submit(Words.t(busy ? 'account.entering' : 'account.enter')),
+          quiet('again', () => { step = 'phone'; setMessage(null); show(); }, Words.t('account.again')))), line);
     }
   }
 
@@ -159,5 +180,5 @@ const Account = (() => {
   }
 
   Words.onChange(show);
-  return { ask, focusForm, loadUser, show, user: () => user, onChange: (listener) => listeners.push(listener) };
+  return { ask, focusForm, show, start: () => { show(); user.load(); }, token: () => token, onChange: (listener) => listeners.push(listener) };
 })();

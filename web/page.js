@@ -62,13 +62,13 @@ const Page = (() => {
     return guess;
   }
 
-  // Sends a request. Never throws: {ok, status, code, data, orderId, message, waitMs}.
-  async function ask(method, path, { body, headers = {} } = {}) {
+  // Sends a request, and waits `limitMs` for the reply. Never throws: {ok, status, code, data, orderId, message, waitMs}.
+  async function ask(method, path, { body, headers = {}, limitMs = 10000 } = {}) {
     const sent = monotonic();
     let response, envelope;
     try {
       response = await fetch(path, {
-        method, cache: 'no-store', credentials: 'same-origin',
+        method, cache: 'no-store', credentials: 'same-origin', signal: AbortSignal.timeout(limitMs),
         headers: body === undefined ? headers : { ...headers, 'content-type': 'application/json' },
         body: body === undefined ? undefined : JSON.stringify(body),
       });
@@ -93,6 +93,57 @@ const Page = (() => {
 
   const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
+  // Intervals that grow by half from `first` to `most` milliseconds, and are never shorter than the server asked for.
+  function growing(first, most) {
+    let next = first;
+    return (waitMs = 0) => {
+      const now = next;
+      next = Math.min(most, next * 1.5);
+      return Math.max(now, waitMs);
+    };
+  }
+
+  // Whether a reply tells nothing but that the server could not answer.
+  const isFailure = (reply) => reply.code === 'NETWORK' || reply.status === 429 || reply.status >= 500;
+
+  // A part of the page that is loaded from the server: `data` is what it last said, null before. Where the server could
+  // not answer, the load is repeated at growing intervals; until then `failed` is true and `data` stays as it was. `send`
+  // returns the reply, or null when there is nothing to load. A reply that was overtaken by another load is dropped.
+  function loaded(send, onChange) {
+    const it = { data: null, failed: false };
+    let latest = 0, timer = null, pause = growing(1000, 15000);
+    it.load = async () => {
+      const mine = ++latest;
+      clearTimeout(timer);
+      const reply = await send();
+      if (mine !== latest || !reply) return reply;
+      it.failed = isFailure(reply);
+      if (it.failed) timer = setTimeout(it.load, pause(reply.waitMs));
+      else {
+        it.data = reply.ok ? reply.data : it.data;
+        pause = growing(1000, 15000);
+      }
+      onChange(reply);
+      return reply;
+    };
+    it.reset = () => {
+      latest++;
+      clearTimeout(timer);
+      Object.assign(it, { data: null, failed: false });
+    };
+    return it;
+  }
+
+  // Replaces the children of `container`. The keyboard's focus stays on the element of the same `data-key`; where that
+  // is gone, it moves to the one that the old element names as `data-next`, or else to the container.
+  function render(container, ...children) {
+    const focused = container.contains(document.activeElement) ? document.activeElement : null;
+    container.replaceChildren(...children.flat(3).filter(Boolean));
+    if (!focused) return;
+    const keyed = (key) => key && container.querySelector(`[data-key="${CSS.escape(key)}"]`);
+    (keyed(focused.dataset.key) || keyed(focused.dataset.next) || container).focus({ preventScroll: true });
+  }
+
   // Runs `work` about every `ms`, one at a time and only while the page is visible. Returns a function that
   // runs it now.
   function whileVisible(ms, work) {
@@ -111,5 +162,5 @@ const Page = (() => {
     return run;
   }
 
-  return { lab, ask, instant, now, sleep, whileVisible };
+  return { lab, ask, growing, instant, isFailure, loaded, now, render, sleep, whileVisible };
 })();

@@ -1,102 +1,87 @@
 'use strict';
-// One purchase at a time, from the click to a definite result. While the result is not known it is polled: a pending
-// order by its id, a lost reply by the buyer's list of orders.
+// Attempts to buy: one at a time for a voucher, from the click until its order is known, or the request was refused.
+// Whether the buyer has an order is told by orders.js alone; an attempt ends when its order is there.
 
 const Purchase = (() => {
   Words.add({
-    'buy.signIn': ['Sign in to buy', '登录后抢购'],
-    'buy.notYet': ['Not begun yet', '尚未开始'],
-    'buy.ended': ['The sale is over', '秒杀已结束'],
     'buy.buying': ['Buying…', '抢购中…'],
-    'buy.pending': ['Admitted. Waiting for the order…', '已抢到名额，正在生成订单…'],
+    'buy.slow': ['This takes longer than usual. Your request is on its way.', '处理时间比平时长，请求已经发出，请稍候。'],
+    'buy.pending': ['You are in. Waiting for the order…', '已抢到名额，正在生成订单…'],
+    'buy.pendingLong': ['The order takes longer than usual. This page keeps looking for it.', '生成订单的时间比平时长，本页会继续查询。'],
     'buy.unknown': ['No reply arrived. Looking up the result…', '没有收到答复，正在查询结果…'],
-    'buy.bought': ['It is yours', '抢购成功'],
-    'buy.owned': ['You have one', '您已抢到'],
-    'buy.soldOut': ['Sold out', '已售罄'],
-    'buy.again': ['Try again', '再试一次'],
-    'buy.wait': ['Try again in {seconds} s', '{seconds} 秒后重试'],
+    'buy.unsure': ['It is still not known whether your order was placed; this page keeps looking. You can also try again: nobody gets two.', '暂时还不知道是否下单成功，本页会继续查询。您也可以再试一次，每人只会有一单。'],
     'buy.order': ['Order {id}', '订单号 {id}'],
-    'buy.boughtSay': ['The order is in the database. Pay for it under “My orders”.', '订单已写入数据库，请在“我的订单”里支付。'],
-    'buy.none': ['No order was found. You can try again.', '没有查到订单，可以再试一次。'],
-    'buy.look': ['The result is still not known. Check “My orders” in a moment before you buy again.', '仍无法确认结果。请稍后查看“我的订单”，再决定是否重新抢购。'],
   });
 
-  // How long, and how often, an unknown result is polled, milliseconds.
-  const POLL_FOR = 30000, POLL_EVERY = 400;
+  // When a purchase without a reply is called slow; when it is given up and looked up; how long a result may be unknown
+  // before the buyer may try again. Milliseconds.
+  const SLOW = 4000, LIMIT = 15000, UNSURE = 10000;
+  const CLOSED = ['buying', 'bought', 'pending', 'unknown'];
 
   const listeners = [];
-  const states = new Map(); // voucher id → {name, orderId, text, until}
-  const stateOf = (voucher) => states.get(voucher) || { name: 'idle' };
-  function setState(voucher, state) {
-    states.set(voucher, state);
-    listeners.forEach((listener) => listener(state.name));
+  const attempts = new Map(); // voucher id → {name, orderId, code, message, until, since}
+
+  function set(voucher, attempt) {
+    if (attempt) attempts.set(voucher, { since: performance.now(), ...attempt }); else attempts.delete(voucher);
+    listeners.forEach((listener) => listener());
+    return attempts.get(voucher);
   }
+
+  // The attempt at a voucher, unless the orders answer for it by now.
+  function of(voucher) {
+    const attempt = attempts.get(voucher);
+    const isKnown = attempt && attempt.orderId && Orders.byId(attempt.orderId);
+    return attempt && !isKnown ? attempt : null;
+  }
+
+  const isSlow = (attempt) => performance.now() - attempt.since > (attempt.name === 'buying' ? SLOW : UNSURE);
 
   async function buy(voucher) {
-    if (['buying', 'pending', 'unknown'].includes(stateOf(voucher).name)) return;
-    setState(voucher, { name: 'buying' });
-    const reply = await Account.ask('POST', `/voucher-order/seckill/${voucher}`);
-    if (reply.ok && reply.code === 'PENDING') {
-      setState(voucher, { name: 'pending', orderId: reply.orderId });
-      await pollOrder(voucher, reply.orderId);
-    } else if (reply.code === 'OUTCOME_UNKNOWN' || reply.code === 'NETWORK') {
-      setState(voucher, { name: 'unknown', orderId: reply.orderId });
-      if (reply.orderId) await pollOrder(voucher, reply.orderId); else await findOrder(voucher);
-    } else showResult(voucher, reply);
+    const current = of(voucher);
+    if (current && CLOSED.includes(current.name) && !(current.name === 'unknown' && isSlow(current))) return;
+    const mine = set(voucher, { name: 'buying' });
+    const reply = await Account.ask('POST', `/voucher-order/seckill/${voucher}`, { limitMs: LIMIT });
+    if (attempts.get(voucher) !== mine) return; // signed out meanwhile
+    const { orderId } = reply;
+    if (reply.ok) follow(voucher, set(voucher, { name: reply.code === 'PENDING' ? 'pending' : 'bought', orderId }));
+    else if (reply.code === 'OUTCOME_UNKNOWN' || reply.code === 'NETWORK') follow(voucher, set(voucher, { name: 'unknown', orderId }));
+    else refuse(voucher, reply);
   }
 
-  function showResult(voucher, reply) {
-    if (reply.ok) setState(voucher, { name: 'bought', orderId: reply.orderId });
-    else if (reply.status === 401) states.delete(voucher);
-    else if (reply.code === 'SOLD_OUT') setState(voucher, { name: 'soldOut', code: reply.code });
-    else if (reply.code === 'ALREADY_ORDERED') setState(voucher, { name: 'owned', code: reply.code, orderId: reply.orderId });
-    else fail(voucher, reply);
+  function refuse(voucher, reply) {
+    if (reply.status === 401) set(voucher, null);
+    else if (reply.code === 'ALREADY_ORDERED') follow(voucher, set(voucher, { name: 'owned', code: reply.code, orderId: reply.orderId }));
+    else if (reply.code === 'SOLD_OUT') set(voucher, { name: 'soldOut', code: reply.code });
+    else set(voucher, { name: 'failed', code: reply.code, message: reply.message, until: performance.now() + reply.waitMs });
   }
 
-  const fail = (voucher, reply) => setState(voucher, {
-    name: 'failed', code: reply.code, message: reply.message, until: performance.now() + reply.waitMs,
-  });
-
-  // Polls the order until it exists, is refused, or the time is up.
-  async function pollOrder(voucher, orderId) {
-    const deadline = performance.now() + POLL_FOR;
-    while (performance.now() < deadline) {
-      const reply = await Account.ask('GET', `/voucher-order/${orderId}`);
-      if (reply.ok && reply.code !== 'PENDING') {
-        setState(voucher, { name: 'bought', orderId });
+  // Looks for the attempt's order, by its id or among the buyer's, until it is there, it is refused, or another attempt
+  // began. Not having seen it means nothing, so this never ends by itself; its intervals grow.
+  async function follow(voucher, attempt) {
+    const pause = Page.growing(attempt.orderId ? 300 : 600, 15000);
+    while (attempts.get(voucher) === attempt) {
+      // Both: the list must not go on saying that there is no order.
+      const [list, one] = await Promise.all([Orders.load(), attempt.orderId ? Orders.find(attempt.orderId) : null]);
+      const reply = one || list;
+      if (attempts.get(voucher) !== attempt) return;
+      if (Orders.ofVoucher(voucher) || (attempt.orderId && Orders.byId(attempt.orderId))) {
+        set(voucher, null);
+        Orders.reload();
         return;
       }
-      const final = reply.status === 401 || (reply.status === 200 && !reply.ok);
-      // After a lost reply the order may still appear; a pending order is known to the service until it is final.
-      if (final && !(reply.code === 'ORDER_NOT_FOUND' && stateOf(voucher).name === 'unknown')) {
-        showResult(voucher, reply);
-        return;
-      }
-      await Page.sleep(Math.max(POLL_EVERY, reply.waitMs));
+      // A pending order is known to the service until it is final. Any other may still appear.
+      if (attempt.name === 'pending' && reply && reply.status === 200 && !reply.ok) { refuse(voucher, reply); return; }
+      // The one that stands in the way is not in the list: it may be gone when they try again.
+      if (attempt.name === 'owned' && isSlow(attempt)) { set(voucher, { name: 'failed', code: attempt.code, until: 0 }); return; }
+      await Page.sleep(pause(reply ? reply.waitMs : 0));
+      listeners.forEach((listener) => listener());
     }
-    setState(voucher, { name: 'failed', key: stateOf(voucher).name === 'unknown' ? 'buy.none' : 'buy.look', until: 0 });
   }
 
-  // Without an order id: looks for an order of this voucher among the buyer's.
-  async function findOrder(voucher) {
-    const deadline = performance.now() + POLL_FOR / 3;
-    let asked = false;
-    while (performance.now() < deadline) {
-      await Page.sleep(POLL_EVERY * 2);
-      const reply = await Account.ask('GET', '/voucher-order/of/me');
-      if (reply.status === 401) { states.delete(voucher); return; }
-      asked = asked || reply.ok;
-      const found = reply.ok && reply.data.find((order) => order.voucherId === voucher && order.status !== 4);
-      if (found) {
-        setState(voucher, { name: 'bought', orderId: found.orderId });
-        return;
-      }
-    }
-    setState(voucher, { name: 'failed', key: asked ? 'buy.none' : 'buy.look', until: 0 });
+  function reset() {
+    attempts.clear();
+    listeners.forEach((listener) => listener());
   }
 
-  // After a cancellation the state of one voucher is void, after a sign-out that of all.
-  const forget = (voucher) => { if (voucher === undefined) states.clear(); else states.delete(voucher); };
-
-  return { buy, forget, stateOf, onChange: (listener) => listeners.push(listener) };
+  return { buy, isSlow, of, reset, onChange: (listener) => listeners.push(listener) };
 })();

@@ -5,17 +5,20 @@
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
 //! page should ever insert it as markup. No text of a request or of the database is put into a page here.
 
+use std::io::Write;
 use std::sync::LazyLock;
 
 use axum::Router;
 use axum::http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG,
+    IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::extract::Path;
@@ -34,13 +37,17 @@ const HTML: &str = "text/html; charset=utf-8";
 type Asset = (&'static str, &'static str, &'static str);
 
 /// The files of the shop's page.
-const SHOP: [Asset; 7] = [
+const SHOP: [Asset; 11] = [
     ("mark.svg", "image/svg+xml", include_str!("../../web/mark.svg")),
     ("look.css", "text/css; charset=utf-8", include_str!("../../web/look.css")),
     script("words.js", include_str!("../../web/words.js")),
     script("page.js", include_str!("../../web/page.js")),
     script("account.js", include_str!("../../web/account.js")),
+    script("route.js", include_str!("../../web/route.js")),
+    script("orders.js", include_str!("../../web/orders.js")),
     script("purchase.js", include_str!("../../web/purchase.js")),
+    script("shops.js", include_str!("../../web/shops.js")),
+    script("sale.js", include_str!("../../web/sale.js")),
     script("shop.js", include_str!("../../web/shop.js")),
 ];
 
@@ -64,20 +71,42 @@ const fn script(name: &'static str, text: &'static str) -> Asset {
     (name, "text/javascript; charset=utf-8", text)
 }
 
-/// A file as it is sent, with its entity tag.
+/// A file as it is sent.
 #[derive(Clone)]
 struct File {
     kind: &'static str,
-    text: Bytes,
+    plain: Body,
+    gzip: Body,
+}
+
+/// One encoding of a file, with its entity tag.
+#[derive(Clone)]
+struct Body {
+    bytes: Bytes,
     tag: HeaderValue,
 }
 
 impl File {
     fn new(kind: &'static str, text: Bytes) -> Self {
-        let tag = HeaderValue::try_from(format!("\"{:016x}\"", xxh3_64(&text)));
-        // Quotes and hexadecimal digits are always a valid header.
-        File { kind, text, tag: tag.unwrap_or(HeaderValue::from_static("\"\"")) }
+        let gzip = gzip(&text).map_or_else(|| text.clone(), Bytes::from);
+        File { kind, plain: Body::new(text), gzip: Body::new(gzip) }
     }
+}
+
+impl Body {
+    fn new(bytes: Bytes) -> Self {
+        let tag = HeaderValue::try_from(format!("\"{:016x}\"", xxh3_64(&bytes)));
+        // Quotes and hexadecimal digits are always a valid header.
+        Body { bytes, tag: tag.unwrap_or(HeaderValue::from_static("\"\"")) }
+    }
+}
+
+/// Compressed once, not for each request.
+fn gzip(text: &[u8]) -> Option<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    // Writing into memory does not fail.
+    encoder.write_all(text).ok()?;
+    encoder.finish().ok()
 }
 
 /// The routes of the pages. `zone` is the zone of the API's date-times.
@@ -113,18 +142,37 @@ fn with_settings(page: &str, lab: bool, zone: Zone) -> String {
 /// old version never talk to a new server.
 fn reply(headers: &HeaderMap, file: &File) -> Response {
     let fixed = HeaderValue::from_static;
+    let zipped = accepts_gzip(headers) && file.gzip.bytes.len() < file.plain.bytes.len();
+    let body = if zipped { &file.gzip } else { &file.plain };
     let common = [
-        (ETAG, file.tag.clone()),
+        (ETAG, body.tag.clone()),
         (CACHE_CONTROL, fixed("no-cache")),
+        (VARY, fixed("accept-encoding")),
         (CONTENT_SECURITY_POLICY, fixed(POLICY)),
         (X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
         (REFERRER_POLICY, fixed("no-referrer")),
     ];
-    if headers.get(IF_NONE_MATCH) == Some(&file.tag) {
-        (StatusCode::NOT_MODIFIED, common).into_response()
-    } else {
-        (common, [(CONTENT_TYPE, file.kind)], file.text.clone()).into_response()
+    if headers.get(IF_NONE_MATCH) == Some(&body.tag) {
+        return (StatusCode::NOT_MODIFIED, common).into_response();
     }
+    let mut reply = (common, [(CONTENT_TYPE, file.kind)], body.bytes.clone()).into_response();
+    if zipped {
+        reply.headers_mut().insert(CONTENT_ENCODING, fixed("gzip"));
+    }
+    reply
+}
+
+/// Whether the client takes gzip: it names it without `q=0`. RFC 9110, section 12.5.3.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|coding| {
+        let mut parts = coding.split(';').map(str::trim);
+        let named = parts.next().is_some_and(|name| name.eq_ignore_ascii_case("gzip"));
+        let refused = parts.any(|weight| {
+            weight.strip_prefix("q=").and_then(|q| q.parse::<f32>().ok()).is_some_and(|q| q <= 0.0)
+        });
+        named && !refused
+    })
 }
 
 #[cfg(test)]

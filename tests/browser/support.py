@@ -88,6 +88,7 @@ class BrowserTest(unittest.TestCase):
     console error."""
 
     allowed_statuses = frozenset()
+    screen = {"width": 1280, "height": 900}
 
     @classmethod
     def setUpClass(cls):
@@ -104,7 +105,7 @@ class BrowserTest(unittest.TestCase):
 
     def open(self, path, language="en-US", **options):
         """A recorded page in a new browser context."""
-        options = {"viewport": {"width": 1280, "height": 900}, "base_url": BASE, **options}
+        options = {"viewport": self.screen, "base_url": BASE, **options}
         context = self.browser.new_context(locale=language, **options)
         self.addCleanup(context.close)
         context.set_default_timeout(TIMEOUT_MS)

@@ -17,7 +17,7 @@ class Shop(BrowserTest):
         token = self.sign_in(page)
         expect(page.locator("#stock")).to_have_text("10")
         page.locator("#buy").click()
-        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#buy")).to_have_text("You got it")
         order = api("GET", "/voucher-order/of/me", token=token)["data"][0]
         # Above 2^53, where a JavaScript number is not exact.
         self.assertGreater(int(order["orderId"]), 2**53)
@@ -31,12 +31,12 @@ class Shop(BrowserTest):
         page = self.open(Sale(stock=1).path)
         self.sign_in(page)
         page.locator("#buy").click()
-        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#buy")).to_have_text("You got it")
         page.get_by_role("button", name="Cancel").click()
         expect(page.locator("#orders .badge")).to_have_text("cancelled")
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
         page.locator("#buy").click()
-        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#buy")).to_have_text("You got it")
 
     def test_sold_out_is_shown(self):
         sale = Sale(stock=1)
@@ -67,7 +67,7 @@ class Shop(BrowserTest):
         page = self.open(Sale(strategy="stream").path)
         self.sign_in(page)
         page.locator("#buy").click()
-        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#buy")).to_have_text("You got it")
         expect(page.locator("#orders .badge")).to_have_text("unpaid")
 
     def test_a_sale_begins_by_the_services_clock_when_the_browsers_is_wrong(self):
@@ -80,7 +80,7 @@ class Shop(BrowserTest):
         expect(page.locator(".countdown")).to_contain_text("00:00:0")
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
         page.locator("#buy").click()
-        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#buy")).to_have_text("You got it")
 
     def test_chinese_and_english(self):
         page = self.open(Sale().path, language="zh-CN")
@@ -95,7 +95,7 @@ class Shop(BrowserTest):
         page = self.open(Sale().path, viewport=PHONE_SCREEN)
         self.sign_in(page)
         page.locator("#buy").click()
-        expect(page.locator("#buy")).to_have_text("It is yours")
+        expect(page.locator("#buy")).to_have_text("You got it")
         self.assert_fits(page)
         page.set_viewport_size({"width": 320, "height": 600})
         self.assert_fits(page)

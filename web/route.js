@@ -1,0 +1,24 @@
+'use strict';
+// What the address selects: #type=1&shop=1&voucher=2. A visitor's choice is a new entry of the history, a default is not.
+
+const Route = (() => {
+  const listeners = [];
+
+  function read() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const number = (name) => Number(parts.get(name)) || null;
+    return { type: number('type'), shop: number('shop'), voucher: number('voucher') };
+  }
+
+  function write(at, asDefault) {
+    const parts = new URLSearchParams(Object.entries(at).filter(([, value]) => value));
+    const address = `#${parts}`;
+    if (address === (location.hash || '#')) return;
+    history[asDefault ? 'replaceState' : 'pushState'](null, '', address);
+  }
+
+  // Back, forward, and an address that was pasted.
+  window.addEventListener('popstate', () => listeners.forEach((listener) => listener(read())));
+
+  return { read, write, onChange: (listener) => listeners.push(listener) };
+})();
