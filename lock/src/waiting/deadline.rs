@@ -42,13 +42,13 @@ pub(crate) async fn until<T>(
 /// long each time, and random, so that waiters that have piled up do not come back all at once.
 pub(crate) fn outage_pause(failures: u32) -> Duration {
     let longest = Duration::from_millis(25 << failures.min(6)).min(MAX_OUTAGE_PAUSE);
-    longest.mul_f64(0.5 + rand::random::<f64>() / 2.0)
+    longest.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 /// Back off after the `tries`th failed try in a row: contenders that acquire the same locks in step
 /// would refuse each other forever. Random, and up to twice as long each time.
 pub(crate) async fn back_off(tries: u32, deadline: Option<Instant>) {
     let longest = Duration::from_millis(1 << tries.min(6)).min(MAX_BACKOFF);
-    let pause = longest.mul_f64(rand::random());
+    let pause = longest.mul_f64(fastrand::f64());
     sleep_until(earlier(Instant::now() + pause, deadline)).await;
 }
