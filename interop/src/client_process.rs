@@ -30,6 +30,11 @@ pub struct Reply {
     pub answer: String,
 }
 
+/// The client does not have what was asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("this version of Redisson does not have it")]
+pub struct Unsupported;
+
 /// A running client process.
 pub struct ClientProcess {
     child: Child,
@@ -133,14 +138,20 @@ impl Actor {
 impl Reply {
     /// The text after `ok`; any other answer is an error.
     pub fn ok(&self) -> anyhow::Result<&str> {
+        self.supported()?;
         let value = self.answer.strip_prefix("ok").map(str::trim);
         value.with_context(|| format!("it answered '{}'", self.answer))
     }
 
     /// Expects the answer of an attempt that found the lock held.
     pub fn no(&self) -> anyhow::Result<()> {
+        self.supported()?;
         ensure!(self.answer == "no", "expected 'no', it answered '{}'", self.answer);
         Ok(())
+    }
+
+    fn supported(&self) -> anyhow::Result<()> {
+        if self.answer == "unsupported" { Err(Unsupported.into()) } else { Ok(()) }
     }
 
     /// Expects a failure.

@@ -5,13 +5,18 @@
 //! starts twice, beside two processes of the Java client in redisson/. See README.md.
 
 mod client_process;
+mod clients;
+mod fair;
 mod kinds;
 mod rows;
 mod rust_client;
 mod scenarios;
+mod semaphores;
 mod table;
 mod test_bed;
+mod versions;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -24,8 +29,11 @@ use rust_client::Fault;
 use test_bed::{Launcher, TestBed};
 use testkit::redis_server::RedisServer;
 
-/// The oldest Redisson that hm-dianping nodes of today carry, and the newest.
-const VERSIONS: [&str; 2] = ["3.17.7", "4.7.0"];
+/// The oldest Redisson that hm-dianping nodes of today carry, the newest, and one in between: its
+/// releases have a latch, and its leased semaphores several permits in one acquire.
+const VERSIONS: [&str; 3] = [OLDEST, "3.38.1", NEWEST];
+const OLDEST: &str = "3.17.7";
+const NEWEST: &str = "4.7.0";
 
 /// The watchdog's lease: short, so that leases end during a row; long enough for a busy machine.
 const WATCHDOG: Duration = Duration::from_millis(1500);
@@ -71,10 +79,21 @@ async fn main() -> anyhow::Result<()> {
     let redis = RedisServer::start().await;
     let logs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("redisson/target/log");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
-    let launcher = |version: &str| -> anyhow::Result<Launcher> {
+    let mut classpaths: HashMap<String, String> = HashMap::new();
+    let mut classpath = |version: &str| -> anyhow::Result<String> {
+        if let Some(known) = classpaths.get(version) {
+            return Ok(known.clone());
+        }
+        let compiled = compile(version)?;
+        Ok(classpaths.entry(version.to_owned()).or_insert(compiled).clone())
+    };
+    let mut launcher = |version: &str| -> anyhow::Result<Launcher> {
+        let second = if version == NEWEST { OLDEST } else { NEWEST };
         Ok(Launcher {
             redisson: version.to_owned(),
-            classpath: compile(version)?,
+            classpath: classpath(version)?,
+            second: (second.to_owned(), classpath(second)?),
+            prefix: None,
             fault: None,
             watchdog: WATCHDOG,
             url: redis.url(),

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
 
-use crate::kinds;
+use crate::client_process::Unsupported;
 use crate::rust_client::Fault;
 use crate::scenarios::{self, RedissonDefect};
 use crate::test_bed::{Language, TestBed};
+use crate::{clients, fair, kinds, semaphores, versions};
 
 /// Time limit of a row.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -68,9 +69,30 @@ const EXCLUSIVE: &[Row] = rows! {
 
 /// For fair locks.
 const FAIR: &[Row] = rows! {
-    "Java holds, six come in order" => kinds::order, Java;
-    "Rust holds, six come in order" => kinds::order, Rust;
-    "a killed waiter is passed over" => kinds::dead_waiter;
+    "Java holds, six come in order" => fair::order, Java;
+    "Rust holds, six come in order" => fair::order, Rust;
+    "a killed waiter is passed over" => fair::dead_waiter;
+    "eight holders die, Java first" => fair::dying_holders, Java;
+    "eight holders die, Rust first" => fair::dying_holders, Rust;
+    "Java holds and maps its names" => fair::mapped_names, Java;
+    "Rust holds, Java maps its names" => fair::mapped_names, Rust;
+};
+
+/// For every kind with an owner.
+const OWNED: &[Row] = rows! {
+    "Java frees Rust's by force, Rust hears it" => clients::loss_heard;
+};
+
+/// For every kind.
+const ALL: &[Row] = rows! {
+    "Rust with the rights of the README" => clients::few_rights;
+};
+
+/// For locks over several names.
+const MULTI: &[Row] = rows! {
+    "Java holds all or none" => clients::all_or_none, Java;
+    "Rust holds all or none" => clients::all_or_none, Rust;
+    "four processes count" => scenarios::counter;
 };
 
 /// For read locks, which exclude writers.
@@ -89,6 +111,9 @@ const READ: &[Row] = rows! {
     "Rust writes, four readers are woken" => kinds::readers_woken, Rust;
     "Java downgrades" => kinds::downgrade, Java;
     "Rust downgrades" => kinds::downgrade, Rust;
+    "Java renews its own hold only" => versions::own_renewal, Java;
+    "Rust renews its own hold only" => versions::own_renewal, Rust;
+    "two Redissons and Rust read" => versions::readers_of_two_versions;
 };
 
 /// For fenced locks.
@@ -96,21 +121,39 @@ const FENCED: &[Row] = rows! {
     "fences rise across both" => kinds::fences;
 };
 
-/// For semaphores.
+/// For both kinds of semaphore.
+const PERMITS: &[Row] = rows! {
+    "Java gives a permit, Rust is woken" => semaphores::permits, Java;
+    "Rust gives a permit, Java is woken" => semaphores::permits, Rust;
+    "one permit, four processes count" => semaphores::one_permit;
+    "Java gives two, Rust waits for two" => semaphores::several, Java;
+    "Rust gives two, Java waits for two" => semaphores::several, Rust;
+};
+
+/// For semaphores whose permits have no lease.
 const SEMAPHORE: &[Row] = rows! {
-    "Java gives a permit, Rust is woken" => kinds::permits, Java;
-    "Rust gives a permit, Java is woken" => kinds::permits, Rust;
-    "one permit, four processes count" => kinds::one_permit;
+    "Java adds permits if it exists" => semaphores::added_if_exists, Java;
+    "Rust adds permits if it exists" => semaphores::added_if_exists, Rust;
+};
+
+/// For leased semaphores.
+const LEASED: &[Row] = rows! {
+    "Java is killed, Rust gets its permit" => semaphores::killed, Java;
+    "Rust is killed, Java gets its permit" => semaphores::killed, Rust;
+    "Java extends its lease" => semaphores::extended, Java;
+    "Rust extends its lease" => semaphores::extended, Rust;
 };
 
 /// The kinds of lock and their rows.
 const KINDS: &[(&str, &[&[Row]])] = &[
-    ("reentrant", &[EXCLUSIVE]),
-    ("fair", &[EXCLUSIVE, FAIR]),
-    ("write", &[EXCLUSIVE]),
-    ("read", &[READ]),
-    ("fenced", &[EXCLUSIVE, FENCED]),
-    ("semaphore", &[SEMAPHORE]),
+    ("reentrant", &[EXCLUSIVE, OWNED, ALL]),
+    ("fair", &[EXCLUSIVE, FAIR, OWNED, ALL]),
+    ("write", &[EXCLUSIVE, OWNED, ALL]),
+    ("read", &[READ, OWNED, ALL]),
+    ("fenced", &[EXCLUSIVE, FENCED, OWNED, ALL]),
+    ("multi", &[MULTI]),
+    ("semaphore", &[PERMITS, SEMAPHORE, ALL]),
+    ("leased", &[PERMITS, LEASED, ALL]),
 ];
 
 /// Runs all rows whose name contains `only`, and prints each result. A repeated row passes if every
@@ -153,8 +196,8 @@ pub async fn run(bed: &TestBed, only: &str, repeat: u32) -> anyhow::Result<Vec<(
 async fn once(bed: &TestBed, row: &Row, kind: &str) -> Outcome {
     match tokio::time::timeout(LIMIT, (row.run)(bed, kind)).await {
         Ok(Ok(figures)) => Outcome::Passed(figures),
-        Ok(Err(error)) if error.is::<RedissonDefect>() => {
-            Outcome::NotRun(format!("{kind}, {}: {error}", row.what))
+        Ok(Err(error)) if error.is::<RedissonDefect>() || error.is::<Unsupported>() => {
+            Outcome::NotRun(format!("{kind}, {}: {error:#}", row.what))
         }
         Ok(Err(error)) => Outcome::Failed(format!("{error:#}")),
         Err(_) => Outcome::Failed(format!("not done within {} s", LIMIT.as_secs())),

@@ -1,6 +1,8 @@
 //! The Rust client process: runs the commands from its standard input with this repository's locks, in
 //! the protocol of README.md. It can be started with a fault, to test that the scenarios detect it.
 
+mod semaphores;
+
 use std::collections::HashMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime};
@@ -9,7 +11,7 @@ use anyhow::Context;
 use clap::ValueEnum as _;
 use futures_util::future::{BoxFuture, FutureExt};
 use lock::kind::LockKind;
-use lock::{Guard, Lock, LockConfig, Locks, Owner};
+use lock::{Guard, LeasedPermit, Lock, LockConfig, Locks, LostReason, Owner};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -94,7 +96,7 @@ impl Actor {
     }
 
     async fn carry_out(&mut self, words: &[&str]) -> anyhow::Result<String> {
-        let [command, kind, name, more @ ..] = words else { return unsupported() };
+        let [command, kind, name, more @ ..] = words else { anyhow::bail!("too few words") };
         let locks = self.locks.clone();
         match *kind {
             "reentrant" => {
@@ -113,48 +115,49 @@ impl Actor {
                 let fence = |guard: &Guard<_>| Some(guard.fence());
                 self.act_on(locks.fenced(name)?, fence, command, words, more).await
             }
+            "multi" => self.on_multi(command, name, more).await,
             "semaphore" => self.on_semaphore(command, name, more).await,
-            _ => unsupported(),
+            "leased" => self.on_leased(command, name, more).await,
+            _ => Ok("unsupported".to_owned()),
         }
     }
 
-    async fn on_semaphore(
+    async fn on_multi(
         &mut self,
         command: &str,
         name: &str,
         more: &[&str],
     ) -> anyhow::Result<String> {
-        let semaphore = self.locks.semaphore(name)?;
-        let held = format!("semaphore {name}");
+        let names = [format!("{name}:a"), format!("{name}:b")];
+        let mut lock = self.locks.multi(names.iter().map(String::as_str))?;
+        let held = format!("multi {name}");
         Ok(match (command, more) {
             ("supports", []) => "ok".to_owned(),
-            ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
-            ("lock", []) => {
-                let permits = semaphore.acquire(1).await?;
-                self.hold(held, None, Box::new(|| permits.release().boxed()));
+            ("lock", more) => {
+                if let [lease] = more {
+                    lock = lock.with_lease(millis(lease)?);
+                }
+                let guard = lock.acquire(&self.owner).await?;
+                self.hold(held, Held::releasing(|| guard.release().boxed()));
                 "ok".to_owned()
             }
-            ("try", [wait]) => match semaphore.acquire_within(1, millis(wait)?).await? {
-                Some(permits) => {
-                    self.hold(held, None, Box::new(|| permits.release().boxed()));
+            ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
+                Some(guard) => {
+                    self.hold(held, Held::releasing(|| guard.release().boxed()));
                     yes_or_no(true)
                 }
                 None => yes_or_no(false),
             },
-            ("unlock", []) => {
-                self.unlock(name, &held).await?;
-                "ok".to_owned()
-            }
-            ("available", []) => format!("ok {}", semaphore.available().await?),
+            ("unlock", []) => self.unlock(name, &held).await?,
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
-                    let permits = semaphore.acquire(1).await?;
+                    let guard = lock.acquire(&self.owner).await?;
                     self.increment(counter).await?;
-                    permits.release().await?;
+                    guard.release().await?;
                 }
                 "ok".to_owned()
             }
-            _ => return unsupported(),
+            _ => return unknown(command),
         })
     }
 
@@ -186,10 +189,7 @@ impl Actor {
                 }
                 None => "no".to_owned(),
             },
-            ("unlock", []) => {
-                self.unlock(name, &held).await?;
-                "ok".to_owned()
-            }
+            ("unlock", []) => self.unlock(name, &held).await?,
             ("depth", []) => format!("ok {}", lock.hold_count(&self.owner).await?),
             ("locked", []) => format!("ok {}", lock.is_locked().await?),
             ("remaining", []) => match lock.remaining().await? {
@@ -201,16 +201,20 @@ impl Actor {
                 let last = self.held.get(&held).and_then(|held| held.last()?.fence);
                 format!("ok {}", last.context("nothing with a fence is held")?)
             }
+            ("lost", []) => {
+                let last = self.held.get_mut(&held).and_then(|held| held.last_mut()?.lost.take());
+                format!("ok {}", last.context("nothing that can be lost is held")?.await)
+            }
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
                     let guard = self.lock(name, lock.clone()).await?;
                     self.hold_guard(held.clone(), guard, fence);
                     self.increment(counter).await?;
-                    self.unlock(name, &held).await?;
+                    self.release(name, &held).await?;
                 }
                 "ok".to_owned()
             }
-            _ => return unsupported(),
+            _ => return unknown(command),
         })
     }
 
@@ -233,7 +237,13 @@ impl Actor {
         }))
     }
 
-    async fn unlock(&mut self, name: &str, held: &str) -> anyhow::Result<()> {
+    /// The answer to the command.
+    async fn unlock(&mut self, name: &str, held: &str) -> anyhow::Result<String> {
+        self.release(name, held).await?;
+        Ok("ok".to_owned())
+    }
+
+    async fn release(&mut self, name: &str, held: &str) -> anyhow::Result<()> {
         let last = match (self.held.get_mut(held).and_then(Vec::pop), self.fault) {
             (Some(held), _) => held,
             (None, Some(Fault::NeverLocks)) => return Ok(()),
@@ -242,12 +252,12 @@ impl Actor {
         if matches!(self.fault, Some(Fault::PublishesNothing | Fault::ReleasesAllHolds)) {
             self.redis.del::<_, ()>(name).await?;
             // The release finds no hold, and publishes nothing.
-            return match (last.release)().await {
+            return match last.release().await {
                 Ok(()) => Err(anyhow::anyhow!("released what was deleted")),
                 Err(_) => Ok(()),
             };
         }
-        Ok((last.release)().await?)
+        Ok(last.release().await?)
     }
 
     fn hold_guard<K: LockKind>(
@@ -257,12 +267,13 @@ impl Actor {
         fence: fn(&Guard<K>) -> Option<u64>,
     ) {
         let Some(guard) = guard else { return };
-        let fence = fence(&guard);
-        self.hold(held, fence, Box::new(|| guard.release().boxed()));
+        let (fence, lost) = (fence(&guard), Some(guard.lost().boxed()));
+        let hold = Held { fence, lost, ..Held::releasing(|| guard.release().boxed()) };
+        self.hold(held, hold);
     }
 
-    fn hold(&mut self, held: String, fence: Option<u64>, release: Release) {
-        self.held.entry(held).or_default().push(Held { fence, release });
+    fn hold(&mut self, held: String, hold: Held) {
+        self.held.entry(held).or_default().push(hold);
     }
 
     /// Loses updates if the lock does not exclude.
@@ -274,10 +285,32 @@ impl Actor {
 
 type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send>;
 
-/// One hold of any kind of lock.
+/// One hold of any kind of lock, or permits.
 struct Held {
     fence: Option<u64>,
-    release: Release,
+    /// Ends when it is lost.
+    lost: Option<BoxFuture<'static, LostReason>>,
+    kept: Kept,
+}
+
+enum Kept {
+    Leased(LeasedPermit),
+    Other(Release),
+}
+
+impl Held {
+    fn releasing(
+        release: impl FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send + 'static,
+    ) -> Self {
+        Self { fence: None, lost: None, kept: Kept::Other(Box::new(release)) }
+    }
+
+    async fn release(self) -> Result<(), lock::Error> {
+        match self.kept {
+            Kept::Leased(permits) => permits.release().await,
+            Kept::Other(release) => release().await,
+        }
+    }
 }
 
 async fn wait_for_lease_end<K: LockKind>(
@@ -296,8 +329,8 @@ fn yes_or_no(yes: bool) -> String {
     if yes { "ok".to_owned() } else { "no".to_owned() }
 }
 
-fn unsupported() -> anyhow::Result<String> {
-    Ok("unsupported".to_owned())
+fn unknown(command: &str) -> anyhow::Result<String> {
+    anyhow::bail!("there is no command '{command}', or not with these arguments")
 }
 
 fn millis(text: &str) -> anyhow::Result<Duration> {

@@ -22,7 +22,7 @@ pub const WATCH: Duration = Duration::from_millis(150);
 const INCREMENTS: u64 = 500;
 
 /// The kind of lock that a holder of `kind` excludes: readers share, and exclude writers.
-fn rival(kind: &str) -> &str {
+pub fn rival(kind: &str) -> &str {
     if kind == "read" { "write" } else { kind }
 }
 
@@ -175,7 +175,7 @@ async fn outlived(
 /// A row without a result, because Redisson fails it among Java processes alone.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct RedissonDefect(String);
+pub struct RedissonDefect(pub String);
 
 /// The other language force-unlocks the lock: waiters of both languages are woken, one after the
 /// other, and the former holder's release has no effect.

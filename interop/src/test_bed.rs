@@ -40,6 +40,10 @@ pub struct Launcher {
     pub redisson: String,
     /// Its classes and jars, as `java -cp` wants them.
     pub classpath: String,
+    /// A second version and its class path, for scenarios in which two meet.
+    pub second: (String, String),
+    /// What the Java client puts in front of every name, if anything.
+    pub prefix: Option<String>,
     /// The fault of the Rust client, if any.
     pub fault: Option<Fault>,
     /// The lease that both watchdogs renew.
@@ -68,6 +72,7 @@ impl Launcher {
                     &self.url,
                     &watchdog,
                 ]);
+                command.args(&self.prefix);
                 command
             }
             Language::Rust => {

@@ -4,7 +4,6 @@ import java.lang.reflect.InvocationTargetException;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RBucket;
 import org.redisson.api.RLock;
-import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
@@ -14,15 +13,19 @@ import org.redisson.client.codec.StringCodec;
  */
 final class Actions {
     private final RedissonClient client;
+    private final Semaphores semaphores;
 
     Actions(RedissonClient client) {
         this.client = client;
+        semaphores = new Semaphores(client);
     }
 
     String carryOut(String[] words) throws Exception {
         String command = words[1];
-        if (words[2].equals("semaphore")) {
-            return semaphore(words);
+        if (words[2].equals("semaphore") || words[2].equals("leased")) {
+            return command.equals("count")
+                    ? count(() -> semaphore(words, "lock"), () -> semaphore(words, "unlock"), words)
+                    : semaphore(words, command);
         }
         RLock lock = lock(words[2], words[3]);
         if (lock == null) {
@@ -61,28 +64,12 @@ final class Actions {
         }
     }
 
-    private String semaphore(String[] words) throws Exception {
-        RSemaphore semaphore = client.getSemaphore(words[3]);
-        switch (words[1]) {
-            case "supports":
-                return "ok";
-            case "permits":
-                return yesOrNo(semaphore.trySetPermits(Integer.parseInt(words[4])));
-            case "lock":
-                semaphore.acquire();
-                return "ok";
-            case "try":
-                return yesOrNo(semaphore.tryAcquire(Long.parseLong(words[4]), TimeUnit.MILLISECONDS));
-            case "unlock":
-                semaphore.release();
-                return "ok";
-            case "count":
-                return count(semaphore::acquire, semaphore::release, words);
-            case "available":
-                return "ok " + semaphore.availablePermits();
-            default:
-                return "unsupported";
-        }
+    /** One command of a semaphore: that of the words, or a step of {@code count}. */
+    private String semaphore(String[] words, String command) throws Exception {
+        String[] step = command.equals(words[1])
+                ? words
+                : new String[] {words[0], command, words[2], words[3]};
+        return words[2].equals("leased") ? semaphores.leased(step) : semaphores.plain(step);
     }
 
     /** Reads, adds one and writes back: loses updates if the lock does not exclude. */
@@ -115,6 +102,8 @@ final class Actions {
                 return client.getReadWriteLock(name).readLock();
             case "write":
                 return client.getReadWriteLock(name).writeLock();
+            case "multi":
+                return client.getMultiLock(client.getLock(name + ":a"), client.getLock(name + ":b"));
             case "fenced":
                 try {
                     return (RLock) RedissonClient.class
@@ -130,7 +119,7 @@ final class Actions {
         }
     }
 
-    private static String yesOrNo(boolean yes) {
+    static String yesOrNo(boolean yes) {
         return yes ? "ok" : "no";
     }
 }

@@ -18,7 +18,8 @@ import org.redisson.config.Config;
  * is a thread, as Redisson's locks belong to threads; it runs one command after another, independently
  * of other actors. Ends with its standard input.
  *
- * <p>Usage: {@code RedissonClientProcess REDIS_URL WATCHDOG_MILLIS}
+ * <p>Usage: {@code RedissonClientProcess REDIS_URL WATCHDOG_MILLIS [PREFIX]}. With a prefix, every name
+ * is mapped: the key of {@code a} is {@code PREFIXa}.
  */
 public final class RedissonClientProcess {
     private final Actions actions;
@@ -32,6 +33,9 @@ public final class RedissonClientProcess {
         long begun = micros();
         Config config = new Config();
         config.setLockWatchdogTimeout(Long.parseLong(args[1]));
+        if (args.length > 2) {
+            PrefixMapper.install(config.useSingleServer(), args[2]);
+        }
         config.useSingleServer().setAddress(args[0]);
         RedissonClientProcess process = new RedissonClientProcess(Redisson.create(config));
         reply("client", begun, "ok " + Runtime.version().feature());
