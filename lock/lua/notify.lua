@@ -12,9 +12,10 @@ local function notify(suffix)
     -- before Redis 7). Waiters try again by themselves when the lease they know of ends.
     local reply = redis.pcall(command, ARGV[3] .. (suffix or ''), ARGV[2])
     if type(reply) == 'table' and reply.err then
-      -- The second is how Redis 6 says it.
+      -- In a script, Redis 7.0 and older say it in the second way, later ones and Valkey in the third.
       local text = reply.err
-      denied = denied or string.find(text, 'NOPERM') ~= nil or string.find(text, 'user executing') ~= nil
+      denied = denied or string.find(text, 'NOPERM') ~= nil
+        or string.find(text, 'user executing') ~= nil or string.find(text, 'ACL failure') ~= nil
     end
   end
 end

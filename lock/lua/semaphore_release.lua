@@ -36,6 +36,7 @@ if free > 0 then
     if type(reply) == 'table' and reply.err then
       denied = denied or string.find(reply.err, 'NOPERM') ~= nil
         or string.find(reply.err, 'user executing') ~= nil
+        or string.find(reply.err, 'ACL failure') ~= nil
     end
   end
 end
