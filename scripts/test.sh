@@ -6,6 +6,7 @@ test_usage() {
 usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
        ./dev test browser [--screenshots] [ARGS]
        ./dev test api [ARGS]
+       ./dev test kubernetes [ARGS]
 
 Without arguments: every test of the workspace, on a MariaDB and on Redis servers of its own.
 
@@ -16,6 +17,8 @@ Without arguments: every test of the workspace, on a MariaDB and on Redis server
             binaries, such as --nocapture, --exact or --test-threads 1
   browser   the pages in Chromium, against the stack; ARGS go to `python -m unittest`
   api       thousands of generated requests, held against docs/openapi.json; --help for more
+  kubernetes  the manifests of deploy/kubernetes/, held against Kubernetes' schemas and the
+            binary's own settings; ARGS go to `python -m unittest`
 
 Examples:
   ./dev test a_second_order             tests with that in their name, wherever they are
@@ -41,6 +44,7 @@ run_tests() {
   case ${1:-} in
     api) test_api "${@:2}" ;;
     browser) test_browser "${@:2}" ;;
+    kubernetes) test_kubernetes "${@:2}" ;;
     *) fake_clocks; test_cargo "$@" ;;
   esac
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev test api, ./dev test browser: tests from outside, written in Python, against a running service.
+# ./dev test api, browser and kubernetes: tests from outside, written in Python.
 
 # python_tools: the programs of tests/tools.txt, with their versions, in a Python environment under .dev/.
 python_tools() {
@@ -20,6 +20,13 @@ test_api() {
   build "$PROFILE" seckill seckill-loadtest
   PYTHONDONTWRITEBYTECODE=1 with_mariadb "$DATA/venv/bin/python" tests/api/run.py --seckill "$SECKILL" \
     --log "$DATA/log/test-api.log" "$@"
+}
+
+# The manifests, against the published schemas and the binary's own settings.
+test_kubernetes() {
+  python_tools
+  build "$PROFILE" seckill seckill-loadtest
+  (cd tests/kubernetes && SECKILL=$SECKILL PYTHONDONTWRITEBYTECODE=1 "$DATA/venv/bin/python" -m unittest "$@")
 }
 
 # The pages in a real browser, against the stack. A stack that did not run before does not run afterwards.
