@@ -5,11 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
+use crate::cleanup::limits::CleanupLimits;
 use crate::cleanup::queue::CleanupQueue;
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
@@ -19,9 +20,6 @@ use crate::owner::Owner;
 use crate::renewal::schedule::RenewalSchedule;
 use crate::stats::Counters;
 use crate::waiting::wakeups::Wakeups;
-
-/// How many clean-ups may talk to Redis at once, so that an outage is not followed by a stampede.
-const CONCURRENT_CLEANUPS: usize = 64;
 
 /// The shared state. It does not refer to the background tasks.
 pub(crate) struct Shared {
@@ -40,7 +38,7 @@ pub(crate) struct Shared {
     /// Cancelled when the background tasks have to end.
     pub(crate) stop: CancellationToken,
     next_id: AtomicU64,
-    cleanups: Semaphore,
+    cleanups: CleanupLimits,
 }
 
 impl Shared {
@@ -62,7 +60,7 @@ impl Shared {
             waiters: TaskTracker::new(),
             stop: CancellationToken::new(),
             next_id: AtomicU64::new(1),
-            cleanups: Semaphore::new(CONCURRENT_CLEANUPS),
+            cleanups: CleanupLimits::default(),
         }
     }
 
@@ -104,9 +102,8 @@ impl Shared {
         }
     }
 
-    /// Wait until a clean-up may talk to Redis; it may until the permit is dropped.
-    pub(crate) async fn cleanup_permit(&self) -> Option<SemaphorePermit<'_>> {
-        // The semaphore is never closed, so there always is one in the end.
-        self.cleanups.acquire().await.ok()
+    /// Wait until a clean-up may talk to the node of this key; it may until the permit is dropped.
+    pub(crate) async fn cleanup_permit(&self, key: &str) -> Option<OwnedSemaphorePermit> {
+        self.cleanups.permit(self.connection.backend().master_of(key)).await
     }
 }

@@ -1,5 +1,6 @@
 //! Work that is finished in the background: the queue for it, and the reconciliation with the
 //! server after an outcome that never became known.
 
+pub(crate) mod limits;
 pub(crate) mod queue;
 pub(crate) mod reconcile;

@@ -32,9 +32,10 @@ pub(crate) enum Attempt {
 }
 
 /// Repeat `release` until it is done, until the server has answered [`Attempt::NotHeld`] as often as
-/// `denials`, or until `until`: only then `false`. At most a fixed number of clean-ups run at once.
+/// `denials`, or until `until`: only then `false`. `key` tells on which node it is.
 pub(crate) async fn release_until<F>(
     shared: &Shared,
+    key: &str,
     until: Instant,
     mut denials: u32,
     mut release: impl FnMut() -> F,
@@ -45,7 +46,7 @@ where
     let mut pause = PAUSES.0;
     while Instant::now() < until {
         {
-            let _permit = shared.cleanup_permit().await;
+            let _permit = shared.cleanup_permit(key).await;
             match release().await {
                 Attempt::Done => return true,
                 Attempt::NotHeld => denials = denials.saturating_sub(1),
@@ -116,7 +117,7 @@ fn release_unless_held(
     let (shared, request) = (shared.clone(), request.clone());
     async move {
         let (shared, request, entry) = (&shared, &request, &entry);
-        release_until(shared, until, denials, || async move {
+        release_until(shared, request.name.key(), until, denials, || async move {
             let _command = entry.command_lock.lock().await;
             // Waiting for other commands of this owner may have taken so long that nothing is left.
             if entry.live().is_some() || Instant::now() >= until {

@@ -361,7 +361,7 @@ async fn release(held: Held) -> Result<(), Error> {
 /// lease must have ended.
 async fn reconcile(held: Held) {
     let shared = held.locks.shared();
-    release_until(shared, held.ends, 2, async || {
+    release_until(shared, held.name.key(), held.ends, 2, async || {
         match shared.connection.permit_release(&held.name, held.ids).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,

@@ -145,16 +145,16 @@ pub(crate) async fn reconcile_acquire(permits: Permits) {
 /// Repeat the release until it is answered.
 async fn reconcile(held: Held, condition: ReleaseIf, until: Instant) {
     let held = &held;
-    let answered = release_until(held.locks.shared(), until, 1, async || {
-        match send_release(held, condition).await {
+    let (shared, key) = (held.locks.shared(), held.name.key());
+    let answered =
+        release_until(shared, key, until, 1, async || match send_release(held, condition).await {
             Ok(_) => Attempt::Done,
             Err(Failure::Rejected(cause)) => {
                 tracing::warn!(semaphore = ?held.name, error = cause, "release refused");
                 Attempt::Done
             }
             Err(_) => Attempt::Failed,
-        }
-    });
+        });
     if !answered.await {
         tracing::warn!(semaphore = ?held.name, permits = held.permits, "permits may stay acquired");
     }

@@ -162,7 +162,7 @@ async fn release(held: Held) -> Result<(), Error> {
 /// must have ended.
 async fn reconcile(held: Held) {
     let shared = held.locks.shared();
-    release_until(shared, held.ends, 2, async || {
+    release_until(shared, &held.key, held.ends, 2, async || {
         match shared.connection.setnx_release(&held.key, &held.token).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,

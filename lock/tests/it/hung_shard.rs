@@ -1,11 +1,13 @@
-//! A node of a cluster that hangs delays no renewal on the others, however many holds it has.
+//! A node of a cluster that hangs delays neither renewals nor clean-ups on the others, however many
+//! holds it has.
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use redisson_lock::{Guard, LockConfig, Locks, LostReason, Server};
+use redisson_lock::{Error, Guard, LockConfig, Locks, LostReason, Server};
 
-use super::soon;
+use super::{eventually, query, soon};
 use crate::support::redis_cluster::RedisCluster;
 
 const HOLDS: usize = 10_000;
@@ -72,5 +74,46 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     for guard in &healthy {
         assert!(guard.valid_for() > LEASE / 3);
     }
+    cluster.nodes[0].resume();
+}
+
+/// A waiter of a fair lock whose future is dropped leaves the queue by a clean-up, and so does what a
+/// node may have granted that did not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hung_shard_delays_no_clean_up_on_the_others() {
+    const TRIES: usize = 2000;
+    let cluster = RedisCluster::start().await;
+    let config = LockConfig::default().with_command_timeout(Duration::from_secs(2));
+    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
+    let (hanging, healthy) = (tag_on(&cluster, 0).await, tag_on(&cluster, 1).await);
+    let name = format!("lock:{{{healthy}}}");
+    let fair = locks.fair(&name).unwrap();
+    let held = fair.acquire(&locks.owner()).await.unwrap();
+    let waiter = tokio::spawn({
+        let (fair, owner) = (fair.clone(), locks.owner());
+        async move { fair.acquire(&owner).await.map(drop) }
+    });
+    let mut raw = cluster.nodes[1].conn().await;
+    let queue = format!("redisson_lock_queue:{name}");
+    eventually("it waits", async || query::<i64>(&mut raw, "LLEN", &[&queue]).await == 1).await;
+
+    // Connected, with the script.
+    acquire(&locks, &hanging, 1).await;
+    cluster.nodes[0].pause();
+    let tries = (0..TRIES).map(async |number| {
+        let lock = locks.reentrant(&format!("lock:{{{hanging}}}:{number}:again")).unwrap();
+        lock.try_acquire(&locks.owner()).await.map(drop)
+    });
+    for answer in join_all(tries).await {
+        assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");
+    }
+    waiter.abort();
+    eventually("it leaves the queue", async || {
+        query::<i64>(&mut raw, "LLEN", &[&queue]).await == 0
+    })
+    .await;
+    let pending = locks.usage().entries;
+    assert!(pending > TRIES / 2, "{pending} clean-ups under way on the node that hangs");
+    held.release().await.unwrap();
     cluster.nodes[0].resume();
 }
