@@ -56,10 +56,11 @@ pub async fn run(url: &str) -> Result<(), Failure> {
     let client = redis::Client::open(url)?;
     let mut account = Account::new(client.get_multiplexed_async_connection().await?);
     let locks = Locks::connect(client, LockConfig::default()).await?;
-    // A short lease without renewal, as if the whole process of the first holder were paused.
-    let lock = locks.fenced("example:lock:account")?.with_lease(Duration::from_millis(300));
+    let lock = locks.fenced("example:lock:account")?;
 
-    let first = lock.acquire(&locks.owner()).await?;
+    // A short lease without renewal, as if the whole process of the first holder were paused.
+    let short = lock.clone().with_lease(Duration::from_millis(300));
+    let first = short.acquire(&locks.owner()).await?;
     println!("first holder: token {}, paused past its lease", first.fence());
 
     let second = lock.acquire(&locks.owner()).await?;

@@ -27,14 +27,14 @@ async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     let lost = guard.lost();
     let mut lost = std::pin::pin!(lost);
-    for number in 0..3 {
+    for (number, server) in servers.iter_mut().enumerate() {
         // It comes back empty.
-        servers[number].restart().await;
-        assert!(!exists(&servers[number]).await || guard.held() == 3);
+        server.restart().await;
+        assert!(!exists(server).await || guard.held() == 3);
         tokio::select! {
             reason = &mut lost => panic!("lost after restart {number}: {reason}"),
             () = eventually("the server is taken back", async || {
-                exists(&servers[number]).await && guard.held() == 3
+                exists(server).await && guard.held() == 3
             }) => {}
         }
         assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
