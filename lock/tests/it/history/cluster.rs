@@ -7,12 +7,12 @@ use rand::Rng;
 use rustix::process::Signal;
 
 use super::event::now;
-use super::lock_under_test::{COMMAND, Kind, NAME, Target};
+use super::lock_under_test::{Kind, NAME, Target};
 use super::replication::{granted_after, grants_nothing, plan, still_held, stop_replication};
 use super::worker::Plan;
 use super::workers::Workers;
-use super::{RUN, check_all, eventually, query, recovered, repeat_fault};
-use crate::support::proxy::{Mode, Proxy};
+use super::{RUN, check_all, disturb, eventually, few_owners, query, recovered, repeat_fault};
+use crate::support::proxy::Proxy;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::in_sync;
 
@@ -101,26 +101,10 @@ async fn replies_are_lost_and_requests_come_late() {
         .await;
     }
     let urls = proxies.iter().map(|proxy| format!("redis://{}/", proxy.address)).collect();
-    let change = |plan: &mut Plan| plan.new_owner = 0.0;
-    let workers = Workers::start_with(Kind::Reentrant, Target::Cluster(urls), change).await;
+    let workers = Workers::start_with(Kind::Reentrant, Target::Cluster(urls), few_owners).await;
     let proxy = &proxies[serving];
     let before = proxy.requests();
-    repeat_fault(0..40, async || {
-        let fault = rand::rng().random_range(0..20);
-        proxy.set(match fault {
-            0 => Mode::Hang,
-            1..10 => Mode::LoseReply,
-            _ => Mode::DelayRequest,
-        });
-        if fault == 0 {
-            tokio::time::sleep(COMMAND).await;
-            proxy.set(Mode::Cut);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            proxy.set(Mode::Forward);
-        }
-    })
-    .await;
-    proxy.set(Mode::Forward);
+    disturb(proxy).await;
     assert!(proxy.requests() > before + 20, "the lock's node was not reached by its proxy");
     check_all(workers, &cluster.nodes, 20).await;
 }

@@ -44,6 +44,43 @@ async fn repeat_fault(pause: std::ops::Range<u64>, mut fault: impl AsyncFnMut())
     }
 }
 
+/// Three owners that are never replaced and hold the lock most of the time: what comes late is likely to
+/// meet a later turn of the same owner.
+fn few_owners(plan: &mut worker::Plan) {
+    (plan.tasks, plan.long, plan.new_owner) = (1, 0.3, 0.0);
+}
+
+/// Loses replies, and passes requests on late: after they were sent again, or, for releases, after the
+/// client has given up waiting for the reply.
+async fn disturb(proxy: &Proxy) {
+    let fault = async || {
+        let (number, late) = {
+            let mut random = rand::rng();
+            (random.random_range(0..20), random.random_range(200..500))
+        };
+        let (mode, duration) = match number {
+            0 => (Mode::Hang, COMMAND),
+            1..6 => (Mode::LoseReply, Duration::ZERO),
+            6..10 => (Mode::DelayRequest, Duration::ZERO),
+            _ => {
+                let late = Duration::from_millis(late);
+                (Mode::DelayRequests("redisson_unlock_latch", late), Duration::from_millis(20))
+            }
+        };
+        proxy.set(mode);
+        if !duration.is_zero() {
+            tokio::time::sleep(duration).await;
+            proxy.set(if number == 0 { Mode::Cut } else { Mode::Forward });
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            proxy.set(Mode::Forward);
+        }
+    };
+    for _ in 0..2 {
+        repeat_fault(0..40, fault).await;
+    }
+    proxy.set(Mode::Forward);
+}
+
 /// After the faults: waits until every process has acquired the lock again.
 async fn recovered(workers: &Workers) {
     let over = now();

@@ -1,17 +1,14 @@
 //! Histories of a lock on a master that Sentinel monitors: lost and late requests, and failovers.
 
-use std::time::Duration;
-
-use rand::Rng;
 use rustix::process::Signal;
 
 use super::event::now;
-use super::lock_under_test::{COMMAND, Kind, Target};
+use super::lock_under_test::{Kind, Target};
 use super::replication::{granted_after, grants_nothing, plan, still_held, stop_replication};
 use super::worker::Plan;
 use super::workers::Workers;
-use super::{check, eventually, query, recovered, repeat_fault};
-use crate::support::proxy::{Mode, Proxy};
+use super::{check, disturb, eventually, few_owners, query, recovered};
+use crate::support::proxy::Proxy;
 use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_sync};
 use crate::support::redis_server::{RedisServer, Role};
 
@@ -33,24 +30,8 @@ async fn replies_are_lost_and_requests_come_late() {
     let monitored = format!("sentinel monitor {MASTER} 127.0.0.1 {} 1\n", proxy.address.port());
     let sentinel = RedisServer::start_as(Role::Sentinel(monitored)).await;
     let target = Target::Sentinel(vec![sentinel.url()]);
-    let change = |plan: &mut Plan| plan.new_owner = 0.0;
-    let workers = Workers::start_with(Kind::Reentrant, target, change).await;
-    repeat_fault(0..40, async || {
-        let fault = rand::rng().random_range(0..20);
-        proxy.set(match fault {
-            0 => Mode::Hang,
-            1..8 => Mode::LoseReply,
-            _ => Mode::DelayRequest,
-        });
-        if fault == 0 {
-            tokio::time::sleep(COMMAND).await;
-            proxy.set(Mode::Cut);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            proxy.set(Mode::Forward);
-        }
-    })
-    .await;
-    proxy.set(Mode::Forward);
+    let workers = Workers::start_with(Kind::Reentrant, target, few_owners).await;
+    disturb(&proxy).await;
     check(workers, &server, 20).await;
 }
 
