@@ -174,3 +174,48 @@ async fn replicas_of_a_sentinel_master_acknowledge() {
     assert!(matches!(error.map(drop), Err(Error::Unavailable { .. })));
     assert_eq!(lock.is_locked().await, Ok(false));
 }
+
+/// The replaced master answers as a master for some eight seconds more. It is not asked about replicas of
+/// the new one.
+#[tokio::test]
+async fn replicas_of_the_new_master_acknowledge_after_a_failover() {
+    let sentinel = RedisSentinel::start().await;
+    let [old, new] = sentinel.servers.as_slice() else { panic!("two servers") };
+    // The new master has a replica from the start.
+    let next = RedisServer::start_as(Role::ReplicaOf(new.port())).await;
+    in_sync(new, &next).await;
+    let login = redis::RedisConnectionInfo::default();
+    let server = Server::sentinel(sentinel.urls(), MASTER, login).unwrap();
+    let locks = Locks::connect(server, config(1, Duration::from_millis(300))).await.unwrap();
+    let lock = locks.reentrant(NAME).unwrap();
+    super::soon("it is acquired", lock.acquire(&locks.owner()))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let mut any = sentinel.sentinels[0].conn().await;
+    let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
+    // Sentinel closes the connections to a server whose role it changes.
+    let role = async |server: &RedisServer| {
+        let mut raw = server.client().get_multiplexed_async_connection().await.ok()?;
+        let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut raw).await.ok()?;
+        role.first().cloned()
+    };
+    let master = Some(redis::Value::BulkString(b"master".to_vec()));
+    super::eventually("the replica is a master", async || role(new).await == master).await;
+    super::eventually("it is acquired on the new master", async || {
+        let there = match lock.try_acquire(&locks.owner()).await {
+            Ok(Some(guard)) => {
+                let mut raw = new.conn().await;
+                let there = query::<i64>(&mut raw, "EXISTS", &[NAME]).await == 1;
+                // The old master may have lost it meanwhile.
+                guard.release().await.is_ok() && there
+            }
+            _ => false,
+        };
+        assert_eq!(role(old).await, master, "too late: it is a replica");
+        there
+    })
+    .await;
+}
