@@ -106,8 +106,8 @@ impl Server {
         }
     }
 
-    /// A Redis Cluster, with the feature `cluster`; reached through any of `nodes`; the others are discovered. User, password
-    /// and TLS settings of the first node are used for all.
+    /// A Redis Cluster, with the feature `cluster`; reached through any of `nodes`; the others are
+    /// discovered. User, password and TLS settings of the first node are used for all.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no node, or an address cannot be used: a Unix socket, or a
@@ -123,9 +123,9 @@ impl Server {
         Ok(Self(Topology::Cluster(nodes)))
     }
 
-    /// The master that `sentinels` monitor under the name `master`; with the feature `sentinel`. `login` is the master's user,
-    /// password and database; the addresses of the sentinels carry their own. The master is assumed to
-    /// use TLS if the first sentinel does.
+    /// The master that `sentinels` monitor under the name `master`; with the feature `sentinel`.
+    /// `login` is the master's user, password and database; the addresses of the sentinels carry
+    /// their own. The master is assumed to use TLS if the first sentinel does.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no sentinel, or an address cannot be used.

@@ -67,10 +67,11 @@ impl<K: LockKind> Guard<K> {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lock was lost before, or its lease has ended; [`Error::NotHeld`] when the server says
-    /// that this owner no longer holds the lock; in both cases nothing was changed there.
-    /// [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not answer:
-    /// the release is repeated in the background until it succeeds or the lease has ended.
+    /// [`Error::Lost`] when the lock was lost before, or its lease has ended; [`Error::NotHeld`]
+    /// when the server says that this owner no longer holds the lock; in both cases nothing was
+    /// changed there. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or
+    /// did not answer: the release is repeated in the background until it succeeds or the lease has
+    /// ended.
     ///
     /// `Ok` means that this owner held the lock until now. One exception: when the server's reply
     /// was lost within the lease, the lease is relied upon, so that neither a forced unlock nor lost
@@ -87,8 +88,8 @@ impl<K: LockKind> Guard<K> {
 
     /// Wait until the lock is lost: its key is gone, another owner holds it, or no renewal was
     /// confirmed within the lease, or it was held for the longest time allowed
-    /// ([`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold)). Never ends if the lock is released in time. The future is
-    /// independent of the guard.
+    /// ([`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold)). Never ends if the lock is
+    /// released in time. The future is independent of the guard.
     ///
     /// A hold that has lasted for a second (or a third of its lease, if that is shorter) is tracked: the
     /// server reports that its key was changed, and the loss is known some 30 ms later. Before that, and

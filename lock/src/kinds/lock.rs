@@ -86,8 +86,8 @@ impl<K: LockKind> Lock<K> {
     }
 
     /// Release the lock whichever owner holds it; `false` if it was free. Its holder learns of it as
-    /// of every other loss: see [`Guard::lost`]. Of a read-write lock only this side is released: all readers, or the writer
-    /// together with its own read holds.
+    /// of every other loss: see [`Guard::lost`]. Of a read-write lock only this side is released:
+    /// all readers, or the writer together with its own read holds.
     ///
     /// # Errors
     /// [`Error::Unknown`] when the answer did not come, else as [`try_acquire`](Self::try_acquire).

@@ -33,8 +33,8 @@ use crate::waiting::permit_queue::{Try, wait};
 ///
 /// Waiters are woken by messages. Those of one process are served in order, so that a waiter for many
 /// permits is not overtaken forever by waiters for one: the first holds the others up for a third of
-/// the configured lease, then goes to the end, since it may ask for more than there are; a new caller may overtake them all with its
-/// first try, and between processes there is no order.
+/// the configured lease, then goes to the end, since it may ask for more than there are; a new
+/// caller may overtake them all with its first try, and between processes there is no order.
 ///
 /// # On the wire
 /// As Redisson 3.17 to 4.7: a string with the number of free permits; a release publishes that number

@@ -16,8 +16,9 @@ use crate::locks::Locks;
 /// A lock by `SET NX` with a fixed lease.
 ///
 /// # On the wire
-/// `SET key token NX PX lease`, with a token of each acquire; a release deletes the key if it has that token. No
-/// message is published. Unlike the other kinds it takes any key, without Redisson's names.
+/// `SET key token NX PX lease`, with a token of each acquire; a release deletes the key if it has
+/// that token. No message is published. Unlike the other kinds it takes any key, without Redisson's
+/// names.
 ///
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the

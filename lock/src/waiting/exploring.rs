@@ -1,6 +1,6 @@
-//! What the explorations of waiters under shuttle share: a server with permits and one subscription to their
-//! channel, without Redis. There are no timers here, so a lost wake-up leaves every waiter asleep, and
-//! the explorer reports a deadlock.
+//! What the explorations of waiters under shuttle share: a server with permits and one subscription
+//! to their channel, without Redis. There are no timers here, so a lost wake-up leaves every waiter
+//! asleep, and the explorer reports a deadlock.
 //!
 //! The registry's mutex is the explorer's, and each of its operations a point at which other tasks
 //! may run first; tokio's primitives count as one step (tokio explores their inside with loom).

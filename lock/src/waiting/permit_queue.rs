@@ -24,8 +24,8 @@ pub(crate) enum Try<T> {
 /// Try, subscribe, queue; then, at the head of the queue, try and sleep until a message. The next
 /// waiter tries as soon as it is at the head, so that one message about several permits serves
 /// several. After a third of the lease at the head it goes to the end, since it may ask for more
-/// permits than there are. A try that Redis does not answer is repeated. `None` when no permits were acquired until
-/// the deadline.
+/// permits than there are. A try that Redis does not answer is repeated. `None` when no permits
+/// were acquired until the deadline.
 ///
 /// # Errors
 /// Those of `attempt` but for [`Error::Unavailable`].

@@ -92,7 +92,8 @@ fn outlives_its_lock(key: &str) -> bool {
     key.starts_with("redisson_lock_token:") || key.starts_with("redisson_unlock_latch:")
 }
 
-/// Waits until nothing is left: no key but those that outlive their lock, no subscription on the server, no entry in the process.
+/// Waits until nothing is left: no key but those that outlive their lock, no subscription on the
+/// server, no entry in the process.
 async fn nothing_left(server: &RedisServer, locks: &[&Locks]) {
     let mut conn = server.conn().await;
     eventually("no key, no subscription, no entry left", async || {

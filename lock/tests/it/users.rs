@@ -1,5 +1,5 @@
-//! Users and passwords: a login that is refused, for a while or for good, and the rights that the README lists
-//! for a cluster and for Sentinel.
+//! Users and passwords: a login that is refused, for a while or for good, and the rights that the
+//! README lists for a cluster and for Sentinel.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The permit wait queue under a concurrency explorer (shuttle): several permits are released with one
 //! message, which wakes only the head of the queue, while waiters are dropped half-way and a connection
-//! breaks ([`exploring`](crate::waiting::exploring)). The waiter does what [`wait`](super::wait) does without
-//! its timers.
+//! breaks ([`exploring`](crate::waiting::exploring)). The waiter does what [`wait`](super::wait)
+//! does without its timers.
 
 use std::pin::pin;
 use std::sync::Arc;
