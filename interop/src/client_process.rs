@@ -14,8 +14,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Time limit for a command that does not wait for a lock, and for a process to start.
+/// Time limit for a command that does not wait for a lock.
 const REPLY_LIMIT: Duration = Duration::from_secs(15);
+
+/// Time limit for a process to start: a Java machine on a busy one of ours takes its time.
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 type Actors = Arc<Mutex<HashMap<String, UnboundedSender<Reply>>>>;
 
@@ -70,7 +73,7 @@ impl ClientProcess {
         ];
         let peer = Self { child, input: input.clone(), actors, tasks };
         let mut client = Actor { name: "client".to_owned(), input, replies };
-        client.reply(REPLY_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
+        client.reply(START_LIMIT).await.with_context(|| format!("{what} did not start"))?.ok()?;
         Ok(peer)
     }
 

@@ -1,7 +1,7 @@
 //! Scenarios about the client itself: the rights that its Redis user needs, a loss that it hears of,
 //! and locks over several names. As in `scenarios`, each function is one row of the table.
 
-use std::time::Instant;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -64,23 +64,33 @@ pub async fn few_rights(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
 pub async fn loss_heard(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
     let name = bed.name();
     let (mut rust, mut java) = (bed.actor(Language::Rust, 0), bed.actor(Language::Java, 0));
+    // Java loads what it needs for that.
+    java.get(&format!("force {kind} {name}")).await?;
     rust.get(&format!("lock {kind} {name}")).await?;
     rust.send(&format!("lost {kind} {name}"))?;
-    // Three renewals, and a moment: the next, which would notice as well, is further off than the limit.
-    let (renewal, limit) = (bed.launcher.watchdog / 3, WATCH * 2);
-    rust.waits(renewal * 3 + (renewal - limit) / 2).await.context("while it is held")?;
-    ensure!(java.get(&format!("force {kind} {name}")).await? == "true", "nothing to free");
-    let begun = Instant::now();
-    let lost = rust.reply(limit).await.context("the holder")?;
+    let lease = bed.launcher.watchdog;
+    rust.waits(lease).await.context("while it is held")?;
+    // Just after a renewal: the next, which would notice as well, is further off than the limit.
+    let (fresh, limit) = (lease.as_millis() as i64 - 30, lease / 3 - Duration::from_millis(100));
+    while bed.ttl(&name).await? < fresh {
+        ensure!(
+            rust.waits(Duration::from_millis(5)).await.is_ok(),
+            "it was lost while it was held"
+        );
+    }
+    let forced = java.ask(&format!("force {kind} {name}")).await?;
+    ensure!(forced.ok()? == "true", "nothing to free");
+    let lost = rust.reply(WAKEUP_LIMIT).await.context("the holder")?;
     let reason = lost.ok()?;
-    let took = begun.elapsed().as_millis();
+    let took = Duration::from_micros(lost.ended.saturating_sub(forced.begun));
+    ensure!(took <= limit, "heard after {} ms", took.as_millis());
     rust.ask(&format!("unlock {kind} {name}")).await?.error().context("a lock that was lost")?;
     if kind == "read" {
         // Redisson leaves the keys of the holds to their leases.
-        tokio::time::sleep(bed.launcher.watchdog).await;
+        tokio::time::sleep(lease).await;
     }
     bed.gone(&name).await?;
-    Ok(format!("after {took} ms: {reason}"))
+    Ok(format!("after {} ms: {reason}", took.as_millis()))
 }
 
 /// A lock over two names is held by all or none: against its like in the other language, and against

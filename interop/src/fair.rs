@@ -76,6 +76,39 @@ pub async fn dead_waiter(bed: &TestBed, kind: &str) -> anyhow::Result<String> {
     Ok(format!("removed in {took} ms, lease {} ms", bed.launcher.watchdog.as_millis()))
 }
 
+/// A waiter that gives up at its time limit leaves no place in the queue: the lock is free for a try
+/// of either language as soon as the holder releases it, and the waiter behind it is first.
+pub async fn gives_up(bed: &TestBed, kind: &str, waiter: Language) -> anyhow::Result<String> {
+    let name = bed.name();
+    let (mut holding, mut impatient) = (bed.actor(waiter.other(), 0), bed.actor(waiter, 0));
+    let mut behind = bed.actor(waiter.other(), 1);
+    let hold = format!("lock {kind} {name} {LONG}");
+    let release = format!("unlock {kind} {name}");
+    let mut took = 0;
+    for queue_up in [false, true] {
+        holding.get(&hold).await?;
+        impatient.send(&format!("try {kind} {name} 500"))?;
+        queued(bed, &name, 1).await?;
+        if queue_up {
+            behind.send(&hold)?;
+            queued(bed, &name, 2).await?;
+        }
+        impatient.reply(WAKEUP_LIMIT).await?.no().context("the one that gives up")?;
+        let released = holding.ask(&release).await?;
+        released.ok()?;
+        let won = if queue_up {
+            behind.reply(WAKEUP_LIMIT).await.context("the one behind it was not woken")?
+        } else {
+            behind.ask(&format!("try {kind} {name} 0")).await?
+        };
+        won.ok().context("the other language")?;
+        took = won.ended.saturating_sub(released.begun);
+        behind.get(&release).await?;
+        bed.gone(&name).await?;
+    }
+    Ok(format!("the one behind it in {:.1} ms", took as f64 / 1000.0))
+}
+
 /// Eight waiters, alternately of both languages, each of which acquires for a second and dies, follow
 /// each other in order.
 pub async fn dying_holders(bed: &TestBed, kind: &str, first: Language) -> anyhow::Result<String> {

@@ -146,17 +146,38 @@ async fn prove(launcher: &Launcher) -> anyhow::Result<Vec<(String, Outcome)>> {
 /// Compiles the Java client against one version of Redisson; returns its class path.
 fn compile(version: &str) -> anyhow::Result<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson");
+    let built = folder.join("target").join(version);
+    // Not again without need: Maven would write the classes anew, under the feet of another run.
+    if !is_newer(&built.join("compiled"), &folder)? {
+        run_maven(&folder, version)?;
+        std::fs::write(built.join("compiled"), "")?;
+    }
+    let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
+    let missing = jars.trim().split(':').find(|jar| !Path::new(jar).exists());
+    ensure!(missing.is_none(), "{missing:?} is gone: delete {}", built.display());
+    Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))
+}
+
+/// Whether the file exists and is newer than the sources of the Java client.
+fn is_newer(file: &Path, folder: &Path) -> anyhow::Result<bool> {
+    let Ok(file) = file.metadata() else { return Ok(false) };
+    let mut newest = folder.join("pom.xml").metadata()?.modified()?;
+    for source in std::fs::read_dir(folder.join("src/main/java/interop"))? {
+        newest = newest.max(source?.metadata()?.modified()?);
+    }
+    Ok(file.modified()? > newest)
+}
+
+fn run_maven(folder: &Path, version: &str) -> anyhow::Result<()> {
     println!(
         "compiling the Java client with Redisson {version} (the first time, Maven fetches it)"
     );
     let output = Command::new("mvn")
         .args(["-q", "-B", &format!("-Dredisson.version={version}"), "compile"])
-        .current_dir(&folder)
+        .current_dir(folder)
         .output()
         .context("cannot run mvn: install Maven and a JDK of version 11 or newer")?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{said}\nmvn failed; can it fetch Redisson {version}?");
-    let built = folder.join("target").join(version);
-    let jars = std::fs::read_to_string(built.join("classpath")).context("no class path")?;
-    Ok(format!("{}:{}", built.join("classes").display(), jars.trim()))
+    Ok(())
 }

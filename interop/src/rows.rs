@@ -26,12 +26,16 @@ pub enum Outcome {
 }
 
 /// The row that has to fail for each fault of the Rust client.
-pub const DETECTED_BY: [(Fault, &str); 5] = [
+pub const DETECTED_BY: [(Fault, &str); 9] = [
     (Fault::IgnoresMessages, "reentrant: Java releases, Rust is woken"),
     (Fault::PublishesNothing, "reentrant: Rust releases, Java is woken"),
     (Fault::NeverLocks, "reentrant: four processes count"),
     (Fault::NeverRenews, "reentrant: Rust's watchdog"),
     (Fault::ReleasesAllHolds, "reentrant: Rust re-enters"),
+    (Fault::HearsNoLoss, "reentrant: Java frees Rust's by force, Rust hears it"),
+    (Fault::IgnoresQueues, "fair: Java holds, six come in order"),
+    (Fault::AcquiresOnePermit, "semaphore: Java gives two, Rust waits for two"),
+    (Fault::IgnoresLeases, "leased: Rust is killed, Java gets its permit"),
 ];
 
 type Run = for<'a> fn(&'a TestBed, &'a str) -> BoxFuture<'a, anyhow::Result<String>>;
@@ -72,6 +76,8 @@ const FAIR: &[Row] = rows! {
     "Java holds, six come in order" => fair::order, Java;
     "Rust holds, six come in order" => fair::order, Rust;
     "a killed waiter is passed over" => fair::dead_waiter;
+    "Java gives up, Rust behind it gets in" => fair::gives_up, Java;
+    "Rust gives up, Java behind it gets in" => fair::gives_up, Rust;
     "eight holders die, Java first" => fair::dying_holders, Java;
     "eight holders die, Rust first" => fair::dying_holders, Rust;
     "Java holds and maps its names" => fair::mapped_names, Java;

@@ -1,6 +1,8 @@
 //! The Rust client process: runs the commands from its standard input with this repository's locks, in
 //! the protocol of README.md. It can be started with a fault, to test that the scenarios detect it.
 
+mod fault;
+mod held;
 mod semaphores;
 
 use std::collections::HashMap;
@@ -8,43 +10,25 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use clap::ValueEnum as _;
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::FutureExt;
 use lock::kind::LockKind;
-use lock::{Guard, LeasedPermit, Lock, LockConfig, Locks, LostReason, Owner};
+use lock::{Guard, Lock, LockConfig, Locks, Owner};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// A fault of this client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Fault {
-    /// It ignores release messages: a waiter tries again only when the holder's lease ends.
-    IgnoresMessages,
-    /// It releases without publishing a message.
-    PublishesNothing,
-    /// It does not lock at all.
-    NeverLocks,
-    /// It has no watchdog.
-    NeverRenews,
-    /// Its first release of a hold count above one frees the lock.
-    ReleasesAllHolds,
-}
-
-impl std::fmt::Display for Fault {
-    /// As on the command line.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.to_possible_value().as_ref().map_or("", |value| value.get_name()))
-    }
-}
+pub use fault::Fault;
+use held::Held;
 
 /// Runs commands until the standard input ends.
 pub async fn run(url: &str, watchdog: Duration, fault: Option<Fault>) -> anyhow::Result<()> {
     let begun = micros();
     let client = redis::Client::open(url)?;
-    let config = LockConfig::default().with_lease(watchdog);
+    let config = LockConfig::default()
+        .with_lease(watchdog)
+        .with_client_tracking(fault != Some(Fault::HearsNoLoss));
     let locks = Locks::connect(client.clone(), config).await?;
     let redis = client.get_multiplexed_async_connection().await?;
     reply("client", begun, "ok");
@@ -100,6 +84,9 @@ impl Actor {
         let locks = self.locks.clone();
         match *kind {
             "reentrant" => {
+                self.act_on(locks.reentrant(name)?, |_| None, command, words, more).await
+            }
+            "fair" if self.fault == Some(Fault::IgnoresQueues) => {
                 self.act_on(locks.reentrant(name)?, |_| None, command, words, more).await
             }
             "fair" => self.act_on(locks.fair(name)?, |_| None, command, words, more).await,
@@ -280,36 +267,6 @@ impl Actor {
     async fn increment(&mut self, counter: &str) -> anyhow::Result<()> {
         let value: Option<u64> = self.redis.get(counter).await?;
         Ok(self.redis.set(counter, value.unwrap_or(0) + 1).await?)
-    }
-}
-
-type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send>;
-
-/// One hold of any kind of lock, or permits.
-struct Held {
-    fence: Option<u64>,
-    /// Ends when it is lost.
-    lost: Option<BoxFuture<'static, LostReason>>,
-    kept: Kept,
-}
-
-enum Kept {
-    Leased(LeasedPermit),
-    Other(Release),
-}
-
-impl Held {
-    fn releasing(
-        release: impl FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send + 'static,
-    ) -> Self {
-        Self { fence: None, lost: None, kept: Kept::Other(Box::new(release)) }
-    }
-
-    async fn release(self) -> Result<(), lock::Error> {
-        match self.kept {
-            Kept::Leased(permits) => permits.release().await,
-            Kept::Other(release) => release().await,
-        }
     }
 }
 

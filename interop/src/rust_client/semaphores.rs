@@ -6,7 +6,8 @@ use anyhow::Context;
 use futures_util::future::FutureExt;
 use lock::{LeasedPermit, LeasedSemaphore, Permits};
 
-use super::{Actor, Held, Kept, millis, unknown, yes_or_no};
+use super::held::{Held, Kept};
+use super::{Actor, Fault, millis, unknown, yes_or_no};
 
 /// The lease of a permit that was acquired without one.
 const LEASE: Duration = Duration::from_secs(60);
@@ -27,11 +28,11 @@ impl Actor {
                 yes_or_no(semaphore.add_permits_if_exists(permits.parse()?).await?)
             }
             ("lock", more) => {
-                let permits = semaphore.acquire(permits(more)?).await?;
+                let permits = semaphore.acquire(self.permits(more)?).await?;
                 self.hold_permits(held, Some(permits))
             }
             ("try", [wait, ..]) => {
-                let permits = semaphore.acquire_within(permits(more)?, millis(wait)?).await?;
+                let permits = semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?;
                 self.hold_permits(held, permits)
             }
             ("unlock", _) => self.unlock(name, &held).await?,
@@ -60,11 +61,12 @@ impl Actor {
             ("supports", []) => "ok".to_owned(),
             ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
             ("lock", more) => {
-                let permit = self.leased(name, more)?.acquire_many(permits(more)?).await?;
+                let permit = self.leased(name, more)?.acquire_many(self.permits(more)?).await?;
                 self.hold_leased(held, Some(permit))
             }
             ("try", [wait, ..]) => {
-                let permit = semaphore.acquire_many_within(permits(more)?, millis(wait)?).await?;
+                let permit =
+                    semaphore.acquire_many_within(self.permits(more)?, millis(wait)?).await?;
                 self.hold_leased(held, permit)
             }
             ("unlock", _) => self.unlock(name, &held).await?,
@@ -91,6 +93,7 @@ impl Actor {
 
     /// With the lease of the first argument.
     fn leased(&self, name: &str, more: &[&str]) -> anyhow::Result<LeasedSemaphore> {
+        let more = if self.fault == Some(Fault::IgnoresLeases) { &[] } else { more };
         let lease = more.first().map_or(Ok(LEASE), |lease| millis(lease))?;
         Ok(self.locks.leased_semaphore(name, lease)?)
     }
@@ -106,9 +109,12 @@ impl Actor {
         self.hold(held, Held { fence: None, lost: None, kept: Kept::Leased(permit) });
         yes_or_no(true)
     }
-}
 
-/// How many permits: the argument after the lease or the time limit.
-fn permits(more: &[&str]) -> anyhow::Result<u32> {
-    more.get(1).map_or(Ok(1), |permits| permits.parse().context("a number of permits"))
+    /// How many permits: the argument after the lease or the time limit.
+    fn permits(&self, more: &[&str]) -> anyhow::Result<u32> {
+        if self.fault == Some(Fault::AcquiresOnePermit) {
+            return Ok(1);
+        }
+        more.get(1).map_or(Ok(1), |permits| permits.parse().context("a number of permits"))
+    }
 }
