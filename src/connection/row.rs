@@ -1,4 +1,4 @@
-//! [`row!`](crate::connection::row!) and [`from_row!`](crate::connection::from_row!): structs that are read from the columns
+//! The macros `row!` and `from_row!`: structs that are read from the columns
 //! of their fields' names.
 //!
 //! In place of sqlx's derive: the crate behind that builds sqlx, its MySQL driver and tokio a second time for the

@@ -4,7 +4,7 @@
 //!   same in use
 //! - [`command_connection`]: sends one command within a time limit ([`bounded`]) and waits for
 //!   replicas ([`acknowledge`])
-//! - [`link`]: routes a command to its node; [`cluster`], [`slots`] and [`sentinel`] find the node
+//! - [`link`]: routes a command to its node; `cluster`, `slots` and `sentinel` find the node
 //! - [`shared`]: one connection, replaced when it goes silent; [`supplied`]: one of the application's
 //! - [`pushes`]: one connection on which a node sends messages by itself
 //! - [`failure`]: what is known after a command failed; [`refusals`]: channels that are not allowed

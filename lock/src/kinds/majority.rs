@@ -63,7 +63,7 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 ///   split the votes between them and try again after a random pause.
 ///
 /// # On the wire
-/// A [`ReentrantLock`](crate::ReentrantLock) of this name on each server; no key of its own. The servers
+/// A [`ReentrantLock`] of this name on each server; no key of its own. The servers
 /// do not know of each other.
 ///
 /// # Cancellation

@@ -30,7 +30,7 @@ use crate::waiting::deadline::{back_off, deadline_after, earlier, outage_pause, 
 /// [`Majority`](crate::Majority).
 ///
 /// # On the wire
-/// A [`ReentrantLock`](crate::ReentrantLock) for each name, acquired one after the other and released
+/// A [`ReentrantLock`] for each name, acquired one after the other and released
 /// all at once; no key of its own.
 ///
 /// # Cancellation

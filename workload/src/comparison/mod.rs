@@ -4,7 +4,7 @@
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
-//! - [`faults`] injects faults into the servers meanwhile; [`sampler`] and [`batches`] read figures.
+//! - [`faults`] injects faults into the servers meanwhile; `sampler` and `batches` read figures.
 //! - [`report`] and [`raw`] are its results as files.
 
 use std::{fmt, sync::Arc, time::Duration};
