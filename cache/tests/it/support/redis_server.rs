@@ -1,6 +1,8 @@
 //! A throw-away redis-server: started on a free port with its data in a temporary folder, killed, paused and
-//! restarted at will, gone when dropped.
+//! restarted at will, gone when dropped. It is the program that the environment variable REDIS_SERVER names, such as
+//! a valkey-server, or else the `redis-server` on the PATH.
 
+use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -177,7 +179,8 @@ impl RedisServer {
     /// It did not come back: with the end of its log.
     pub async fn try_restart(&mut self) -> io::Result<()> {
         self.kill();
-        let mut command = Command::new("redis-server");
+        let program = env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let mut command = Command::new(program);
         command
             .args(self.arguments()?)
             .args(["--bind", "127.0.0.1", "--port", &self.port.to_string()])

@@ -81,6 +81,8 @@ impl RedisCluster {
             })
             .await;
         }
+        // A node's state is good before it knows all slots: full coverage is not required.
+        cluster.agreed("cluster_slots_assigned", &SLOTS.to_string()).await;
         cluster.agreed("cluster_state", "ok").await;
         let (masters, replicas) = cluster.nodes.split_at(usize::from(MASTERS));
         for (master, replica) in masters.iter().zip(replicas) {
