@@ -343,7 +343,6 @@ impl Majority {
             members: self.members.clone(),
             owner: *owner,
             interval: LockConfig::renewal_interval(self.lease),
-            answer_timeout: self.answer_timeout(),
         };
         let shared = self.servers[host].shared();
         let closing = shared.closing.clone();

@@ -78,14 +78,13 @@ impl MultiGuard {
 
     /// How many of the locks are held now, as far as this process knows.
     pub fn held(&self) -> usize {
-        let held = self.quorum.read(|guard| !guard.valid_for().is_zero());
-        held.into_iter().filter(|held| *held).count()
+        self.quorum.held()
     }
 }
 
 impl fmt::Debug for MultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.quorum.read(|guard| format!("{guard:?}"))).finish()
+        self.quorum.fmt(f)
     }
 }
 

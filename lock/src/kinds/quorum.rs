@@ -1,6 +1,7 @@
 //! The quorum of a multi guard: the guards of its members, and whether enough of them are held.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -133,13 +134,20 @@ impl Quorum {
         }
     }
 
-    /// Evaluate `read` for each guard; nothing once they are released.
-    pub(crate) fn read<T>(&self, read: impl FnMut(&Guard) -> T) -> Vec<T> {
-        self.state().guards.iter().flat_map(BTreeMap::values).map(read).collect()
+    /// How many of the guards are held now.
+    pub(crate) fn held(&self) -> usize {
+        self.state().held().count()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_set().entries(state.guards.iter().flat_map(BTreeMap::values)).finish()
     }
 }
 

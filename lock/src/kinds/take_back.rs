@@ -17,10 +17,8 @@ pub(crate) struct TakeBack {
     pub(crate) quorum: Arc<Quorum>,
     pub(crate) members: Arc<[ReentrantLock]>,
     pub(crate) owner: Owner,
-    /// The time between two tries of a member.
+    /// The time between two tries of a member, and for its answer.
     pub(crate) interval: Duration,
-    /// How long a server may take to answer a try.
-    pub(crate) answer_timeout: Duration,
 }
 
 impl TakeBack {
@@ -49,7 +47,7 @@ impl TakeBack {
             .iter()
             .map(async |&member| {
                 let answer = self.members[member].try_acquire(&self.owner);
-                (member, timeout(self.answer_timeout, answer).await)
+                (member, timeout(self.interval, answer).await)
             })
             .collect();
         while let Some((member, answer)) = tries.next().await {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LostReason, Majority};
+use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority};
 
 use super::all_kinds::hold_as_another_owner;
 use super::majority::{nothing_left_on, process, servers};
@@ -129,6 +129,25 @@ async fn a_release_undoes_what_is_being_taken_back() {
     guard.release().await.unwrap();
     servers[0].resume();
     nothing_left_on(&servers, &[&locks]).await;
+}
+
+/// It waits for clean-ups under way for up to two command timeouts, and none is.
+#[tokio::test]
+async fn a_shutdown_while_it_is_held_ends_at_once() {
+    let servers = servers::<3>().await;
+    let config = LockConfig::default().with_command_timeout(Duration::from_secs(60));
+    let lazy = |server: &RedisServer| Locks::lazy(server.client(), config.clone()).unwrap();
+    let locks: Vec<Locks> = servers.iter().map(lazy).collect();
+    let lock = Majority::new(&locks, NAME).unwrap();
+    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    for locks in &locks {
+        soon("the shutdown", locks.shutdown()).await;
+    }
+    // Its guards can still release it.
+    guard.release().await.unwrap();
+    for server in &servers {
+        assert!(!exists(server).await);
+    }
 }
 
 /// The majority ends before its keys do, by the drift that is allowed for clocks.
