@@ -15,6 +15,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod cleanup;
+mod clock;
 mod commands;
 mod config;
 mod connection;

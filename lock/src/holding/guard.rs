@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
+use crate::clock::BootInstant;
 use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
@@ -100,8 +101,8 @@ impl<K: LockKind> Guard<K> {
         async move { hold.lost().await }
     }
 
-    /// How long from now the lock is held for certain, by this machine's monotonic clock, counted
-    /// from before the last confirmed command was sent; never beyond
+    /// How long from now the lock is held for certain, by this machine's monotonic clock (on Linux with
+    /// the time of suspensions), counted from before the last confirmed command was sent; never beyond
     /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold). Zero once it is lost.
     pub fn valid_for(&self) -> Duration {
         self.raw.hold.valid_for()
@@ -187,9 +188,9 @@ async fn send_release(
     guard: u32,
 ) -> Result<(), Error> {
     let (shared, request) = (locks.shared(), &hold.request);
-    let sent = Instant::now();
+    let sent = BootInstant::now();
     let leave_queue = |depth| depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
-    let (depth, number, until, lease) = match hold.release(guard, sent) {
+    let (depth, number, until, lease) = match hold.release(guard, Instant::now()) {
         Release::Lost(reason) => return Err(Error::Lost(reason)),
         Release::Overdue { reason, lease } => {
             end_lost_hold(shared, hold, reason);
@@ -197,7 +198,7 @@ async fn send_release(
             let (connection, leave) = (&shared.connection, leave_queue(0));
             let reply = connection.release(request, lease, 0, 1, leave, &entry.latches).await;
             if reply.is_err_and(|failure| !matches!(failure, Failure::Rejected(_))) {
-                shared.cleanup.spawn(reconcile(shared, request, sent + lease));
+                shared.cleanup.spawn(reconcile(shared, request, Instant::now() + lease));
             }
             return Err(Error::Lost(reason));
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::clock::{self, BootInstant, LOOK_EVERY, earlier_by};
 use crate::config::{LockConfig, clamp_lease};
 use crate::error::LostReason;
 use crate::holding::request::LockRequest;
@@ -58,8 +59,11 @@ struct State {
     /// The id of the next guard.
     next_guard: u32,
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
-    /// *before* the last confirmed write was sent, plus its lease.
+    /// *before* the last confirmed write was sent, plus its lease. A suspension of the machine brings
+    /// it nearer, as it does `read_holds` and `ends_at`.
     deadline: Instant,
+    /// For how long the machine had been suspended when that was done last.
+    suspended: Duration,
     /// For how long it may last, and until when that is.
     max_hold: Option<Duration>,
     ends_at: Option<Instant>,
@@ -114,6 +118,7 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
+            suspended: clock::suspended(),
             max_hold: config.max_hold,
             ends_at: None,
             track_at: config.client_tracking.then_some(since + age),
@@ -124,7 +129,9 @@ impl Hold {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.account_for_suspension(clock::suspended());
+        state
     }
 
     pub(crate) fn is_live(&self) -> bool {
@@ -144,11 +151,12 @@ impl Hold {
     /// to check the hold, and the id of the new guard; `None` when it was lost meanwhile.
     pub(crate) fn acquired(
         &self,
-        sent: Instant,
+        sent: BootInstant,
         lease: Duration,
         renew: bool,
     ) -> Option<(Instant, u32)> {
         let mut state = self.state();
+        let sent = sent.instant();
         if state.phase != Phase::Live {
             return None;
         }
@@ -228,8 +236,9 @@ impl Hold {
 
     /// The server confirmed a write that was sent at `sent`. Returns when the watchdog has to check
     /// the hold; `None` when it has ended.
-    pub(crate) fn confirmed(&self, sent: Instant) -> Option<Instant> {
+    pub(crate) fn confirmed(&self, sent: BootInstant) -> Option<Instant> {
         let mut state = self.state();
+        let sent = sent.instant();
         if state.phase != Phase::Live {
             return None;
         }
@@ -243,8 +252,9 @@ impl Hold {
 
     /// As [`confirmed`](Self::confirmed), when another client had shortened the lease to `left` and will do
     /// so again: from now on `left` is the lease.
-    pub(crate) fn shortened(&self, sent: Instant, left: Duration) -> Option<Instant> {
+    pub(crate) fn shortened(&self, sent: BootInstant, left: Duration) -> Option<Instant> {
         let mut state = self.state();
+        let sent = sent.instant();
         if state.phase != Phase::Live {
             return None;
         }
@@ -368,7 +378,7 @@ impl Hold {
                 None => std::future::pending().await,
                 Some(at) => tokio::select! {
                     () = &mut changed => {}
-                    () = tokio::time::sleep_until(at) => {}
+                    () = tokio::time::sleep_until(at.min(Instant::now() + LOOK_EVERY)) => {}
                 },
             }
         }
@@ -376,6 +386,20 @@ impl Hold {
 }
 
 impl State {
+    /// The leases have run on while the machine was suspended.
+    fn account_for_suspension(&mut self, suspended: Duration) {
+        let more = suspended.saturating_sub(self.suspended);
+        if more.is_zero() {
+            return;
+        }
+        self.suspended = suspended;
+        self.deadline = earlier_by(self.deadline, more);
+        self.ends_at = self.ends_at.map(|at| earlier_by(at, more));
+        for (_, until) in &mut self.read_holds {
+            *until = earlier_by(*until, more);
+        }
+    }
+
     /// The owner reads for as long as its longest hold.
     fn deadline_of_read_holds(&mut self) {
         if let Some(longest) = self.read_holds.iter().map(|(_, until)| *until).max() {
@@ -418,3 +442,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod suspension_tests;

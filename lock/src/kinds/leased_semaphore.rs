@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::clock::BootInstant;
 use crate::commands::leased_semaphore::PermitIds;
 use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
 use crate::config::clamp_lease;
@@ -75,7 +76,7 @@ struct Held {
     name: SemaphoreName,
     ids: PermitIds,
     /// Until when the server keeps it at least.
-    ends: Instant,
+    ends: BootInstant,
 }
 
 impl Locks {
@@ -226,14 +227,14 @@ async fn attempt(semaphore: LeasedSemaphore, permits: u32) -> Result<Try<LeasedP
     let LeasedSemaphore { locks, name, lease } = semaphore;
     let shared = locks.shared().clone();
     shared.check_open()?;
-    let (ids, sent) = (PermitIds::new(permits), Instant::now());
+    let (ids, sent) = (PermitIds::new(permits), BootInstant::now());
     let held = Held { locks, name, ids, ends: sent + lease };
     if permits == 0 {
         return Ok(Try::Acquired(LeasedPermit { held, armed: false }));
     }
     let reply = shared.connection.permit_acquire(&held.name, ids, lease).await;
     let failure = match reply {
-        Ok(None) if Instant::now() < held.ends => {
+        Ok(None) if !held.ends.left().is_zero() => {
             return Ok(Try::Acquired(LeasedPermit { held, armed: true }));
         }
         // This future was not polled for so long that the lease is over before it began.
@@ -244,7 +245,7 @@ async fn attempt(semaphore: LeasedSemaphore, permits: u32) -> Result<Try<LeasedP
         Err(failure) => failure,
     };
     if matches!(failure, Failure::Unknown(_)) {
-        shared.cleanup.spawn(reconcile(Held { ends: Instant::now() + lease, ..held }));
+        shared.cleanup.spawn(reconcile(Held { ends: BootInstant::now() + lease, ..held }));
     }
     Err(failure.into_unavailable("acquire"))
 }
@@ -281,13 +282,15 @@ impl LeasedPermit {
     /// [`valid_for`](Self::valid_for) tells what is certain.
     pub async fn extend(&mut self, lease: Duration) -> Result<(), Error> {
         let lease = clamp_lease(lease);
-        let sent = Instant::now();
+        let sent = BootInstant::now();
         if self.count() == 0 {
             self.held.ends = sent + lease;
             return Ok(());
         }
         // Whether or not the command is answered, a shorter lease may have taken effect.
-        self.held.ends = self.held.ends.min(sent + lease);
+        if lease < self.valid_for() {
+            self.held.ends = sent + lease;
+        }
         let connection = &self.held.locks.shared().connection;
         match connection.permit_extend(&self.held.name, self.held.ids, lease).await {
             Ok(true) => {
@@ -302,10 +305,10 @@ impl LeasedPermit {
         }
     }
 
-    /// How long from now the permit is held for certain, by this machine's monotonic clock,
-    /// counted from before the last confirmed command was sent.
+    /// How long from now the permit is held for certain, by this machine's monotonic clock (on Linux
+    /// with the time of suspensions), counted from before the last confirmed command was sent.
     pub fn valid_for(&self) -> Duration {
-        self.held.ends.saturating_duration_since(Instant::now())
+        self.held.ends.left()
     }
 
     /// The number of permits.
@@ -361,7 +364,7 @@ async fn release(held: Held) -> Result<(), Error> {
 /// lease must have ended.
 async fn reconcile(held: Held) {
     let shared = held.locks.shared();
-    release_until(shared, held.name.key(), held.ends, 2, async || {
+    release_until(shared, held.name.key(), held.ends.instant(), 2, async || {
         match shared.connection.permit_release(&held.name, held.ids).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::clock::BootInstant;
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
@@ -45,9 +46,9 @@ struct Held {
     key: Arc<str>,
     token: Arc<str>,
     /// When it was requested.
-    since: Instant,
+    since: BootInstant,
     /// When the lease has ended for certain.
-    ends: Instant,
+    ends: BootInstant,
 }
 
 impl Locks {
@@ -77,7 +78,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     let shared = lock.locks.shared().clone();
     shared.check_open()?;
     let token: Arc<str> = shared.token().into();
-    let since = Instant::now();
+    let since = BootInstant::now();
     let held = Held { locks: lock.locks, key: lock.key, token, since, ends: since + lock.lease };
     match shared.connection.setnx_acquire(&held.key, &held.token, lock.lease).await {
         Ok(true) => {
@@ -87,7 +88,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
         Ok(false) => Ok(None),
         Err(failure) => {
             if matches!(failure, Failure::Unknown(_)) {
-                let ends = Instant::now() + lock.lease;
+                let ends = BootInstant::now() + lock.lease;
                 shared.cleanup.spawn(reconcile(Held { ends, ..held }));
             }
             Err(failure.into_unavailable("acquire"))
@@ -113,9 +114,10 @@ impl SetNxGuard {
         cleanup.finish(release(held)).await
     }
 
-    /// How long from now the lock is held for certain.
+    /// How long from now the lock is held for certain, by this machine's clock; also right after the
+    /// machine was suspended, on Linux.
     pub fn valid_for(&self) -> Duration {
-        self.held.ends.saturating_duration_since(Instant::now())
+        self.held.ends.left()
     }
 }
 
@@ -143,7 +145,7 @@ impl Drop for SetNxGuard {
 async fn release(held: Held) -> Result<(), Error> {
     let shared = held.locks.shared().clone();
     let counters = shared.counters.of_setnx();
-    counters.hold_ended(held.since.elapsed());
+    counters.hold_ended(held.since.instant().elapsed());
     match shared.connection.setnx_release(&held.key, &held.token).await {
         Ok(true) => Ok(()),
         Ok(false) => {
@@ -163,7 +165,7 @@ async fn release(held: Held) -> Result<(), Error> {
 /// must have ended.
 async fn reconcile(held: Held) {
     let shared = held.locks.shared();
-    release_until(shared, &held.key, held.ends, 2, async || {
+    release_until(shared, &held.key, held.ends.instant(), 2, async || {
         match shared.connection.setnx_release(&held.key, &held.token).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
+use crate::clock::BootInstant;
 use crate::commands::lock::{AcquireOptions, AcquireReply};
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -278,12 +279,13 @@ async fn attempt(
     };
     let wanted = shared.config.capped(fixed_lease.unwrap_or(shared.config.lease));
     loop {
-        let sent = Instant::now();
+        let sent = BootInstant::now();
         let current = entry.live();
         if let Some(held) = conflicting_kind(&locks, &request, current.as_deref()) {
             return Err(Error::OtherKind { held, wanted: request.kind }.into());
         }
-        let (depth, lease) = current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, sent));
+        let (depth, lease) =
+            current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, Instant::now()));
         let reply =
             shared.connection.acquire(&request, lease, depth, options, &entry.latches).await;
         let failure = match (reply, current) {
@@ -295,7 +297,7 @@ async fn attempt(
                 continue;
             }
             // This future was not polled for so long that the lease is over before it began.
-            (Ok(AcquireReply::Acquired { .. }), _) if Instant::now() >= sent + lease => {
+            (Ok(AcquireReply::Acquired { .. }), _) if (sent + lease).left().is_zero() => {
                 Failure::Unknown("the answer was read after the lease had ended".to_owned())
             }
             (Ok(AcquireReply::Acquired { fence }), current) => {
