@@ -115,8 +115,8 @@ impl LockConfig {
     /// Whether a lock that is taken away (by a forced unlock, a deleted or expired key, lost data) is
     /// reported at once instead of at the next renewal, a third of the lease later. Default `true`.
     ///
-    /// For holds that last longer than a second, or a third of their lease if that is shorter. They
-    /// share one more connection to each node (RESP3, `CLIENT TRACKING ON`), on which HMGET is
+    /// For holds that last longer than a second, with a lease of three seconds or more: else a renewal
+    /// comes within a second anyway. They share one more connection to each node (RESP3, `CLIENT TRACKING ON`), on which HMGET is
     /// called after each change of their keys, at most 40 times a second. Where the server or a
     /// proxy refuses that, losses are found by renewals; see [`Locks::refusals`](crate::Locks::refusals).
     #[must_use]

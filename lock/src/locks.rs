@@ -79,9 +79,10 @@ impl Locks {
             let cause = "there is no tokio runtime".to_owned();
             return Err(Error::Unavailable { operation: "connect", cause });
         }
-        let config = config.clamped();
+        let mut config = config.clamped();
         let connection = CommandConnection::lazy(server.into(), &config)
             .map_err(|error| Failure::Rejected(error.to_string()).into_error("connect"))?;
+        config.client_tracking &= connection.backend().makes_connections();
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
         let stop = &shared.stop;

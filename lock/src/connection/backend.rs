@@ -120,7 +120,12 @@ impl Backend {
 
     /// Whether waiters are woken by messages, for which a connection of their own is needed.
     pub(crate) fn has_pubsub(&self) -> bool {
-        self.pubsub && !matches!(self.nodes, Nodes::Supplied(_, None))
+        self.pubsub && self.makes_connections()
+    }
+
+    /// Whether further connections can be made.
+    pub(crate) fn makes_connections(&self) -> bool {
+        !matches!(self.nodes, Nodes::Supplied(_, None))
     }
 
     /// Whether this is a cluster, which has sharded channels besides the ordinary ones.

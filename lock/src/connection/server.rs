@@ -54,8 +54,9 @@ impl Server {
     /// A connection to one server that the application has made and may go on using, as for a pool or
     /// a proxy that it has to go through: a [`ConnectionManager`](redis::aio::ConnectionManager), a
     /// [`MultiplexedConnection`](redis::aio::MultiplexedConnection), or what wraps one. No other is
-    /// made, so that waiters poll (see [`LockConfig::with_pubsub`](crate::LockConfig::with_pubsub))
-    /// and no replica can acknowledge; [`with_client`](Self::with_client) mends both.
+    /// made, so that waiters poll (see [`LockConfig::with_pubsub`](crate::LockConfig::with_pubsub)),
+    /// losses are found by renewals, and no replica can acknowledge;
+    /// [`with_client`](Self::with_client) mends all three.
     ///
     /// A connection of one's own is never replaced: it has to reconnect by itself, and should fail
     /// rather than send a command again that may have been executed. Each command ends at the

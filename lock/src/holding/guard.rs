@@ -87,13 +87,13 @@ impl<K: LockKind> Guard<K> {
         cleanup.finish(release(locks, entry, hold, id)).await
     }
 
-    /// Wait until the lock is lost: its key is gone, another owner holds it, or no renewal was
-    /// confirmed within the lease, or it was held for the longest time allowed
+    /// Wait until the lock is lost: its key is gone, another owner holds it, no renewal was confirmed
+    /// within the lease, or it was held for the longest time allowed
     /// ([`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold)). Never ends if the lock is
     /// released in time. The future is independent of the guard.
     ///
-    /// A hold that has lasted for a second (or a third of its lease, if that is shorter) is tracked: the
-    /// server reports that its key was changed, and the loss is known some 30 ms later. Before that, and
+    /// A hold that has lasted for a second is tracked: the server reports that its key was changed, and
+    /// the loss is known some 30 ms later. Before that, with a lease of less than three seconds, and
     /// where tracking is refused or [turned off](crate::LockConfig::with_client_tracking), the next
     /// renewal finds it out; of a lock with a fixed lease, its end.
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<K> {

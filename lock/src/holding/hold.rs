@@ -4,19 +4,24 @@
 //! An owner that loses a lock and acquires it again has a new hold: guards of the old one never
 //! affect the new one.
 
+mod state;
+#[cfg(test)]
+mod suspension_tests;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::clock::{self, BootInstant, LOOK_EVERY, earlier_by};
+use crate::clock::{self, BootInstant, LOOK_EVERY};
 use crate::config::{LockConfig, clamp_lease};
 use crate::error::LostReason;
+use crate::holding::hold::state::{Phase, State};
 use crate::holding::request::LockRequest;
 use crate::kind::Kind;
 
-/// After how long a hold is tracked, if not after a third of its lease.
+/// After how long a hold is tracked, unless its lease is so short that a renewal comes by then.
 const TRACK_AFTER: Duration = Duration::from_secs(1);
 
 /// A hold, shared by its guards and the watchdog.
@@ -32,47 +37,6 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Wakes the futures of `lost()`.
     changed: Notify,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Held, as far as this process knows.
-    Live,
-    /// Released, or being released.
-    Released,
-    /// Lost.
-    Lost(LostReason),
-}
-
-struct State {
-    phase: Phase,
-    /// Number of guards, which is the hold count on the server.
-    depth: u32,
-    /// The lease the server is given with every write.
-    lease: Duration,
-    /// Whether the watchdog renews it; once it does, until the end.
-    renewed: bool,
-    /// The holds of a reader, in the order of their numbers on the server: the id of the guard, and until
-    /// when the server keeps the hold at least. Each has a lease of its own there. Other kinds have one
-    /// for all, and nothing here.
-    read_holds: Vec<(u32, Instant)>,
-    /// The id of the next guard.
-    next_guard: u32,
-    /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
-    /// *before* the last confirmed write was sent, plus its lease. A suspension of the machine brings
-    /// it nearer, as it does `read_holds` and `ends_at`.
-    deadline: Instant,
-    /// For how long the machine had been suspended when that was done last.
-    suspended: Duration,
-    /// For how long it may last, and until when that is.
-    max_hold: Option<Duration>,
-    ends_at: Option<Instant>,
-    /// When the tracker is given the hold; `None` once it was, and without client tracking.
-    track_at: Option<Instant>,
-    /// When the watchdog has to check it.
-    check_at: Instant,
-    /// The instant under which it is in the renewal schedule: the earlier of the two.
-    due: Option<Instant>,
 }
 
 /// What a guard that is released has to do.
@@ -109,7 +73,7 @@ impl Hold {
         config: &LockConfig,
     ) -> Self {
         let since = Instant::now();
-        let age = LockConfig::renewal_interval(lease).min(TRACK_AFTER);
+        let tracked = config.client_tracking && LockConfig::renewal_interval(lease) >= TRACK_AFTER;
         let state = State {
             phase: Phase::Live,
             depth: 0,
@@ -121,7 +85,7 @@ impl Hold {
             suspended: clock::suspended(),
             max_hold: config.max_hold,
             ends_at: None,
-            track_at: config.client_tracking.then_some(since + age),
+            track_at: tracked.then_some(since + TRACK_AFTER),
             check_at: since,
             due: None,
         };
@@ -384,64 +348,3 @@ impl Hold {
         }
     }
 }
-
-impl State {
-    /// The leases have run on while the machine was suspended.
-    fn account_for_suspension(&mut self, suspended: Duration) {
-        let more = suspended.saturating_sub(self.suspended);
-        if more.is_zero() {
-            return;
-        }
-        self.suspended = suspended;
-        self.deadline = earlier_by(self.deadline, more);
-        self.ends_at = self.ends_at.map(|at| earlier_by(at, more));
-        for (_, until) in &mut self.read_holds {
-            *until = earlier_by(*until, more);
-        }
-    }
-
-    /// The owner reads for as long as its longest hold.
-    fn deadline_of_read_holds(&mut self) {
-        if let Some(longest) = self.read_holds.iter().map(|(_, until)| *until).max() {
-            self.deadline = longest;
-        }
-    }
-
-    /// A lock without renewal expires; one that should have been renewed could not be reached.
-    fn reason_at_deadline(&self) -> LostReason {
-        match self.renewed {
-            _ if self.is_at_its_end() => LostReason::MaxHold,
-            true => LostReason::Unreachable,
-            false => LostReason::Expired,
-        }
-    }
-
-    /// Whether its lease lasts for as long as it may be held.
-    fn is_at_its_end(&self) -> bool {
-        self.ends_at.is_some_and(|ends_at| self.deadline >= ends_at)
-    }
-
-    /// The end of a lease that was asked for at `sent`.
-    fn end_of(&self, sent: Instant, lease: Duration) -> Instant {
-        self.ends_at.map_or(sent + lease, |ends_at| ends_at.min(sent + lease))
-    }
-
-    /// The lease to ask for now; in whole milliseconds, it ends no earlier than the hold has to.
-    fn capped(&self, lease: Duration, now: Instant) -> Duration {
-        clamp_lease(match self.ends_at {
-            Some(at) => lease.min(at.saturating_duration_since(now) + Duration::from_millis(1)),
-            None => lease,
-        })
-    }
-
-    fn next_check(&self, sent: Instant) -> Instant {
-        if self.renewed {
-            (sent + LockConfig::renewal_interval(self.lease)).min(self.deadline)
-        } else {
-            self.deadline
-        }
-    }
-}
-
-#[cfg(test)]
-mod suspension_tests;

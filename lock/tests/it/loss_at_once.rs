@@ -107,6 +107,41 @@ async fn every_way_to_lose_a_lock_is_reported_at_once_with_its_reason() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// The first look at a key that is tracked from now on tells what happened before.
+#[tokio::test]
+async fn a_loss_before_it_is_tracked_is_reported_when_it_is() {
+    let server = RedisServer::start().await;
+    let locks = default_locks(&server).await;
+    let since = Instant::now();
+    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    let _: i64 = query(&mut server.conn().await, "DEL", &["lock"]).await;
+    assert_eq!(reported(since, guard.lost()).await, LostReason::Expired);
+    drop(guard);
+    nothing_left(&server, &[&locks]).await;
+}
+
+/// The server reports the release of a tracked lock too.
+#[tokio::test]
+async fn releases_of_tracked_locks_are_no_losses() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = default_locks(&server).await;
+    for _ in 0..3 {
+        let mut guards = Vec::new();
+        for number in 0..200 {
+            let lock = locks.reentrant(&format!("lock:{number}")).unwrap();
+            guards.push(lock.acquire(&locks.owner()).await.unwrap());
+        }
+        tracked(&mut raw, 200).await;
+        let released = futures_util::future::join_all(guards.into_iter().map(Guard::release)).await;
+        assert!(released.iter().all(Result::is_ok), "{released:?}");
+        tracked(&mut raw, 0).await;
+    }
+    let lost: u64 = locks.stats().iter().flat_map(|s| s.losses.clone()).map(|(_, n)| n).sum();
+    assert_eq!(lost, 0);
+    nothing_left(&server, &[&locks]).await;
+}
+
 /// No connection and no command more than without tracking, for holds as a busy service has them.
 #[tokio::test]
 async fn short_holds_are_not_tracked() {

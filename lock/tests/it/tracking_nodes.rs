@@ -60,7 +60,7 @@ async fn data_lost_in_a_restart_are_reported() {
 async fn where_tracking_is_refused_renewals_find_the_loss() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let config = LockConfig::default().with_lease(Duration::from_millis(900));
+    let config = LockConfig::default().with_lease(Duration::from_secs(3));
     for (user, without) in [("one", "-client|tracking"), ("two", "-hmget")] {
         let rules = ["SETUSER", user, "on", ">secret", "~*", "&*", "+@all", without];
         let _: () = query(&mut raw, "ACL", &rules).await;
@@ -73,10 +73,26 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
         // Tried again after a minute, not for each hold.
         let again = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(900)).await;
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
         assert!(locks.refusals().tracking <= 2, "{:?}", locks.refusals());
         again.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn the_rights_in_the_readme_are_enough_for_tracking() {
+    let readme = include_str!("../../README.md");
+    let rule = readme.lines().find_map(|line| line.strip_prefix("ACL SETUSER app on >secret "));
+    let rule: Vec<&str> = rule.expect("a rule in the README").split_whitespace().collect();
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let _: () =
+        query(&mut raw, "ACL", &[&["SETUSER", "app", "on", ">secret"][..], &rule].concat()).await;
+    let url = format!("redis://app:secret@{}/", server.address());
+    let locks = long_leases(redis::Client::open(url).unwrap()).await;
+    let guard = held_and_tracked(&server, &locks, "lock").await;
+    assert_eq!(locks.refusals().tracking, 0);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -89,6 +105,21 @@ async fn it_can_be_turned_off() {
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
     guard.release().await.unwrap();
+}
+
+/// With a connection of the caller's and no client, there is nothing to make another of.
+#[tokio::test]
+async fn a_supplied_connection_stays_the_only_one() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let config = LockConfig::default().with_lease(Duration::from_secs(3));
+    let locks = Locks::connect(Server::from_connection(server.conn().await), config).await.unwrap();
+    let before = info(&mut raw, "stats", "total_connections_received").await;
+    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let _: () = raw.del("lock").await.unwrap();
+    assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
+    assert_eq!(info(&mut raw, "stats", "total_connections_received").await, before);
 }
 
 /// A connection without holds is closed after ten seconds.

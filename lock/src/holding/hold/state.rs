@@ -1,0 +1,108 @@
+//! What is known of a hold: its phase, its guards, its leases and their ends.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::clock::earlier_by;
+use crate::config::{LockConfig, clamp_lease};
+use crate::error::LostReason;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Held, as far as this process knows.
+    Live,
+    /// Released, or being released.
+    Released,
+    /// Lost.
+    Lost(LostReason),
+}
+
+pub(super) struct State {
+    pub(super) phase: Phase,
+    /// Number of guards, which is the hold count on the server.
+    pub(super) depth: u32,
+    /// The lease the server is given with every write.
+    pub(super) lease: Duration,
+    /// Whether the watchdog renews it; once it does, until the end.
+    pub(super) renewed: bool,
+    /// The holds of a reader, in the order of their numbers on the server: the id of the guard, and until
+    /// when the server keeps the hold at least. Each has a lease of its own there. Other kinds have one
+    /// for all, and nothing here.
+    pub(super) read_holds: Vec<(u32, Instant)>,
+    /// The id of the next guard.
+    pub(super) next_guard: u32,
+    /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
+    /// *before* the last confirmed write was sent, plus its lease. A suspension of the machine brings
+    /// it nearer, as it does `read_holds` and `ends_at`.
+    pub(super) deadline: Instant,
+    /// For how long the machine had been suspended when that was done last.
+    pub(super) suspended: Duration,
+    /// For how long it may last, and until when that is.
+    pub(super) max_hold: Option<Duration>,
+    pub(super) ends_at: Option<Instant>,
+    /// When the tracker is given the hold; `None` once it was, and without client tracking.
+    pub(super) track_at: Option<Instant>,
+    /// When the watchdog has to check it.
+    pub(super) check_at: Instant,
+    /// The instant under which it is in the renewal schedule: the earlier of the two.
+    pub(super) due: Option<Instant>,
+}
+
+impl State {
+    /// The leases have run on while the machine was suspended.
+    pub(super) fn account_for_suspension(&mut self, suspended: Duration) {
+        let more = suspended.saturating_sub(self.suspended);
+        if more.is_zero() {
+            return;
+        }
+        self.suspended = suspended;
+        self.deadline = earlier_by(self.deadline, more);
+        self.ends_at = self.ends_at.map(|at| earlier_by(at, more));
+        for (_, until) in &mut self.read_holds {
+            *until = earlier_by(*until, more);
+        }
+    }
+
+    /// The owner reads for as long as its longest hold.
+    pub(super) fn deadline_of_read_holds(&mut self) {
+        if let Some(longest) = self.read_holds.iter().map(|(_, until)| *until).max() {
+            self.deadline = longest;
+        }
+    }
+
+    /// A lock without renewal expires; one that should have been renewed could not be reached.
+    pub(super) fn reason_at_deadline(&self) -> LostReason {
+        match self.renewed {
+            _ if self.is_at_its_end() => LostReason::MaxHold,
+            true => LostReason::Unreachable,
+            false => LostReason::Expired,
+        }
+    }
+
+    /// Whether its lease lasts for as long as it may be held.
+    pub(super) fn is_at_its_end(&self) -> bool {
+        self.ends_at.is_some_and(|ends_at| self.deadline >= ends_at)
+    }
+
+    /// The end of a lease that was asked for at `sent`.
+    pub(super) fn end_of(&self, sent: Instant, lease: Duration) -> Instant {
+        self.ends_at.map_or(sent + lease, |ends_at| ends_at.min(sent + lease))
+    }
+
+    /// The lease to ask for now; in whole milliseconds, it ends no earlier than the hold has to.
+    pub(super) fn capped(&self, lease: Duration, now: Instant) -> Duration {
+        clamp_lease(match self.ends_at {
+            Some(at) => lease.min(at.saturating_duration_since(now) + Duration::from_millis(1)),
+            None => lease,
+        })
+    }
+
+    pub(super) fn next_check(&self, sent: Instant) -> Instant {
+        if self.renewed {
+            (sent + LockConfig::renewal_interval(self.lease)).min(self.deadline)
+        } else {
+            self.deadline
+        }
+    }
+}
