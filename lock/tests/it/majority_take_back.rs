@@ -13,7 +13,8 @@ use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
 
-const LEASE: Duration = Duration::from_secs(3);
+/// Long enough that a busy machine does not lose a vote by accident.
+const LEASE: Duration = Duration::from_secs(8);
 
 async fn exists(server: &RedisServer) -> bool {
     server.conn().await.exists(NAME).await.unwrap()
