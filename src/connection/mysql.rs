@@ -146,8 +146,6 @@ async fn open(
 pub struct ServerFacts {
     /// Such as `10.11.6-MariaDB`.
     pub version: String,
-    /// `innodb_flush_log_at_trx_commit`; 1 means that a committed order survives a power cut.
-    pub flush_at_commit: i64,
     /// Connections the server accepts in all.
     pub max_connections: i64,
     /// The server's clock, UTC.
@@ -168,15 +166,12 @@ pub struct IdleLimit {
 
 /// Queries [`ServerFacts`].
 pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
-    let query = sqlx::query_as(
-        "SELECT VERSION(), CAST(@@innodb_flush_log_at_trx_commit AS SIGNED), \
-         CAST(@@max_connections AS SIGNED), UTC_TIMESTAMP(6)",
-    );
-    let (version, flush_at_commit, max_connections, now) =
-        database.bounded(query.fetch_one(&database.pool)).await?;
+    let query =
+        sqlx::query_as("SELECT VERSION(), CAST(@@max_connections AS SIGNED), UTC_TIMESTAMP(6)");
+    let (version, max_connections, now) = database.bounded(query.fetch_one(&database.pool)).await?;
     let own_idle = idle_limit(database, "SESSION").await?;
     let idle = idle_limit(database, "GLOBAL").await?;
-    Ok(ServerFacts { version, flush_at_commit, max_connections, now, own_idle, idle })
+    Ok(ServerFacts { version, max_connections, now, own_idle, idle })
 }
 
 /// The shortest of the settings that are there and not 0, which means none.

@@ -159,6 +159,7 @@ impl DatabaseServer {
         command.args(["-c", r#"trap "" XFSZ; program=$0; exec "$program" "$@""#, program]);
         command.arg("--no-defaults").args(as_root());
         command.arg(format!("--datadir={}", self.files.join("data").display()));
+        command.arg(format!("--tmpdir={}", self.files.display()));
         command.arg(format!("--init-file={}", self.files.join("init.sql").display()));
         command.arg(format!("--port={}", self.port));
         command.args(["--bind-address=127.0.0.1", "--socket=database.sock", "--skip-name-resolve"]);
@@ -240,8 +241,9 @@ fn install(product: Product, files: &Path, password: &str) -> io::Result<()> {
             install
         }
     };
-    // From inside the folder, as the first of them splits a path at spaces.
-    install.args(as_root()).current_dir(&data).stdin(Stdio::null());
+    // From inside the folder, as the first of them splits a path at spaces. Of the folder for temporary files, which is
+    // not shared: a starting MariaDB removes what others keep there.
+    install.args(as_root()).arg("--tmpdir=..").current_dir(&data).stdin(Stdio::null());
     let program = install.get_program().display().to_string();
     let output = install.output().map_err(|error| {
         io::Error::new(error.kind(), format!("cannot start {program}: {error}"))

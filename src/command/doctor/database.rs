@@ -1,7 +1,7 @@
 //! `doctor`: the database.
 
 use super::findings::{Findings, skew};
-use super::time_zones;
+use super::{durability, time_zones};
 use crate::config::DoctorConfig;
 use crate::connection::mysql::{Database, IdleLimit, ServerFacts};
 use crate::connection::{migrate, mysql};
@@ -17,14 +17,7 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     let facts = mysql::facts(database).await?;
     findings.good(&format!("version {}", facts.version));
-    if facts.flush_at_commit == 1 {
-        findings.good("commits are durable (innodb_flush_log_at_trx_commit=1)");
-    } else {
-        findings.warn(
-            &format!("innodb_flush_log_at_trx_commit={}", facts.flush_at_commit),
-            "a confirmed order can be lost in a power cut; set it to 1",
-        );
-    }
+    durability::check(findings, database).await?;
     let wanted = i64::from(config.database.database_connections);
     if facts.max_connections < 2 * wanted {
         findings.warn(

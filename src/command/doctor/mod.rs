@@ -8,6 +8,7 @@ use crate::config::DoctorConfig;
 use crate::connection::{self, mysql};
 
 mod database;
+mod durability;
 mod findings;
 mod java_sales;
 mod redis;

@@ -22,7 +22,9 @@ pub(super) async fn check(
     let version = field(&info, "redis_version").unwrap_or("0.0");
     let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let parsed = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    if parsed >= MIN_REDIS {
+    if let Some(valkey) = field(&info, "valkey_version") {
+        findings.good(&format!("Valkey {valkey}, compatible with Redis {version}"));
+    } else if parsed >= MIN_REDIS {
         findings.good(&format!("version {version}"));
     } else {
         findings.fail(&format!("version {version}"), "install Redis 6.2 or newer");

@@ -1,11 +1,13 @@
 //! A throw-away Redis Cluster: three masters, optionally with a replica each. Slots can be moved, and
 //! nodes can be killed or paused.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{Value, cmd};
+use tokio::time::timeout;
 
 use super::redis_sentinel::in_sync;
 use super::redis_server::{RedisServer, Role};
@@ -16,6 +18,8 @@ const SLOTS: u16 = 16_384;
 
 /// Time limit for the nodes to agree, on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a message between two nodes may take.
+const LISTEN: Duration = Duration::from_millis(50);
 
 /// A running cluster. The first three nodes started as masters; number `n + 3` is the replica of
 /// number `n`.
@@ -88,7 +92,33 @@ impl RedisCluster {
         for (master, replica) in masters.iter().zip(replicas) {
             in_sync(master, replica).await;
         }
+        cluster.messages_pass().await;
         cluster
+    }
+
+    /// Waits until a message published on any node reaches every other. On a new link Valkey 9 drops messages until the
+    /// first ping.
+    async fn messages_pass(&self) {
+        for listener in &self.nodes {
+            let mut heard = listener.client().get_async_pubsub().await.expect("a connection");
+            heard.subscribe("formed").await.expect("a subscription");
+            let mut messages = heard.into_on_message();
+            let mut missing: HashSet<u16> = self.nodes.iter().map(RedisServer::port).collect();
+            let all_heard = async {
+                while !missing.is_empty() {
+                    for node in self.nodes.iter().filter(|node| missing.contains(&node.port())) {
+                        let mut raw = node.conn().await;
+                        let mut publish = cmd("PUBLISH");
+                        publish.arg("formed").arg(node.port());
+                        publish.exec_async(&mut raw).await.expect("PUBLISH");
+                    }
+                    while let Ok(Some(message)) = timeout(LISTEN, messages.next()).await {
+                        missing.remove(&message.get_payload().expect("a port"));
+                    }
+                }
+            };
+            timeout(TIMEOUT, all_heard).await.expect("messages between all nodes");
+        }
     }
 
     /// The addresses of all nodes.
