@@ -180,12 +180,16 @@ async fn idle_limit(database: &Database, scope: &str) -> sqlx::Result<Option<Idl
         "SHOW {scope} VARIABLES WHERE Variable_name IN \
          ('idle_transaction_timeout', 'idle_write_transaction_timeout', 'wait_timeout')"
     );
-    let rows = sqlx::query_as(&sql).fetch_all(&database.pool);
-    let settings: Vec<(String, String)> = database.bounded(rows).await?;
-    let limits = settings.into_iter().filter_map(|(setting, seconds)| {
+    let limits = show(database, &sql).await?.into_iter().filter_map(|(setting, seconds)| {
         Some(IdleLimit { seconds: seconds.parse().ok().filter(|seconds| *seconds > 0)?, setting })
     });
     Ok(limits.min_by_key(|limit| limit.seconds))
+}
+
+/// The rows of a SHOW statement: names and values.
+pub async fn show(database: &Database, statement: &str) -> sqlx::Result<Vec<(String, String)>> {
+    let rows = sqlx::query_as(statement).fetch_all(&database.pool);
+    database.bounded(rows).await
 }
 
 /// Succeeds where the database answers; for readiness.

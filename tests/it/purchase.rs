@@ -257,8 +257,10 @@ async fn every_log_line_of_a_request_names_it() {
             .send()
             .await;
         let user = &stack.users(1).await[0];
+        // The next id, whether the second in it is still the same or one of the next few.
         let taken = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) \
-             SELECT id + 1, 9, 9 FROM tb_voucher_order LIMIT 1";
+             SELECT id + 1 + (s << 32), 9, 900 + s FROM tb_voucher_order, (SELECT 0 s UNION SELECT 1 \
+             UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5) seconds";
         let sale = published.data().as_i64().unwrap();
         let other = stack.publish(2, "reentrant-lock").await;
         buy(stack.url(), user, other).await.data();

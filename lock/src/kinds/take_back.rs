@@ -55,11 +55,22 @@ impl TakeBack {
             match answer {
                 Ok(Ok(Some(guard))) => {
                     let held = self.quorum.add(member, guard);
-                    tracing::debug!(?lock, member, held, "acquired anew on a server");
+                    tracing::debug!(
+                        ?lock,
+                        index = member,
+                        count = held,
+                        "acquired anew on a server"
+                    );
                 }
-                Ok(Ok(None)) => tracing::debug!(?lock, member, "another owner has the vote"),
-                Ok(Err(error)) => tracing::debug!(?lock, member, %error, "cannot acquire anew"),
-                Err(_) => tracing::debug!(?lock, member, "no answer; undone in the background"),
+                Ok(Ok(None)) => {
+                    tracing::debug!(?lock, index = member, "another owner has the vote")
+                }
+                Ok(Err(error)) => {
+                    tracing::debug!(?lock, index = member, %error, "cannot acquire anew")
+                }
+                Err(_) => {
+                    tracing::debug!(?lock, index = member, "no answer; undone in the background")
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::findings::Findings;
-use crate::connection::mysql::Database;
+use crate::connection::mysql::{self, Database};
 
 /// Global variables and status values, by name. Those that a product does not have are absent.
 type Values = HashMap<String, String>;
@@ -19,8 +19,7 @@ pub(super) async fn check(findings: &mut Findings, database: &Database) -> anyho
     ];
     let mut values = Values::new();
     for query in queries {
-        let rows = sqlx::query_as::<_, (String, String)>(query).fetch_all(&database.pool);
-        let rows = database.bounded(rows).await?;
+        let rows = mysql::show(database, query).await?;
         let usual = |name: String| name.to_lowercase().replace("_source_", "_master_");
         values.extend(rows.into_iter().map(|(name, value)| (usual(name), value)));
     }
