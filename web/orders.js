@@ -134,7 +134,7 @@ const Orders = (() => {
 
   return {
     byId, find, load: first.load, ofVoucher, reload, reset, show, UNPAID,
-    known: () => first.data !== null, failed: () => first.failed,
+    known: () => first.data !== null,
     setTitles: (vouchers) => { vouchers.forEach((voucher) => titles.set(voucher.id, voucher.title)); show(); },
     onChange: (listener) => listeners.push(listener),
   };

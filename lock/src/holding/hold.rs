@@ -93,13 +93,18 @@ impl Hold {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state_as_it_is();
         state.account_for_suspension(clock::suspended());
         state
     }
 
+    /// As [`state`](Self::state), for what depends on no deadline: it reads no clock.
+    fn state_as_it_is(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn is_live(&self) -> bool {
-        self.state().phase == Phase::Live
+        self.state_as_it_is().phase == Phase::Live
     }
 
     /// The hold count after one more acquire, and the lease to ask for: re-entry never shortens a
@@ -265,7 +270,7 @@ impl Hold {
     /// The watchdog has to check it at this instant. Returns the instant under which it was in the
     /// renewal schedule, and the one under which it has to be now.
     pub(crate) fn schedule(&self, check_at: Instant) -> (Option<Instant>, Instant) {
-        let mut state = self.state();
+        let mut state = self.state_as_it_is();
         state.check_at = check_at;
         let due = state.track_at.map_or(check_at, |track_at| track_at.min(check_at));
         (state.due.replace(due), due)
@@ -273,13 +278,13 @@ impl Hold {
 
     /// It is taken out of the renewal schedule. Returns the instant under which it was there.
     pub(crate) fn unschedule(&self) -> Option<Instant> {
-        self.state().due.take()
+        self.state_as_it_is().due.take()
     }
 
     /// Whether it has to be tracked from now on, and when the watchdog has to check it then. Once for
     /// each hold.
     pub(crate) fn begin_tracking(&self, now: Instant) -> Option<Instant> {
-        let mut state = self.state();
+        let mut state = self.state_as_it_is();
         state.track_at.take_if(|track_at| *track_at <= now).map(|_| state.check_at)
     }
 
