@@ -62,7 +62,7 @@ pub struct DatabaseServer {
     port: u16,
     password: String,
     files: PathBuf,
-    settings: Settings,
+    pub(crate) settings: Settings,
     // Dropped last: the process writes to it.
     _folder: Arc<TemporaryFolder>,
 }
@@ -74,6 +74,9 @@ pub struct Settings {
     pub arguments: Vec<String>,
     /// Added to its environment.
     pub environment: Vec<(&'static str, String)>,
+    /// Of its users `seckill` and `admin`, without characters that an address or SQL would read otherwise; a random one
+    /// where there is none. The servers of a replicated database share theirs.
+    pub password: Option<String>,
 }
 
 impl DatabaseServer {
@@ -93,7 +96,7 @@ impl DatabaseServer {
         let product = Product::chosen()?;
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
-        let password = format!("{:016x}", rand::random::<u64>());
+        let password = settings.password.clone().unwrap_or_else(random_password);
         install(product, &files, &password)?;
         let mut server =
             Self { product, process: None, port, password, files, settings, _folder: folder };
@@ -135,6 +138,11 @@ impl DatabaseServer {
         let pid = i32::try_from(self.process()?.id()).ok().and_then(Pid::from_raw);
         let limit = Rlimit { current: bytes, maximum: getrlimit(Resource::Fsize).maximum };
         Ok(prlimit(pid, Resource::Fsize, limit).map(drop)?)
+    }
+
+    /// The port it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
     }
 
     /// `127.0.0.1:<port>`
@@ -196,6 +204,17 @@ impl DatabaseServer {
         Ok(())
     }
 
+    /// Kills it, and starts it again without anything that it had.
+    ///
+    /// # Errors
+    /// As [`try_restart`](Self::try_restart).
+    pub(crate) async fn start_empty(&mut self) -> io::Result<()> {
+        self.kill();
+        std::fs::remove_dir_all(self.files.join("data"))?;
+        install(self.product, &self.files, &self.password)?;
+        self.try_restart().await
+    }
+
     /// The running process.
     ///
     /// # Errors
@@ -213,13 +232,19 @@ impl DatabaseServer {
     }
 }
 
+/// Of hexadecimal digits.
+pub(crate) fn random_password() -> String {
+    format!("{:016x}", rand::random::<u64>())
+}
+
 /// Makes the system tables, the database `seckill`, its user and the administrator.
 fn install(product: Product, files: &Path, password: &str) -> io::Result<()> {
     let data = files.join("data");
     std::fs::create_dir_all(&data)?;
-    // A statement a line, as MySQL reads them.
+    // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.
     let users = format!(
-        "CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
+        "SET SESSION sql_log_bin = 0;\n\
+         CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;\n\
          CREATE USER IF NOT EXISTS 'seckill'@'127.0.0.1' IDENTIFIED BY '{password}';\n\
          GRANT ALL ON seckill.* TO 'seckill'@'127.0.0.1';\n\
          GRANT ALL ON `seckill\\_%`.* TO 'seckill'@'127.0.0.1';\n\

@@ -132,6 +132,7 @@ impl TestCluster {
         let settings = Settings {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
             environment: clock(ServerKind::Database)?,
+            ..Settings::default()
         };
         let database = DatabaseServer::start_with(folder.clone(), settings).await;
         let database = database.map_err(server("MariaDB"))?;

@@ -1,0 +1,340 @@
+//! A throw-away MariaDB primary with one replica, and HAProxy before both as their one address.
+//!
+//! The operator's part, which MaxScale, Orchestrator or a cloud does elsewhere, is a method each: [`ReplicatedDatabase::promote`],
+//! [`ReplicatedDatabase::switch_over`], [`ReplicatedDatabase::rejoin`]. Nothing happens by itself.
+
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{Connection, Executor, MySqlConnection, Row};
+
+use super::database_server::{DatabaseServer, Product, Settings, random_password};
+use super::haproxy::HaProxy;
+use super::process::TemporaryFolder;
+use super::wait::poll;
+
+/// How long the replica may take to connect, and to apply what it received, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// From one look at a server's state to the next.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What a commit waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replication {
+    /// For the replica to have received it, before anybody can read it (`AFTER_SYNC`), for ten minutes: a test ends sooner, so
+    /// it never becomes asynchronous by itself.
+    SemiSynchronous,
+    /// For nothing: the replica may lack what the primary has confirmed.
+    Asynchronous,
+}
+
+/// The two servers and the proxy. Each server has an empty database `seckill` at first, and the same users.
+#[derive(Debug)]
+pub struct ReplicatedDatabase {
+    replication: Replication,
+    /// Arguments of both servers.
+    common: Vec<String>,
+    proxy: HaProxy,
+    primary: Member,
+    replica: Member,
+}
+
+/// A server, with its number in HAProxy.
+#[derive(Debug)]
+struct Member {
+    number: usize,
+    server: DatabaseServer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Primary,
+    Replica,
+}
+
+impl ReplicatedDatabase {
+    /// Starts them in folders below `folder`; returns when the replica follows.
+    ///
+    /// # Errors
+    /// A server is not installed or did not start, with the end of its log; the environment asks for MySQL, which has other
+    /// statements for all this.
+    pub async fn start_in(
+        folder: Arc<TemporaryFolder>,
+        replication: Replication,
+    ) -> io::Result<Self> {
+        Self::start_with(folder, replication, Settings::default()).await
+    }
+
+    /// As [`start_in`](Self::start_in), with these settings for both servers.
+    ///
+    /// # Errors
+    /// As [`start_in`](Self::start_in).
+    pub async fn start_with(
+        folder: Arc<TemporaryFolder>,
+        replication: Replication,
+        mut settings: Settings,
+    ) -> io::Result<Self> {
+        if Product::chosen()? == Product::MySql {
+            return Err(io::Error::other("a replicated database is made of MariaDB servers only"));
+        }
+        settings.password.get_or_insert_with(random_password);
+        let common = settings.arguments.clone();
+        let start = async |number, role| {
+            let arguments = arguments(&common, number, role, replication);
+            let settings = Settings { arguments, ..settings.clone() };
+            let server = DatabaseServer::start_with(folder.clone(), settings).await?;
+            io::Result::Ok(Member { number, server })
+        };
+        let (primary, replica) =
+            tokio::try_join!(start(0, Role::Primary), start(1, Role::Replica))?;
+        let addresses = [primary.server.address(), replica.server.address()];
+        let proxy = HaProxy::start_in(folder.clone(), &addresses).await?;
+        let pair = Self { replication, common, proxy, primary, replica };
+        pair.follow().await?;
+        Ok(pair)
+    }
+
+    /// The address of the database `seckill`, through the proxy.
+    pub fn url(&self) -> String {
+        self.primary.server.url_at(self.proxy.port())
+    }
+
+    /// `127.0.0.1:<port>` of the proxy.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.proxy.port())
+    }
+
+    /// The primary, or the server that was it until it was killed.
+    pub fn primary(&self) -> &DatabaseServer {
+        &self.primary.server
+    }
+
+    /// The replica: it is read-only, but not for [`DatabaseServer::admin_url`].
+    pub fn replica(&self) -> &DatabaseServer {
+        &self.replica.server
+    }
+
+    /// Ends the primary at once, as the loss of its machine would (SIGKILL). Until [`promote`](Self::promote) the proxy ends
+    /// every connection.
+    pub fn kill_primary(&mut self) {
+        self.primary.server.kill();
+    }
+
+    /// Starts the primary again on what it had committed, killing it first if it still runs. The replica follows it again
+    /// within a second or two; semi-synchronous commits wait for that.
+    ///
+    /// # Errors
+    /// It did not come back: with the end of its log.
+    pub async fn restart_primary(&mut self) -> io::Result<()> {
+        self.primary.server.try_restart().await
+    }
+
+    /// Makes the replica the primary, with all that it has received, and leads the proxy to it. The former primary, which
+    /// must have been killed, is [`replica`](Self::replica) from now on; commits wait for nobody until it
+    /// [rejoins](Self::rejoin).
+    ///
+    /// # Errors
+    /// A database's: the replica did not apply what it received in time, or does not answer.
+    pub async fn promote(&mut self) -> io::Result<()> {
+        if self.primary.server.process().is_ok_and(|process| process.is_running()) {
+            return Err(io::Error::other("kill the primary first, or there are two"));
+        }
+        self.apply_received().await?;
+        self.take_over().await
+    }
+
+    /// A planned change of the roles: the primary refuses writes, the replica catches up and becomes the primary, and the
+    /// proxy leads new connections to it. Those that are open stay at the old one, which is read-only and follows nobody
+    /// until it [rejoins](Self::rejoin).
+    ///
+    /// # Errors
+    /// As [`promote`](Self::promote).
+    pub async fn switch_over(&mut self) -> io::Result<()> {
+        let mut old = admin(&self.primary.server).await?;
+        run(&mut old, "SET GLOBAL read_only = 1").await?;
+        let position = value(&mut old, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
+        let mut new = admin(&self.replica.server).await?;
+        applied(&mut new, &position).await?;
+        self.take_over().await
+    }
+
+    /// The server that is not the primary, running or not, loses all it has, and follows the primary from the beginning;
+    /// returns when it has caught up.
+    ///
+    /// # Errors
+    /// As [`start_in`](Self::start_in).
+    pub async fn rejoin(&mut self) -> io::Result<()> {
+        self.replica.server.settings.arguments =
+            arguments(&self.common, self.replica.number, Role::Replica, self.replication);
+        self.replica.server.start_empty().await?;
+        self.follow().await
+    }
+
+    /// Makes the replica, which has nothing yet, follow the primary; returns when it has caught up.
+    async fn follow(&self) -> io::Result<()> {
+        let server = &self.primary.server;
+        let source = format!(
+            "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'admin', \
+             MASTER_PASSWORD = '{}', MASTER_USE_GTID = slave_pos, MASTER_CONNECT_RETRY = 1",
+            server.port(),
+            server.settings.password.as_deref().unwrap_or_default()
+        );
+        let (mut primary, mut replica) = (admin(server).await?, admin(self.replica()).await?);
+        run(&mut replica, &source).await?;
+        run(&mut replica, "START SLAVE").await?;
+        if self.replication == Replication::SemiSynchronous {
+            run(&mut primary, "SET GLOBAL rpl_semi_sync_master_enabled = ON").await?;
+            let clients = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
+                           WHERE VARIABLE_NAME = 'Rpl_semi_sync_master_clients'";
+            reaches(&mut primary, clients, "1").await?;
+        }
+        let position = value(&mut primary, "SELECT @@GLOBAL.gtid_binlog_pos").await?;
+        applied(&mut replica, &position).await
+    }
+
+    /// The replica receives nothing from now on, as behind a link that is cut: an asynchronous one lags, and with a
+    /// semi-synchronous one commits wait.
+    ///
+    /// # Errors
+    /// The replica does not answer.
+    pub async fn stop_receiving(&self) -> io::Result<()> {
+        run(&mut admin(&self.replica.server).await?, "STOP SLAVE IO_THREAD").await
+    }
+
+    /// The replica receives and acknowledges, but applies nothing from now on: readers of it see an old state. Not to be
+    /// used together with [`stop_receiving`](Self::stop_receiving), or it would forget what it has acknowledged.
+    ///
+    /// # Errors
+    /// The replica does not answer.
+    pub async fn stop_applying(&self) -> io::Result<()> {
+        run(&mut admin(&self.replica.server).await?, "STOP SLAVE SQL_THREAD").await
+    }
+
+    /// Undoes [`stop_receiving`](Self::stop_receiving) and [`stop_applying`](Self::stop_applying).
+    ///
+    /// # Errors
+    /// The replica does not answer.
+    pub async fn resume_replication(&self) -> io::Result<()> {
+        run(&mut admin(&self.replica.server).await?, "START SLAVE").await
+    }
+
+    /// Leads new connections of the proxy to the replica as it is, read-only, as a proxy that looks at nothing but the port
+    /// does before anybody has promoted it.
+    ///
+    /// # Errors
+    /// The proxy does not answer.
+    pub async fn lead_to_replica(&self) -> io::Result<()> {
+        self.proxy.lead_to(self.replica.number).await
+    }
+
+    /// Ends the open connections to the server that is not the primary, as a proxy can be told to.
+    ///
+    /// # Errors
+    /// The proxy does not answer.
+    pub async fn close_old_connections(&self) -> io::Result<()> {
+        self.proxy.close_connections(self.replica.number).await
+    }
+
+    /// Waits until the replica has applied all that it has received, and will get no more.
+    async fn apply_received(&self) -> io::Result<()> {
+        let mut replica = admin(&self.replica.server).await?;
+        // This first: a MariaDB replica with GTIDs deletes what it has received and not applied when one of its threads is
+        // started while both are stopped, to fetch it again from a primary that is gone here.
+        run(&mut replica, "START SLAVE SQL_THREAD").await?;
+        run(&mut replica, "STOP SLAVE IO_THREAD").await?;
+        let state = replica.fetch_one("SHOW SLAVE STATUS").await.map_err(io::Error::other)?;
+        let received: String = state.try_get("Gtid_IO_Pos").map_err(io::Error::other)?;
+        applied(&mut replica, &received).await
+    }
+
+    /// The replica, which has applied everything, becomes the primary.
+    async fn take_over(&mut self) -> io::Result<()> {
+        let mut new = admin(&self.replica.server).await?;
+        run(&mut new, "STOP SLAVE").await?;
+        run(&mut new, "RESET SLAVE ALL").await?;
+        run(&mut new, "SET GLOBAL rpl_semi_sync_slave_enabled = OFF").await?;
+        run(&mut new, "SET GLOBAL read_only = 0").await?;
+        self.replica.server.settings.arguments =
+            arguments(&self.common, self.replica.number, Role::Primary, self.replication);
+        self.proxy.lead_to(self.replica.number).await?;
+        mem::swap(&mut self.primary, &mut self.replica);
+        Ok(())
+    }
+}
+
+/// What a server is started with.
+fn arguments(
+    common: &[String],
+    number: usize,
+    role: Role,
+    replication: Replication,
+) -> Vec<String> {
+    let of_both = [
+        "--log-bin=binlog",
+        "--sync-binlog=1",
+        "--binlog-format=ROW",
+        "--log-slave-updates",
+        "--gtid-strict-mode=ON",
+        "--relay-log=relay",
+        "--rpl-semi-sync-master-wait-point=AFTER_SYNC",
+        "--rpl-semi-sync-master-timeout=600000",
+        // Replication starts when it is told to, not with a server.
+        "--skip-slave-start",
+    ];
+    let of_role = match (role, replication) {
+        (Role::Replica, Replication::Asynchronous) => &["--read-only=1"][..],
+        // Not of a primary: one that is started with it again gives up what is prepared and may have been acknowledged.
+        (Role::Replica, _) => &["--read-only=1", "--rpl-semi-sync-slave-enabled=ON"],
+        (Role::Primary, Replication::Asynchronous) => &[],
+        (Role::Primary, _) => &["--rpl-semi-sync-master-enabled=ON"],
+    };
+    let own = of_both.iter().chain(of_role).map(|argument| (*argument).to_owned());
+    let number = format!("--server-id={}", number + 1);
+    common.iter().cloned().chain([number]).chain(own).collect()
+}
+
+/// A connection for the operator.
+async fn admin(server: &DatabaseServer) -> io::Result<MySqlConnection> {
+    let url = server.admin_url();
+    tokio::time::timeout(LIMIT, MySqlConnection::connect(&url)).await?.map_err(io::Error::other)
+}
+
+async fn run(connection: &mut MySqlConnection, statement: &str) -> io::Result<()> {
+    let running = tokio::time::timeout(LIMIT, connection.execute(statement));
+    running.await?.map(drop).map_err(io::Error::other)
+}
+
+/// The one value of a query.
+async fn value(connection: &mut MySqlConnection, query: &str) -> io::Result<String> {
+    let row = tokio::time::timeout(LIMIT, connection.fetch_one(query)).await?;
+    row.and_then(|row| row.try_get_unchecked(0)).map_err(io::Error::other)
+}
+
+/// Waits until a query's one value is this one.
+async fn reaches(connection: &mut MySqlConnection, query: &str, wanted: &str) -> io::Result<()> {
+    let mut last = String::new();
+    let reached = poll(LIMIT, PAUSE, async || {
+        last = value(connection, query).await?;
+        io::Result::Ok((last == wanted).then_some(()))
+    });
+    if reached.await?.is_none() {
+        let what = format!("not within {LIMIT:?}: {query} is {last}, not {wanted}");
+        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+    }
+    Ok(())
+}
+
+/// Waits until a replica has applied everything up to this position.
+async fn applied(replica: &mut MySqlConnection, position: &str) -> io::Result<()> {
+    let wait = format!("SELECT MASTER_GTID_WAIT('{position}', {})", LIMIT.as_secs());
+    match replica.fetch_one(wait.as_str()).await.and_then(|row| row.try_get::<i64, _>(0)) {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("the replica did not apply {position} within {LIMIT:?}"),
+        )),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
