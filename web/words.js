@@ -109,7 +109,7 @@ Words.add({
   'lane.batches': ['Orders that shared a commit', '共享一次提交的订单数'], 'lane.commits': ['commits', '提交次数'],
   'invariant.title': ['Invariants of {strategy}', '{strategy} 的不变量'],
   'invariant.oversold': ['oversold', '超卖'], 'invariant.duplicates': ['duplicates', '重复下单'],
-  'invariant.lost': ['lost', '丢失'], 'invariant.phantom': ['phantom', '幽灵订单'],
+  'invariant.lost': ['lost', '丢失'], 'invariant.phantom': ['phantom', '误报失败'],
   'invariant.oversold.means': ['more orders than vouchers', '订单比优惠券多'], 'invariant.duplicates.means': ['orders beyond a buyer’s first', '同一买家第一单之外的订单'],
   'invariant.lost.means': ['the reply confirmed an order that does not exist', '答复已确认，却没有该订单'], 'invariant.phantom.means': ['an order exists, but the reply said it failed', '有订单，答复却说失败'],
   'invariant.later': ['checked at the end', '结束时核对'], 'invariant.holds': ['holds', '成立'], 'invariant.broken': ['broken', '被打破'],
