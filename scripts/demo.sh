@@ -3,12 +3,15 @@
 
 demo() {
   local status=0 write="" arg args=()
-  for arg; do
+  stack_flags "$@"
+  for arg in "${REST[@]}"; do
     if [[ $arg == --write ]]; then write=1; else args+=("$arg"); fi
   done
   [[ -z $write ]] || check_markers demo
+  prepare
+  ((INSTANCES > 1)) || die 2 "the demo shows what differs between one instance and several: --instances 2 or more."
   up
-  say "the ladder: every strategy on one instance, then on two"
+  say "the ladder: every strategy on one instance, then on $INSTANCES"
   (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --two "$HTTP" "${args[@]}") |
     tee "$DATA/log/demo.log" || status=$?
   how_to_buy
@@ -27,13 +30,14 @@ demo() {
 }
 
 how_to_buy() {
-  cat <<'END'
+  local text
+  text=$(cat <<'END'
 
 How to buy a voucher by hand, from this folder:
 
   eval "$(./dev env)"
   curl -s -X POST "$TARGETS/api/user/code?phone=13800138000"
-  CODE=$(redis-cli -u "$REDIS_URL" GET login:code:13800138000)   # also in: ./dev logs
+  CODE=$(REDIS_CLIENT GET login:code:13800138000)   # also in: ./dev logs
   TOKEN=$(curl -s "$TARGETS/api/user/login" -H 'content-type: application/json' \
     -d "{\"phone\":\"13800138000\",\"code\":\"$CODE\"}" | sed 's/.*"data":"\([0-9a-f]*\)".*/\1/')
   VOUCHER=$(curl -s "$TARGETS/api/voucher/seckill" -H "x-admin-token: $ADMIN_TOKEN" \
@@ -44,4 +48,6 @@ How to buy a voucher by hand, from this folder:
   curl -s "$TARGETS/api/voucher-order/of/me" -H "authorization: $TOKEN"; echo
 
 END
+  )
+  echo "${text/REDIS_CLIENT/$(redis_client)}"
 }

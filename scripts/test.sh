@@ -39,7 +39,7 @@ run_tests() {
     test_usage
     return
   fi
-  prerequisites
+  all_prerequisites
   prepare
   case ${1:-} in
     api) test_api "${@:2}" ;;
@@ -67,12 +67,12 @@ with_mariadb() {
   local status=0 url
   lock
   running mariadb || : >"$DATA/run/mariadb.for-tests"
-  start_mariadb
+  start_database_single
   remember_ports
   exec 8>>"$DATA/run/tests.lock"
   flock -s 8 # until this script ends: see `down`
   unlock
-  url=$(settings | sed -n 's/^TEST_DATABASE_URL=//p')
+  url=$(mysql_url mariadb)
   trap : INT # which ends the tests, not the cleaning up after them
   without_settings env TEST_DATABASE_URL="$url" "$@" 8>&- || status=$?
   lock

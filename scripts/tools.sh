@@ -19,7 +19,7 @@ load() {
 chaos() {
   local arg short=0 older=()
   for arg; do [[ $arg != @(-h|--help|--list) ]] || short=1; done
-  prerequisites >&2
+  if [[ " $* " == *replicated* ]]; then all_prerequisites >&2; else prerequisites >&2; fi
   if ((!short)); then
     command -v faketime >/dev/null || (install_packages faketime) >&2 ||
       note "without libfaketime no clock is stepped" >&2
@@ -66,8 +66,10 @@ bench() {
   done
   prerequisites
   prepare
+  REDIS_KIND=single DATABASE_KIND=single
+  list_servers
   lock
-  start_databases
+  start_servers
   unlock
   say "building (minutes the first time)"
   ((quick)) || build_lean
@@ -101,7 +103,7 @@ logs() {
   for arg; do
     if [[ $arg == -f ]]; then follow=(-F); else names+=("$arg"); fi
   done
-  if ((${#names[@]} == 0)); then names=("app-$SECKILL_PORT_1" "app-$SECKILL_PORT_2"); fi
+  if ((${#names[@]} == 0)); then names=("${APPS[@]}"); fi
   for arg in "${names[@]}"; do
     [[ -f $DATA/log/$arg.log ]] ||
       die 1 "there is no log named '$arg'. There are: $(find "$DATA/log" -name '*.log' -printf '%f ' | sed 's/\.log//g')"

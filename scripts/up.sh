@@ -3,28 +3,67 @@
 
 # claim_ports: before the long build, rather than after it.
 claim_ports() {
-  running nginx || stop_server nginx # its orphans
-  running redis || require_free_port SECKILL_REDIS_PORT redis
-  running "app-$SECKILL_PORT_1" || require_free_port SECKILL_PORT_1 "the first instance"
-  running "app-$SECKILL_PORT_2" || require_free_port SECKILL_PORT_2 "the second instance"
-  running nginx || require_free_port SECKILL_HTTP_PORT nginx
+  local name
+  for name in "${SERVERS[@]}" "${APPS[@]}"; do
+    ! running "$name" || continue
+    stop_server "$name" # its orphans
+    require_free_port "$name"
+  done
 }
 
-# start_databases: MariaDB and Redis, which then stay when tests that started MariaDB end.
-start_databases() {
+# start_servers: MariaDB and Redis, which then stay when tests that started MariaDB end.
+start_servers() {
   rm -f "$DATA/run/mariadb.for-tests"
-  start_mariadb
+  start_database
   start_redis
   remember_ports
 }
 
+# switch_stack: ends what the present flags and ports do not need. Where a kind has changed, Redis begins empty: what it
+# knows belongs to the database that it stood beside, and an old state of it must not come back.
+switch_stack() {
+  local name port before
+  before=$(remembered stack REDIS_KIND),$(remembered stack DATABASE_KIND)
+  [[ $before != , ]] || before=single,single
+  if [[ $before != "$REDIS_KIND,$DATABASE_KIND" ]]; then
+    [[ ! -e $DATA/ports ]] || say "other servers than before: Redis begins empty, and each kind of database has its own data"
+    stop_servers 'app-*' nginx 'sentinel-*' 'redis*' 'cluster-*'
+    rm -rf "${REDIS_FOLDERS[@]/#/$DATA/}"
+  fi
+  while read -r name; do
+    port=$(recorded_port "$name")
+    [[ $name == app-* || $port == "${PORT_OF[$name]:-}" && " ${SERVERS[*]} " == *" $name "* ]] || stop_unless_tested "$name"
+  done < <(recorded '*')
+  remember_stack
+}
+
+# stop_servers PATTERN...: in this order; the instances drain at the same time.
+stop_servers() {
+  local name pattern
+  while read -r name; do
+    ! running "$name" || kill -TERM "$RUNNING_PID" || true
+  done < <(recorded 'app-*')
+  for pattern; do
+    while read -r name; do stop_unless_tested "$name"; done < <(recorded "$pattern")
+  done
+}
+
+# stop_unless_tested NAME: the tests' database is theirs.
+stop_unless_tested() {
+  [[ ! -e $DATA/run/$1.for-tests ]] || return 0
+  say "stopping $1"
+  stop_server "$1"
+}
+
 up() {
-  (($# == 0)) || die 2 "up takes no arguments, but was given '$*'."
-  prerequisites
+  stack_flags "$@"
+  ((${#REST[@]} == 0)) || die 2 "up takes --redis, --database and --instances, not '${REST[*]}'; see ./dev --help."
   prepare
+  prerequisites
   lock
+  switch_stack
   claim_ports
-  start_databases
+  start_servers
   say "building (minutes the first time, seconds afterwards)"
   build "$PROFILE" seckill seckill-loadtest
   say "migrating the database and seeding it"
@@ -33,29 +72,28 @@ up() {
   start_instances
   start_nginx
   unlock
-  say "ready: $HTTP (two instances behind it)"
+  say "ready: $HTTP (instances: $INSTANCES, Redis: $REDIS_KIND, database: $DATABASE_KIND)"
 }
 
-# stack_runs: one instance is enough, as the load tool also shows the loss of the other.
+# stack_runs: one instance is enough, as the load tool also shows the loss of another.
 stack_runs() {
-  running nginx && { running "app-$SECKILL_PORT_1" || running "app-$SECKILL_PORT_2"; }
+  local name
+  running nginx || return
+  for name in "${APPS[@]}"; do ! running "$name" || return 0; done
+  return 1
 }
 
 down() {
-  local names=() name wipe=${1:-}
+  local wipe=${1:-}
   [[ -z $wipe || $wipe == --wipe ]] || die 2 "down knows only --wipe, not '$wipe'."
   [[ -d $DATA ]] || { say "nothing runs"; return; }
   prepare
   exec 8>>"$DATA/run/tests.lock"
   flock -n 8 || die 1 "the tests of this checkout are running, on its database." "Wait for them or end them, then run ./dev down again."
   lock
-  mapfile -t names < <(instances)
-  # Both instances drain at the same time; what they depend on ends only afterwards.
-  for name in "${names[@]}"; do ! running "$name" || kill -TERM "$RUNNING_PID" || true; done
-  for name in "${names[@]}" nginx redis mariadb; do
-    [[ ! -e $DATA/run/$name.pid ]] || say "stopping $name"
-    stop_server "$name"
-  done
+  rm -f "$DATA/run/mariadb.for-tests"
+  # What the instances depend on ends after them, and who watches servers before those.
+  stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*'
   if [[ $wipe == --wipe ]]; then
     rm -rf "$DATA"
     say "everything is stopped and its data removed"

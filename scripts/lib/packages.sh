@@ -16,8 +16,15 @@ missing_packages() {
   done | sort -u
 }
 
+# all_prerequisites: those of a replicated database too.
+all_prerequisites() {
+  PACKAGES+=([haproxy]=haproxy)
+  prerequisites
+}
+
 # prerequisites: installs the missing packages; ends the script where it cannot, or where cargo is too old.
 prerequisites() {
+  [[ $DATABASE_KIND != replicated ]] || PACKAGES+=([haproxy]=haproxy)
   [[ $(uname -s) == Linux ]] ||
     die 2 "this script needs Linux; elsewhere use: docker compose up --build"
   local packages=()
@@ -69,7 +76,7 @@ install_packages() {
   )
   # Nor may they start at the next boot: they were not here before, and we run our own.
   local service
-  for service in redis-server nginx; do
+  for service in redis-server nginx haproxy; do
     [[ " $* " != *" $service "* ]] || "${by[@]}" update-rc.d "$service" disable ||
       note "$service may start as a service at the next boot"
   done

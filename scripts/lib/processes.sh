@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Processes of the stack. Each is recorded in .dev/run/NAME.pid as pid, identity (boot and start time) and a
-# signature of its command and configuration, so that exactly that process is ended, and no other of the same pid.
+# Processes of the stack. Each is recorded in .dev/run/NAME.pid as pid, identity (boot and start time), a
+# signature of its command and configuration, and port, so that exactly that process is ended, and no other of the same pid.
 
 BOOT=$(</proc/sys/kernel/random/boot_id)
 
@@ -16,7 +16,7 @@ process_identity() {
 # running NAME: is the process alive that we started under this name? Sets RUNNING_PID and RUNNING_SIGNATURE.
 running() {
   local identity
-  { read -r RUNNING_PID identity RUNNING_SIGNATURE <"$DATA/run/$1.pid"; } 2>/dev/null || return 1
+  { read -r RUNNING_PID identity RUNNING_SIGNATURE _ <"$DATA/run/$1.pid"; } 2>/dev/null || return 1
   [[ -n $identity && $(process_identity "$RUNNING_PID") == "$identity" ]]
 }
 
@@ -55,6 +55,12 @@ restart_when_killed() {
   done
 }
 
+# recorded PATTERN: the names of those that we started and have not stopped since.
+recorded() { find "$DATA/run" -name "$1.pid" -printf '%f\n' | sed 's/\.pid$//' | sort; }
+
+# recorded_port NAME: the port that it was started with.
+recorded_port() { awk '{ print $4 }' "$DATA/run/$1.pid"; }
+
 # launch NAME SIGNATURE COMMAND...: in the background, in a session of its own (so that a Ctrl-C here does not reach
 # it), with its output in .dev/log/NAME.log.
 launch() {
@@ -68,7 +74,7 @@ launch() {
     export -f restart_when_killed
     exec setsid -- bash -c 'restart_when_killed "$@"' restart_when_killed "$@"
   ) &
-  echo "$! $(process_identity $!) $signature" >"$DATA/run/$name.pid"
+  echo "$! $(process_identity $!) $signature ${PORT_OF[$name]}" >"$DATA/run/$name.pid"
 }
 
 # stop_server NAME: SIGTERM, waited for. The instances get their time to finish the purchases in hand.

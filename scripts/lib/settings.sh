@@ -1,34 +1,5 @@
 # shellcheck shell=bash
-# Ports, secrets and settings of the stack, and the lock that serializes two ./dev of one checkout.
-
-PORTS=(SECKILL_HTTP_PORT SECKILL_PORT_1 SECKILL_PORT_2 SECKILL_REDIS_PORT SECKILL_MYSQL_PORT)
-
-# pick_port VARIABLE DEFAULT: the environment decides, then what was used last, then the default.
-pick_port() {
-  local value=${!1:-}
-  [[ -n $value || ! -f $DATA/ports ]] || value=$(sed -n "s/^$1=//p" "$DATA/ports")
-  value=${value:-$2}
-  [[ $value =~ ^[1-9][0-9]{3,4}$ && $value -ge 1024 && $value -le 65535 ]] ||
-    die 2 "$1 is '$value'; it must be a port between 1024 and 65535."
-  printf -v "$1" %s "$value"
-}
-
-pick_ports() {
-  pick_port SECKILL_HTTP_PORT 8080
-  pick_port SECKILL_PORT_1 8081
-  pick_port SECKILL_PORT_2 8082
-  pick_port SECKILL_REDIS_PORT 16379
-  pick_port SECKILL_MYSQL_PORT 13306
-  local name twice
-  twice=$(for name in "${PORTS[@]}"; do echo "${!name}"; done | sort | uniq -d)
-  [[ -z $twice ]] || die 2 "port $twice is asked for twice; see ./dev --help for the variables."
-  HTTP=http://127.0.0.1:$SECKILL_HTTP_PORT
-}
-
-remember_ports() {
-  local name
-  for name in "${PORTS[@]}"; do echo "$name=${!name}"; done >"$DATA/ports"
-}
+# Secrets and settings of the stack, and the lock that serializes two ./dev of one checkout.
 
 # secret NAME: a password, made once, readable by its owner only, and never an argument of a program.
 secret() {
@@ -37,13 +8,15 @@ secret() {
   printf %s "$(<"$DATA/secrets/$1")"
 }
 
-# prepare: the data folder, the ports, and the limit of open files. Starts nothing.
+# prepare: the data folder, which servers with which ports, and the limit of open files. Starts nothing.
 prepare() {
   [[ ! -e $DATA || -O $DATA ]] ||
     die 2 "$DATA belongs to $(stat -c %U "$DATA"): run ./dev as that user," "or remove it with ./dev down --wipe as that user."
-  mkdir -p "$DATA"/{run,log,redis,nginx,secrets}
+  mkdir -p "$DATA"/{run,log,nginx,secrets}
   chmod 700 "$DATA"
+  pick_stack
   pick_ports
+  list_servers
   # For thousands of clients at once: as many descriptors as the machine allows us anyway.
   local hard
   hard=$(ulimit -Hn)
@@ -52,19 +25,34 @@ prepare() {
 }
 
 # settings: lines NAME=VALUE for the service, the load tool and a developer's shell. Every value is plain
-# [A-Za-z0-9:/@._-], so the lines need no quoting.
+# [A-Za-z0-9:/@,._-], so the lines need no quoting.
 settings() {
-  local mysql
-  mysql=mysql://seckill:$(secret mysql)@127.0.0.1:$SECKILL_MYSQL_PORT/seckill
+  local mysql nodes
+  [[ $DATABASE_KIND == replicated ]] && mysql=$(mysql_url haproxy) || mysql=$(mysql_url mariadb)
+  nodes=$(addresses http:// "${APPS[@]}")
   echo "DATABASE_URL=$mysql"
   echo "TEST_DATABASE_URL=$mysql"
-  echo "REDIS_URL=redis://127.0.0.1:$SECKILL_REDIS_PORT/"
+  case $REDIS_KIND in
+    single) echo "REDIS_URL=$(addresses redis:// redis)/" ;;
+    sentinel) echo "REDIS_URL=redis-sentinel://$(addresses "" sentinel-{1..3})/$MASTER_NAME" ;;
+    cluster) echo "REDIS_URL=redis-cluster://$(addresses "" cluster-{1..6})" ;;
+  esac
   echo "ADMIN_TOKEN=$(secret admin)"
   echo "TARGETS=$HTTP"
-  echo "NODES=http://127.0.0.1:$SECKILL_PORT_1,http://127.0.0.1:$SECKILL_PORT_2"
+  echo "NODES=$nodes"
   echo "LAB_ENTRY=$HTTP"
-  echo "LAB_PEERS=http://127.0.0.1:$SECKILL_PORT_1,http://127.0.0.1:$SECKILL_PORT_2"
+  echo "LAB_PEERS=$nodes"
   echo "SECKILL_LAB=true"
+}
+
+# mysql_url NAME: the address of the database on the port of this server.
+mysql_url() { printf 'mysql://seckill:%s@127.0.0.1:%s/seckill' "$(secret mysql)" "${PORT_OF[$1]}"; }
+
+# addresses PREFIX NAME...: PREFIX127.0.0.1:PORT of each server, with commas between them.
+addresses() {
+  local name list=""
+  for name in "${@:2}"; do list+=,${1}127.0.0.1:${PORT_OF[$name]}; done
+  printf %s "${list#,}"
 }
 
 # export_settings: only in subshells, or before `exec`: nginx, Redis and cargo must not inherit any of it.

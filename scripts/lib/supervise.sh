@@ -1,33 +1,33 @@
 # shellcheck shell=bash
 # Brings a server to the wanted state: started or restarted when it has to be, its port free, answering.
 
-# ensure_running NAME PORT_VARIABLE CONTENT COMMAND...: leaves the server alone if it runs with this command and this
-# CONTENT (whatever else its behaviour depends on), otherwise (re)starts it.
+# ensure_running NAME CONTENT COMMAND...: leaves the server alone if it runs with this command and this CONTENT
+# (whatever else its behaviour depends on), otherwise (re)starts it.
 ensure_running() {
-  local name=$1 variable=$2 signature
-  signature=$(printf '%s\n' "${@:3}" | sha256sum | cut -c 1-16)
+  local name=$1 signature
+  signature=$(printf '%s\n' "${@:2}" | sha256sum | cut -c 1-16)
   if running "$name"; then
     if [[ $RUNNING_SIGNATURE == "$signature" ]]; then
-      say "$name already runs on ${!variable}"
+      say "$name already runs on ${PORT_OF[$name]}"
       return
     fi
     say "$name has changed: restarting it"
   fi
   stop_server "$name"
-  require_free_port "$variable" "$name"
-  say "starting $name on 127.0.0.1:${!variable}"
-  launch "$name" "$signature" "${@:4}"
+  require_free_port "$name"
+  say "starting $name on 127.0.0.1:${PORT_OF[$name]}"
+  launch "$name" "$signature" "${@:3}"
 }
 
-# require_free_port PORT_VARIABLE PURPOSE: ends the script when another program listens on that port.
+# require_free_port NAME: ends the script when another program listens on the port of this server.
 require_free_port() {
-  local port=${!1} owner="" status=0
+  local port=${PORT_OF[$1]} owner="" status=0
   timeout 1 bash -c ": </dev/tcp/127.0.0.1/$port" 2>/dev/null || status=$?
   ((status == 1)) && return # refused: nothing listens
   ! command -v ss >/dev/null ||
     owner=$(ss -ltnpH "sport = :$port" | sed -n 's/.*users:(("\([^"]*\)",pid=\([0-9]*\).*/\1, pid \2/p')
-  die 1 "port $port, wanted for $2, is taken by ${owner:-another program}." \
-    "End that program, or use another port: $1=12345 ./dev up (it is remembered)"
+  die 1 "port $port, wanted for $1, is taken by ${owner:-another program}." \
+    "End that program, or use another port: ${VARIABLE_OF[$1]}=12345 ./dev up (it is remembered)"
 }
 
 # wait_until_ready NAME SECONDS COMMAND...: polls until the command succeeds; gives up as soon as the server has ended,
