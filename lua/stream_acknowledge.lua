@@ -20,7 +20,9 @@
 --
 -- Returns  how many were acknowledged by this call.
 --
--- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
+-- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
+-- are in one slot of a cluster. In the default key style there is none.
+local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local ordered, entries, sales, done = {}, {}, {}, 0
 
 local function undo(entry, order, user, voucher, resolution, code)
@@ -35,14 +37,14 @@ local function undo(entry, order, user, voucher, resolution, code)
     return
   end
   if order ~= '' then
-    local statuses = 'seckill:place:' .. user
+    local statuses = 'seckill:place' .. shard .. user
     redis.call('HSET', statuses, order, 'r ' .. voucher .. ' ' .. code)
     redis.call('EXPIRE', statuses, ARGV[3])
   end
   if resolution ~= 'already ordered' then
-    redis.call('SREM', 'seckill:order:' .. voucher, user)
+    redis.call('SREM', 'seckill:order' .. shard .. voucher, user)
   end
-  local stock = 'seckill:stock:' .. voucher
+  local stock = 'seckill:stock' .. shard .. voucher
   if resolution == 'sold out' then
     -- The counter admitted more than there is: it is wrong, and is rebuilt from the database. Until then a Java node's
     -- script, which needs it, admits nobody by it.
@@ -69,7 +71,7 @@ for at = 5, #ARGV, 6 do
   if resolution == 'ordered' then
     -- What follows from it may be done twice.
     ordered[#ordered + 1] = entry
-    redis.call('HDEL', 'seckill:place:' .. user, order)
+    redis.call('HDEL', 'seckill:place' .. shard .. user, order)
     entries[#entries + 1] = entry
   elseif #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, ARGV[2]) == 1 then
     done = done + redis.call('XACK', KEYS[1], ARGV[1], entry)
@@ -91,9 +93,9 @@ if #entries > 0 then
   -- A rebuild that is counting what is in flight has to count again, unless the orders are committed, and their entries were
   -- there when it began: it asks the database which of those are.
   for voucher, last in pairs(sales) do
-    local begun_at = string.match(redis.call('GET', 'seckill:rebuild:' .. voucher) or '', ' (.+)$') or '0-0'
+    local begun_at = string.match(redis.call('GET', 'seckill:rebuild' .. shard .. voucher) or '', ' (.+)$') or '0-0'
     if last == true or later(last, begun_at) ~= begun_at then
-      redis.call('DEL', 'seckill:rebuild:' .. voucher)
+      redis.call('DEL', 'seckill:rebuild' .. shard .. voucher)
     end
   end
 end

@@ -12,7 +12,9 @@
 -- Returns  for each purchase three strings, in one flat list: `admitted`, entry, epoch; `refused`, code; `other epoch`;
 -- `no counter` (none that is exact); `claimed`; `sold out`, entries that wait; `full`. Missing strings are ''.
 --
--- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
+-- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
+-- are in one slot of a cluster. In the default key style there is none.
+local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])
 local most, again = tonumber(ARGV[1]), ARGV[3] == '1'
@@ -26,7 +28,7 @@ end
 
 for at = 4, #ARGV, 4 do
   local user, voucher, order, leased_in = unpack(ARGV, at, at + 3)
-  local statuses, claims = 'seckill:place:' .. user, 'seckill:order:' .. voucher
+  local statuses, claims = 'seckill:place' .. shard .. user, 'seckill:order' .. shard .. voucher
   local status = again and redis.call('HGET', statuses, order)
   if status then
     local entry = string.match(status, '^p %d+ (.+)$')
@@ -39,7 +41,7 @@ for at = 4, #ARGV, 4 do
     -- The id counter may have started over since, and another node may have been given this id.
     reply('other epoch')
   else
-    local counter = 'seckill:stock:' .. voucher
+    local counter = 'seckill:stock' .. shard .. voucher
     local stock = stocks[voucher]
     if not stock and redis.call('SISMEMBER', KEYS[3], voucher) == 1 then
       stock = tonumber(redis.call('GET', counter))

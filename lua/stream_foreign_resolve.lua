@@ -12,17 +12,19 @@
 --
 -- Returns  how many were refused by this call.
 --
--- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
+-- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
+-- are in one slot of a cluster. In the default key style there is none.
+local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local refused = 0
 
 local function undo(order, user, voucher, resolution, code)
-  local statuses = 'seckill:place:' .. user
+  local statuses = 'seckill:place' .. shard .. user
   redis.call('HSET', statuses, order, 'r ' .. voucher .. ' ' .. code)
   redis.call('EXPIRE', statuses, ARGV[1])
   if resolution ~= 'already ordered' then
-    redis.call('SREM', 'seckill:order:' .. voucher, user)
+    redis.call('SREM', 'seckill:order' .. shard .. voucher, user)
   end
-  local stock = 'seckill:stock:' .. voucher
+  local stock = 'seckill:stock' .. shard .. voucher
   if resolution == 'sold out' then
     -- The counter admitted more than there is: it is wrong, and is rebuilt from the database.
     redis.call('SREM', KEYS[3], voucher)
@@ -44,11 +46,11 @@ end
 for at = 2, #ARGV, 6 do
   local entry, order, user, voucher, resolution, code = unpack(ARGV, at, at + 5)
   if redis.call('XDEL', KEYS[1], entry) == 1 and resolution ~= 'nothing' then
-    local status = redis.call('HGET', 'seckill:place:' .. user, order)
+    local status = redis.call('HGET', 'seckill:place' .. shard .. user, order)
     local stands = status and string.match(status, '^p %d+ (.+)$')
-    local rebuild = 'seckill:rebuild:' .. voucher
+    local rebuild = 'seckill:rebuild' .. shard .. voucher
     if resolution == 'ordered' then
-      redis.call('HDEL', 'seckill:place:' .. user, order)
+      redis.call('HDEL', 'seckill:place' .. shard .. user, order)
       -- A rebuild that began before this entry came has to count again, as in stream_acknowledge.lua.
       if is_after(entry, string.match(redis.call('GET', rebuild) or '', ' (.+)$') or '0-0') then
         redis.call('DEL', rebuild)

@@ -10,7 +10,9 @@
 --
 -- Returns  for each that was replaced: the new entry, order, user, voucher; in one flat list.
 --
--- The keys of a sale and of a user are built from their ids, so this cannot run on a cluster.
+-- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
+-- are in one slot of a cluster. In the default key style there is none.
+local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local replaced = {}
 for at = 4, #ARGV, 2 do
   local entry, consumer = ARGV[at], ARGV[at + 1]
@@ -23,13 +25,13 @@ for at = 4, #ARGV, 2 do
       local order, user, voucher = of['id'] or '', of['userId'] or '', of['voucherId'] or ''
       redis.call('XDEL', KEYS[1], entry)
       local new = redis.call('XADD', KEYS[1], '*', unpack(content[2]))
-      local statuses = 'seckill:place:' .. user
+      local statuses = 'seckill:place' .. shard .. user
       local status = redis.call('HGET', statuses, order)
       if status == 'p ' .. voucher .. ' ' .. entry then
         redis.call('HSET', statuses, order, 'p ' .. voucher .. ' ' .. new)
       end
       -- A rebuild that is counting what is in flight would count both.
-      redis.call('DEL', 'seckill:rebuild:' .. voucher)
+      redis.call('DEL', 'seckill:rebuild' .. shard .. voucher)
       for _, field in ipairs({new, order, user, voucher}) do
         replaced[#replaced + 1] = field
       end

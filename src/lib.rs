@@ -10,7 +10,7 @@
 //! - [`http`]: what handlers and router share. Nothing below imports it.
 //! - [`request`], [`session`]: request context, rate limits and load shedding; sessions.
 //! - [`id`], [`error`], [`clock`], [`telemetry`]: order ids, the error type, time zones, logging.
-//! - [`connection`]: MySQL/MariaDB, Redis and the migrations. `scripts`: the Lua scripts.
+//! - [`keys`]: names of Redis keys. [`connection`]: MySQL/MariaDB, Redis and the migrations. `scripts`: the Lua scripts.
 //!
 //! # The rules of import
 //! Imports go down this list. No two files import each other, a feature never touches another feature's store, and axum
@@ -25,6 +25,7 @@ pub mod error;
 pub mod health;
 pub mod http;
 pub mod id;
+pub mod keys;
 #[cfg_attr(not(feature = "lab"), path = "lab/absent.rs")]
 pub mod lab;
 pub mod metrics;

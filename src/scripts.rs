@@ -16,6 +16,7 @@ macro_rules! scripts {
 }
 
 scripts! {
+    ADDRESS_COUNT "address_count.lua"
     CODE_SEND "code_send.lua"
     CODE_USE "code_use.lua"
     GEO_CLAIM "geo_claim.lua"

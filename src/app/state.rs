@@ -15,6 +15,7 @@ use crate::connection::redis::SharedConnection;
 use crate::connection::{self, migrate};
 use crate::health::Health;
 use crate::id::IdGenerator;
+use crate::keys::{KeyStyle, Keys, ShardKeys, record};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
@@ -64,6 +65,8 @@ pub(super) async fn connect(
 
     let client = connection::redis::client(&config.redis.redis_url)?;
     let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
+    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+    record::record(&mut redis.clone(), keys.style()).await?;
     let locks = Locks::connect(
         client.clone(),
         LockConfig::default()
@@ -75,7 +78,7 @@ pub(super) async fn connect(
     .context("cannot set up the locks on Redis")?;
 
     let sessions = match config.sign_in.sessions {
-        SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone())),
+        SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone(), keys.style())),
         SessionStore::Process => Sessions::Process(ProcessSessions::default()),
     };
     let cache = Cache::new((&redis).into(), client.clone(), CacheConfig::default());
@@ -85,13 +88,16 @@ pub(super) async fn connect(
     };
     let shops = shops(config, stores, cache.clone(), redis.clone());
     let voucher_store = VoucherStore::new(database.clone());
-    let sales = Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), timeout));
-    let stock_events = StockEvents::listen(client.clone(), redis.clone(), sales.clone());
+    let sales =
+        Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), keys.clone(), timeout));
+    let stock_events =
+        StockEvents::listen(client.clone(), redis.clone(), keys.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         reads: VoucherStore::new(reads.clone()),
         lists: MicroCache::new(voucher::LIST_FRESH_FOR),
         redis: redis.clone(),
+        keys: keys.clone(),
         stock_events: stock_events.clone(),
         shops: shops.clone(),
         zone,
@@ -103,8 +109,17 @@ pub(super) async fn connect(
         sessions,
     };
     let store = OrderStore::new(database.clone(), zone);
-    let clock = Arc::new(move || zone.now());
-    let ids = Arc::new(IdGenerator::new(redis.clone(), clock, "order", config.sale.id_block));
+    let ids_of = |counter: String, numbers| {
+        let clock = Arc::new(move || zone.now());
+        let ids = IdGenerator::new(redis.clone(), clock, counter, config.sale.id_block);
+        Arc::new(ids.within(numbers))
+    };
+    let ids = ids_of("order".to_owned(), keys.numbers());
+    let ids_of_shard = |shard: &ShardKeys| match keys.style() {
+        // One counter, so that the ids of this process rise.
+        KeyStyle::Default => ids.clone(),
+        KeyStyle::Cluster { .. } => ids_of(shard.id_counter(), shard.numbers()),
+    };
     let limits = GroupCommitLimits {
         batch: config.sale.group_batch,
         queue: config.sale.group_queue,
@@ -122,7 +137,8 @@ pub(super) async fn connect(
         client.clone(),
         redis.clone(),
         store.clone(),
-        ids.clone(),
+        keys.clone(),
+        ids_of_shard,
         stream_limits,
     )
     .await

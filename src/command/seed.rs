@@ -15,6 +15,7 @@ use crate::connection;
 use crate::connection::idempotency::RecordedWrite;
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
+use crate::keys::{Keys, record};
 use crate::session::SharedSessions;
 use crate::shop::store::ShopStore;
 use crate::user::phone::Phone;
@@ -36,17 +37,19 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
     .await?;
     let client = connection::redis::client(&config.redis.redis_url)?;
     let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
+    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+    record::record(&mut redis.clone(), keys.style()).await?;
 
     let [types, inserted] = ShopStore::new(database.clone()).seed().await?;
     println!("{types} shop types and {inserted} shops inserted");
     if inserted > 0 {
         let (ordinary, sale) =
-            vouchers(&VoucherStore::new(database.clone()), redis.clone()).await?;
+            vouchers(&VoucherStore::new(database.clone()), redis.clone(), &keys).await?;
         println!("voucher {ordinary} published, and voucher {sale} as a flash sale");
     }
     if let Some(file) = &config.tokens_file {
         let users = UserStore::new(database);
-        let sessions = SharedSessions::new(redis);
+        let sessions = SharedSessions::new(redis, keys.style());
         tokens(&users, &sessions, config.tokens, file).await?;
         println!("{} tokens written to {}", config.tokens, file.display());
     }
@@ -54,7 +57,11 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
 }
 
 /// One ordinary voucher, and one flash sale of 100 that is on for 30 days.
-async fn vouchers(store: &VoucherStore, redis: SharedConnection) -> Result<(i64, i64), Error> {
+async fn vouchers(
+    store: &VoucherStore,
+    redis: SharedConnection,
+    keys: &Keys,
+) -> Result<(i64, i64), Error> {
     let voucher = |title: &str, pay_value, actual_value| NewVoucher {
         shop_id: 1,
         title: title.to_owned(),
@@ -75,7 +82,7 @@ async fn vouchers(store: &VoucherStore, redis: SharedConnection) -> Result<(i64,
     let flash = voucher("100 元秒杀代金券", 8000, 10000);
     let id = store
         .insert_sale(RecordedWrite::new("sale", None, &flash), &flash, &sale, async |id| {
-            let key = format!("seckill:stock:{id}");
+            let key = keys.of_sale(id).stock(id);
             let mut redis = redis.clone();
             Ok(redis::AsyncCommands::set::<_, _, ()>(&mut redis, key, sale.stock).await?)
         })

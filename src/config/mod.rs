@@ -3,6 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
+mod keys;
 mod networks;
 mod parse;
 mod sale;
@@ -10,6 +11,7 @@ mod serve;
 mod servers;
 mod tools;
 
+pub use keys::{KeyConfig, KeyStyleName};
 pub use networks::Networks;
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig, SessionStore, SignInConfig};

@@ -70,7 +70,7 @@ pub struct SaleConfig {
     #[arg(long, env = "STREAM_BATCH", default_value = "512",
           value_parser = parse::stream_batch)]
     pub stream_batch: usize,
-    /// Most entries that wait in the stream; further purchases are refused with 503.
+    /// Most entries that wait in the stream of one shard; further purchases are refused with 503.
     #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = parse::count)]
     pub stream_backlog: usize,
     /// How long a consumer that is not one of ours, such as a Java node's, may keep an entry before it is taken over;

@@ -7,6 +7,7 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::keys::KeyConfig;
 use super::networks::Networks;
 use super::parse;
 use super::sale::{NO_LAB, SaleConfig};
@@ -24,6 +25,9 @@ pub struct ServeConfig {
     /// Redis.
     #[command(flatten)]
     pub redis: RedisConfig,
+    /// Names of Redis keys.
+    #[command(flatten)]
+    pub keys: KeyConfig,
     /// The HTTP server.
     #[command(flatten)]
     pub http: HttpConfig,
@@ -153,6 +157,7 @@ impl ServeConfig {
     /// The first contradiction, with the flags to change.
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_admin_token()?;
+        self.keys.style(&self.redis.redis_url)?;
         let purchase = self.purchase_limit();
         ensure!(
             !(self.sale.lab && NO_LAB),

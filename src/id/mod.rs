@@ -11,6 +11,7 @@
 //! - a lease ends soon after Redis lost its counter: if another node is given the same number in the same
 //!   second, the database refuses the second row, and the caller calls [`IdGenerator::abandon_lease`].
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use chrono::{DateTime, NaiveDateTime};
@@ -33,7 +34,7 @@ pub enum Error {
     /// Redis did not lease a block. Nothing was handed out.
     #[error("the id counter cannot be reached: {0}")]
     Unavailable(#[from] redis::RedisError),
-    /// More than 2^32 ids in one day.
+    /// More ids in one day than the counter has numbers.
     #[error("the day's counter is exhausted")]
     Exhausted,
     /// The node's clock is before 2022 or after 2090.
@@ -48,8 +49,10 @@ pub type LocalClock = Arc<dyn Fn() -> NaiveDateTime + Send + Sync>;
 pub struct IdGenerator {
     redis: SharedConnection,
     clock: LocalClock,
-    prefix: &'static str,
+    prefix: String,
     block_size: u32,
+    /// The numbers that ids may have as their sequence; the counter counts from 1 within them.
+    numbers: Range<i64>,
     lease: Mutex<Lease>,
     /// Held by the task that leases a block, while the others wait for it.
     refill: tokio::sync::Mutex<()>,
@@ -71,18 +74,24 @@ impl IdGenerator {
     pub fn new(
         redis: SharedConnection,
         clock: LocalClock,
-        prefix: &'static str,
+        prefix: impl Into<String>,
         block_size: u32,
     ) -> Self {
         IdGenerator {
             redis,
             clock,
-            prefix,
+            prefix: prefix.into(),
             block_size: block_size.max(1),
+            numbers: 0..1 << SEQUENCE_BITS,
             // An empty block: the first caller leases one.
             lease: Mutex::new(Lease { last: -1, ..Lease::default() }),
             refill: tokio::sync::Mutex::new(()),
         }
+    }
+
+    /// The same, with only these numbers as an id's sequence, of the 2^32 that there are: other counters may have the others.
+    pub fn within(self, numbers: Range<i64>) -> Self {
+        IdGenerator { numbers, ..self }
     }
 
     /// The next id, from memory except once per block.
@@ -124,8 +133,9 @@ impl IdGenerator {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let key = format!("icr:{}:{}", self.prefix, midnight.format("%Y:%m:%d"));
-        let last: i64 = self.redis.clone().incr(key, self.block_size).await?;
-        if last > i64::from(u32::MAX) { Err(Error::Exhausted) } else { Ok(last) }
+        let count: i64 = self.redis.clone().incr(key, self.block_size).await?;
+        let last = self.numbers.start + count;
+        if self.numbers.contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
     }
 }
 

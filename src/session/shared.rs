@@ -13,6 +13,7 @@ use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
+use crate::keys::KeyStyle;
 use crate::scripts::SESSION_RENEW;
 
 /// How long a node uses a session that it read from Redis. A logout on any node thus takes effect on all within a
@@ -32,7 +33,8 @@ type Renewed = Result<Option<CurrentUser>, Error>;
 #[derive(Clone)]
 pub struct SharedSessions {
     redis: SharedConnection,
-    renewals: Coalescer<Token, Renewed>,
+    /// Renews many in one script; `None` in the key style of a cluster, where each session is in a slot of its own.
+    renewals: Option<Coalescer<Token, Renewed>>,
     recent: Arc<SessionMemory>,
     /// Lookups answered from memory, and by Redis.
     lookups: Arc<[AtomicU64; 2]>,
@@ -50,10 +52,11 @@ pub struct SessionStats {
 }
 
 impl SharedSessions {
-    /// Sessions kept on this Redis.
-    pub fn new(redis: SharedConnection) -> Self {
+    /// Sessions kept on this Redis, whose keys are named in this style.
+    pub fn new(redis: SharedConnection, style: KeyStyle) -> Self {
         let connection = redis.clone();
-        let renewals = Coalescer::start(MAX_BATCH, move |tokens| renew(connection.clone(), tokens));
+        let batches = move |tokens| renew(connection.clone(), tokens);
+        let renewals = (style == KeyStyle::Default).then(|| Coalescer::start(MAX_BATCH, batches));
         let recent = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
         SharedSessions { redis, renewals, recent, lookups: Arc::default() }
     }
@@ -87,7 +90,11 @@ impl SharedSessions {
         }
         let logouts = self.recent.logouts(&token);
         self.lookups[1].fetch_add(1, Relaxed);
-        let renewed = self.renewals.request(token).await;
+        let renewed = match &self.renewals {
+            Some(renewals) => renewals.request(token).await,
+            // The connection sends those that come together in one write, and each node answers for itself.
+            None => renew(self.redis.clone(), vec![token]).await.pop(),
+        };
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
             // Counted from before the lookup, so that a logout in between takes effect in time.
@@ -110,7 +117,9 @@ impl SharedSessions {
     }
 
     pub(super) async fn shutdown(&self) {
-        self.renewals.shutdown().await;
+        if let Some(renewals) = &self.renewals {
+            renewals.shutdown().await;
+        }
     }
 }
 

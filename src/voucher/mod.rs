@@ -16,6 +16,7 @@ use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
+use crate::keys::Keys;
 use crate::shop::Shops;
 
 pub mod publish;
@@ -42,6 +43,8 @@ pub struct Vouchers {
     pub lists: MicroCache<i64, Bytes, Error>,
     /// For the stock counter, by which the stream and Java nodes admit.
     pub redis: SharedConnection,
+    /// The names of its keys.
+    pub keys: Keys,
     /// Publishes added stock to all nodes, this one included.
     pub stock_events: StockEvents,
     /// A voucher is published for a shop that exists.
@@ -93,7 +96,9 @@ pub async fn publish_seckill(
         .insert_sale(write, &new.voucher, &sale, async |id| {
             // Before the commit: a sale is either in both places or in neither. A commit that fails
             // leaves a key under an id that no sale has.
-            Ok(stock_events::counter_of_new_sale(id, sale.stock).query_async(&mut redis).await?)
+            let keys = vouchers.keys.of_sale(id);
+            let counter = stock_events::counter_of_new_sale(keys, id, sale.stock);
+            Ok(counter.query_async(&mut redis).await?)
         })
         .await;
     vouchers.lists.invalidate_all();

@@ -22,6 +22,7 @@ use redis::AsyncCommands;
 use super::store::{SaleRow, VoucherStore};
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
+use crate::keys::Keys;
 use crate::sync::RwLock;
 use ladder::Strategy;
 
@@ -118,6 +119,7 @@ impl Sale {
 pub struct SaleCache {
     store: VoucherStore,
     redis: SharedConnection,
+    keys: Keys,
     timeout: Duration,
     entries: RwLock<HashMap<i64, Arc<Entry>>>,
 }
@@ -138,8 +140,13 @@ struct Value {
 
 impl SaleCache {
     /// Caches sales of this store; `timeout` bounds the wait for one.
-    pub fn new(store: VoucherStore, redis: SharedConnection, timeout: Duration) -> Self {
-        SaleCache { store, redis, timeout, entries: RwLock::default() }
+    pub fn new(
+        store: VoucherStore,
+        redis: SharedConnection,
+        keys: Keys,
+        timeout: Duration,
+    ) -> Self {
+        SaleCache { store, redis, keys, timeout, entries: RwLock::default() }
     }
 
     /// One sale, at most [`FRESH_FOR`] old.
@@ -203,7 +210,7 @@ impl SaleCache {
     }
 
     async fn has_counter(&self, voucher_id: i64) -> Result<bool, Error> {
-        Ok(self.redis.clone().exists(format!("seckill:stock:{voucher_id}")).await?)
+        Ok(self.redis.clone().exists(self.keys.of_sale(voucher_id).stock(voucher_id)).await?)
     }
 
     fn entry(&self, voucher_id: i64) -> Arc<Entry> {

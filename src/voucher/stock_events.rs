@@ -15,16 +15,11 @@ use tokio_util::task::TaskTracker;
 use super::sales::SaleCache;
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
+use crate::keys::{Keys, ShardKeys};
 use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
 
 /// The channel; a message is a voucher's id in decimal.
 const CHANNEL: &str = "seckill:stock:added";
-
-/// The sales on the strategy `stream` whose stock counter is exact, so that buyers are admitted by it.
-const EXACT_COUNTERS: &str = "stream.orders.counters";
-
-/// The sales whose claims in Redis are those of all buyers.
-const COMPLETE_CLAIMS: &str = "stream.orders.claims";
 
 /// Pause before another try to subscribe or to publish.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -39,11 +34,11 @@ const RETURNED_TTL_SECONDS: u32 = 24 * 3600;
 
 /// Sets the stock counter of a sale that is being published, and says that it is exact, as are the claims, of
 /// which there are none.
-pub fn counter_of_new_sale(voucher_id: i64, stock: i64) -> Pipeline {
+pub fn counter_of_new_sale(keys: &ShardKeys, voucher_id: i64, stock: i64) -> Pipeline {
     let mut commands = redis::pipe();
-    commands.set(format!("seckill:stock:{voucher_id}"), stock).ignore();
-    commands.sadd(EXACT_COUNTERS, voucher_id).ignore();
-    commands.sadd(COMPLETE_CLAIMS, voucher_id).ignore();
+    commands.set(keys.stock(voucher_id), stock).ignore();
+    commands.sadd(&keys.exact_counters, voucher_id).ignore();
+    commands.sadd(&keys.complete_claims, voucher_id).ignore();
     commands
 }
 
@@ -57,6 +52,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct StockEvents {
     redis: SharedConnection,
+    keys: Keys,
     sales: Arc<SaleCache>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -64,11 +60,16 @@ pub struct StockEvents {
 
 impl StockEvents {
     /// Subscribes until [`StockEvents::shutdown`], and invalidates the sales of the events in `sales`.
-    pub fn listen(client: Client, redis: SharedConnection, sales: Arc<SaleCache>) -> Self {
+    pub fn listen(
+        client: Client,
+        redis: SharedConnection,
+        keys: Keys,
+        sales: Arc<SaleCache>,
+    ) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let listening = listen(client, sales.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(listening));
-        StockEvents { redis, sales, tasks, stop }
+        StockEvents { redis, keys, sales, tasks, stop }
     }
 
     /// Publishes added stock to all nodes, and updates the stock counter: where the strategy `admits` by it, the counter
@@ -76,10 +77,11 @@ impl StockEvents {
     /// notice within a second.
     pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
         self.sales.invalidate(voucher_id);
-        let mut script = STOCK_ADDED.key(format!("seckill:stock:{voucher_id}"));
+        let keys = self.keys.of_sale(voucher_id);
+        let mut script = STOCK_ADDED.key(keys.stock(voucher_id));
         script
-            .key(format!("seckill:rebuild:{voucher_id}"))
-            .key(EXACT_COUNTERS)
+            .key(keys.rebuild(voucher_id))
+            .key(&keys.exact_counters)
             .arg(count)
             .arg(CHANNEL)
             .arg(voucher_id)
@@ -105,11 +107,12 @@ impl StockEvents {
         cancelled: impl IntoIterator<Item = (i64, i64)>,
     ) -> Result<(), Error> {
         self.sales.invalidate(voucher_id);
-        let mut script = STOCK_RETURNED.key(format!("seckill:stock:{voucher_id}"));
+        let keys = self.keys.of_sale(voucher_id);
+        let mut script = STOCK_RETURNED.key(keys.stock(voucher_id));
         script
-            .key(format!("seckill:order:{voucher_id}"))
-            .key(format!("seckill:returned:{voucher_id}"))
-            .key(format!("seckill:rebuild:{voucher_id}"))
+            .key(keys.claims(voucher_id))
+            .key(keys.returned(voucher_id))
+            .key(keys.rebuild(voucher_id))
             .arg(CHANNEL)
             .arg(voucher_id)
             .arg(RETURNED_TTL_SECONDS);

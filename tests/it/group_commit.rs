@@ -9,6 +9,7 @@ use seckill::clock::Zone;
 use seckill::connection;
 use seckill::error::Error;
 use seckill::id::IdGenerator;
+use seckill::keys::{KeyStyle, Keys};
 use seckill::order::model::Buyer;
 use seckill::order::store::OrderStore;
 use seckill::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
@@ -67,7 +68,12 @@ impl Setting {
         let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let ids = IdGenerator::new(redis.clone(), Arc::new(move || zone.now()), "order", 1000);
-        let sales = SaleCache::new(VoucherStore::new(database.clone()), redis, limits.timeout);
+        let sales = SaleCache::new(
+            VoucherStore::new(database.clone()),
+            redis,
+            Keys::new(KeyStyle::Default),
+            limits.timeout,
+        );
         Node {
             group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),
             sales,

@@ -38,7 +38,7 @@ async fn sale(stack: &Stack, strategy: Strategy) -> Report {
     burst::run(&options(stack, strategy, BUYERS, STOCK).await).await.expect("the burst runs")
 }
 
-fn assert_holds(report: &Report) {
+pub fn assert_holds(report: &Report) {
     assert!(report.verdict.is_clean(), "{}: {:?}", report.strategy, report.verdict);
     let sold = report.verdict.orders;
     assert_eq!(sold, i64::from(STOCK), "{}: not all sold: {:?}", report.strategy, report.replies);

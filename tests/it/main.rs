@@ -13,6 +13,7 @@ mod audit;
 mod chaos;
 mod client_address;
 mod clock_steps;
+mod cluster_style;
 mod database_errors;
 mod docs;
 mod drain;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ladder::Strategy;
 use redis::AsyncCommands;
 use seckill::connection;
+use seckill::keys::{KeyStyle, Keys};
 use seckill::voucher::sales::{FRESH_FOR, SaleCache};
 use seckill::voucher::stock_events::StockEvents;
 use seckill::voucher::store::VoucherStore;
@@ -148,9 +149,10 @@ async fn added_stock_is_noticed_by_event_and_within_a_second_without() {
     let client = connection::redis::client(&stack.redis.url().into()).unwrap();
     let redis = connection::redis::connect(&client, limit).await.unwrap();
     let store = VoucherStore::new(database.clone());
-    let sales = || Arc::new(SaleCache::new(store.clone(), redis.clone(), limit));
+    let keys = Keys::new(KeyStyle::Default);
+    let sales = || Arc::new(SaleCache::new(store.clone(), redis.clone(), keys.clone(), limit));
     let (subscribed, unsubscribed) = (sales(), sales());
-    let stock_events = StockEvents::listen(client, redis.clone(), subscribed.clone());
+    let stock_events = StockEvents::listen(client, redis.clone(), keys.clone(), subscribed.clone());
     eventually("both are subscribed", TIMEOUT, || {
         let redis = stack.redis.conn();
         async {

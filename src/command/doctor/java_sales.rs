@@ -5,6 +5,7 @@ use redis::AsyncCommands;
 use super::findings::Findings;
 use crate::config::DoctorConfig;
 use crate::connection::{self, mysql};
+use crate::keys::Keys;
 use crate::order::store::OrderStore;
 
 /// Sales that are named; of the others only the number is told.
@@ -16,6 +17,7 @@ pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow:
         mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
     let client = connection::redis::client(&config.redis.redis_url)?;
     let mut redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
+    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
     let sales = OrderStore::new(database, config.time_zone).open_sales().await?;
     let unrecorded: Vec<_> = sales.into_iter().filter(|sale| sale.issued.is_none()).collect();
     if unrecorded.is_empty() {
@@ -24,7 +26,7 @@ pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow:
     }
     for sale in unrecorded.iter().take(NAMED) {
         let (id, strategy) = (sale.voucher_id, &sale.strategy);
-        let counter = format!("seckill:stock:{id}");
+        let counter = keys.of_sale(id).stock(id);
         if redis.exists(&counter).await? {
             findings.good(&format!(
                 "sale {id}: a Java node published it (issued is NULL, and {counter} exists): sold on \

@@ -155,7 +155,7 @@ fn a_feature_never_touches_another_features_store() {
 #[test]
 fn imports_go_down_the_layers() {
     // Each layer may import itself and those after it.
-    let layers: [&[&str]; 11] = [
+    let layers: [&[&str]; 12] = [
         &["command", "app"],
         &["router"],
         &["openapi"],
@@ -165,6 +165,7 @@ fn imports_go_down_the_layers() {
         &["session", "request"],
         &["id", "error"],
         &["clock", "config"],
+        &["keys"],
         &["connection", "scripts"],
         &["sync"],
     ];

@@ -2,6 +2,7 @@
 //! them, so that none ends before what still uses it.
 
 use redis::AsyncCommands;
+use seckill::keys::{KeyStyle, Keys};
 use seckill::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use super::api::{self, ADMIN_TOKEN, post};
 use super::database::TestDatabase;
 use super::instance::Instance;
 use testkit::proxy::Proxy;
-use testkit::redis_server::RedisServer;
+use testkit::redis_server::{RedisServer, Role};
 
 /// The fields are in the order in which they must be dropped: users before what they use.
 pub struct Stack {
@@ -23,6 +24,8 @@ pub struct Stack {
     pub redis: RedisServer,
     /// Its database.
     pub database: TestDatabase,
+    /// The names of its keys in Redis.
+    pub keys: Keys,
 }
 
 /// A proxy before each server, for faults and for counting round trips.
@@ -54,11 +57,39 @@ impl Stack {
     /// `count` instances with these arguments, on this database.
     pub async fn start_on(database: TestDatabase, count: usize, args: &[&str]) -> Self {
         let redis = RedisServer::start_with(true).await;
+        Self::start_with(database, redis, KeyStyle::Default, count, args).await
+    }
+
+    /// `count` instances with these arguments, in the key style `cluster`, on a redis-server that is a cluster by itself: it
+    /// refuses every script and every command whose keys are in two slots.
+    pub async fn in_cluster_style(count: usize, args: &[&str]) -> Self {
+        let redis = RedisServer::start_as(Role::ClusterNode(60_000)).await;
+        let raw = redis.conn().await;
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
+        slots.exec_async(&mut raw.clone()).await.expect("all slots");
+        testkit::wait::eventually("it serves", std::time::Duration::from_secs(30), || {
+            let mut raw = raw.clone();
+            async move { raw.set::<_, _, ()>("a", 1).await.is_ok() }
+        })
+        .await;
+        let style = KeyStyle::Cluster { shards: 4 };
+        Self::start_with(TestDatabase::migrated().await, redis, style, count, args).await
+    }
+
+    async fn start_with(
+        database: TestDatabase,
+        redis: RedisServer,
+        style: KeyStyle,
+        count: usize,
+        args: &[&str],
+    ) -> Self {
+        let keys = Keys::new(style);
         let proxies = Proxies {
             database: Proxy::start(database.server().to_owned()).await.expect("a proxy"),
             redis: Proxy::start(redis.address()).await.expect("a proxy"),
         };
-        let mut stack = Stack { instances: Vec::new(), proxies, redis, database };
+        let mut stack = Stack { instances: Vec::new(), proxies, redis, database, keys };
         for _ in 0..count {
             stack.add_instance(args).await;
         }
@@ -84,11 +115,16 @@ impl Stack {
 
     /// The environment of an instance or of another subcommand.
     pub fn env(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut env = vec![
             ("DATABASE_URL", self.database.url().expose_secret().to_owned()),
             ("REDIS_URL", self.redis.url()),
             ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
-        ]
+        ];
+        if let KeyStyle::Cluster { shards } = self.keys.style() {
+            env.push(("KEY_STYLE", "cluster".to_owned()));
+            env.push(("STREAM_SHARDS", shards.to_string()));
+        }
+        env
     }
 
     /// The addresses and secrets for the workload's tools.
@@ -136,22 +172,19 @@ impl Stack {
         answer.data().as_i64().expect("a voucher id")
     }
 
-    /// Waits until every entry of the stream of orders is acknowledged.
+    /// Waits until every entry of every stream of orders is acknowledged.
     pub async fn stream_drained(&self) {
         let redis = self.redis.conn().await;
-        testkit::wait::eventually(
-            "the stream is empty",
-            std::time::Duration::from_secs(30),
-            || {
-                let mut redis = redis.clone();
+        for shard in self.keys.shards() {
+            testkit::wait::eventually("no entry waits", std::time::Duration::from_secs(30), || {
+                let (mut redis, mut length) = (redis.clone(), redis::cmd("XLEN"));
+                length.arg(&shard.stream);
                 async move {
-                    let mut length = redis::cmd("XLEN");
-                    length.arg("stream.orders");
                     length.query_async::<u64>(&mut redis).await.expect("the stream's length") == 0
                 }
-            },
-        )
-        .await;
+            })
+            .await;
+        }
     }
 
     /// Registers and signs in a user through the API, with the code from Redis.
@@ -172,7 +205,7 @@ impl Stack {
             seckill::connection::redis::client(&self.redis.url().into()).expect("a client");
         let limit = std::time::Duration::from_secs(10);
         let redis = seckill::connection::redis::connect(&client, limit).await.expect("connect");
-        let sessions = SharedSessions::new(redis);
+        let sessions = SharedSessions::new(redis, KeyStyle::Default);
         let mut users = Vec::new();
         for id in 1_000_001..=1_000_000 + count {
             let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };

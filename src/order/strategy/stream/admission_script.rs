@@ -7,11 +7,12 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ConstantBuilder};
 use redis::{ErrorKind, RedisError};
 
-use super::names::{COUNTERS, EPOCH, STATUS_TTL_S, STREAM};
+use super::names::STATUS_TTL_S;
 use super::order_status::refusal;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
+use crate::keys::ShardKeys;
 use crate::order::model::{Buyer, NewOrder};
 use crate::scripts;
 
@@ -54,15 +55,25 @@ pub(super) enum Admission {
 }
 
 /// Starts the batcher; `backlog` is how many entries may wait.
-pub(super) fn batcher(redis: SharedConnection, backlog: usize) -> AdmissionBatcher {
-    Coalescer::start(BATCH, move |requests| admit(redis.clone(), backlog, requests))
+pub(super) fn batcher(
+    redis: SharedConnection,
+    keys: Arc<ShardKeys>,
+    backlog: usize,
+) -> AdmissionBatcher {
+    Coalescer::start(BATCH, move |requests| admit(redis.clone(), keys.clone(), backlog, requests))
 }
 
-async fn admit(mut redis: SharedConnection, backlog: usize, requests: Vec<Request>) -> Vec<Answer> {
+async fn admit(
+    mut redis: SharedConnection,
+    keys: Arc<ShardKeys>,
+    backlog: usize,
+    requests: Vec<Request>,
+) -> Vec<Answer> {
     let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
     loop {
-        let mut script = scripts::STREAM_ADMIT.key(STREAM);
-        script.key(EPOCH).key(COUNTERS).arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
+        let mut script = scripts::STREAM_ADMIT.key(&keys.stream);
+        script.key(&keys.epoch).key(&keys.exact_counters);
+        script.arg(backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt));
         for (order, epoch) in &requests {
             let Buyer { user_id, voucher_id } = order.buyer;
             script.arg(user_id).arg(voucher_id).arg(order.id).arg(&**epoch);

@@ -4,7 +4,6 @@
 use redis::AsyncCommands;
 
 use super::entry_index::Lookup;
-use super::names::{STREAM, claims_key, status_key};
 use super::node::StreamNode;
 use super::order_status::{AdmittedStatus, parse};
 use crate::error::Error;
@@ -26,7 +25,7 @@ impl StreamNode {
     /// What a user's claim on a sale stands for.
     pub(super) async fn claim(&self, buyer: Buyer) -> Result<Claim, Error> {
         let statuses: Vec<(String, String)> =
-            self.redis.clone().hgetall(status_key(buyer.user_id)).await?;
+            self.redis.clone().hgetall(self.keys.statuses(buyer.user_id)).await?;
         let voucher = buyer.voucher_id.to_string();
         let pending = |(id, text): &(String, String)| match parse(text) {
             Some(AdmittedStatus::Pending { voucher: of }) if of == voucher => id.parse().ok(),
@@ -58,8 +57,12 @@ impl StreamNode {
     /// Drops a claim that stands for nothing, unless it does by an entry after `last_entry`; says whether it is gone.
     pub(super) async fn drop_claim(&self, buyer: Buyer, last_entry: &str) -> Result<bool, Error> {
         let Buyer { user_id, voucher_id } = buyer;
-        let mut drop = scripts::STREAM_DROP_CLAIM.key(STREAM);
-        drop.key(claims_key(voucher_id)).arg(user_id).arg(voucher_id).arg(last_entry).arg(ENTRIES);
+        let mut drop = scripts::STREAM_DROP_CLAIM.key(&self.keys.stream);
+        drop.key(self.keys.claims(voucher_id))
+            .arg(user_id)
+            .arg(voucher_id)
+            .arg(last_entry)
+            .arg(ENTRIES);
         let dropped: i64 = drop.invoke_async(&mut self.redis.clone()).await?;
         if dropped == 1 {
             tracing::warn!(user_id, voucher_id, "a claim without an order is dropped");

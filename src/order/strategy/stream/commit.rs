@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use redis::AsyncCommands;
 
 use super::entry::{Entry, position};
-use super::names::{COUNTERS, DEAD, FAILURES, GROUP, STATUS_TTL_S, STREAM};
+use super::names::{GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
 use super::sale_queues::{Batch, Outcome};
@@ -191,7 +191,7 @@ impl StreamNode {
         entry: &Entry,
         error: Error,
     ) -> Result<Option<Resolution>, Error> {
-        let failures: u32 = self.redis.clone().hincr(FAILURES, &entry.id, 1).await?;
+        let failures: u32 = self.redis.clone().hincr(&self.keys.failures, &entry.id, 1).await?;
         let detail = error.detail();
         tracing::error!(entry = entry.id, failures, error = detail, "an entry cannot be committed");
         Ok((failures >= TRIES).then_some(Resolution::DeadLetter(detail)))
@@ -199,11 +199,11 @@ impl StreamNode {
 
     /// Acknowledges, and undoes in Redis what was refused.
     async fn acknowledge(&self, resolved: &[(&Entry, Resolution)]) -> Result<(), Error> {
-        let mut script = scripts::STREAM_ACKNOWLEDGE.key(STREAM);
+        let mut script = scripts::STREAM_ACKNOWLEDGE.key(&self.keys.stream);
         script
-            .key(FAILURES)
-            .key(DEAD)
-            .key(COUNTERS)
+            .key(&self.keys.failures)
+            .key(&self.keys.dead)
+            .key(&self.keys.exact_counters)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(STATUS_TTL_S)

@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
 
 use super::entry::{Entry, read_entries};
-use super::names::{CONSUMERS, GROUP, STREAM};
+use super::names::GROUP;
 use super::node::StreamNode;
 use super::sale_queues::{Batch, Outcome, SaleQueues};
 use crate::error::Error;
@@ -90,7 +90,7 @@ impl StreamNode {
 
     /// Reads what is pending under our name beyond the entry `after`.
     async fn read_page(&self, after: &str) -> Result<Vec<Entry>, Error> {
-        let read = self.read().arg("STREAMS").arg(STREAM).arg(after).to_owned();
+        let read = self.read().arg("STREAMS").arg(&self.keys.stream).arg(after).to_owned();
         let reply: Value = read.query_async(&mut self.redis.clone()).await?;
         Ok(read_entries(&reply))
     }
@@ -101,8 +101,14 @@ impl StreamNode {
             None => self.connect().await?,
         };
         let block = BLOCK.as_millis() as u64;
-        let read =
-            self.read().arg("BLOCK").arg(block).arg("STREAMS").arg(STREAM).arg(">").to_owned();
+        let read = self
+            .read()
+            .arg("BLOCK")
+            .arg(block)
+            .arg("STREAMS")
+            .arg(&self.keys.stream)
+            .arg(">")
+            .to_owned();
         let limit = BLOCK + self.limits.redis_timeout;
         let reply: Value = tokio::time::timeout(limit, read.query_async(&mut connection))
             .await
@@ -127,8 +133,8 @@ impl StreamNode {
     /// Leaves the group.
     async fn leave(&self) {
         let removed: redis::RedisResult<i64> = scripts::STREAM_LEAVE
-            .key(STREAM)
-            .key(CONSUMERS)
+            .key(&self.keys.stream)
+            .key(&self.keys.consumers)
             .arg(GROUP)
             .arg(&self.consumer)
             .invoke_async(&mut self.redis.clone())

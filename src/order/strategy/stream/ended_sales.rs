@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::names::{CLAIMS, COUNTERS, claims_key, stock_key};
 use super::node::StreamNode;
 use crate::error::Error;
 use crate::scripts;
@@ -39,10 +38,11 @@ impl StreamNode {
     async fn expire_page(&self, after: i64) -> Result<i64, Error> {
         let sales = self.store.sales_after(after, PAGE).await?;
         let Some((last, _)) = sales.last().copied() else { return Ok(0) };
-        let mut script = scripts::SALE_EXPIRE.key(COUNTERS);
-        script.key(CLAIMS).arg(TTL_S);
-        for (sale, ended) in sales {
-            script.key(stock_key(sale)).key(claims_key(sale)).arg(sale).arg(u8::from(ended));
+        let keys = &self.keys;
+        let mut script = scripts::SALE_EXPIRE.key(&keys.exact_counters);
+        script.key(&keys.complete_claims).arg(TTL_S);
+        for (sale, ended) in sales.into_iter().filter(|(sale, _)| keys.has(*sale)) {
+            script.key(keys.stock(sale)).key(keys.claims(sale)).arg(sale).arg(u8::from(ended));
         }
         script.invoke_async::<()>(&mut self.redis.clone()).await?;
         Ok(last)

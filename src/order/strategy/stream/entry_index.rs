@@ -3,15 +3,16 @@
 //! questions that came before.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Instant;
 
 use redis::Value;
 use tokio::sync::Mutex;
 
 use super::entry::{entries, position};
-use super::names::STREAM;
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
+use crate::keys::ShardKeys;
 use crate::order::model::{Buyer, NewOrder};
 
 /// Entries in one command.
@@ -30,6 +31,7 @@ pub(super) enum Lookup {
 /// The index of one process.
 pub(super) struct EntryIndex {
     redis: SharedConnection,
+    keys: Arc<ShardKeys>,
     /// Entries that are kept at most, about; beyond it the stream is read from its beginning again.
     limit: usize,
     entries: Mutex<Entries>,
@@ -89,8 +91,8 @@ impl Entries {
 
 impl EntryIndex {
     /// An empty index; `backlog` is how many entries may wait in the stream.
-    pub fn new(redis: SharedConnection, backlog: usize) -> Self {
-        EntryIndex { redis, limit: 2 * backlog, entries: Mutex::default() }
+    pub fn new(redis: SharedConnection, keys: Arc<ShardKeys>, backlog: usize) -> Self {
+        EntryIndex { redis, keys, limit: 2 * backlog, entries: Mutex::default() }
     }
 
     /// Looks an entry up that was in the stream when this was called, and is, under the same id or another: an entry that
@@ -112,7 +114,7 @@ impl EntryIndex {
                 Some(found) => found,
             };
             let entry: Value = redis::cmd("XRANGE")
-                .arg(STREAM)
+                .arg(&self.keys.stream)
                 .arg(text(at))
                 .arg(text(at))
                 .query_async(&mut self.redis.clone())
@@ -148,13 +150,13 @@ impl EntryIndex {
         loop {
             let (first, page): (Value, Value) = redis::pipe()
                 .cmd("XRANGE")
-                .arg(STREAM)
+                .arg(&self.keys.stream)
                 .arg("-")
                 .arg("+")
                 .arg("COUNT")
                 .arg(1)
                 .cmd("XRANGE")
-                .arg(STREAM)
+                .arg(&self.keys.stream)
                 .arg(format!("({}", text(index.last)))
                 .arg("+")
                 .arg("COUNT")

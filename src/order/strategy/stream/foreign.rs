@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::names::{CONSUMER_PREFIX, COUNTERS, FAILURES, GROUP, STATUS_TTL_S, STREAM};
+use super::names::{CONSUMER_PREFIX, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
 use crate::error::Error;
@@ -99,7 +99,7 @@ impl StreamNode {
     async fn resolve_acknowledged(&self, after: &mut String) -> Result<(), Error> {
         for _ in 0..PAGES {
             let found: Vec<String> = scripts::STREAM_FOREIGN_FIND
-                .key(STREAM)
+                .key(&self.keys.stream)
                 .arg(GROUP)
                 .arg(&*after)
                 .arg(PAGE)
@@ -130,8 +130,8 @@ impl StreamNode {
         }
         let orders: Vec<NewOrder> = entries.iter().filter_map(Acknowledged::order).collect();
         let committed = self.store.buyers_of(&orders).await?;
-        let mut script = scripts::STREAM_FOREIGN_RESOLVE.key(STREAM);
-        script.key(FAILURES).key(COUNTERS).arg(STATUS_TTL_S);
+        let mut script = scripts::STREAM_FOREIGN_RESOLVE.key(&self.keys.stream);
+        script.key(&self.keys.failures).key(&self.keys.exact_counters).arg(STATUS_TTL_S);
         for acknowledged in entries {
             let (resolution, code) = match acknowledged.order() {
                 None => ("nothing", String::new()),
@@ -168,7 +168,7 @@ impl StreamNode {
     /// Takes over what a consumer of another kind has had for too long.
     async fn take_over_foreign(&self, kept: &mut Kept) -> Result<(), Error> {
         let pending: Vec<String> = scripts::STREAM_FOREIGN_PENDING
-            .key(STREAM)
+            .key(&self.keys.stream)
             .arg(GROUP)
             .arg(CONSUMER_PREFIX)
             .arg(PAGE)
@@ -182,7 +182,7 @@ impl StreamNode {
         }
         // Should a reply be lost below, this epoch's entries are in the stream all the same.
         let epoch = self.epoch();
-        let mut script = scripts::STREAM_FOREIGN_TAKEOVER.key(STREAM);
+        let mut script = scripts::STREAM_FOREIGN_TAKEOVER.key(&self.keys.stream);
         script.arg(GROUP).arg(&self.consumer).arg(self.limits.batch);
         for (entry, consumer) in &overdue {
             script.arg(entry).arg(consumer);

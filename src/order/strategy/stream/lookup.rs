@@ -2,8 +2,7 @@
 
 use redis::AsyncCommands;
 
-use super::entry_index::Lookup;
-use super::names::status_key;
+use super::entry_index::{Entries, Lookup};
 use super::node::StreamNode;
 use super::order_status::{AdmittedStatus, parse, refusal};
 use super::service::OrderStream;
@@ -17,24 +16,23 @@ impl OrderStream {
     /// # Errors
     /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`].
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
-        let StreamNode { store, redis, .. } = &*self.0;
         let committed = async || {
-            let order = store.find(order_id).await?;
+            let order = self.store.find(order_id).await?;
             Ok::<_, Error>(order.filter(|order| order.user_id == user_id))
-        };
-        let status = async || {
-            redis
-                .clone()
-                .hget::<_, _, Option<String>>(status_key(user_id), order_id.to_string())
-                .await
         };
         if let Some(order) = committed().await? {
             return Ok(Some(order));
         }
+        let Some(node) = self.of_order(order_id) else { return Err(Error::OrderNotFound) };
+        let status = async || {
+            let statuses = node.keys.statuses(user_id);
+            let mut redis = node.redis.clone();
+            redis.hget::<_, _, Option<String>>(statuses, order_id.to_string()).await
+        };
         let mut text = status().await?;
         if text.is_none() {
             // A Java node's script writes none.
-            if self.is_in_stream(user_id, order_id).await? {
+            if node.is_in_stream(user_id, order_id).await? {
                 return Ok(None);
             }
             // The entry may have been refused since, or committed.
@@ -46,11 +44,12 @@ impl OrderStream {
             None => committed().await?.ok_or(Error::OrderNotFound).map(Some),
         }
     }
+}
 
+impl StreamNode {
     async fn is_in_stream(&self, user_id: i64, order_id: i64) -> Result<bool, Error> {
-        let node = &self.0;
-        let found =
-            node.entry_index.find(&node.epoch(), |entries| entries.of_order(order_id)).await?;
+        let of_order = |entries: &Entries| entries.of_order(order_id);
+        let found = self.entry_index.find(&self.epoch(), of_order).await?;
         Ok(matches!(found, Lookup::Found(order) if order.buyer.user_id == user_id))
     }
 }

@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 use super::entry::position;
 use super::heartbeats::Heartbeats;
 use super::lease::DEAD_AFTER;
-use super::names::{
-    CLAIMS, CONSUMER_PREFIX, CONSUMERS, COUNTERS, DEAD, EPOCH, EPOCH_GROUP, GROUP, STATUS_TTL_S,
-    STREAM,
-};
+use super::names::{CONSUMER_PREFIX, EPOCH_GROUP, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use crate::error::Error;
+use crate::keys::record::record;
 use crate::scripts;
 
 /// Pause between two rounds.
@@ -59,10 +57,10 @@ impl StreamNode {
     pub(super) async fn maintain_once(&self) -> Result<(), Error> {
         let sent = Instant::now();
         let reply: Vec<String> = scripts::STREAM_MAINTAIN
-            .key(STREAM)
-            .key(EPOCH)
-            .key(CONSUMERS)
-            .key(DEAD)
+            .key(&self.keys.stream)
+            .key(&self.keys.epoch)
+            .key(&self.keys.consumers)
+            .key(&self.keys.dead)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(EPOCH_GROUP)
@@ -89,11 +87,22 @@ impl StreamNode {
 
     /// Begins a new epoch.
     async fn begin_epoch(&self) -> Result<(), Error> {
-        let mut script = scripts::STREAM_NEW_EPOCH.key(STREAM);
-        script.key(EPOCH).key(COUNTERS).key(CLAIMS).arg(GROUP).arg(EPOCH_GROUP);
+        let keys = &self.keys;
+        let mut script = scripts::STREAM_NEW_EPOCH.key(&keys.stream);
+        script
+            .key(&keys.epoch)
+            .key(&keys.exact_counters)
+            .key(&keys.complete_claims)
+            .arg(GROUP)
+            .arg(EPOCH_GROUP);
         let epoch: String = script.invoke_async(&mut self.redis.clone()).await?;
         tracing::warn!(epoch, "a new epoch: Redis was restarted or lost its data, or the stream");
         self.enter_epoch(&epoch);
+        // The record may be lost too.
+        let style = self.keys.style();
+        if let Err(error) = record(&mut self.redis.clone(), style).await {
+            tracing::error!("{error:#}");
+        }
         self.replay(&epoch).await
     }
 
@@ -108,8 +117,8 @@ impl StreamNode {
             if lost.is_empty() {
                 continue;
             }
-            let mut script = scripts::STREAM_REPLAY.key(STREAM);
-            script.key(COUNTERS).arg(STATUS_TTL_S);
+            let mut script = scripts::STREAM_REPLAY.key(&self.keys.stream);
+            script.key(&self.keys.exact_counters).arg(STATUS_TTL_S);
             for order in &lost {
                 script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
             }
@@ -130,8 +139,8 @@ impl StreamNode {
     /// Takes over the pending entries of dead consumers.
     async fn reclaim(&self, heartbeats: &mut Heartbeats) -> Result<(), Error> {
         let consumers: Vec<String> = scripts::STREAM_CONSUMERS
-            .key(STREAM)
-            .key(CONSUMERS)
+            .key(&self.keys.stream)
+            .key(&self.keys.consumers)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(CONSUMER_PREFIX)
@@ -142,8 +151,8 @@ impl StreamNode {
         if dead.is_empty() {
             return Ok(());
         }
-        let mut script = scripts::STREAM_RECLAIM.key(STREAM);
-        script.key(CONSUMERS).arg(GROUP).arg(&self.consumer).arg(RECLAIMED_AT_ONCE);
+        let mut script = scripts::STREAM_RECLAIM.key(&self.keys.stream);
+        script.key(&self.keys.consumers).arg(GROUP).arg(&self.consumer).arg(RECLAIMED_AT_ONCE);
         for (consumer, heartbeat) in &dead {
             script.arg(consumer).arg(heartbeat);
         }

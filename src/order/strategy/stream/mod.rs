@@ -28,7 +28,10 @@
 //!
 //! **Limits.** An order that a Redis lost together with the node that had admitted it is lost; its buyer's
 //! answer was "pending", never "ordered". A refusal is kept in Redis alone: once that is lost, the order is unknown.
-//! Scripts here build keys from ids: no Redis Cluster.
+//!
+//! **Shards.** In the key style `cluster` ([`crate::keys`]) the sales are divided into shards. Each is a stream of its own in
+//! one slot, with its own epoch, counters, order ids, consumer and maintenance: a [`node::StreamNode`] each. An order's id
+//! names its shard, so a look-up asks one.
 
 use super::{Buyer, Error, PurchaseContext, Sale};
 use crate::order::steps;

@@ -1,4 +1,4 @@
-//! [`StreamNode`]: this process as a member of the stream, shared by its requests, its consumer and its maintenance.
+//! [`StreamNode`]: this process as a member of one shard's stream, shared by its requests, its consumer and its maintenance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,7 @@ use super::stats::StreamStats;
 use super::unconfirmed::UnconfirmedOrders;
 use crate::connection::redis::SharedConnection;
 use crate::id::IdGenerator;
+use crate::keys::ShardKeys;
 use crate::order::batch::BatchCommitter;
 use crate::order::store::OrderStore;
 
@@ -27,7 +28,7 @@ use crate::order::store::OrderStore;
 pub struct StreamLimits {
     /// Entries read, and orders committed, at a time.
     pub batch: usize,
-    /// Entries that may wait in the stream; one more purchase is refused as [`crate::error::Error::Overloaded`].
+    /// Entries that may wait in each stream; one more purchase is refused as [`crate::error::Error::Overloaded`].
     pub backlog: usize,
     /// How long a consumer of another kind may keep an entry before it is taken over.
     pub min_idle: Duration,
@@ -37,10 +38,11 @@ pub struct StreamLimits {
     pub redis_timeout: Duration,
 }
 
-/// This process as a member of the stream.
+/// This process as a member of one shard's stream.
 pub struct StreamNode {
     pub(super) client: Client,
     pub(super) redis: SharedConnection,
+    pub(super) keys: Arc<ShardKeys>,
     pub(super) store: OrderStore,
     pub(super) ids: Arc<IdGenerator>,
     pub(super) limits: StreamLimits,
@@ -68,16 +70,18 @@ impl StreamNode {
     pub(super) fn new(
         client: Client,
         redis: SharedConnection,
+        keys: Arc<ShardKeys>,
         store: OrderStore,
         ids: Arc<IdGenerator>,
         limits: StreamLimits,
     ) -> Self {
         StreamNode {
-            admissions: admission_script::batcher(redis.clone(), limits.backlog),
+            admissions: admission_script::batcher(redis.clone(), keys.clone(), limits.backlog),
             committer: BatchCommitter::new(store.clone(), limits.timeout),
-            entry_index: EntryIndex::new(redis.clone(), limits.backlog),
+            entry_index: EntryIndex::new(redis.clone(), keys.clone(), limits.backlog),
             client,
             redis,
+            keys,
             store,
             ids,
             limits,

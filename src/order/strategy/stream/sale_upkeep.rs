@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use ladder::Strategy;
 
-use super::names::{COUNTERS, stock_key};
 use super::node::StreamNode;
 use crate::error::Error;
 use crate::order::store::rebuild::OpenSale;
@@ -36,11 +35,13 @@ impl StreamNode {
     }
 
     async fn keep_up_sales_once(self: &Arc<Self>) -> Result<(), Error> {
-        let sales = self.store.open_sales().await?;
+        let mut sales = self.store.open_sales().await?;
+        sales.retain(|sale| self.keys.has(sale.voucher_id));
         for sales in sales.chunks(PAGE) {
             let mut state = redis::pipe();
             for sale in sales {
-                state.exists(stock_key(sale.voucher_id)).sismember(COUNTERS, sale.voucher_id);
+                let id = sale.voucher_id;
+                state.exists(self.keys.stock(id)).sismember(&self.keys.exact_counters, id);
             }
             let state: Vec<bool> = state.query_async(&mut self.redis.clone()).await?;
             for (sale, state) in sales.iter().zip(state.chunks(2)) {
@@ -73,7 +74,7 @@ impl StreamNode {
             }
         } else if !has_counter {
             let mut set = redis::cmd("SET");
-            set.arg(stock_key(voucher_id)).arg(sale.stock).arg("NX");
+            set.arg(self.keys.stock(voucher_id)).arg(sale.stock).arg("NX");
             set.query_async::<()>(&mut self.redis.clone()).await?;
         }
         Ok(())

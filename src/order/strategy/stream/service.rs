@@ -1,4 +1,4 @@
-//! [`OrderStream`]: starts and stops this process's part of the stream, and admits purchases: draws an order id, runs the
+//! [`OrderStream`]: starts and stops this process's part of the streams, one of each shard, and admits purchases: draws an order id, runs the
 //! admission script, and repairs what the script found missing or wrong (an old epoch, no stock counter, a claim without
 //! an order, stranded stock) before it tries again.
 
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{join_all, try_join_all};
 use redis::Client;
 
 use super::admission_script::Admission;
@@ -15,6 +16,7 @@ use super::stats::StreamStats;
 use crate::connection::redis::SharedConnection;
 use crate::error::Error;
 use crate::id::IdGenerator;
+use crate::keys::{Keys, ShardKeys};
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
@@ -24,12 +26,18 @@ pub use super::node::StreamLimits;
 /// Pause before the script is sent again in a new epoch.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The stream of this process. Cheap to clone.
+/// The streams of this process. Cheap to clone.
 #[derive(Clone)]
-pub struct OrderStream(pub(super) Arc<StreamNode>);
+pub struct OrderStream {
+    keys: Keys,
+    pub(super) store: OrderStore,
+    /// By shard.
+    nodes: Arc<[Arc<StreamNode>]>,
+}
 
 impl OrderStream {
-    /// Joins the group and consumes, until [`OrderStream::shutdown`].
+    /// Joins the group of every shard's stream and consumes, until [`OrderStream::shutdown`]. `ids` has the order ids of
+    /// each shard.
     ///
     /// # Errors
     /// Where Redis or the database cannot be asked for the first round of maintenance.
@@ -37,19 +45,24 @@ impl OrderStream {
         client: Client,
         redis: SharedConnection,
         store: OrderStore,
-        ids: Arc<IdGenerator>,
+        keys: Keys,
+        ids: impl Fn(&ShardKeys) -> Arc<IdGenerator>,
         limits: StreamLimits,
     ) -> Result<Self, Error> {
-        let node = Arc::new(StreamNode::new(client, redis, store, ids, limits));
+        let node = |shard: &Arc<ShardKeys>| {
+            let (ids, shard) = (ids(shard), shard.clone());
+            StreamNode::new(client.clone(), redis.clone(), shard, store.clone(), ids, limits)
+        };
+        let nodes: Arc<[_]> = keys.shards().iter().map(|shard| Arc::new(node(shard))).collect();
         // Before the first sale is published: a stock counter that is set before the epoch counts as lost.
-        node.maintain_once().await?;
-        node.tasks.spawn(node.clone().maintain());
-        node.tasks.spawn(node.clone().consume());
-        node.tasks.spawn(node.clone().keep_up_sales());
-        node.tasks.spawn(node.clone().find_stranded_stock());
-        node.tasks.spawn(node.clone().expire_ended_sales());
-        node.tasks.spawn(node.clone().watch_foreign_consumers());
-        Ok(OrderStream(node))
+        try_join_all(nodes.iter().map(|node| node.maintain_once())).await?;
+        nodes.iter().for_each(StreamNode::spawn_tasks);
+        Ok(OrderStream { keys, store, nodes })
+    }
+
+    /// The member of the stream in which an order with this id may be; `None` where there is none.
+    pub(super) fn of_order(&self, order_id: i64) -> Option<&Arc<StreamNode>> {
+        self.nodes.get(self.keys.shard_of_order(order_id)?)
     }
 
     /// Admits the buyer; returns the id under which the order will be committed.
@@ -58,7 +71,7 @@ impl OrderStream {
     /// Refusals; [`Error::Unavailable`] while the stock counter cannot be rebuilt; [`Error::OutcomeUnknown`] with the
     /// id where Redis went away in the middle.
     pub async fn order(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-        let node = &self.0;
+        let node = &self.nodes[self.keys.shard_of_sale(buyer.voucher_id)];
         let deadline = Instant::now() + node.limits.timeout;
         let mut claim_dropped = false;
         let mut drawn = Vec::with_capacity(1);
@@ -113,17 +126,33 @@ impl OrderStream {
         }
     }
 
-    /// Counters of this process, and the length of the stream.
-    pub fn stats(&self) -> &StreamStats {
-        &self.0.stats
+    /// Counters of this process, and the lengths of the streams: the sum of all shards.
+    pub fn stats(&self) -> StreamStats {
+        StreamStats::sum(self.nodes.iter().map(|node| &node.stats))
     }
 
-    /// Finishes the batch in flight and leaves the group. Entries that were not read are left to other nodes. To be
+    /// Finishes the batches in flight and leaves the groups. Entries that were not read are left to other nodes. To be
     /// called when no purchase can come in any more.
     pub async fn shutdown(&self) {
-        self.0.stop.cancel();
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
-        self.0.admissions.shutdown().await;
+        // Together: a node of Redis that does not answer must not keep the others waiting.
+        join_all(self.nodes.iter().map(|node| node.shutdown())).await;
+    }
+}
+
+impl StreamNode {
+    fn spawn_tasks(self: &Arc<Self>) {
+        self.tasks.spawn(self.clone().maintain());
+        self.tasks.spawn(self.clone().consume());
+        self.tasks.spawn(self.clone().keep_up_sales());
+        self.tasks.spawn(self.clone().find_stranded_stock());
+        self.tasks.spawn(self.clone().expire_ended_sales());
+        self.tasks.spawn(self.clone().watch_foreign_consumers());
+    }
+
+    async fn shutdown(&self) {
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.admissions.shutdown().await;
     }
 }

@@ -1,5 +1,5 @@
-//! Counters and gauges of the stream for `/metrics`: what this process did, and the state of the stream as its maintenance
-//! last read it.
+//! Counters and gauges of the stream for `/metrics`: what this process did, and the state of the streams as their
+//! maintenance last read it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -22,6 +22,35 @@ pub struct StreamStats {
 }
 
 impl StreamStats {
+    /// The sum of several; of the lags, the longest.
+    pub(super) fn sum<'a>(all: impl Iterator<Item = &'a StreamStats>) -> Self {
+        let sum = StreamStats::default();
+        for one in all {
+            for (sum, one) in sum.numbers().into_iter().zip(one.numbers()) {
+                sum.fetch_add(one.load(Relaxed), Relaxed);
+            }
+            sum.lag_ms.fetch_max(one.lag_ms.load(Relaxed), Relaxed);
+        }
+        sum
+    }
+
+    fn numbers(&self) -> [&AtomicU64; 12] {
+        [
+            &self.admitted,
+            &self.ordered,
+            &self.refused,
+            &self.dead_lettered,
+            &self.taken_over,
+            &self.dropped_elsewhere,
+            &self.replayed,
+            &self.rebuilt,
+            &self.waiting,
+            &self.pending,
+            &self.dead_letters,
+            &self.unconfirmed,
+        ]
+    }
+
     /// Counters of this process: name, help text, value.
     pub fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
         [
@@ -64,7 +93,7 @@ impl StreamStats {
         .map(|(name, help, number)| (name, help, number.load(Relaxed)))
     }
 
-    /// The stream's lag: the age of the oldest unacknowledged entry, in seconds; 0 without one.
+    /// The longest lag of a stream: the age of the oldest unacknowledged entry, in seconds; 0 without one.
     pub fn lag(&self) -> f64 {
         self.lag_ms.load(Relaxed) as f64 / 1e3
     }

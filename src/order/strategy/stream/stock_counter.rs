@@ -23,10 +23,7 @@ use futures_util::FutureExt;
 use redis::{AsyncCommands, Value};
 
 use super::entry::entries;
-use super::names::{
-    CLAIMS, COUNTERS, EPOCH, STATUS_TTL_S, STREAM, claims_key, claims_rebuild_key, rebuild_key,
-    returned_key, stock_key,
-};
+use super::names::STATUS_TTL_S;
 use super::node::StreamNode;
 use super::rebuilds::Rebuild;
 use crate::error::Error;
@@ -120,7 +117,7 @@ impl StreamNode {
             voucher_id,
             "the stock counter is empty and the database is not: rebuilding it"
         );
-        Ok(self.redis.clone().srem::<_, _, ()>(COUNTERS, voucher_id).await?)
+        Ok(self.redis.clone().srem::<_, _, ()>(&self.keys.exact_counters, voucher_id).await?)
     }
 
     /// Whether the database has stock left though the counter is empty and nothing waits in the stream.
@@ -169,10 +166,11 @@ impl StreamNode {
     }
 
     async fn begin_rebuild(&self, attempt: &Attempt) -> Result<Vec<String>, Error> {
-        let voucher_id = attempt.voucher_id;
-        let mut begin = scripts::STREAM_REBUILD_BEGIN.key(stock_key(voucher_id));
-        begin.key(claims_key(voucher_id)).key(EPOCH).key(COUNTERS).key(CLAIMS);
-        begin.key(rebuild_key(voucher_id)).key(claims_rebuild_key(voucher_id)).key(STREAM);
+        let (voucher_id, keys) = (attempt.voucher_id, &self.keys);
+        let mut begin = scripts::STREAM_REBUILD_BEGIN.key(keys.stock(voucher_id));
+        begin.key(keys.claims(voucher_id)).key(&keys.epoch);
+        begin.key(&keys.exact_counters).key(&keys.complete_claims);
+        begin.key(keys.rebuild(voucher_id)).key(keys.claims_rebuild(voucher_id)).key(&keys.stream);
         begin.arg(&attempt.token).arg(TOKEN_LIFE.as_millis() as u64);
         begin.arg(GRACE.as_millis() as u64).arg(voucher_id).arg(&attempt.claims_written_in);
         Ok(begin.invoke_async(&mut self.redis.clone()).await?)
@@ -196,7 +194,7 @@ impl StreamNode {
 
     /// The claims of the first buyers above `after`; returns these buyers.
     async fn write_page_of_claims(&self, attempt: &Attempt, after: i64) -> Result<Vec<i64>, Error> {
-        let claims = claims_key(attempt.voucher_id);
+        let claims = self.keys.claims(attempt.voucher_id);
         let buyers = self.store.buyers_after(attempt.voucher_id, after, BUYERS).await?;
         let mut write = redis::pipe();
         for page in buyers.chunks(PAGE) {
@@ -204,7 +202,7 @@ impl StreamNode {
         }
         // It is still being done.
         let life = TOKEN_LIFE.as_millis() as i64;
-        write.pexpire(claims_rebuild_key(attempt.voucher_id), life).ignore();
+        write.pexpire(self.keys.claims_rebuild(attempt.voucher_id), life).ignore();
         write.query_async::<()>(&mut self.redis.clone()).await?;
         Ok(buyers)
     }
@@ -217,8 +215,9 @@ impl StreamNode {
     ) -> Result<bool, Error> {
         let users: Vec<i64> = in_flight.orders.values().map(|order| order.buyer.user_id).collect();
         for page in users.chunks(PAGE) {
-            let mut write = scripts::STREAM_REBUILD_CLAIMS.key(rebuild_key(attempt.voucher_id));
-            write.key(claims_key(attempt.voucher_id)).arg(&attempt.token).arg(page);
+            let voucher_id = attempt.voucher_id;
+            let mut write = scripts::STREAM_REBUILD_CLAIMS.key(self.keys.rebuild(voucher_id));
+            write.key(self.keys.claims(voucher_id)).arg(&attempt.token).arg(page);
             if write.invoke_async::<i64>(&mut self.redis.clone()).await? == 0 {
                 return Ok(false);
             }
@@ -234,13 +233,13 @@ impl StreamNode {
         sale: &SaleSnapshot,
         last_reading: bool,
     ) -> Result<String, Error> {
-        let voucher_id = attempt.voucher_id;
+        let (voucher_id, keys) = (attempt.voucher_id, &self.keys);
         let uncommitted =
             in_flight.orders.keys().filter(|id| !sale.committed.contains(id)).count() as i64;
-        let mut end = scripts::STREAM_REBUILD_END.key(STREAM);
-        end.key(EPOCH).key(COUNTERS).key(CLAIMS).key(stock_key(voucher_id));
-        end.key(claims_key(voucher_id)).key(returned_key(voucher_id));
-        end.key(rebuild_key(voucher_id)).key(claims_rebuild_key(voucher_id));
+        let mut end = scripts::STREAM_REBUILD_END.key(&keys.stream);
+        end.key(&keys.epoch).key(&keys.exact_counters).key(&keys.complete_claims);
+        end.key(keys.stock(voucher_id)).key(keys.claims(voucher_id)).key(keys.returned(voucher_id));
+        end.key(keys.rebuild(voucher_id)).key(keys.claims_rebuild(voucher_id));
         end.arg(&attempt.token).arg(epoch).arg(voucher_id).arg(sale.stock - uncommitted);
         end.arg(&in_flight.last).arg(PAGE).arg(i32::from(last_reading)).arg(STATUS_TTL_S);
         let buyers: HashSet<i64> =
@@ -264,7 +263,7 @@ impl StreamNode {
     async fn read_in_flight(&self, voucher_id: i64, in_flight: &mut InFlight) -> Result<(), Error> {
         loop {
             let page: Value = redis::cmd("XRANGE")
-                .arg(STREAM)
+                .arg(&self.keys.stream)
                 .arg(format!("({}", in_flight.last))
                 .arg("+")
                 .arg("COUNT")

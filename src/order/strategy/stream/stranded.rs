@@ -9,7 +9,6 @@ use std::time::Duration;
 use redis::Value;
 
 use super::entry::entries;
-use super::names::{STREAM, stock_key};
 use super::node::StreamNode;
 use crate::error::Error;
 
@@ -48,7 +47,9 @@ impl StreamNode {
     }
 
     async fn stranded_sales(&self) -> Result<HashSet<i64>, Error> {
-        let empty = self.empty_counters(self.store.stock_on_the_stream().await?).await?;
+        let mut on_the_stream = self.store.stock_on_the_stream().await?;
+        on_the_stream.retain(|(sale, _)| self.keys.has(*sale));
+        let empty = self.empty_counters(on_the_stream).await?;
         if empty.is_empty() {
             return Ok(HashSet::new());
         }
@@ -69,7 +70,7 @@ impl StreamNode {
         }
         let mut get = redis::cmd("MGET");
         for (sale, _) in &sales {
-            get.arg(stock_key(*sale));
+            get.arg(self.keys.stock(*sale));
         }
         let counters: Vec<Option<i64>> = get.query_async(&mut self.redis.clone()).await?;
         let empty = sales
@@ -84,7 +85,7 @@ impl StreamNode {
         let (mut counts, mut from, mut read) = (HashMap::new(), "-".to_owned(), 0);
         loop {
             let page: Value = redis::cmd("XRANGE")
-                .arg(STREAM)
+                .arg(&self.keys.stream)
                 .arg(&from)
                 .arg("+")
                 .arg("COUNT")

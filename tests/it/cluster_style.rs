@@ -1,0 +1,185 @@
+//! The key style `cluster`, on a redis-server that refuses whatever touches two slots: every feature that uses Redis works,
+//! sales are spread over the shards, and nodes of another style are kept out.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use ladder::Strategy;
+use redis::AsyncCommands;
+use serde_json::json;
+use workload::burst;
+
+use crate::law;
+use crate::resilience::while_sale_is_locked;
+use crate::support::api::{Answer, get, post};
+use crate::support::instance::Instance;
+use crate::support::stack::{SignedIn, Stack, buy};
+use testkit::wait::eventually;
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+async fn look_up(url: &str, user: &SignedIn, order: i64) -> Answer {
+    get(url, &format!("/voucher-order/{order}")).token(&user.token).send().await
+}
+
+/// The shard that an order's id names.
+fn shard_of(order: i64) -> i64 {
+    (order >> 28 & 0xf) - 1
+}
+
+async fn counter(stack: &Stack, sale: i64) -> i64 {
+    stack.redis.conn().await.get(format!("seckill:stock:{{{}}}:{sale}", sale % 4)).await.unwrap()
+}
+
+#[tokio::test]
+async fn sales_of_every_shard_are_sold_and_nothing_touches_two_slots() {
+    let limits = ["--code-sends-per-address", "2", "--code-guesses-per-address", "3"];
+    let stack = Stack::in_cluster_style(2, &limits).await;
+    let [one, two] = [stack.instances[0].url.as_str(), stack.instances[1].url.as_str()];
+
+    // Sessions, one slot each, and codes, beside an address's counters.
+    let signed_in = stack.sign_in("13800000001").await;
+    assert_eq!(
+        get(two, "/user/me").token(&signed_in.token).send().await.data()["id"],
+        signed_in.id
+    );
+    for (asked, refused) in [(1, false), (2, false), (3, true)] {
+        let path = format!("/user/code?phone=1390000000{asked}");
+        let answer = post(one, &path).header("x-forwarded-for", "203.0.113.7").send().await;
+        assert_eq!(answer.status == 429, refused, "{answer:?}");
+    }
+    let users = stack.users(3).await;
+
+    // A sale in each shard.
+    let mut shards = HashSet::new();
+    let mut last = 0;
+    for _ in 0..4 {
+        let sale = stack.publish(1, "stream").await;
+        let (pending, order) = while_sale_is_locked(&stack, sale, async {
+            let bought = buy(one, &users[0], sale).await;
+            let order = bought.bought();
+            assert_eq!(bought.status, 202);
+            (look_up(two, &users[0], order).await.status, order)
+        })
+        .await;
+        assert_eq!((pending, shard_of(order)), (202, sale % 4), "{order}");
+        shards.insert(shard_of(order));
+        stack.stream_drained().await;
+        assert_eq!(look_up(two, &users[0], order).await.data()["voucherId"], sale);
+        look_up(two, &users[1], order).await.refused(200, "ORDER_NOT_FOUND");
+        let again = buy(two, &users[0], sale).await;
+        again.refused(200, "ALREADY_ORDERED");
+        assert_eq!(again.body["orderId"], order.to_string());
+        buy(one, &users[1], sale).await.refused(200, "SOLD_OUT");
+        last = order;
+    }
+    assert_eq!(shards.len(), 4);
+    // An id of no shard, and one of a shard that there is not.
+    for unknown in [last & !(0xf << 28), last | 0xf << 28] {
+        look_up(one, &users[0], unknown).await.refused(200, "ORDER_NOT_FOUND");
+    }
+
+    // Stock that is added, and stock that comes back.
+    let sale = stack.publish(1, "stream").await;
+    let first = buy(one, &users[0], sale).await.bought();
+    stack.stream_drained().await;
+    post(one, &format!("/voucher-order/{first}/cancel")).token(&users[0].token).send().await.data();
+    let more = json!({ "add": 2 });
+    post(two, &format!("/voucher/seckill/{sale}/stock")).admin().json(more).send().await.data();
+    for user in &users {
+        eventually("all three are sold", TIMEOUT, || async {
+            buy(one, user, sale).await.body["success"] == true
+        })
+        .await;
+    }
+    stack.stream_drained().await;
+    eventually("nothing is left", TIMEOUT, || async { counter(&stack, sale).await == 0 }).await;
+
+    // A refusal of the database is undone in the sale's shard.
+    let sale = stack.publish(1, "stream").await;
+    stack
+        .database
+        .run(&format!("UPDATE tb_seckill_voucher SET stock = 0 WHERE voucher_id = {sale}"))
+        .await;
+    let refused = buy(one, &users[0], sale).await;
+    if refused.status == 202 {
+        let order = refused.bought();
+        stack.stream_drained().await;
+        look_up(two, &users[0], order).await.refused(200, "SOLD_OUT");
+    } else {
+        refused.refused(200, "SOLD_OUT");
+    }
+
+    // What a sale's scripts touch has the shard in its name, and ids come from the shard's counter.
+    let mut redis = stack.redis.conn().await;
+    let keys: Vec<String> = redis.keys("*").await.unwrap();
+    let of_sales =
+        ["seckill:stock:", "seckill:order:", "seckill:place:", "seckill:re", "stream.orders"];
+    for key in &keys {
+        let in_shard = (0..4).any(|shard| key.contains(&format!(":{{{shard}}}")));
+        assert_eq!(
+            in_shard,
+            of_sales.iter().any(|of| key.starts_with(of)) || key.starts_with("icr:order:{"),
+            "{key}"
+        );
+    }
+    assert!(keys.iter().any(|key| key.starts_with("icr:order:{3}:20")), "{keys:?}");
+
+    // All of it is lost: the sales go on, and the style is on record again.
+    let sale = stack.publish(5, "stream").await;
+    let order = while_sale_is_locked(&stack, sale, async {
+        let order = buy(one, &users[0], sale).await.bought();
+        let _: () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+        order
+    })
+    .await;
+    let users = stack.users(3).await;
+    eventually("what was admitted is committed", TIMEOUT, || async {
+        look_up(two, &users[0], order).await.status == 200
+    })
+    .await;
+    eventually("the sale goes on", TIMEOUT, || async {
+        buy(two, &users[1], sale).await.body["success"] == true
+    })
+    .await;
+    stack.stream_drained().await;
+    assert_eq!(counter(&stack, sale).await, 3);
+    let style: String = redis.get("seckill:key-style").await.unwrap();
+    assert_eq!(style, "cluster 4");
+    for instance in &stack.instances {
+        let slots: Vec<String> =
+            instance.log().into_iter().filter(|line| line.contains("CROSSSLOT")).collect();
+        assert!(slots.is_empty(), "{slots:?}");
+    }
+
+    // A node of another style is kept out, with what to do.
+    for (style, shards) in [("default", None), ("cluster", Some("3"))] {
+        let mut other =
+            Instance::command(&["serve", "--bind", "127.0.0.1:0", "--key-style", style]);
+        other.envs(
+            stack
+                .env()
+                .into_iter()
+                .filter(|(name, _)| *name != "KEY_STYLE" && *name != "STREAM_SHARDS"),
+        );
+        other.args(shards.iter().flat_map(|shards| ["--stream-shards", shards]));
+        let output = other.output().expect("run seckill");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(
+            text.contains("use the key style `cluster 4`") && text.contains("--key-style"),
+            "{text}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_safe_strategies_hold_on_two_instances() {
+    let stack = Stack::in_cluster_style(2, &["--lab"]).await;
+    let strategies =
+        [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
+    for strategy in strategies {
+        let options = law::options(&stack, strategy, 60, 20).await;
+        law::assert_holds(&burst::run(&options).await.expect("the burst runs"));
+    }
+}
