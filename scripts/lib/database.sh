@@ -68,12 +68,14 @@ mariadb_root() {
   (cd "$DATA/mysql-$1" && exec mariadb --no-defaults --protocol=socket --socket=mariadb.sock -u "$(id -un)" "${@:2}")
 }
 
+# primary: the number of the server that is the primary, or was it last.
+primary() { if [[ -s $DATA/mysql-primary ]]; then cat "$DATA/mysql-primary"; else echo 1; fi; }
+
 # Both start read-only and without waiting for each other; then one becomes the primary. A commit waits for the replica
 # for up to an hour: what was answered as success is on both. HAProxy asks each server whether it is writable.
 start_database_replicated() {
-  local primary=1 replica number
-  [[ ! -s $DATA/mysql-primary ]] || primary=$(<"$DATA/mysql-primary")
-  replica=$((3 - primary))
+  local primary replica number
+  primary=$(primary) replica=$((3 - primary))
   for number in 1 2; do run_replicated "$number"; done
   if [[ $(mariadb_root "$primary" -N -e 'SELECT @@rpl_semi_sync_master_enabled') == 0 ]]; then
     { echo "SET GLOBAL read_only=0;"; our_user; replication_users; } | mariadb_root "$primary"
