@@ -19,7 +19,7 @@ load() {
 chaos() {
   local arg short=0 older=()
   for arg; do [[ $arg != @(-h|--help|--list) ]] || short=1; done
-  if [[ " $* " == *replicated* ]]; then all_prerequisites >&2; else prerequisites >&2; fi
+  if [[ " $* " == *@(replicated|asynchronous)* ]]; then all_prerequisites >&2; else prerequisites >&2; fi
   if ((!short)); then
     command -v faketime >/dev/null || (install_packages faketime) >&2 ||
       note "without libfaketime no clock is stepped" >&2

@@ -143,6 +143,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         // Only the instances started here know it.
         admin_token: "token-of-the-benchmark".to_owned(),
         time_zone: chrono_tz::Asia::Shanghai,
+        key_names: workload::keys::KeyNames::default(),
     };
     let environment = Environment::prepare(access, seckill, folder).await.context("preparing")?;
     let count = args.buyers.unwrap_or(buyers);

@@ -99,6 +99,7 @@ impl Lab {
                 redis_url: secret(&config.redis.redis_url),
                 admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
+                key_names: workload::keys::KeyNames::default(),
             },
             entry: match &config.lab.lab_entry {
                 Some(entry) => vec![target(entry)?],

@@ -3,7 +3,10 @@
 
 use std::path::PathBuf;
 
-use seckill_loadtest::chaos::{self, ChaosOptions};
+use seckill_loadtest::chaos::{
+    self, ChaosOptions,
+    layout::{DatabaseLayout, RedisLayout},
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_oversold_lost_or_stranded_under_faults() {
@@ -15,6 +18,8 @@ async fn nothing_is_oversold_lost_or_stranded_under_faults() {
         strategies: Vec::new(),
         buyers: 300,
         recoveries: 0,
+        redis: RedisLayout::Single,
+        database: DatabaseLayout::Single,
         older: None,
         list: false,
     };

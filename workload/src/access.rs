@@ -7,7 +7,10 @@ use std::fmt;
 use chrono_tz::Tz;
 use hyper::header::HeaderValue;
 
-use crate::Error;
+use crate::{
+    Error,
+    keys::{KeyNames, Keys},
+};
 
 /// Addresses and secrets of the deployment under test, as the tools' command lines take them.
 #[derive(Clone, clap::Args)]
@@ -22,7 +25,7 @@ pub struct Access {
         value_name = "URL"
     )]
     pub database_url: String,
-    /// The service's Redis, redis://host:port/ (sign-in codes and cached shops are there)
+    /// The service's Redis, as the service is told it (sign-in codes and cached shops are there)
     #[arg(
         long,
         env = "REDIS_URL",
@@ -32,6 +35,9 @@ pub struct Access {
         value_name = "URL"
     )]
     pub redis_url: String,
+    #[command(flatten)]
+    #[allow(missing_docs)] // A doc comment would become the help of the whole command.
+    pub key_names: KeyNames,
     /// The administrator's token, for publishing a sale or changing a shop
     #[arg(
         long,
@@ -48,6 +54,11 @@ pub struct Access {
 }
 
 impl Access {
+    /// The names of the service's keys.
+    pub fn keys(&self) -> Keys {
+        self.key_names.on(&self.redis_url)
+    }
+
     /// The administrator's token as a header, for `what`.
     ///
     /// # Errors

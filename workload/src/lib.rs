@@ -10,6 +10,7 @@
 //! - [`checker`] is pure: every reply against every row gives a [`checker::Verdict`].
 //! - [`conformance`] compares a verdict to the guarantees in the [`ladder`].
 //! - [`reply`] reads one HTTP answer as a claim about an order.
+//! - [`keys`] names the Redis keys that the tools look at.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`generator`] sends very many at once.
 //! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`order_rows`] prepare a sale and read its end.
 //! - [`latency`], [`live`], [`table`] count and show.
@@ -26,6 +27,7 @@ pub mod descriptors;
 pub mod error;
 pub mod generator;
 pub mod http;
+pub mod keys;
 pub mod latency;
 pub mod live;
 pub mod order_rows;

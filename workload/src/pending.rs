@@ -30,8 +30,6 @@ const POLL: Duration = Duration::from_millis(20);
 const LOOK_UP_EVERY: Duration = Duration::from_millis(500);
 /// Orders looked up at a time.
 const LOOK_UPS: usize = 200;
-/// The stream of admitted orders.
-const STREAM: &str = "stream.orders";
 
 /// A sale with pending purchases.
 pub struct PendingSale<'a> {
@@ -135,12 +133,16 @@ async fn look_up(
     None
 }
 
-/// Whether entries wait in the stream, as far as Redis can be asked.
+/// Whether entries wait in a stream, as far as Redis can be asked.
 async fn is_waiting(access: &Access) -> bool {
     let Ok(client) = redis::Client::open(access.redis_url.as_str()) else { return false };
     let asking = async {
         let mut redis = client.get_multiplexed_async_connection().await?;
-        redis::cmd("XLEN").arg(STREAM).query_async::<u64>(&mut redis).await
+        let mut waiting = 0;
+        for stream in access.keys().streams() {
+            waiting += redis::cmd("XLEN").arg(stream).query_async::<u64>(&mut redis).await?;
+        }
+        Ok::<_, redis::RedisError>(waiting)
     };
     tokio::time::timeout(LIMIT, asking)
         .await

@@ -2,10 +2,12 @@
 //! lost and clocks are stepped, drawn at random from a seed that is printed; after each, every reply is checked against
 //! every row.
 //!
-//! Everything is private: a MariaDB, a Redis and two processes of the real binary, in a temporary folder,
-//! gone at the end. From the bottom up:
+//! Everything is private: a MariaDB or a pair of them, a Redis, a master that Sentinel watches or a cluster, and two
+//! processes of the real binary, in a temporary folder, gone at the end. From the bottom up:
 //!
+//! - [`layout`]: which servers there are.
 //! - [`redis_data`], [`instance`]: what a fault does to Redis' data and to a process of the service.
+//! - [`redis_servers`], [`database_servers`]: the servers of each layout.
 //! - [`test_cluster`]: all servers together.
 //! - [`changes`], [`buyers`], [`operator`]: what buyers, owners of orders and the operator ask for.
 //! - [`faults`]: what is done to the servers, a file for each group; [`plan`] draws from the seed what happens when.
@@ -19,13 +21,16 @@ use workload::{Error, order_rows::OrderRows};
 
 pub mod buyers;
 pub mod changes;
+pub mod database_servers;
 pub mod faults;
 pub mod instance;
+pub mod layout;
 pub mod operator;
 pub mod options;
 pub mod plan;
 pub mod recovery;
 pub mod redis_data;
+pub mod redis_servers;
 pub mod report;
 pub mod round;
 pub mod sale;
@@ -58,6 +63,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
         program: &options.program,
         older: options.older.as_deref(),
         clock: means.faketime.then_some(clock::environment as fn(&_) -> _),
+        layout: means.layout,
     };
     let cluster = TestCluster::start(parts).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
@@ -88,7 +94,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     if options.recoveries > 0 && options.only_round.is_none() {
         cluster.start_instances(RunAs { proxied: false, ..RunAs::USUAL }).await?;
         for strategy in &strategies {
-            for after in [After::InstanceKill, After::RedisWipe] {
+            for after in After::all(means.layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
                     recoveries.push(recovery::measure(&cluster, strategy, after, number).await?);

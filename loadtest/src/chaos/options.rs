@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, value_parser};
 
-use super::faults::Means;
+use super::{
+    faults::Means,
+    layout::{DatabaseLayout, Layout, RedisLayout},
+};
 use testkit::clock;
 
 /// Options of a chaos run.
@@ -13,6 +16,12 @@ pub struct ChaosOptions {
     /// Rounds to run; the strategies take turns
     #[arg(long, default_value_t = 30, value_parser = value_parser!(u32).range(1..=10_000))]
     pub rounds: u32,
+    /// How Redis is run
+    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
+    pub redis: RedisLayout,
+    /// How the database is run
+    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
+    pub database: DatabaseLayout,
     /// The seed of the faults, their times and the buyers' [default: a random one, which is printed]
     #[arg(long, default_value_t = rand::random_range(1..1_000_000), hide_default_value = true)]
     pub seed: u64,
@@ -42,7 +51,11 @@ pub struct ChaosOptions {
 impl ChaosOptions {
     /// Which faults are possible.
     pub fn means(&self) -> Means {
-        Means { faketime: clock::library().is_some(), older_binary: self.older.is_some() }
+        Means {
+            faketime: clock::library().is_some(),
+            older_binary: self.older.is_some(),
+            layout: Layout { redis: self.redis, database: self.database },
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rand::{
 };
 use serde::Serialize;
 
-use super::faults::{ALL, Fault, Means, instance::InstanceFault};
+use super::faults::{self, Fault, Means, instance::InstanceFault};
 
 /// A fault with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -46,10 +46,11 @@ pub fn faults(
     admits_first: bool,
     means: Means,
 ) -> Vec<Planned> {
+    let all = faults::of(means.layout);
     let mut drawn: Vec<Planned> = Vec::new();
     for index in 0..rng.random_range(1..=MOST) {
-        let any = ALL.choose(rng).copied();
-        let first = Some(ALL[number % ALL.len()]);
+        let any = all.choose(rng).copied();
+        let first = all.get(number % all.len()).copied();
         let what = if index == 0 { first } else { any };
         let wave_ms = u64::try_from(wave.as_millis()).unwrap_or(u64::MAX).max(1);
         let sale_ms = u64::try_from(sale.as_millis()).unwrap_or(u64::MAX).max(2);
@@ -61,7 +62,7 @@ pub fn faults(
         let Some(what) = what else { continue };
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts()));
-        let forgets = |what: Fault| what.makes_redis_forget();
+        let forgets = |what: Fault| what.makes_redis_forget(means.layout);
         let dies = |what: Fault| what.kills_an_instance();
         let both = drawn
             .iter()
@@ -99,10 +100,11 @@ mod tests {
     use rand::{SeedableRng, rngs::StdRng};
 
     use super::*;
+    use crate::chaos::layout::Layout;
 
     const SALE: Duration = Duration::from_millis(1_500);
     const WAVE: Duration = Duration::from_millis(50);
-    const EVERYTHING: Means = Means { faketime: true, older_binary: true };
+    const EVERYTHING: Means = Means { faketime: true, older_binary: true, layout: Layout::SINGLE };
 
     fn draw(rng: &mut StdRng, number: usize, admits_first: bool, means: Means) -> Vec<Planned> {
         faults(rng, number, (SALE, WAVE), admits_first, means)
@@ -118,9 +120,10 @@ mod tests {
     #[test]
     fn every_kind_is_drawn_and_lies_within_the_sale() {
         let rng = &mut StdRng::seed_from_u64(1);
+        let all = super::super::faults::of(Layout::SINGLE);
         let drawn: Vec<Planned> =
-            (0..ALL.len()).flat_map(|number| draw(rng, number, false, EVERYTHING)).collect();
-        for what in ALL {
+            (0..all.len()).flat_map(|number| draw(rng, number, false, EVERYTHING)).collect();
+        for what in all {
             assert!(drawn.iter().any(|planned| planned.what == what), "{what} was never drawn");
         }
         assert!(drawn.iter().all(|planned| planned.at < SALE + WAVE));
@@ -153,7 +156,7 @@ mod tests {
     fn a_strategy_that_admits_first_loses_redis_or_a_process_but_not_both() {
         let rng = &mut StdRng::seed_from_u64(1);
         let both = |planned: &[Planned]| {
-            planned.iter().any(|planned| planned.what.makes_redis_forget())
+            planned.iter().any(|planned| planned.what.makes_redis_forget(Layout::SINGLE))
                 && planned.iter().any(|planned| planned.what.kills_an_instance())
         };
         assert!((0..500).any(|number| both(&draw(rng, number, false, EVERYTHING))));

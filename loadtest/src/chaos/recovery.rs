@@ -1,5 +1,5 @@
-//! Recovery time: how long orders per second take to come back after an instance was killed, and after Redis lost
-//! all data.
+//! Recovery time: how long orders per second take to come back after an instance was killed, after Redis lost all data,
+//! and after another server took the place of a Redis or of the database.
 //!
 //! Steady load, every buyer once, as many connections as keep both instances busy; a connection whose
 //! instance is away asks the other one, as a load balancer does. Orders are counted per 100 ms. The usual rate is
@@ -22,7 +22,11 @@ use tokio::{
 
 use super::{
     buyers,
-    faults::{Fault, instance::InstanceFault, redis::RedisFault},
+    faults::{
+        Fault, database_failover::DatabaseFailover, instance::InstanceFault, redis::RedisFault,
+        redis_failover::RedisFailover,
+    },
+    layout::Layout,
     redis_data::RedisData,
     test_cluster::TestCluster,
 };
@@ -43,6 +47,10 @@ pub enum After {
     InstanceKill,
     /// SIGKILL of Redis, started again at once with nothing; buyers sign in again.
     RedisWipe,
+    /// SIGKILL of a Redis master, whose replica takes over.
+    RedisFailover,
+    /// SIGKILL of the database's primary, whose replica is promoted at once.
+    DatabaseFailover,
 }
 
 impl After {
@@ -51,7 +59,17 @@ impl After {
         match self {
             Self::InstanceKill => "kill -9 of an instance",
             Self::RedisWipe => "kill -9 of Redis, back empty",
+            Self::RedisFailover => "kill -9 of a Redis master",
+            Self::DatabaseFailover => "kill -9 of the primary",
         }
+    }
+
+    /// What is measured in a layout.
+    pub fn all(layout: Layout) -> Vec<Self> {
+        let redis = [Self::RedisFailover, Self::RedisWipe][usize::from(!layout.redis_fails_over())];
+        let mut all = vec![Self::InstanceKill, redis];
+        all.extend(layout.database_fails_over().then_some(Self::DatabaseFailover));
+        all
     }
 }
 
@@ -103,7 +121,8 @@ struct Load {
     bins: Mutex<Vec<u32>>,
 }
 
-/// Measures once. The instances must not be behind the proxies, which share the tool's one thread.
+/// Measures once. The instances must not be behind the proxies, which share the tool's one thread; those of several Redis
+/// servers always are.
 ///
 /// # Errors
 /// An [`Error`] of the set-up.
@@ -155,8 +174,10 @@ impl Load {
         let what = match after {
             After::InstanceKill => Fault::Instance(InstanceFault::Kill(0)),
             After::RedisWipe => Fault::Redis(RedisFault::Kill(RedisData::Empty)),
+            After::RedisFailover => Fault::RedisFailover(RedisFailover::Kill),
+            After::DatabaseFailover => Fault::DatabaseFailover(DatabaseFailover::Kill),
         };
-        what.inject(cluster, &[], None, Duration::ZERO).await?;
+        what.inject(cluster, &[self.voucher_id], None, Duration::ZERO).await?;
         if after == After::RedisWipe {
             // Buyers whose turn is next come first.
             let next = self.next.load(Ordering::Relaxed).min(self.buyers.len());

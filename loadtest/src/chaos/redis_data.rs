@@ -8,14 +8,15 @@ use std::{
 };
 
 use serde::Serialize;
-use testkit::{
-    redis_server::{RedisServer, Role},
-    wait::until,
-};
+use testkit::{redis_server::RedisServer, wait::until};
 use workload::{Error, redis_connection::connect};
 
 /// How long it may take to write its append-only file anew.
 const REWRITE_LIMIT: Duration = Duration::from_secs(30);
+
+/// The arguments of a server that keeps every write. Written before the reply is sent, which outlives SIGKILL; not
+/// `everysec`: while an fsync is under way, that delays writes beyond their replies.
+pub const KEEPS_WRITES: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "no"];
 
 /// The data with which Redis is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -29,7 +30,8 @@ pub enum RedisData {
     Empty,
 }
 
-/// Restarts a killed [`Role::Durable`] server with this data; returns when it answers and keeps every write again.
+/// Restarts a killed server that [keeps its writes](KEEPS_WRITES) with this data; returns when it answers and keeps every
+/// write again.
 ///
 /// # Errors
 /// [`Error::Server`], [`Error::Redis`].
@@ -41,25 +43,40 @@ pub async fn restart(server: &mut RedisServer, data: RedisData) -> Result<(), Er
     if data == RedisData::Empty {
         remove(&server.data().join("dump.rdb")).map_err(failed)?;
     }
+    if data != RedisData::Old {
+        return server.try_restart().await.map_err(failed);
+    }
     // It reads the snapshot only where it is not told to keep an append-only file.
-    server.role = if data == RedisData::Old { Role::Alone } else { Role::Durable };
-    server.try_restart().await.map_err(failed)?;
-    if data == RedisData::Old { keep_writes(server).await } else { Ok(()) }
+    let usual = server.arguments.clone();
+    server.arguments.extend(["--appendonly".to_owned(), "no".to_owned()]);
+    let restarted = server.try_restart().await.map_err(failed);
+    server.arguments = usual;
+    restarted?;
+    keep_writes(server).await
 }
 
-/// Writes the snapshot that [`RedisData::Old`] restarts with.
+/// Writes the snapshot that [`RedisData::Old`] restarts with; a server that is writing one for its replica does so later.
 ///
 /// # Errors
 /// [`Error::Redis`].
 pub async fn take_snapshot(server: &RedisServer) -> Result<(), Error> {
-    command(server, &["SAVE"]).await.map(drop)
+    let mut saved = Ok(());
+    until(REWRITE_LIMIT, async || {
+        saved = command(server, &["SAVE"]).await;
+        saved.is_ok()
+    })
+    .await;
+    saved
 }
 
-/// Runs one command.
+/// Runs one command, and reads its reply.
 ///
 /// # Errors
 /// [`Error::Redis`].
-pub async fn command(server: &RedisServer, words: &[&str]) -> Result<redis::Value, Error> {
+pub async fn command<T: redis::FromRedisValue>(
+    server: &RedisServer,
+    words: &[&str],
+) -> Result<T, Error> {
     let mut redis = connect(&server.url()).await?;
     let mut command = redis::Cmd::new();
     command.arg(words);
@@ -69,10 +86,9 @@ pub async fn command(server: &RedisServer, words: &[&str]) -> Result<redis::Valu
 
 /// Turns the append-only file on, and waits until it holds everything.
 async fn keep_writes(server: &RedisServer) -> Result<(), Error> {
-    command(server, &["CONFIG", "SET", "appendonly", "yes"]).await?;
+    let () = command(server, &["CONFIG", "SET", "appendonly", "yes"]).await?;
     let written = until(REWRITE_LIMIT, async || {
-        let Ok(info) = command(server, &["INFO", "persistence"]).await else { return false };
-        let info: String = redis::from_redis_value(info).unwrap_or_default();
+        let info: String = command(server, &["INFO", "persistence"]).await.unwrap_or_default();
         let says = |line: &str| info.lines().any(|found| found.trim() == line);
         says("aof_rewrite_in_progress:0") && says("aof_rewrite_scheduled:0")
     });

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt, path::PathBuf};
 use serde::Serialize;
 
 use super::{
-    faults::{ALL, Means},
+    faults::{self, Means},
     recovery::{After, Recovery},
     round::{READY_LIMIT, Round},
     sale::SaleResult,
@@ -73,6 +73,9 @@ impl fmt::Display for SaleResult {
         let (strategy, stock, rest) = (&self.strategy, self.stock, self.rest);
         write!(f, "{strategy:<14} {stock:4} vouchers  {}  | ", self.verdict)?;
         write!(f, "{} | rest {rest}, changed {}", replies.join(", "), self.changed)?;
+        if self.verdict.lost_by_database > 0 {
+            write!(f, ", lost by the database {}", self.verdict.lost_by_database)?;
+        }
         for example in &self.verdict.checker.examples {
             write!(f, "\n             {example}")?;
         }
@@ -84,7 +87,12 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\nchaos: {} rounds from seed {}\n", self.rounds.len(), self.seed)?;
         write!(f, "{}", invariants(&self.rounds))?;
-        write!(f, "{}", faults(&self.rounds, self.means))?;
+        write!(f, "{}", injected(&self.rounds, self.means))?;
+        let sales = self.rounds.iter().flat_map(|round| &round.sales);
+        let lost: i64 = sales.map(|sale| sale.verdict.lost_by_database).sum();
+        if lost > 0 {
+            writeln!(f, "\n{lost} confirmed orders lost by the database with its old primary")?;
+        }
         if let Some(worst) = self.rounds.iter().map(|round| round.ready_ms).max() {
             let limit = READY_LIMIT.as_secs();
             writeln!(f, "\nready at most {worst} ms after a round's last fault (limit {limit} s)")?;
@@ -160,18 +168,19 @@ fn invariants(rounds: &[Round]) -> String {
 }
 
 /// How often each fault was injected, and which never was.
-fn faults(rounds: &[Round], means: Means) -> String {
-    let injected = |fault| {
+fn injected(rounds: &[Round], means: Means) -> String {
+    let times = |fault| {
         rounds
             .iter()
             .flat_map(|round| &round.faults)
             .filter(|planned| planned.what == fault)
             .count()
     };
+    let all = faults::distinct(means.layout);
     let (drawn, never): (Vec<_>, Vec<_>) =
-        ALL.into_iter().map(|fault| (fault, injected(fault))).partition(|(_, times)| *times > 0);
+        all.iter().map(|&fault| (fault, times(fault))).partition(|(_, times)| *times > 0);
     let total: usize = drawn.iter().map(|(_, times)| times).sum();
-    let mut text = format!("\n{total} faults, {} of {} kinds\n", drawn.len(), ALL.len());
+    let mut text = format!("\n{total} faults, {} of {} kinds\n", drawn.len(), all.len());
     for (fault, times) in drawn {
         text.push_str(&format!("  {times:4} × {fault}\n"));
     }

@@ -23,8 +23,9 @@ use super::{
 };
 use workload::{Error, buyers::Buyer, order_rows::OrderRows, reply::Reply, sessions};
 
-/// How long the sale lasts.
+/// How long the sale lasts; where a Redis is replaced, which takes others some seconds to decide, longer.
 const SALE: Duration = Duration::from_millis(1_500);
+const LONG_SALE: Duration = Duration::from_millis(3_000);
 /// From one wave of buyers to the next.
 const WAVE: Duration = Duration::from_millis(100);
 /// After how many seconds an unpaid order expires, in the rounds where it does; and how many rounds these are.
@@ -102,22 +103,25 @@ pub async fn run(
 ) -> Result<Round, Error> {
     let started = Instant::now();
     let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
+    let layout = options.means.layout;
+    let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
     let strategies = plan::strategies(rng, &options.strategy, &options.strategies);
     let each = options.buyers / strategies.len().max(1);
     let drawn: Vec<(usize, Vec<Attempt>)> = strategies
         .iter()
         .map(|_| {
             let stock = rng.random_range(each / 4..each * 5 / 4).max(1);
-            (stock, buyers::draw(rng, each, INSTANCES, (SALE, WAVE)))
+            (stock, buyers::draw(rng, each, INSTANCES, (sale, WAVE)))
         })
         .collect();
     let expires = rng.random_bool(EXPIRY);
-    let times: Vec<Duration> = (0..2).map(|_| SALE.mul_f64(rng.random())).collect();
+    let times: Vec<Duration> = (0..2).map(|_| sale.mul_f64(rng.random())).collect();
     let admits_first = strategies.iter().any(|name| name == "stream");
     let index = options.number as usize - 1;
-    let faults = plan::faults(rng, index, (SALE, WAVE), admits_first, options.means);
+    let faults = plan::faults(rng, index, (sale, WAVE), admits_first, options.means);
 
     let has = |wanted: fn(&Fault) -> bool| faults.iter().any(|planned| wanted(&planned.what));
+    let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
     let older = has(|what| *what == Fault::Instance(InstanceFault::Upgrade));
     let changes_orders = has(|what| matches!(what, Fault::Operation(OperationFault::Change(_))));
     let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
@@ -187,14 +191,18 @@ pub async fn run(
     let expires_after = expires.then(|| Duration::from_secs(UNPAID_SECONDS.into()));
     let checking = sales.into_iter().zip(outcomes).map(|(sale, outcome)| {
         let published = sale.stock.into();
-        let circumstances = Circumstances { published, expires: expires_after };
+        let circumstances = Circumstances { published, expires: expires_after, rows_lost };
         sale.check(cluster, order_rows, outcome, circumstances)
     });
     let mut sales = try_join_all(checking).await?;
     for (sale, left) in sales.iter_mut().zip(unexpired) {
         sale.verdict.false_expiries += i64::try_from(left).unwrap_or(i64::MAX);
     }
-    let false_operations = operator.check().await?;
+    let mut false_operations = operator.check().await?;
+    if rows_lost {
+        // What was confirmed may be gone with the old primary.
+        false_operations.clear();
+    }
     sessions::end(&cluster.access, &everyone).await?;
     Ok(Round {
         number: options.number,
@@ -210,7 +218,7 @@ pub async fn run(
 /// Makes the unpaid orders of the rounds before used ones: expiry would cancel those as well, and these rounds are
 /// checked once more at the end.
 async fn keep_other_orders(cluster: &TestCluster) -> Result<(), Error> {
-    let mut administrator = database::connect(&*cluster.database.lock().await).await?;
+    let mut administrator = database::connect(cluster.database.lock().await.primary()).await?;
     let used = "UPDATE tb_voucher_order SET status = 3 WHERE status = 1";
     database::run(&mut administrator, used).await
 }

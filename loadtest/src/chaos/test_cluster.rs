@@ -1,5 +1,5 @@
-//! The test cluster of a chaos run: a database, a Redis, two instances, and a proxy in front of each of the
-//! first two. All of it is private, in a temporary folder, and gone at the end.
+//! The test cluster of a chaos run: the database and the Redis of its layout, two instances, and proxies between them. All
+//! of it is private, in a temporary folder, and gone at the end.
 
 use std::{
     fmt, fs, io,
@@ -11,18 +11,23 @@ use std::{
 
 use futures_util::future::try_join_all;
 use testkit::{
-    database_server::{DatabaseServer, Settings},
+    database_server::Settings,
     process::{Process, TemporaryFolder, free_port},
-    proxy::Proxy,
-    redis_server::{RedisServer, Role},
+    proxy::{Mode, Proxy},
 };
 use tokio::{
     sync::{Mutex, MutexGuard},
     time::sleep,
 };
 
-use super::{instance::Instance, redis_data};
-use workload::{Access, Error, Target, buyers::Buyer, sessions};
+use super::{
+    database_servers::DatabaseServers,
+    instance::Instance,
+    layout::Layout,
+    redis_data,
+    redis_servers::{RedisProxies, RedisServers},
+};
+use workload::{Access, Error, Target, buyers::Buyer, keys::KeyNames, sessions};
 
 /// Instances of the service.
 pub const INSTANCES: usize = 2;
@@ -85,6 +90,8 @@ pub struct Parts<'a> {
     pub older: Option<&'a Path>,
     /// `None` where no clock can be stepped.
     pub clock: Option<ClockEnvironment>,
+    /// The servers.
+    pub layout: Layout,
 }
 
 /// The servers.
@@ -93,12 +100,12 @@ pub struct TestCluster {
     // Dropped first, and what they need last.
     /// The instances.
     pub instances: [Mutex<Instance>; INSTANCES],
-    redis_proxy: Proxy,
+    redis_proxies: Arc<RedisProxies>,
     database_proxy: Proxy,
     /// Redis; held while it is broken.
-    pub redis: Mutex<RedisServer>,
+    pub redis: Mutex<RedisServers>,
     /// The database; held while it is broken.
-    pub database: Mutex<DatabaseServer>,
+    pub database: Mutex<DatabaseServers>,
     clocks: [Mutex<()>; 2],
     run_as: Mutex<RunAs>,
     /// The service's binary.
@@ -134,19 +141,18 @@ impl TestCluster {
             environment: clock(ServerKind::Database)?,
             ..Settings::default()
         };
-        let database = DatabaseServer::start_with(folder.clone(), settings).await;
+        let layout = parts.layout;
+        let database = DatabaseServers::start(layout.database, folder.clone(), settings).await;
         let database = database.map_err(server("MariaDB"))?;
-        let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
-        let mut redis = redis.map_err(server("Redis"))?;
-        redis.environment = clock(ServerKind::Redis)?;
-        redis.try_restart().await.map_err(server("Redis"))?;
+        let environment = clock(ServerKind::Redis)?;
+        let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
         let database_proxy = Proxy::start(database.address()).await.map_err(server("proxy"))?;
-        let redis_proxy = Proxy::start(redis.address()).await.map_err(server("proxy"))?;
         let access = Access {
             database_url: database.url(),
-            redis_url: redis.url(),
+            redis_url: redis.url(None),
             admin_token: format!("{:032x}", rand::random::<u128>()),
             time_zone: chrono_tz::Asia::Shanghai,
+            key_names: KeyNames::default(),
         };
         // The older first: a database that both have migrated is what a rolling restart leaves behind.
         for program in older.iter().chain([&program]) {
@@ -166,7 +172,7 @@ impl TestCluster {
         let targets = instances.iter().map(|instance| instance.target.clone()).collect();
         let cluster = Self {
             instances: instances.map(Mutex::new),
-            redis_proxy,
+            redis_proxies: redis.proxies.clone(),
             database_proxy,
             redis: Mutex::new(redis),
             database: Mutex::new(database),
@@ -188,20 +194,23 @@ impl TestCluster {
     /// [`Error::Server`].
     pub async fn start_instances(&self, run_as: RunAs) -> Result<(), Error> {
         let mut now = self.run_as.lock().await;
-        let (mut database, mut redis) =
-            (self.access.database_url.clone(), self.access.redis_url.clone());
+        let mut database = self.access.database_url.clone();
         if run_as.proxied {
-            database = self.database.lock().await.url_at(self.database_proxy.address.port());
-            redis = format!("redis://{}/", self.redis_proxy.address);
+            let port = self.database_proxy.address.port();
+            database = self.database.lock().await.primary().url_at(port);
         }
+        let redis: Vec<String> = {
+            let servers = self.redis.lock().await;
+            (0..INSTANCES).map(|number| servers.url(run_as.proxied.then_some(number))).collect()
+        };
         let older = self.older.as_ref().filter(|_| run_as.older);
-        let restarting = self.instances.iter().map(async |instance| {
+        let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
             let mut instance = instance.lock().await;
             let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
             instance.environment = settings.to_vec();
             instance.environment.extend([
                 ("DATABASE_URL", database.clone()),
-                ("REDIS_URL", redis.clone()),
+                ("REDIS_URL", redis),
                 ("ADMIN_TOKEN", self.access.admin_token.clone()),
                 ("UNPAID_SECONDS", run_as.unpaid_seconds.to_string()),
             ]);
@@ -237,11 +246,11 @@ impl TestCluster {
         Ok(took.into_iter().max().unwrap_or_default())
     }
 
-    /// The proxy in front of a server.
-    pub fn proxy(&self, kind: ServerKind) -> &Proxy {
+    /// Changes what the proxies in front of a server do to the instances' connections.
+    pub fn set_proxies(&self, kind: ServerKind, mode: Mode) {
         match kind {
-            ServerKind::Redis => &self.redis_proxy,
-            ServerKind::Database => &self.database_proxy,
+            ServerKind::Redis => self.redis_proxies.set(mode),
+            ServerKind::Database => self.database_proxy.set(mode),
         }
     }
 
@@ -255,12 +264,13 @@ impl TestCluster {
         self.clocks[kind as usize].lock().await
     }
 
-    /// Writes the snapshot that an old Redis comes back with.
+    /// Writes the snapshot that an old Redis comes back with, on every server, as any may be the one.
     ///
     /// # Errors
     /// [`Error::Redis`].
     pub async fn take_snapshot(&self) -> Result<(), Error> {
-        redis_data::take_snapshot(&*self.redis.lock().await).await
+        let redis = self.redis.lock().await;
+        try_join_all(redis.nodes.iter().map(redis_data::take_snapshot)).await.map(drop)
     }
 
     /// Opens the buyers' sessions again, once Redis can be asked.

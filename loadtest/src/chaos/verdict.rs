@@ -1,6 +1,10 @@
 //! The verdict on a sale: the checker's invariants, and those that only a round can know.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -9,8 +13,9 @@ use super::{
     changes::{Answer, Change, What},
 };
 use workload::{
-    checker::{self, OrderRow, Verdict},
+    checker::{self, ObservedReply, OrderRow, Verdict},
     order_rows::Snapshot,
+    reply::Reply,
 };
 
 /// At most this many findings are spelled out.
@@ -27,6 +32,9 @@ pub struct Circumstances {
     pub published: i64,
     /// After how long an unpaid order expires, if it does.
     pub expires: Option<Duration>,
+    /// Whether the database lost rows that it had confirmed: the fault of its asynchronous replication, not of the service,
+    /// which must not make it worse.
+    pub rows_lost: bool,
 }
 
 /// What was checked of a sale.
@@ -40,11 +48,16 @@ pub struct SaleVerdict {
     pub false_changes: i64,
     /// Orders that expired too early, or were to expire and did not.
     pub false_expiries: i64,
+    /// Orders that were confirmed and that the database lost: no violation where it may.
+    pub lost_by_database: i64,
 }
 
 impl SaleVerdict {
     /// Checks every reply against the tables.
     pub fn of(outcome: &Outcome, snapshot: &Snapshot, circumstances: Circumstances) -> Self {
+        if circumstances.rows_lost {
+            return Self::of_what_is_left(outcome, snapshot, circumstances);
+        }
         let asked = outcome.records.iter().map(|record| &record.observed);
         let mut sale = snapshot.sale;
         sale.added = (sale.issued - circumstances.published).max(0);
@@ -71,6 +84,42 @@ impl SaleVerdict {
             });
         }
         verdict
+    }
+
+    /// Checks what a database that lost rows has left: no more than was issued and one for each user, as every other
+    /// sale. What was told of orders that are gone is taken for an unknown outcome, and counted.
+    fn of_what_is_left(
+        outcome: &Outcome,
+        snapshot: &Snapshot,
+        circumstances: Circumstances,
+    ) -> Self {
+        let exists = |id: i64| snapshot.rows.binary_search_by_key(&id, |row| row.id).is_ok();
+        let mut lost = BTreeSet::new();
+        let told: Vec<ObservedReply> = outcome
+            .records
+            .iter()
+            .map(|record| {
+                let mut told = record.observed.clone();
+                let gone = match &told.reply {
+                    Reply::Ordered(id) | Reply::Pending(id) | Reply::AlreadyOrdered(Some(id)) => {
+                        (!exists(*id)).then_some(*id)
+                    }
+                    _ => None,
+                };
+                if let Some(id) = gone {
+                    lost.insert(id);
+                    told.reply = Reply::Unknown { why: "lost by the database".into(), id: None };
+                }
+                told
+            })
+            .collect();
+        let mut sale = snapshot.sale;
+        sale.added = (sale.issued - circumstances.published).max(0);
+        let mut checker = checker::judge(sale, &told, &snapshot.rows);
+        // It may have been true before rows, and with them what they had taken, were lost.
+        (checker.false_sold_out, checker.false_duplicate, checker.lost) = (0, 0, 0);
+        let lost_by_database = i64::try_from(lost.len()).unwrap_or(i64::MAX);
+        Self { checker, lost_by_database, ..Self::default() }
     }
 
     fn example(&mut self, text: impl FnOnce() -> String) {

@@ -1,10 +1,14 @@
 //! A fault-injecting TCP proxy in front of a database or Redis: a server that hangs, connections that
 //! break, lost replies, late requests. It also counts requests. It parses no protocol; the modes for
 //! COMMIT and [`Mode::LoseRequest`] search the bytes of a request.
+//!
+//! Clients come from 127.0.0.1. Each other address has a mode of its own: servers that replicate from the one behind
+//! the proxy, or watch it, connect from addresses such as 127.0.0.2 (Redis' `bind-source-addr`), and are cut off alone.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,9 +71,21 @@ pub struct Proxy {
     /// `127.0.0.1:<port>`
     pub address: SocketAddr,
     mode: Arc<watch::Sender<Mode>>,
+    others: Arc<Others>,
     requests: Arc<AtomicU64>,
     half_opened: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
+}
+
+/// The modes for those that do not come from 127.0.0.1.
+#[derive(Debug, Default)]
+struct Others(Mutex<HashMap<IpAddr, Arc<watch::Sender<Mode>>>>);
+
+impl Others {
+    fn mode(&self, from: IpAddr) -> Arc<watch::Sender<Mode>> {
+        let mut modes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        modes.entry(from).or_insert_with(|| Arc::new(watch::channel(Mode::Forward).0)).clone()
+    }
 }
 
 impl Proxy {
@@ -83,6 +99,8 @@ impl Proxy {
         let mode = Arc::new(watch::channel(Mode::Forward).0);
         let mut tasks = JoinSet::new();
         let modes = mode.clone();
+        let others = Arc::<Others>::default();
+        let modes_of_others = others.clone();
         let requests = Arc::new(AtomicU64::new(0));
         let count = requests.clone();
         let half_opened = Arc::new(AtomicU64::new(0));
@@ -92,19 +110,21 @@ impl Proxy {
             loop {
                 // An accept fails if its client is gone already, or for lack of file descriptors.
                 match listener.accept().await {
-                    Ok((client, _)) => drop(connections.spawn(connection(
-                        client,
-                        server.clone(),
-                        modes.clone(),
-                        count.clone(),
-                        Flow::new(times.clone()),
-                    ))),
+                    Ok((client, from)) => {
+                        let (mode, flow) = if from.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
+                            (modes.clone(), Flow::new(times.clone()))
+                        } else {
+                            (modes_of_others.mode(from.ip()), Flow::new(Arc::default()))
+                        };
+                        let (server, count) = (server.clone(), count.clone());
+                        connections.spawn(connection(client, server, mode, count, flow));
+                    }
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Proxy { address, mode, requests, half_opened, _tasks: tasks })
+        Ok(Proxy { address, mode, others, requests, half_opened, _tasks: tasks })
     }
 
     /// A Redis client that goes through it.
@@ -118,12 +138,18 @@ impl Proxy {
         self.requests.load(Ordering::SeqCst)
     }
 
-    /// Changes what it does, from now on.
+    /// Changes what it does to connections from 127.0.0.1, from now on.
     pub fn set(&self, mode: Mode) {
         if mode == Mode::HalfOpen {
             self.half_opened.fetch_add(1, Ordering::SeqCst);
         }
         self.mode.send_replace(mode);
+    }
+
+    /// Changes what it does, from now on, to connections from this address, which is not 127.0.0.1. They cannot be
+    /// [half-open](Mode::HalfOpen).
+    pub fn set_for(&self, from: IpAddr, mode: Mode) {
+        self.others.mode(from).send_replace(mode);
     }
 
     /// What it does now; the modes for one reply or request end by themselves.

@@ -69,36 +69,38 @@ impl DatabaseFault {
         lasts: Duration,
     ) -> Result<(), Error> {
         // Held for as long as it lasts: faults of one server take turns.
-        let mut database = cluster.database.lock().await;
+        let mut servers = cluster.database.lock().await;
+        if self == Kill {
+            servers.kill();
+            sleep(lasts).await;
+            return servers.restart().await.map_err(server("MariaDB"));
+        }
+        let database = servers.primary();
         match self {
-            Kill => {
-                database.kill();
-                sleep(lasts).await;
-                database.try_restart().await.map_err(server("MariaDB"))
-            }
+            Kill => Ok(()),
             Stop => {
                 let process = database.process().map_err(server("MariaDB"))?;
                 pause(process, lasts).await.map_err(server("MariaDB"))
             }
             ReadOnly => {
-                let mut administrator = connect(&database).await?;
+                let mut administrator = connect(database).await?;
                 run(&mut administrator, "SET GLOBAL read_only = 1").await?;
                 sleep(lasts).await;
                 run(&mut administrator, "SET GLOBAL read_only = 0").await
             }
             Full => {
-                let mut administrator = connect(&database).await?;
+                let mut administrator = connect(database).await?;
                 run(&mut administrator, FILLER).await?;
-                let filled = fill(&database, &mut administrator).await;
+                let filled = fill(database, &mut administrator).await;
                 sleep(lasts).await;
                 database.limit_file_size(None).map_err(server("MariaDB"))?;
                 run(&mut administrator, "TRUNCATE TABLE chaos_filler").await?;
                 filled
             }
-            ConnectionsExhausted => exhaust(&database, lasts).await,
+            ConnectionsExhausted => exhaust(database, lasts).await,
             RowHeld => {
                 let Some(voucher_id) = sales.first() else { return Ok(()) };
-                let mut stranger = connect(&database).await?;
+                let mut stranger = connect(database).await?;
                 run(&mut stranger, "BEGIN").await?;
                 let lock = format!(
                     "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {voucher_id} FOR UPDATE"

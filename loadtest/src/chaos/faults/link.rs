@@ -44,10 +44,9 @@ impl LinkFault {
             LoseCommits => (Database, Mode::LoseCommit),
             LoseCommitReplies => (Database, Mode::LoseCommitReply),
         };
-        let proxy = cluster.proxy(kind);
-        proxy.set(mode);
+        cluster.set_proxies(kind, mode);
         sleep(lasts).await;
-        proxy.set(Mode::Forward);
+        cluster.set_proxies(kind, Mode::Forward);
     }
 }
 

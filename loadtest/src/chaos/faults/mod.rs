@@ -6,6 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::{
     changes::What,
+    layout::{DatabaseLayout, Layout},
     operator::Operator,
     redis_data::RedisData,
     test_cluster::{ServerKind, TestCluster},
@@ -15,17 +16,21 @@ use workload::Error;
 
 pub mod clock;
 pub mod database;
+pub mod database_failover;
 pub mod instance;
 pub mod link;
 pub mod operation;
 pub mod redis;
+pub mod redis_failover;
 
 use clock::ClockFault;
 use database::DatabaseFault;
+use database_failover::DatabaseFailover;
 use instance::InstanceFault;
 use link::LinkFault;
 use operation::OperationFault;
 use redis::RedisFault;
+use redis_failover::RedisFailover;
 
 /// A fault that is injected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,13 +47,18 @@ pub enum Fault {
     Clock(ClockFault),
     /// Of an operator's or an owner's operation.
     Operation(OperationFault),
+    /// Another server takes the place of a Redis.
+    RedisFailover(RedisFailover),
+    /// Another server takes the place of the database.
+    DatabaseFailover(DatabaseFailover),
 }
 
 use Fault::{Clock, Database, Instance, Link, Operation, Redis};
 
-/// Everything that can be drawn. The order is that of a run's first rounds, which try each once; their number is no
-/// multiple of three, so that each of three strategies that take turns meets each first.
-pub const ALL: [Fault; 38] = [
+/// Everything that can be drawn where there is one Redis and one database. The order is that of a run's first rounds,
+/// which try each once; their number is no multiple of three, so that each of three strategies that take turns meets each
+/// first.
+const ALL: [Fault; 38] = [
     Link(LinkFault::LoseCommits),
     Instance(InstanceFault::Kill(0)),
     Redis(RedisFault::Kill(RedisData::Empty)),
@@ -89,6 +99,47 @@ pub const ALL: [Fault; 38] = [
     Instance(InstanceFault::StopForTakeover(0)),
 ];
 
+/// Everything that can be drawn in a layout, in the order of a run's first rounds: every third begins with a failover,
+/// where there are any.
+pub fn of(layout: Layout) -> Vec<Fault> {
+    let redis = RedisFailover::all(layout.redis).iter().copied().map(Fault::RedisFailover);
+    let database = match layout.database {
+        DatabaseLayout::Single => &[][..],
+        _ => &DatabaseFailover::ALL,
+    };
+    let database = database.iter().copied().map(Fault::DatabaseFailover);
+    let failovers: Vec<Fault> = interleave(redis.collect(), database.collect());
+    if failovers.is_empty() {
+        return ALL.to_vec();
+    }
+    let mut failovers = failovers.into_iter().cycle();
+    let mut all = Vec::new();
+    for (number, fault) in ALL.into_iter().filter(|fault| fault.is_of(layout)).enumerate() {
+        if number % 2 == 0 {
+            all.extend(failovers.next());
+        }
+        all.push(fault);
+    }
+    if all.len() % 3 == 0 {
+        all.extend(failovers.next());
+    }
+    all
+}
+
+/// One of each in turn, and then what is left of the longer.
+fn interleave(first: Vec<Fault>, second: Vec<Fault>) -> Vec<Fault> {
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut both = Vec::new();
+    loop {
+        let before = both.len();
+        both.extend(first.next());
+        both.extend(second.next());
+        if both.len() == before {
+            return both;
+        }
+    }
+}
+
 /// What a run has besides the servers, without which some faults cannot be injected.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Means {
@@ -96,6 +147,8 @@ pub struct Means {
     pub faketime: bool,
     /// An older binary of the service.
     pub older_binary: bool,
+    /// The servers.
+    pub layout: Layout,
 }
 
 impl Fault {
@@ -112,9 +165,29 @@ impl Fault {
         }
     }
 
+    /// Whether it makes sense in this layout. A clock is stepped for one Redis alone: several judge each other by theirs. An
+    /// older binary knows one server of each.
+    fn is_of(self, layout: Layout) -> bool {
+        match self {
+            Clock(ClockFault { of: OfRedis, .. }) => !layout.redis_fails_over(),
+            Instance(InstanceFault::Upgrade) => layout == Layout::SINGLE,
+            _ => true,
+        }
+    }
+
     /// Whether Redis forgets something that it had confirmed.
-    pub fn makes_redis_forget(self) -> bool {
-        matches!(self, Redis(fault) if fault.forgets())
+    pub fn makes_redis_forget(self, layout: Layout) -> bool {
+        match self {
+            Redis(fault) => fault.forgets(layout),
+            Fault::RedisFailover(fault) => fault.forgets(),
+            _ => false,
+        }
+    }
+
+    /// Whether the database forgets something that it had confirmed.
+    pub fn makes_database_forget(self, layout: Layout) -> bool {
+        matches!(self, Fault::DatabaseFailover(_))
+            && layout.database == DatabaseLayout::Asynchronous
     }
 
     /// Whether buyers have to sign in again.
@@ -137,6 +210,8 @@ impl Fault {
             Link(fault) => fault.lasts(),
             Clock(fault) => fault.lasts(),
             Operation(fault) => fault.lasts(),
+            Fault::RedisFailover(fault) => fault.lasts(),
+            Fault::DatabaseFailover(fault) => fault.lasts(),
         }
     }
 
@@ -160,6 +235,8 @@ impl Fault {
                 Ok(())
             }
             Clock(fault) => fault.inject(cluster, lasts).await,
+            Fault::RedisFailover(fault) => fault.inject(cluster, sales, lasts).await,
+            Fault::DatabaseFailover(fault) => fault.inject(cluster, lasts).await,
             Operation(fault) => {
                 if let Some(operator) = operator {
                     fault.inject(cluster, operator, lasts).await;
@@ -179,6 +256,8 @@ impl fmt::Display for Fault {
             Link(fault) => fault.fmt(f),
             Clock(fault) => fault.fmt(f),
             Operation(fault) => fault.fmt(f),
+            Fault::RedisFailover(fault) => fault.fmt(f),
+            Fault::DatabaseFailover(fault) => fault.fmt(f),
         }
     }
 }
@@ -189,33 +268,76 @@ impl Serialize for Fault {
     }
 }
 
-/// Every fault with its name, and why it cannot be drawn here; a line each.
+/// Every fault of the layout with its name, and why it cannot be drawn here; a line each.
 pub fn list(means: Means) -> String {
     let line = |fault: &Fault| match fault.impossible(means) {
         Some(reason) => format!("{fault}  (not drawn: {reason})\n"),
         None => format!("{fault}\n"),
     };
-    ALL.iter().map(line).collect()
+    distinct(means.layout).iter().map(line).collect()
+}
+
+/// As [`of`], each once.
+pub fn distinct(layout: Layout) -> Vec<Fault> {
+    let mut distinct: Vec<Fault> = Vec::new();
+    for fault in of(layout) {
+        if !distinct.contains(&fault) {
+            distinct.push(fault);
+        }
+    }
+    distinct
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
+    use crate::chaos::layout::RedisLayout;
 
     #[test]
     fn each_of_three_strategies_that_take_turns_meets_each_fault_first() {
-        assert_ne!(ALL.len() % 3, 0);
+        for layout in layouts() {
+            assert_ne!(of(layout).len() % 3, 0, "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn one_server_of_each_has_no_failover_and_several_have_every_one() {
+        let count = |layout| {
+            let is_failover = |fault: &Fault| {
+                matches!(fault, Fault::RedisFailover(_) | Fault::DatabaseFailover(_))
+            };
+            let all = distinct(layout);
+            (all.len(), all.into_iter().filter(is_failover).count())
+        };
+        let layout = |redis, database| Layout { redis, database };
+        use RedisLayout::{Cluster, Sentinel};
+        assert_eq!(count(Layout::SINGLE), (38, 0));
+        assert_eq!(count(layout(Sentinel, DatabaseLayout::Single)), (35 + 5, 5));
+        assert_eq!(count(layout(RedisLayout::Single, DatabaseLayout::Replicated)), (37 + 3, 3));
+        assert_eq!(count(layout(Cluster, DatabaseLayout::Asynchronous)), (35 + 10, 10));
+    }
+
+    fn layouts() -> impl Iterator<Item = Layout> {
+        let databases = DatabaseLayout::value_variants();
+        RedisLayout::value_variants().iter().flat_map(|redis| {
+            databases.iter().map(|database| Layout { redis: *redis, database: *database })
+        })
     }
 
     #[test]
     fn names_are_distinct_and_the_list_says_why_a_fault_is_not_drawn() {
-        let names: std::collections::BTreeSet<String> =
-            ALL.iter().map(ToString::to_string).collect();
-        assert_eq!(names.len(), ALL.len());
+        for layout in layouts() {
+            let all = distinct(layout);
+            let names: std::collections::BTreeSet<String> =
+                all.iter().map(ToString::to_string).collect();
+            assert_eq!(names.len(), all.len());
+        }
         let nothing = list(Means::default());
         assert_eq!(nothing.lines().count(), ALL.len());
         assert_eq!(nothing.matches("not drawn").count(), 5, "{nothing}");
-        let everything = list(Means { faketime: true, older_binary: true });
+        let everything = list(Means { faketime: true, older_binary: true, ..Means::default() });
         assert!(!everything.contains("not drawn"), "{everything}");
     }
 }

@@ -35,8 +35,8 @@ impl OperationFault {
 
     /// Injects it, and undoes it.
     pub async fn inject(self, cluster: &TestCluster, operator: &Operator, lasts: Duration) {
-        let proxy = cluster.proxy(ServerKind::Database);
-        proxy.set(Mode::LoseCommitReply);
+        let set = |mode| cluster.set_proxies(ServerKind::Database, mode);
+        set(Mode::LoseCommitReply);
         let operate = async {
             match self {
                 Publish => operator.publish(0).await,
@@ -47,7 +47,7 @@ impl OperationFault {
         let undo = async {
             // Long enough for the first attempt of each; later ones are to succeed.
             sleep(lasts + SPELL).await;
-            proxy.set(Mode::Forward);
+            set(Mode::Forward);
         };
         tokio::join!(operate, undo);
     }

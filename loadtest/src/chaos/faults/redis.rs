@@ -1,11 +1,14 @@
-//! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory.
+//! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory. What only one server has meets the
+//! master of the round's first sale.
 
 use std::{fmt, ops::Range, time::Duration};
 
 use tokio::time::sleep;
 
 use crate::chaos::{
+    layout::Layout,
     redis_data::{self, RedisData},
+    redis_servers::RedisServers,
     test_cluster::{TestCluster, pause, server},
 };
 use workload::Error;
@@ -30,14 +33,20 @@ pub enum RedisFault {
 use RedisFault::{DeleteStockCounters, DeleteStream, Empty, Kill, OutOfMemory, Stop};
 
 impl RedisFault {
-    /// Whether it forgets something that it had confirmed and that nothing but an instance's memory can replace.
-    pub fn forgets(self) -> bool {
+    /// Whether it forgets something that it had confirmed and that nothing but an instance's memory can replace. A server
+    /// that is away for long is replaced by one that may not have its last writes.
+    pub fn forgets(self, layout: Layout) -> bool {
+        let away = matches!(self, Kill(_) | Stop);
+        self.loses_data() || layout.redis_fails_over() && away
+    }
+
+    fn loses_data(self) -> bool {
         matches!(self, Kill(RedisData::Old | RedisData::Empty) | Empty | DeleteStream)
     }
 
     /// Whether sessions go with it.
     pub fn ends_sessions(self) -> bool {
-        self.forgets() && self != DeleteStream
+        self.loses_data() && self != DeleteStream
     }
 
     /// How long it may last, in milliseconds.
@@ -61,36 +70,48 @@ impl RedisFault {
         lasts: Duration,
     ) -> Result<(), Error> {
         // Held for as long as it lasts: faults of one server take turns.
-        let mut redis = cluster.redis.lock().await;
+        let redis = &mut *cluster.redis.lock().await;
+        let keys = cluster.access.keys();
+        let master = redis.master_of(&keys.stock(sales.first().copied().unwrap_or(1))).await?;
         match self {
             Kill(data) => {
-                redis.kill();
+                redis.nodes[master].kill();
                 sleep(lasts).await;
-                redis_data::restart(&mut redis, data).await
+                redis.restart(master, data).await?;
             }
             Stop => {
-                let process = redis.process().map_err(server("Redis"))?;
-                pause(process, lasts).await.map_err(server("Redis"))
+                let process = redis.nodes[master].process().map_err(server("Redis"))?;
+                pause(process, lasts).await.map_err(server("Redis"))?;
             }
-            Empty => redis_data::command(&redis, &["FLUSHALL"]).await.map(drop),
-            DeleteStream => redis_data::command(&redis, &["DEL", "stream.orders"]).await.map(drop),
+            Empty => on_all_masters(redis, &["FLUSHALL"]).await?,
+            DeleteStream => delete(redis, keys.streams()).await?,
             DeleteStockCounters => {
-                let keys: Vec<String> =
-                    sales.iter().map(|id| format!("seckill:stock:{id}")).collect();
-                let words: Vec<&str> =
-                    std::iter::once("DEL").chain(keys.iter().map(String::as_str)).collect();
-                if keys.is_empty() {
-                    return Ok(());
-                }
-                redis_data::command(&redis, &words).await.map(drop)
+                delete(redis, sales.iter().map(|id| keys.stock(*id)).collect()).await?;
             }
             OutOfMemory => {
-                redis_data::command(&redis, &["CONFIG", "SET", "maxmemory", "1"]).await?;
+                on_all_masters(redis, &["CONFIG", "SET", "maxmemory", "1"]).await?;
                 sleep(lasts).await;
-                redis_data::command(&redis, &["CONFIG", "SET", "maxmemory", "0"]).await.map(drop)
+                on_all_masters(redis, &["CONFIG", "SET", "maxmemory", "0"]).await?;
             }
         }
+        redis.replicated().await
     }
+}
+
+async fn on_all_masters(redis: &RedisServers, words: &[&str]) -> Result<(), Error> {
+    for master in redis.masters().await? {
+        let () = redis_data::command(&redis.nodes[master], words).await?;
+    }
+    Ok(())
+}
+
+/// Deletes keys, each on the server that has it.
+async fn delete(redis: &RedisServers, keys: Vec<String>) -> Result<(), Error> {
+    for key in keys {
+        let master = redis.master_of(&key).await?;
+        let _deleted: i64 = redis_data::command(&redis.nodes[master], &["DEL", &key]).await?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for RedisFault {

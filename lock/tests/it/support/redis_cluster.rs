@@ -51,7 +51,14 @@ impl RedisCluster {
         let starting = (0..count).map(|number| {
             RedisServer::start_with_arguments(Role::ClusterNode(timeout), arguments(number))
         });
-        let nodes = futures_util::future::join_all(starting).await;
+        Self::of(futures_util::future::join_all(starting).await).await
+    }
+
+    /// Makes a cluster of nodes that were started as [`Role::ClusterNode`]: three masters, and a replica of each where
+    /// there are six.
+    pub async fn of(nodes: Vec<RedisServer>) -> Self {
+        let count = nodes.len();
+        let replicas = count - usize::from(MASTERS);
         let cluster = Self { nodes };
         for (number, node) in (0_u16..).zip(&cluster.nodes) {
             let mut raw = node.conn().await;
@@ -74,7 +81,7 @@ impl RedisCluster {
             }
         }
         cluster.agreed("cluster_known_nodes", &count.to_string()).await;
-        for number in 0..usize::from(replicas) {
+        for number in 0..replicas {
             let master = cluster.id(number).await;
             let raw = cluster.nodes[number + usize::from(MASTERS)].conn().await;
             // Before the handshake a node is counted, but not yet known by its id.

@@ -1,0 +1,51 @@
+//! Which servers a run breaks: one Redis or several, one database or a primary with a replica.
+
+use clap::ValueEnum;
+
+/// How Redis is run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum RedisLayout {
+    /// One server.
+    #[default]
+    Single,
+    /// A master and a replica that three sentinels watch.
+    Sentinel,
+    /// A cluster of three masters with a replica each.
+    Cluster,
+}
+
+/// How the database is run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum DatabaseLayout {
+    /// One server.
+    #[default]
+    Single,
+    /// A primary and a semi-synchronous replica behind HAProxy: a failover may lose nothing
+    Replicated,
+    /// As `replicated`, with an asynchronous replica: what a failover loses is counted apart
+    Asynchronous,
+}
+
+/// The servers of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Redis.
+    pub redis: RedisLayout,
+    /// The database.
+    pub database: DatabaseLayout,
+}
+
+impl Layout {
+    /// One server of each.
+    pub const SINGLE: Self = Self { redis: RedisLayout::Single, database: DatabaseLayout::Single };
+
+    /// Whether a Redis server can be replaced by another, which may not have its last writes.
+    pub fn redis_fails_over(self) -> bool {
+        self.redis != RedisLayout::Single
+    }
+
+    /// Whether the database's replica can be promoted.
+    pub fn database_fails_over(self) -> bool {
+        self.database != DatabaseLayout::Single
+    }
+}

@@ -1,0 +1,189 @@
+//! A cluster of three masters with a replica each: server `n + 3` is the other half of the pair of server `n`.
+
+use std::{sync::Arc, time::Duration};
+
+use redis::Value;
+use testkit::{
+    process::TemporaryFolder, proxy::Proxy, redis_cluster::RedisCluster, redis_server::Role,
+    wait::until,
+};
+use tokio::time::sleep;
+
+use super::servers::{
+    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, failed, role, source, start_node,
+};
+use crate::chaos::{layout::RedisLayout, redis_data::command};
+use workload::Error;
+
+const NODES: usize = 6;
+/// Keys that are moved at a time: the node does nothing else meanwhile.
+const KEYS_AT_A_TIME: usize = 100;
+
+/// Starts the nodes. They announce the proxies' ports.
+pub async fn start(folder: &Arc<TemporaryFolder>) -> Result<RedisServers, Error> {
+    let (mut nodes, mut proxies) = (Vec::new(), RedisProxies::default());
+    for number in 0..NODES {
+        let (mut server, proxy) = start_node(folder, Role::ClusterNode(DOWN_AFTER_MS)).await?;
+        let bus = Proxy::start(format!("127.0.0.1:{}", server.bus())).await.map_err(failed)?;
+        let (port, bus_port) = (proxy.address.port().to_string(), bus.address.port().to_string());
+        let from = source(number).to_string();
+        let own = [
+            ["--cluster-announce-ip", "127.0.0.1"],
+            ["--cluster-announce-port", &port],
+            ["--cluster-announce-bus-port", &bus_port],
+            ["--bind-source-addr", &from],
+        ];
+        server.arguments.extend(own.as_flattened().iter().map(|&word| word.to_owned()));
+        server.try_restart().await.map_err(failed)?;
+        proxies.nodes.push(proxy);
+        proxies.buses.push(bus);
+        nodes.push(server);
+    }
+    let nodes = RedisCluster::of(nodes).await.nodes;
+    let layout = RedisLayout::Cluster;
+    let mut servers =
+        RedisServers { layout, nodes, sentinels: Vec::new(), proxies: Arc::new(proxies) };
+    // They have met at their own ports.
+    let announced = until(LIMIT, async || servers.know_the_proxies().await).await;
+    if !announced {
+        return Err(Error::server(WHAT, "the nodes do not learn the proxies' ports".to_owned()));
+    }
+    servers.replicated().await?;
+    Ok(servers)
+}
+
+impl RedisServers {
+    async fn know_the_proxies(&self) -> bool {
+        for node in &self.nodes {
+            let Ok(known) = command::<String>(node, &["CLUSTER", "NODES"]).await else {
+                return false;
+            };
+            let ports = self.proxies.nodes.iter().zip(&self.proxies.buses);
+            let mut ports = ports
+                .map(|(proxy, bus)| format!(":{}@{}", proxy.address.port(), bus.address.port()));
+            if !ports.all(|ports| known.contains(&ports)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The node that serves this key, according to another.
+    pub(super) async fn serving(
+        &self,
+        observer: Option<usize>,
+        key: &str,
+    ) -> Result<Option<usize>, Error> {
+        let Some(observer) = observer.and_then(|number| self.nodes.get(number)) else {
+            return Ok(None);
+        };
+        let slot: i64 = command(observer, &["CLUSTER", "KEYSLOT", key]).await?;
+        let ranges: Vec<Vec<Value>> = command(observer, &["CLUSTER", "SLOTS"]).await?;
+        Ok(ranges.into_iter().find_map(|range| {
+            let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice()
+            else {
+                return None;
+            };
+            let Some(Value::Int(port)) = master.get(1) else { return None };
+            let is = |proxy: &Proxy| i64::from(proxy.address.port()) == *port;
+            let number = || self.proxies.nodes.iter().position(is);
+            (*first..=*last).contains(&slot).then(number).flatten()
+        }))
+    }
+
+    /// What is not as it should be.
+    pub(super) async fn cluster_state(&self) -> String {
+        for (number, node) in self.nodes.iter().enumerate() {
+            let info: String =
+                command(node, &["CLUSTER", "INFO"]).await.unwrap_or_else(|error| error.to_string());
+            if !info.contains("cluster_state:ok") || !info.contains("cluster_slots_ok:16384") {
+                return format!("server {number} says: {info}");
+            }
+        }
+        for first in 0..self.nodes.len() / 2 {
+            let second = self.replica_of(first);
+            let is_master = role(&self.nodes[first]).await.is_ok_and(|role| role == "master");
+            let (master, replica) = if is_master { (first, second) } else { (second, first) };
+            let lag = self.lag(master, replica).await;
+            if !lag.is_empty() {
+                return lag;
+            }
+        }
+        String::new()
+    }
+
+    /// Moves the slot of `key` to another master while clients use it: for `lasts` some of its keys are here and some
+    /// there.
+    ///
+    /// # Errors
+    /// [`Error::Redis`], [`Error::Server`].
+    pub async fn move_slot(&self, key: &str, lasts: Duration) -> Result<(), Error> {
+        let masters = self.masters().await?;
+        let from = self.master_of(key).await?;
+        let Some(to) = masters.iter().copied().find(|number| *number != from) else {
+            return Err(Error::server(WHAT, "there is no other master".to_owned()));
+        };
+        let slot: u16 = command(&self.nodes[from], &["CLUSTER", "KEYSLOT", key]).await?;
+        let slot = slot.to_string();
+        let id =
+            async |node: usize| command::<String>(&self.nodes[node], &["CLUSTER", "MYID"]).await;
+        let (source, target) = (id(from).await?, id(to).await?);
+        let set = async |node: usize, words: [&str; 2]| -> Result<(), Error> {
+            command(&self.nodes[node], &["CLUSTER", "SETSLOT", &slot, words[0], words[1]]).await
+        };
+        set(to, ["IMPORTING", &source]).await?;
+        set(from, ["MIGRATING", &target]).await?;
+        let (port, count) = (self.nodes[to].port().to_string(), KEYS_AT_A_TIME.to_string());
+        let mut first = true;
+        loop {
+            let keys = ["CLUSTER", "GETKEYSINSLOT", &slot, &count];
+            let keys: Vec<String> = command(&self.nodes[from], &keys).await?;
+            if keys.is_empty() {
+                break;
+            }
+            let mut migrate = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "10000", "KEYS"];
+            // One half at first: what needs both halves waits.
+            let share = if first { keys.len().div_ceil(2) } else { keys.len() };
+            migrate.extend(keys.iter().take(share).map(String::as_str));
+            let _moved: String = command(&self.nodes[from], &migrate).await?;
+            if first {
+                sleep(lasts).await;
+                first = false;
+            }
+        }
+        // The new owner first: the old one would otherwise send clients to a node that sends them back.
+        set(to, ["NODE", &target]).await?;
+        set(from, ["NODE", &target]).await?;
+        for other in masters.into_iter().filter(|other| *other != to && *other != from) {
+            set(other, ["NODE", &target]).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks a replica to take its master's place, by `how`: nothing, `FORCE` or `TAKEOVER`; again where it was not
+    /// elected.
+    ///
+    /// # Errors
+    /// [`Error::Redis`], [`Error::Server`].
+    pub async fn replace_by(&self, replica: usize, how: &[&str]) -> Result<(), Error> {
+        let words = [&["CLUSTER", "FAILOVER"], how].concat();
+        let mut last = Ok(());
+        let is_master =
+            async || role(&self.nodes[replica]).await.is_ok_and(|role| role == "master");
+        let replaced = until(LIMIT, async || {
+            last = command::<()>(&self.nodes[replica], &words).await;
+            until(ELECTION, async || is_master().await).await
+        });
+        if replaced.await {
+            return Ok(());
+        }
+        last.and_then(|()| self.never_replaced())
+    }
+
+    fn never_replaced(&self) -> Result<(), Error> {
+        Err(Error::server(WHAT, format!("no failover within {LIMIT:?}")))
+    }
+}
+
+/// How long an election that was asked for may take: the servers give it up after five seconds.
+const ELECTION: Duration = Duration::from_secs(6);

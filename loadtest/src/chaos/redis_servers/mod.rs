@@ -1,0 +1,163 @@
+//! The Redis of a test cluster, in each layout: its servers, a proxy in front of each, and who is whose master.
+//!
+//! Servers connect to each other through the proxies too, each from an address of its own ([`servers::source`]), so that clients
+//! or servers can be cut off alone.
+
+use std::sync::Arc;
+
+use testkit::{
+    process::TemporaryFolder,
+    proxy::Proxy,
+    redis_server::{RedisServer, Role},
+    wait::until,
+};
+
+use super::{
+    layout::RedisLayout,
+    redis_data::{self, RedisData},
+};
+use servers::{LIMIT, WHAT, failed, role, start_node};
+use workload::Error;
+
+mod cluster;
+mod sentinel;
+mod servers;
+
+pub use servers::{RedisProxies, RedisServers};
+
+/// What a server is started with besides its role, such as a clock of its own.
+pub type Environment = Vec<(&'static str, String)>;
+
+impl RedisServers {
+    /// Starts them in a folder below `folder`, for so many instances.
+    ///
+    /// # Errors
+    /// [`Error::Server`]: what did not start, and what it said.
+    ///
+    /// # Panics
+    /// The servers do not find each other within a minute.
+    pub async fn start(
+        layout: RedisLayout,
+        folder: &Arc<TemporaryFolder>,
+        environment: Environment,
+        instances: usize,
+    ) -> Result<Self, Error> {
+        match layout {
+            RedisLayout::Single => {
+                let (server, proxy) = start_node(folder, Role::Alone).await?;
+                let proxies = RedisProxies { nodes: vec![proxy], ..RedisProxies::default() };
+                let (nodes, proxies) = (vec![server], Arc::new(proxies));
+                let mut servers = Self { layout, nodes, sentinels: Vec::new(), proxies };
+                servers.nodes[0].environment = environment;
+                servers.nodes[0].try_restart().await.map_err(failed)?;
+                Ok(servers)
+            }
+            RedisLayout::Sentinel => sentinel::start(folder, instances).await,
+            RedisLayout::Cluster => cluster::start(folder).await,
+        }
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> RedisLayout {
+        self.layout
+    }
+
+    /// The address for clients past the proxies, or for the instance of this number.
+    pub fn url(&self, instance: Option<usize>) -> String {
+        let list = |ports: Vec<u16>| {
+            let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+            hosts.join(",")
+        };
+        let ports = |proxies: &[Proxy]| proxies.iter().map(|proxy| proxy.address.port()).collect();
+        let of_nodes = || list(ports(&self.proxies.nodes));
+        match (self.layout, instance) {
+            (RedisLayout::Single, None) => self.nodes[0].url(),
+            (RedisLayout::Single, Some(_)) => format!("redis://{}/", of_nodes()),
+            (RedisLayout::Sentinel, None) => {
+                let ports = self.sentinels.iter().map(RedisServer::port).collect();
+                format!("redis-sentinel://{}/{}", list(ports), sentinel::MASTER)
+            }
+            (RedisLayout::Sentinel, Some(instance)) => {
+                let ports = ports(&self.proxies.sentinels[instance]);
+                format!("redis-sentinel://{}/{}", list(ports), sentinel::MASTER)
+            }
+            (RedisLayout::Cluster, _) => format!("redis-cluster://{}", of_nodes()),
+        }
+    }
+
+    /// The data servers that are masters.
+    ///
+    /// # Errors
+    /// [`Error::Redis`].
+    pub async fn masters(&self) -> Result<Vec<usize>, Error> {
+        let mut masters = Vec::new();
+        for (number, node) in self.nodes.iter().enumerate() {
+            if role(node).await? == "master" {
+                masters.push(number);
+            }
+        }
+        Ok(masters)
+    }
+
+    /// The master that serves a key.
+    ///
+    /// # Errors
+    /// [`Error::Redis`]; [`Error::Server`] where none does.
+    pub async fn master_of(&self, key: &str) -> Result<usize, Error> {
+        let masters = self.masters().await?;
+        let serves = match self.layout {
+            RedisLayout::Cluster => self.serving(masters.first().copied(), key).await?,
+            _ => masters.first().copied(),
+        };
+        serves.ok_or_else(|| Error::server(WHAT, format!("no master serves {key}")))
+    }
+
+    /// Starts a killed server again: as a replica where another has taken over.
+    ///
+    /// # Errors
+    /// [`Error::Server`], [`Error::Redis`].
+    pub async fn restart(&mut self, node: usize, data: RedisData) -> Result<(), Error> {
+        if self.layout == RedisLayout::Sentinel {
+            self.nodes[node].role = match self.named().await {
+                Some(other) if other != node => self.copies(other),
+                _ => Role::Alone,
+            };
+        }
+        redis_data::restart(&mut self.nodes[node], data).await
+    }
+
+    /// Waits until every master is the only one of its data and has a replica with all of it, as before any fault.
+    ///
+    /// # Errors
+    /// [`Error::Server`].
+    pub async fn replicated(&mut self) -> Result<(), Error> {
+        let mut found = String::new();
+        let whole = until(LIMIT, async || {
+            found = match self.layout {
+                RedisLayout::Single => String::new(),
+                RedisLayout::Sentinel => self.sentinel_state().await,
+                RedisLayout::Cluster => self.cluster_state().await,
+            };
+            found.is_empty()
+        });
+        if whole.await {
+            return Ok(());
+        }
+        Err(Error::server(WHAT, format!("still {LIMIT:?} after a fault: {found}")))
+    }
+
+    /// Waits until `replica` is the master.
+    ///
+    /// # Errors
+    /// [`Error::Server`].
+    pub async fn took_over(&self, replica: usize) -> Result<(), Error> {
+        let taken = until(LIMIT, async || match self.layout {
+            RedisLayout::Sentinel => self.named().await == Some(replica),
+            _ => role(&self.nodes[replica]).await.is_ok_and(|role| role == "master"),
+        });
+        if taken.await {
+            return Ok(());
+        }
+        Err(Error::server(WHAT, format!("no failover within {LIMIT:?}")))
+    }
+}

@@ -1,0 +1,155 @@
+//! A master with a replica, and three sentinels that watch them through the proxies.
+
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use testkit::{
+    process::TemporaryFolder,
+    proxy::Proxy,
+    redis_sentinel::in_sync,
+    redis_server::{RedisServer, Role},
+    wait::until,
+};
+
+use super::servers::{
+    DOWN_AFTER_MS, LIMIT, RedisProxies, RedisServers, WHAT, failed, role, source, start_node,
+};
+use crate::chaos::{layout::RedisLayout, redis_data::command};
+use workload::Error;
+
+pub use testkit::redis_sentinel::MASTER;
+
+/// The sentinels; two of them decide.
+const SENTINELS: usize = 3;
+
+/// Starts the servers.
+pub async fn start(folder: &Arc<TemporaryFolder>, instances: usize) -> Result<RedisServers, Error> {
+    let (mut nodes, mut proxies) = (Vec::new(), RedisProxies::default());
+    for number in 0..2 {
+        let (mut server, proxy) = start_node(folder, Role::Alone).await?;
+        let (port, from) = (proxy.address.port().to_string(), source(number).to_string());
+        let own = ["--replica-announce-ip", "127.0.0.1", "--replica-announce-port", &port];
+        server.arguments.extend(own.map(str::to_owned));
+        server.arguments.extend(["--bind-source-addr".to_owned(), from]);
+        proxies.nodes.push(proxy);
+        nodes.push(server);
+    }
+    let watched = proxies.nodes[0].address.port();
+    nodes[1].role = Role::ReplicaOf(watched);
+    for node in &mut nodes {
+        node.try_restart().await.map_err(failed)?;
+    }
+    in_sync(&nodes[0], &nodes[1]).await;
+    let starting = (0..SENTINELS).map(|number| {
+        let from = source(nodes.len() + number);
+        let configuration = format!(
+            "sentinel monitor {MASTER} 127.0.0.1 {watched} 2\n\
+             sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n\
+             sentinel failover-timeout {MASTER} 3000\n\
+             sentinel announce-ip 127.0.0.1\n\
+             bind-source-addr {from}\n"
+        );
+        RedisServer::start_in(folder.clone(), Role::Sentinel(configuration))
+    });
+    let sentinels = try_join_all(starting).await.map_err(failed)?;
+    for _ in 0..instances {
+        let starting = sentinels.iter().map(|sentinel| Proxy::start(sentinel.address()));
+        proxies.sentinels.push(try_join_all(starting).await.map_err(failed)?);
+    }
+    let layout = RedisLayout::Sentinel;
+    let servers = RedisServers { layout, nodes, sentinels, proxies: Arc::new(proxies) };
+    let known = until(LIMIT, async || servers.sentinels_agree().await);
+    if !known.await {
+        return Err(Error::server(WHAT, "the sentinels do not find each other".to_owned()));
+    }
+    Ok(servers)
+}
+
+impl RedisServers {
+    /// The data server that every sentinel names as the master; `None` where they do not agree.
+    pub async fn named(&self) -> Option<usize> {
+        let mut named: Option<String> = None;
+        for sentinel in &self.sentinels {
+            let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+            let (_, port): (String, String) = command(sentinel, &asked).await.ok()?;
+            if named.get_or_insert_with(|| port.clone()) != &port {
+                return None;
+            }
+        }
+        let port = named?;
+        self.proxies.nodes.iter().position(|proxy| proxy.address.port().to_string() == port)
+    }
+
+    /// The role of a replica of this data server.
+    pub fn copies(&self, node: usize) -> Role {
+        Role::ReplicaOf(self.proxies.nodes[node].address.port())
+    }
+
+    /// Makes a replica of a server that still takes itself for the master, as the sentinels do some ten seconds later.
+    ///
+    /// # Errors
+    /// [`Error::Redis`].
+    pub async fn demote(&mut self, old: usize, new: usize) -> Result<(), Error> {
+        self.nodes[old].role = self.copies(new);
+        let port = self.proxies.nodes[new].address.port().to_string();
+        command(&self.nodes[old], &["REPLICAOF", "127.0.0.1", &port]).await
+    }
+
+    /// Asks the sentinels for a failover until one begins it: they refuse while they have not seen the last one's end.
+    ///
+    /// # Errors
+    /// [`Error::Redis`]: the last refusal.
+    pub async fn ask_for_failover(&self) -> Result<(), Error> {
+        let mut last = Ok(());
+        until(LIMIT, async || {
+            last = command(&self.sentinels[0], &["SENTINEL", "FAILOVER", MASTER]).await;
+            last.is_ok()
+        })
+        .await;
+        last
+    }
+
+    /// What is not as it should be.
+    pub(super) async fn sentinel_state(&mut self) -> String {
+        let Some(master) = self.named().await else {
+            return "the sentinels do not agree".to_owned();
+        };
+        let other = self.replica_of(master);
+        // Two masters, of which the sentinels have not demoted the old one yet.
+        if role(&self.nodes[other]).await.is_ok_and(|role| role == "master")
+            && let Err(error) = self.demote(other, master).await
+        {
+            return error.to_string();
+        }
+        self.nodes[master].role = Role::Alone;
+        let lag = self.lag(master, other).await;
+        if lag.is_empty() && !self.sentinels_agree().await {
+            return "the sentinels do not see master and replica up".to_owned();
+        }
+        lag
+    }
+
+    /// Whether every sentinel sees the master, its replica and the other sentinels, and none of them down.
+    async fn sentinels_agree(&self) -> bool {
+        for sentinel in &self.sentinels {
+            let flags = async |what: &str| -> Option<Vec<String>> {
+                let found: Vec<std::collections::HashMap<String, String>> =
+                    command(sentinel, &["SENTINEL", what, MASTER]).await.ok()?;
+                Some(found.into_iter().filter_map(|mut one| one.remove("flags")).collect())
+            };
+            let (replicas, others) = (flags("REPLICAS").await, flags("SENTINELS").await);
+            let master = command::<std::collections::HashMap<String, String>>(
+                sentinel,
+                &["SENTINEL", "MASTER", MASTER],
+            );
+            let master = master.await.ok().and_then(|mut master| master.remove("flags"));
+            let up = master.as_deref() == Some("master")
+                && replicas.is_some_and(|replicas| replicas == ["slave"])
+                && others.is_some_and(|others| others == ["sentinel"; SENTINELS - 1]);
+            if !up {
+                return false;
+            }
+        }
+        true
+    }
+}
