@@ -7,6 +7,7 @@ usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
        ./dev test browser [--screenshots] [ARGS]
        ./dev test api [ARGS]
        ./dev test kubernetes [ARGS]
+       ./dev test stack
 
 Without arguments: every test of the workspace, on a MariaDB and on Redis servers of its own.
 
@@ -19,6 +20,8 @@ Without arguments: every test of the workspace, on a MariaDB and on Redis server
   api       thousands of generated requests, held against docs/openapi.json; --help for more
   kubernetes  the manifests of deploy/kubernetes/, held against Kubernetes' schemas and the
             binary's own settings; ARGS go to `python -m unittest`
+  stack     the servers of ./dev up in all kinds, on ports and data of their own: failovers,
+            restarts and switches from kind to kind; in about a minute, without a build
 
 Examples:
   ./dev test a_second_order             tests with that in their name, wherever they are
@@ -45,6 +48,7 @@ run_tests() {
     api) test_api "${@:2}" ;;
     browser) test_browser "${@:2}" ;;
     kubernetes) test_kubernetes "${@:2}" ;;
+    stack) test_stack ;;
     *) fake_clocks; test_cargo "$@" ;;
   esac
 }

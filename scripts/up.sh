@@ -94,6 +94,8 @@ down() {
   rm -f "$DATA/run/mariadb.for-tests"
   # What the instances depend on ends after them, and who watches servers before those.
   stop_servers 'app-*' nginx haproxy 'sentinel-*' 'redis*' 'cluster-*' 'mariadb*'
+  exec 8>&-
+  unlock
   if [[ $wipe == --wipe ]]; then
     rm -rf "$DATA"
     say "everything is stopped and its data removed"

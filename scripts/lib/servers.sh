@@ -23,10 +23,9 @@ start_instances() {
   done
 }
 
-start_nginx() {
-  local user="" files connections
-  # As root its workers would run as `nobody`, which may not read this folder.
-  ((EUID)) || user="user root;"
+# nginx_configuration: deploy/nginx.conf with its placeholders filled in, into .dev/nginx/.
+nginx_configuration() {
+  local files connections
   files=$(ulimit -Sn)
   connections=$((files > 16500 ? 16384 : files - 100))
   # The second server's line is repeated for each further instance.
@@ -38,6 +37,13 @@ start_nginx() {
     !/[$][{]NGX_TWO[}]/ { print; next }
     { for (i = 1; i <= count; i++) { line = $0; sub(/[$][{]NGX_TWO[}]/, others[i], line); print line } }
     ' - deploy/nginx.conf >"$DATA/nginx/nginx.conf"
+}
+
+start_nginx() {
+  local user=""
+  # As root its workers would run as `nobody`, which may not read this folder.
+  ((EUID)) || user="user root;"
+  nginx_configuration
   ensure_running nginx "$(<"$DATA/nginx/nginx.conf")" \
     nginx -p "$DATA/nginx/" -c nginx.conf -e stderr -g "daemon off; $user"
   wait_until_ready nginx 30 ready "$HTTP/api"

@@ -1,0 +1,142 @@
+# shellcheck shell=bash
+# ./dev test stack: the servers of ./dev up in all their kinds, on ports and data of their own.
+
+test_stack() {
+  local number
+  DATA=$DATA/test-stack
+  rm -rf "$DATA"
+  SECKILL_REDIS_PORT=$(free_ports 19) SECKILL_MYSQL_PORT=$(free_ports 4) SECKILL_HTTP_PORT=$(free_ports 9)
+  for number in {1..8}; do printf -v "SECKILL_PORT_$number" %s $((SECKILL_HTTP_PORT + number)); done
+  trap 'down --wipe >/dev/null' EXIT
+  mkdir -p "$DATA"
+
+  stack_of sentinel replicated 4
+  test_nginx 4
+  test_sentinel
+  test_replicated
+  stack_of cluster replicated 1
+  test_nginx 1
+  must "the replicated database keeps its rows" same 3 through_haproxy 'SELECT COUNT(*) FROM kept'
+  test_cluster
+  stack_of cluster single 2
+  must "Redis begins empty beside another database" same "" redis-cli -c -p "${PORT_OF[cluster-2]}" get kept
+  must "each kind of database has its own data" same 0 in_mariadb mariadb "SHOW TABLES LIKE 'kept'" count
+  must "what is not needed has ended" same "$(printf %s, cluster-{1..6})mariadb" names_recorded
+  down --wipe
+  trap - EXIT
+  must "nothing is left" test ! -e "$DATA"
+  say "the stack's tests passed"
+}
+
+# stack_of REDIS DATABASE INSTANCES: what `up` does before it builds.
+stack_of() {
+  say "--redis $1 --database $2 --instances $3"
+  REDIS_KIND=$1 DATABASE_KIND=$2 INSTANCES=$3
+  prepare
+  lock
+  switch_stack
+  claim_ports
+  start_servers
+  unlock
+}
+
+# restart: with the data, as `down` and `up`.
+restart() {
+  down
+  stack_of "$REDIS_KIND" "$DATABASE_KIND" "$INSTANCES"
+}
+
+# must WHAT COMMAND...
+must() {
+  "${@:2}" || die 1 "FAILED: $1"
+  note "ok: $1"
+}
+
+# same WANTED COMMAND...: does it print this?
+same() {
+  local found
+  found=$("${@:2}")
+  [[ $found == "$1" ]] || { note "expected '$1', found '$found'"; return 1; }
+}
+
+kill_server() {
+  running "$1"
+  kill -KILL "$RUNNING_PID"
+  wait "$RUNNING_PID" 2>/dev/null || true # or bash reports its end
+}
+
+names_recorded() { recorded '*' | paste -sd ,; }
+
+test_nginx() {
+  local address
+  nginx_configuration
+  must "nginx accepts its configuration for $1" nginx -p "$DATA/nginx/" -c nginx.conf -e stderr -tq
+  for address in "${APPS[@]}"; do
+    must "$address is in it" grep -q "server 127.0.0.1:${PORT_OF[$address]} " "$DATA/nginx/nginx.conf"
+  done
+  must "and no other" same "$1" grep -c '^ *server 127.0.0.1:' "$DATA/nginx/nginx.conf"
+}
+
+sentinel_master() { redis_at sentinel-1 sentinel get-master-addr-by-name "$MASTER_NAME" | tail -n 1; }
+master_moved() { [[ $(sentinel_master) != "${PORT_OF[redis-1]}" ]]; }
+at_master() { redis-cli -h 127.0.0.1 -p "$(sentinel_master)" "$@"; }
+
+test_sentinel() {
+  local master
+  at_master set kept 1 >/dev/null
+  redis_at redis-1 wait 2 10000 >/dev/null
+  kill_server redis-1
+  wait_until_ready sentinel-1 60 master_moved
+  must "a replica has what its master had" same 1 at_master get kept
+  master=$(sentinel_master)
+  start_redis
+  must "a killed master comes back as a replica" redis_tells redis-1 replication role:slave
+  restart
+  must "who is master survives down and up" same "$master" sentinel_master
+  must "so does the data" same 1 at_master get kept
+}
+
+test_cluster() {
+  redis-cli -c -p "${PORT_OF[cluster-1]}" set kept 1 >/dev/null
+  must "its three masters have a replica each" same 3 count_replicas
+  restart
+  must "a cluster keeps its data" same 1 redis-cli -c -p "${PORT_OF[cluster-2]}" get kept
+}
+
+count_replicas() { redis_at cluster-1 cluster nodes | grep -c slave; }
+
+# in_mariadb NAME SQL [count]
+in_mariadb() {
+  MYSQL_PWD=$(secret mysql) mariadb --no-defaults -N -h 127.0.0.1 -P "${PORT_OF[$1]}" -u seckill seckill -e "$2" |
+    if [[ ${3:-} == count ]]; then wc -l; else cat; fi
+}
+through_haproxy() { in_mariadb haproxy "$1" 2>&1; }
+is_primary() { [[ $(in_mariadb haproxy 'SELECT @@server_id') == "$1" ]]; }
+has_rows() { [[ $(in_mariadb "$1" 'SELECT COUNT(*) FROM kept') == "$2" ]]; }
+
+test_replicated() {
+  through_haproxy 'CREATE TABLE kept (id INT PRIMARY KEY); INSERT INTO kept VALUES (1)'
+  promote
+  wait_until_ready haproxy 30 is_primary 2
+  must "after a planned switch the other takes writes" through_haproxy 'INSERT INTO kept VALUES (2)'
+  kill_server mariadb-2
+  promote
+  wait_until_ready haproxy 30 is_primary 1
+  must "after a failover the replica takes writes" through_haproxy 'INSERT INTO kept VALUES (3)'
+  restart
+  must "who is primary survives down and up" is_primary 1
+  wait_until_ready mariadb-2 60 has_rows mariadb-2 3
+  must "the former primary is a replica with all rows" follows 2 1
+}
+
+# free_ports COUNT: the first of so many ports in a row that nothing listens on.
+free_ports() {
+  local first port
+  for ((first = 20000 + RANDOM % 10000; first < 32000; first += $1)); do
+    for ((port = first; port < first + $1; port++)); do
+      ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || continue 2
+    done
+    echo "$first"
+    return
+  done
+}
