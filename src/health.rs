@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::connection::micro_cache::MicroCache;
 use crate::connection::mysql::{self, Database};
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const FRESH_FOR: Duration = Duration::from_millis(200);
 #[allow(missing_docs)] // the parts under their names
 pub struct Health {
     pub database: Database,
-    pub redis: SharedConnection,
+    pub redis: RoutedConnection,
     pub draining: CancellationToken,
     probes: MicroCache<(), Answering, Infallible>,
 }
@@ -40,7 +40,7 @@ struct Answering {
 
 impl Health {
     /// Readiness by these servers.
-    pub fn new(database: Database, redis: SharedConnection, draining: CancellationToken) -> Self {
+    pub fn new(database: Database, redis: RoutedConnection, draining: CancellationToken) -> Self {
         Health { database, redis, draining, probes: MicroCache::new(FRESH_FOR) }
     }
 

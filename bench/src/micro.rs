@@ -47,8 +47,8 @@ where
 
 /// Acquires and releases locks, one lock per task, as each buyer has its own; pairs per second.
 pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
-    let locks = Arc::new(Locks::connect(client, LockConfig::default()).await?);
+    let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
+    let locks = Arc::new(Locks::connect(server, LockConfig::default()).await?);
     let one = locks.clone();
     let rate = closed_loop(duration, move |task| {
         let locks = one.clone();
@@ -92,10 +92,11 @@ pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Resu
 
 /// `IdGenerator` with leased blocks of `block`; ids per second, by [`CLIENTS`] tasks.
 pub async fn leased_ids(access: &Access, block: u32, duration: Duration) -> anyhow::Result<f64> {
-    let client = seckill::connection::redis::client(&access.redis_url.clone().into())?;
-    let redis = seckill::connection::redis::connect(&client, Duration::from_secs(1)).await?;
+    let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
+    let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
     let zone = seckill::clock::Zone(access.time_zone);
-    let ids = Arc::new(IdGenerator::new(redis, Arc::new(move || zone.now()), "bench", block));
+    let ids =
+        Arc::new(IdGenerator::new(redis.commands(), Arc::new(move || zone.now()), "bench", block));
     closed_loop(duration, move |_| {
         let ids = ids.clone();
         async move {

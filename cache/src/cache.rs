@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use redis::Client;
-use redis::aio::ConnectionManager;
+use redis::aio::ConnectionLike;
 use serde::Serialize;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -16,6 +15,7 @@ use crate::bloom::filter::BloomFilter;
 use crate::bloom::size::BloomSize;
 use crate::config::CacheConfig;
 use crate::connection::redis_commands::RedisCommands;
+use crate::connection::supplied::{ClientSource, SuppliedConnection};
 use crate::encoding::Encoded;
 use crate::error::Error;
 use crate::invalidation::invalidator::Invalidator;
@@ -72,25 +72,30 @@ pub enum InvalidationStatus {
 }
 
 impl Cache {
-    /// A cache that sends its commands over `manager` and receives invalidations on a connection of
-    /// its own, made from `client`. Both must lead to the same server. A manager that goes silent,
-    /// or whose server became a replica, is replaced by one made from `client`.
+    /// A cache that sends its commands over `connection` and receives invalidations on a connection of
+    /// its own, which `clients` makes; both must lead to the same Redis. `connection` has to reconnect by
+    /// itself, as a [`ConnectionManager`](redis::aio::ConnectionManager) does; on a cluster it has to send
+    /// each command to the node of its first key. `clients` is a [`redis::Client`] for one server.
     ///
     /// Memory is not used until that connection is up, which takes a moment.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn new(manager: ConnectionManager, client: Client, config: CacheConfig) -> Self {
+    pub fn new(
+        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
+        clients: impl ClientSource,
+        config: CacheConfig,
+    ) -> Self {
         let counters = Arc::<CacheCounters>::default();
-        let redis =
-            Arc::new(RedisCommands::new(manager, client.clone(), &config, counters.clone()));
+        let connection = SuppliedConnection::new(connection);
+        let redis = Arc::new(RedisCommands::new(connection, &config, counters.clone()));
         let local = Arc::new(LocalCache::new(config.local_capacity));
         let invalidator =
             Arc::new(Invalidator::new(redis.clone(), local.clone(), counters.clone()));
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         let connected = Arc::new(Notify::new());
         let subscriber = Arc::new(InvalidationSubscriber {
-            client,
+            clients: Box::new(clients),
             channel: config.invalidation_channel.clone(),
             node_id: redis.node_id().to_owned(),
             local: local.clone(),

@@ -35,9 +35,10 @@ mod tracking;
 mod waiting;
 
 pub use config::{LockConfig, Replicas};
+pub use connection::redis::Redis;
 pub use connection::refusals::ChannelRefusals;
+pub use connection::routed::RoutedConnection;
 pub use connection::server::Server;
-pub use connection::shared::SharedConnection;
 pub use error::{Error, LostReason};
 pub use holding::guard::Guard;
 pub use kinds::fair::FairLock;

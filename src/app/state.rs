@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::{ServeConfig, SessionStore};
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::{RoutedConnection, Subscriptions};
 use crate::connection::{self, migrate};
 use crate::health::Health;
 use crate::id::IdGenerator;
@@ -63,12 +63,13 @@ pub(super) async fn connect(
     let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
     ensure!(missing == 0, "{missing} migration steps are missing: run `seckill migrate` first");
 
-    let client = connection::redis::client(&config.redis.redis_url)?;
-    let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
+    let server = connection::redis::server(&config.redis.redis_url)?;
+    let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;
+    let redis = nodes.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
     record::record(&mut redis.clone(), keys.style()).await?;
     let locks = Locks::connect(
-        client.clone(),
+        nodes.clone(),
         LockConfig::default()
             .with_lease(config.sale.lock_lease)
             .with_command_timeout(config.redis.redis_timeout)
@@ -81,7 +82,9 @@ pub(super) async fn connect(
         SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone(), keys.style())),
         SessionStore::Process => Sessions::Process(ProcessSessions::default()),
     };
-    let cache = Cache::new((&redis).into(), client.clone(), CacheConfig::default());
+    let cache_config = CacheConfig::default();
+    let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout)?;
+    let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
     let stores = ShopStores {
         reads: ShopStore::new(reads.clone()),
         writes: ShopStore::new(database.clone()),
@@ -91,7 +94,7 @@ pub(super) async fn connect(
     let sales =
         Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), keys.clone(), timeout));
     let stock_events =
-        StockEvents::listen(client.clone(), redis.clone(), keys.clone(), sales.clone());
+        StockEvents::listen(nodes.clone(), redis.clone(), keys.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         reads: VoucherStore::new(reads.clone()),
@@ -134,7 +137,7 @@ pub(super) async fn connect(
         redis_timeout: config.redis.redis_timeout,
     };
     let stream = OrderStream::start(
-        client.clone(),
+        nodes,
         redis.clone(),
         store.clone(),
         keys.clone(),
@@ -193,7 +196,7 @@ pub(super) async fn connect(
 }
 
 /// Shops, with their cache.
-fn shops(config: &ServeConfig, stores: ShopStores, cache: Cache, redis: SharedConnection) -> Shops {
+fn shops(config: &ServeConfig, stores: ShopStores, cache: Cache, redis: RoutedConnection) -> Shops {
     let filter = config.sale.shop_filter.then(|| existing_shops(&cache, &stores.reads));
     let settings = ShopSettings {
         read_strategy: config.sale.shop_cache,

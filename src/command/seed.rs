@@ -13,7 +13,7 @@ use chrono::Utc;
 use crate::config::SeedConfig;
 use crate::connection;
 use crate::connection::idempotency::RecordedWrite;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::{Keys, record};
 use crate::session::SharedSessions;
@@ -35,8 +35,9 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
         config.database.database_timeout,
     )
     .await?;
-    let client = connection::redis::client(&config.redis.redis_url)?;
-    let redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
+    let server = connection::redis::server(&config.redis.redis_url)?;
+    let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
+    let redis = redis.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
     record::record(&mut redis.clone(), keys.style()).await?;
 
@@ -59,7 +60,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
 /// One ordinary voucher, and one flash sale of 100 that is on for 30 days.
 async fn vouchers(
     store: &VoucherStore,
-    redis: SharedConnection,
+    redis: RoutedConnection,
     keys: &Keys,
 ) -> Result<(i64, i64), Error> {
     let voucher = |title: &str, pay_value, actual_value| NewVoucher {

@@ -18,7 +18,7 @@ use chrono::{DateTime, NaiveDateTime};
 use parking_lot::Mutex;
 use redis::AsyncCommands;
 
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 
 /// Seconds from 1970 to 2022-01-01T00:00:00, the zero of the timestamp part.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
@@ -47,7 +47,7 @@ pub type LocalClock = Arc<dyn Fn() -> NaiveDateTime + Send + Sync>;
 
 /// A generator of ids for one prefix. Share one among all tasks of a process.
 pub struct IdGenerator {
-    redis: SharedConnection,
+    redis: RoutedConnection,
     clock: LocalClock,
     prefix: String,
     block_size: u32,
@@ -72,7 +72,7 @@ struct Lease {
 impl IdGenerator {
     /// Ids from the counters `icr:{prefix}:…`, leased in blocks of `block_size` (at least one).
     pub fn new(
-        redis: SharedConnection,
+        redis: RoutedConnection,
         clock: LocalClock,
         prefix: impl Into<String>,
         block_size: u32,

@@ -11,7 +11,7 @@ use super::memory::SessionMemory;
 use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::KeyStyle;
 use crate::scripts::SESSION_RENEW;
@@ -32,7 +32,7 @@ type Renewed = Result<Option<CurrentUser>, Error>;
 /// The sessions. Cheap to clone.
 #[derive(Clone)]
 pub struct SharedSessions {
-    redis: SharedConnection,
+    redis: RoutedConnection,
     /// Renews many in one script; `None` in the key style of a cluster, where each session is in a slot of its own.
     renewals: Option<Coalescer<Token, Renewed>>,
     recent: Arc<SessionMemory>,
@@ -53,7 +53,7 @@ pub struct SessionStats {
 
 impl SharedSessions {
     /// Sessions kept on this Redis, whose keys are named in this style.
-    pub fn new(redis: SharedConnection, style: KeyStyle) -> Self {
+    pub fn new(redis: RoutedConnection, style: KeyStyle) -> Self {
         let connection = redis.clone();
         let batches = move |tokens| renew(connection.clone(), tokens);
         let renewals = (style == KeyStyle::Default).then(|| Coalescer::start(MAX_BATCH, batches));
@@ -123,7 +123,7 @@ impl SharedSessions {
     }
 }
 
-async fn renew(mut redis: SharedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
+async fn renew(mut redis: RoutedConnection, tokens: Vec<Token>) -> Vec<Renewed> {
     let mut script = SESSION_RENEW.prepare_invoke();
     script.arg(SESSION_TTL.as_secs()).arg(RENEWAL_INTERVAL.as_secs());
     for token in &tokens {

@@ -8,7 +8,7 @@ use super::keys;
 use super::model::Paging;
 use super::store::ShopStore;
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::scripts::{GEO_CLAIM, GEO_SEARCH, GEO_STORE};
 use cache::lease_key;
@@ -29,7 +29,7 @@ const BUILT_FOR: Duration = Duration::from_secs(1);
 /// The GEO indexes of all shop types.
 #[derive(Clone)]
 pub struct GeoIndex {
-    redis: SharedConnection,
+    redis: RoutedConnection,
     store: ShopStore,
     /// Builds of the last moment, by shop type: one reads all shops of its type, and anybody can ask for a type.
     builds: MicroCache<i64, (), Error>,
@@ -37,7 +37,7 @@ pub struct GeoIndex {
 
 impl GeoIndex {
     /// Indexes in this Redis, built from this store.
-    pub fn new(redis: SharedConnection, store: ShopStore) -> Self {
+    pub fn new(redis: RoutedConnection, store: ShopStore) -> Self {
         GeoIndex { redis, store, builds: MicroCache::new(BUILT_FOR) }
     }
 

@@ -13,7 +13,7 @@ use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::rate_limiter::RateLimiter;
 use cache::{Cache, CachePolicy, CachedValue, PolicyStats, ReadError, ReadStrategy};
@@ -78,7 +78,7 @@ impl Shops {
     pub fn new(
         stores: ShopStores,
         cache: Cache,
-        redis: SharedConnection,
+        redis: RoutedConnection,
         settings: ShopSettings,
     ) -> Self {
         Shops(Arc::new(Inner {

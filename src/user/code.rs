@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 
 use super::phone::Phone;
 use crate::config::SignInConfig;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
 use crate::scripts::{ADDRESS_COUNT, CODE_SEND, CODE_USE};
@@ -24,13 +24,13 @@ const GUESSES: &str = "guesses";
 /// Issues and spends codes.
 #[derive(Clone)]
 pub struct Codes {
-    redis: SharedConnection,
+    redis: RoutedConnection,
     limits: SignInConfig,
 }
 
 impl Codes {
     /// Codes kept on this Redis.
-    pub fn new(redis: SharedConnection, limits: SignInConfig) -> Self {
+    pub fn new(redis: RoutedConnection, limits: SignInConfig) -> Self {
         Codes { redis, limits }
     }
 

@@ -12,7 +12,7 @@ use ladder::Strategy;
 use crate::clock::Zone;
 use crate::connection::idempotency::RecordedWrite;
 use crate::connection::micro_cache::MicroCache;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
@@ -42,7 +42,7 @@ pub struct Vouchers {
     /// Replies of the list, by shop.
     pub lists: MicroCache<i64, Bytes, Error>,
     /// For the stock counter, by which the stream and Java nodes admit.
-    pub redis: SharedConnection,
+    pub redis: RoutedConnection,
     /// The names of its keys.
     pub keys: Keys,
     /// Publishes added stock to all nodes, this one included.

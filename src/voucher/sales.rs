@@ -20,7 +20,7 @@ use chrono::{DateTime, Utc};
 use redis::AsyncCommands;
 
 use super::store::{SaleRow, VoucherStore};
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::Keys;
 use crate::sync::RwLock;
@@ -118,7 +118,7 @@ impl Sale {
 /// Caches the sales that this process has read lately.
 pub struct SaleCache {
     store: VoucherStore,
-    redis: SharedConnection,
+    redis: RoutedConnection,
     keys: Keys,
     timeout: Duration,
     entries: RwLock<HashMap<i64, Arc<Entry>>>,
@@ -142,7 +142,7 @@ impl SaleCache {
     /// Caches sales of this store; `timeout` bounds the wait for one.
     pub fn new(
         store: VoucherStore,
-        redis: SharedConnection,
+        redis: RoutedConnection,
         keys: Keys,
         timeout: Duration,
     ) -> Self {

@@ -2,18 +2,19 @@
 //! the message invalidates its cached sale. A lost message is made good by
 //! [`super::sales::FRESH_FOR`]; no sale may depend on it to be correct.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
-use redis::{Client, Pipeline, RedisError};
+use redis::{Pipeline, RedisError};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::sales::SaleCache;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
 use crate::keys::{Keys, ShardKeys};
 use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
@@ -51,7 +52,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Publishes stock events, and receives those of other nodes. Cheap to clone.
 #[derive(Clone)]
 pub struct StockEvents {
-    redis: SharedConnection,
+    redis: RoutedConnection,
     keys: Keys,
     sales: Arc<SaleCache>,
     tasks: TaskTracker,
@@ -61,13 +62,13 @@ pub struct StockEvents {
 impl StockEvents {
     /// Subscribes until [`StockEvents::shutdown`], and invalidates the sales of the events in `sales`.
     pub fn listen(
-        client: Client,
-        redis: SharedConnection,
+        nodes: Redis,
+        redis: RoutedConnection,
         keys: Keys,
         sales: Arc<SaleCache>,
     ) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let listening = listen(client, sales.clone());
+        let listening = listen(nodes, sales.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(listening));
         StockEvents { redis, keys, sales, tasks, stop }
     }
@@ -131,10 +132,12 @@ impl StockEvents {
 }
 
 /// Subscribes again and again, until it is dropped.
-async fn listen(client: Client, sales: Arc<SaleCache>) {
+async fn listen(nodes: Redis, sales: Arc<SaleCache>) {
     let mut logged = false;
     loop {
-        match receive(&client, &sales).await {
+        let received = receive(&nodes, &sales).await;
+        nodes.recheck();
+        match received {
             Ok(()) => logged = false,
             Err(error) if !logged => {
                 logged = true;
@@ -146,8 +149,10 @@ async fn listen(client: Client, sales: Arc<SaleCache>) {
     }
 }
 
-/// Receives events on one connection until it ends, or does not answer a PING.
-async fn receive(client: &Client, sales: &SaleCache) -> redis::RedisResult<()> {
+/// Receives events on one connection until it ends, does not answer a PING, or another server is the master.
+async fn receive(nodes: &Redis, sales: &SaleCache) -> redis::RedisResult<()> {
+    let mut moved = pin!(nodes.moved(CHANNEL));
+    let client = limited(nodes.client_of(CHANNEL)).await?;
     let (mut sink, mut messages) = limited(client.get_async_pubsub()).await?.split();
     limited(sink.subscribe(CHANNEL)).await?;
     // Messages that were published without a subscription are lost.
@@ -163,6 +168,7 @@ async fn receive(client: &Client, sales: &SaleCache) -> redis::RedisResult<()> {
                     tracing::debug!(%error, "a message on {CHANNEL} names no voucher");
                 }
             },
+            () = &mut moved => return Ok(()),
             _ = ping.tick() => drop(limited(sink.ping::<redis::Value>()).await?),
         }
     }

@@ -64,8 +64,8 @@ impl Setting {
     /// A node that reaches its database at this address.
     async fn node_at(&self, url: &SecretString, limits: GroupCommitLimits) -> Node {
         let database = connection::mysql::connect(url, 8, limits.timeout).await.unwrap();
-        let client = connection::redis::client(&self.redis.url().into()).unwrap();
-        let redis = connection::redis::connect(&client, limits.timeout).await.unwrap();
+        let server = connection::redis::server(&self.redis.url().into()).unwrap();
+        let redis = connection::redis::connect(server, limits.timeout).await.unwrap().commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
         let ids = IdGenerator::new(redis.clone(), Arc::new(move || zone.now()), "order", 1000);
         let sales = SaleCache::new(

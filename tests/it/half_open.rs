@@ -168,9 +168,11 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     let (old, new) = (RedisServer::start().await, RedisServer::start().await);
     let (switch, to) = watch::channel(0);
     let address = forward([old.address(), new.address()], to).await;
-    let client = redis_connection::client(&format!("redis://{address}/").into()).expect("a client");
+    let url = format!("redis://{address}/").into();
+    let server = redis_connection::server(&url).expect("an address");
     let limit = Duration::from_secs(1);
-    let mut shared = redis_connection::connect(&client, limit).await.expect("connect");
+    let redis = redis_connection::connect(server, limit).await.expect("connect");
+    let mut shared = redis.commands();
     let mut write = redis::cmd("SET");
     write.arg("key").arg("value");
     write.exec_async(&mut shared).await.expect("a write");

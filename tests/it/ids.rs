@@ -19,8 +19,11 @@ fn before_midnight() -> i64 {
 
 /// A node whose clock shows `seconds`.
 async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<IdGenerator> {
-    let client = seckill::connection::redis::client(&server.url().into()).unwrap();
-    let redis = seckill::connection::redis::connect(&client, Duration::from_secs(5)).await.unwrap();
+    let server = seckill::connection::redis::server(&server.url().into()).unwrap();
+    let redis = seckill::connection::redis::connect(server, Duration::from_secs(5))
+        .await
+        .unwrap()
+        .commands();
     let clock =
         move || DateTime::from_timestamp(seconds.load(Ordering::Relaxed), 0).unwrap().naive_utc();
     Arc::new(IdGenerator::new(redis, Arc::new(clock), "order", block))

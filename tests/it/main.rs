@@ -36,6 +36,7 @@ mod pages;
 mod proxy;
 mod purchase;
 mod redis_outage;
+mod redis_sentinel;
 mod resilience;
 mod schema;
 mod shops;

@@ -146,13 +146,14 @@ async fn added_stock_is_noticed_by_event_and_within_a_second_without() {
     let sale = stack.publish(1, "group-commit").await;
     let limit = Duration::from_secs(5);
     let database = connection::mysql::connect(&stack.database.url(), 4, limit).await.unwrap();
-    let client = connection::redis::client(&stack.redis.url().into()).unwrap();
-    let redis = connection::redis::connect(&client, limit).await.unwrap();
+    let server = connection::redis::server(&stack.redis.url().into()).unwrap();
+    let nodes = connection::redis::connect(server, limit).await.unwrap();
+    let redis = nodes.commands();
     let store = VoucherStore::new(database.clone());
     let keys = Keys::new(KeyStyle::Default);
     let sales = || Arc::new(SaleCache::new(store.clone(), redis.clone(), keys.clone(), limit));
     let (subscribed, unsubscribed) = (sales(), sales());
-    let stock_events = StockEvents::listen(client, redis.clone(), keys.clone(), subscribed.clone());
+    let stock_events = StockEvents::listen(nodes, redis.clone(), keys.clone(), subscribed.clone());
     eventually("both are subscribed", TIMEOUT, || {
         let redis = stack.redis.conn();
         async {

@@ -3,4 +3,4 @@
 pub(crate) mod circuit_breaker;
 pub(crate) mod redis_commands;
 pub(crate) mod scripts;
-mod shared;
+pub(crate) mod supplied;

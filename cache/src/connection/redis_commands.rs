@@ -5,13 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{
-    Client, ErrorKind, RedisError, RedisResult, Script, ScriptInvocation, ServerErrorKind,
-};
+use redis::{ErrorKind, RedisError, RedisResult, Script, ScriptInvocation, ServerErrorKind};
 
 use super::circuit_breaker::CircuitBreaker;
-use super::shared::SharedConnection;
+use super::supplied::SuppliedConnection;
 use crate::config::CacheConfig;
 use crate::encoding::Encoded;
 use crate::error::Error;
@@ -20,12 +17,6 @@ use crate::stats::CacheCounters;
 
 /// Time to live of a lease: longer than any load may run.
 const LEASE_TTL: Duration = Duration::from_secs(60);
-
-/// Shortest time limit of connecting: commands are given up earlier, and do not end it.
-const MIN_CONNECT: Duration = Duration::from_secs(1);
-
-/// Commands that may queue for the socket before callers wait.
-const PIPELINE_BUFFER: usize = 4096;
 
 /// The reply of [`RedisCommands::lease_get`].
 pub(crate) struct LeaseReply {
@@ -47,7 +38,7 @@ pub(crate) struct RebuildMutex {
 
 /// The connection with its scripts and circuit breaker.
 pub(crate) struct RedisCommands {
-    connection: SharedConnection,
+    connection: SuppliedConnection,
     timeout: Duration,
     invalidation_channel: String,
     /// Identifies this process in invalidation messages, so that it can skip its own.
@@ -63,19 +54,12 @@ pub(crate) struct RedisCommands {
 
 impl RedisCommands {
     pub(crate) fn new(
-        manager: ConnectionManager,
-        client: Client,
+        connection: SuppliedConnection,
         config: &CacheConfig,
         counters: Arc<CacheCounters>,
     ) -> Self {
-        // The breaker bounds how often it connects in vain.
-        let settings = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(config.redis_timeout.max(MIN_CONNECT)))
-            .set_response_timeout(Some(config.redis_timeout))
-            .set_number_of_retries(0)
-            .set_pipeline_buffer_size(PIPELINE_BUFFER);
         Self {
-            connection: SharedConnection::new(manager, client, settings),
+            connection,
             timeout: config.redis_timeout,
             invalidation_channel: config.invalidation_channel.clone(),
             node_id: unique_token(),
@@ -203,7 +187,7 @@ impl RedisCommands {
     /// Runs a command unless the breaker is open.
     async fn run<T, F: Future<Output = RedisResult<T>>>(
         &self,
-        command: impl FnOnce(SharedConnection) -> F,
+        command: impl FnOnce(SuppliedConnection) -> F,
     ) -> Result<T, Error> {
         if self.breaker.is_open() {
             return Err(Error::Unavailable("the circuit breaker is open".to_owned()));

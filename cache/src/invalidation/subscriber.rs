@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::{Client, RedisResult, Value};
+use redis::{RedisResult, Value};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::supplied::ClientSource;
 use crate::local_cache::LocalCache;
 use crate::stats::CacheCounters;
 
@@ -28,7 +29,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Receives invalidations and applies them to the cache in memory.
 pub(crate) struct InvalidationSubscriber {
-    pub(crate) client: Client,
+    pub(crate) clients: Box<dyn ClientSource>,
     pub(crate) channel: String,
     /// The id of this process in messages.
     pub(crate) node_id: String,
@@ -53,6 +54,7 @@ impl InvalidationSubscriber {
             };
             let was_connected = self.local.disable();
             let Some(cause) = end else { return };
+            self.clients.failed();
             if was_connected {
                 self.counters.subscription_losses.increment();
                 (pause, warned) = (FIRST_PAUSE, false);
@@ -72,7 +74,12 @@ impl InvalidationSubscriber {
 
     /// Connects, subscribes and receives until the connection fails. Returns the cause.
     async fn receive(&self) -> String {
-        let connected = with_timeout(self.client.get_async_pubsub()).await;
+        let mut moved = self.clients.moved(&self.channel);
+        let client = match with_timeout(self.clients.client(&self.channel)).await {
+            Ok(client) => client,
+            Err(cause) => return cause,
+        };
+        let connected = with_timeout(client.get_async_pubsub()).await;
         let (mut sink, mut messages) = match connected {
             Ok(connection) => connection.split(),
             Err(cause) => return cause,
@@ -90,6 +97,7 @@ impl InvalidationSubscriber {
                     Some(message) => self.apply(message.get_payload_bytes()),
                     None => return "the connection was closed".to_owned(),
                 },
+                () = &mut moved => return "another server is the master now".to_owned(),
                 _ = ping.tick() => {
                     if let Err(cause) = with_timeout(sink.ping::<Value>()).await {
                         return cause;

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use cache_aside::{Cache, CacheConfig, CachePolicy, ReadError, ReadStrategy};
 
 use super::{Source, eventually, node_with, policy, read, version};
-use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
 const MAX_LOADS: usize = 4;
@@ -224,32 +223,4 @@ async fn setting_a_value_without_redis_is_an_error() {
     let ttl = cache_aside::Ttl::exact(Duration::from_secs(1));
     assert!(cache.set(super::KEY, &product, ttl).await.is_err());
     assert!(cache.set_with_logical_expiry(super::KEY, &product, ttl).await.is_err());
-}
-
-/// A middlebox forgot the connection: it acknowledges what is sent, and nothing comes back.
-#[tokio::test]
-async fn a_half_open_connection_is_replaced() {
-    let server = RedisServer::start().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
-    let limit = Some(Duration::from_secs(1));
-    let settings = redis::aio::ConnectionManagerConfig::new()
-        .set_connection_timeout(limit)
-        .set_response_timeout(limit);
-    let client = proxy.redis();
-    let manager = redis::aio::ConnectionManager::new_with_config(client.clone(), settings);
-    let cache = Cache::new(manager.await.unwrap(), client, config());
-    let source = Source::new(Duration::ZERO);
-    let product = super::Product { id: 1, version: 1 };
-    let ttl = cache_aside::Ttl::exact(Duration::from_secs(1));
-    for _ in 0..2 {
-        eventually("Redis and memory are in use", async || {
-            cache.set(super::KEY, &product, ttl).await.is_ok() && cache.stats().local_enabled
-        })
-        .await;
-        proxy.set(Mode::HalfOpen);
-        assert!(cache.set(super::KEY, &product, ttl).await.is_err(), "it is half-open");
-        assert_eq!(version(&cache, ReadStrategy::Mutex, &policy(), &source).await, Some(1));
-    }
-    eventually("Redis is in use", async || cache.set(super::KEY, &product, ttl).await.is_ok())
-        .await;
 }

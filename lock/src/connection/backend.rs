@@ -13,13 +13,17 @@ use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
 #[cfg(feature = "cluster")]
 use crate::connection::cluster::Cluster;
+#[cfg(feature = "cluster")]
+use crate::connection::cluster_link::ClusterLink;
 use crate::connection::link::Link;
+use crate::connection::nodes::Nodes;
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Master;
 use crate::connection::server::{Server, Topology};
 use crate::connection::settings;
 use crate::connection::shared::SharedConnection;
-use crate::connection::supplied::SuppliedConnection;
+#[cfg(feature = "cluster")]
+use crate::connection::slots::slot;
 
 /// A [`Server`] with its connections: which node takes a command, and which one to subscribe on.
 #[derive(Clone)]
@@ -29,17 +33,6 @@ pub(crate) struct Backend {
     pubsub: bool,
     #[cfg(feature = "sentinel")]
     timeout: Duration,
-}
-
-#[derive(Clone)]
-enum Nodes {
-    Single(Client),
-    /// A connection, and what further ones are made with.
-    Supplied(SuppliedConnection, Option<Client>),
-    #[cfg(feature = "cluster")]
-    Cluster(Arc<Cluster>),
-    #[cfg(feature = "sentinel")]
-    Sentinel(Arc<Master>),
 }
 
 impl Backend {
@@ -67,6 +60,7 @@ impl Backend {
                 let timeout = config.connect_timeout;
                 Nodes::Sentinel(Arc::new(Master::new(sentinels, master, login, tcp, timeout)?))
             }
+            Topology::Shared(nodes) => nodes,
         };
         Ok(Self {
             nodes,
@@ -91,7 +85,7 @@ impl Backend {
             }
             Nodes::Supplied(connection, _) => Link::Supplied(connection.clone()),
             #[cfg(feature = "cluster")]
-            Nodes::Cluster(cluster) => Link::Cluster(cluster.link()),
+            Nodes::Cluster(cluster) => Link::Cluster(ClusterLink::new(cluster.clone())),
             #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Link::Sentinel(master.link(self.timeout)),
         })
@@ -104,6 +98,45 @@ impl Backend {
             #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Some(Link::Sentinel(master.link(timeout))),
             _ => None,
+        }
+    }
+
+    /// The nodes, for another backend that shares them.
+    pub(crate) fn nodes(&self) -> Nodes {
+        self.nodes.clone()
+    }
+
+    /// A client for the node that serves `key`.
+    ///
+    /// # Errors
+    /// When no node serves it, or no sentinel knows a master.
+    #[cfg_attr(not(feature = "cluster"), expect(unused_variables))]
+    pub(crate) async fn client_of(&self, key: &str) -> RedisResult<Client> {
+        let address = match &self.nodes {
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.master(Some(slot(key.as_bytes()))).await?,
+            #[cfg(feature = "sentinel")]
+            Nodes::Sentinel(master) => master.address().await?,
+            Nodes::Single(_) | Nodes::Supplied(..) => Address::from(""),
+        };
+        self.client(&address)
+    }
+
+    /// A client for every master.
+    ///
+    /// # Errors
+    /// As [`client_of`](Self::client_of).
+    pub(crate) async fn masters(&self) -> RedisResult<Vec<Client>> {
+        let assigned = self.assign_channels(Channels::new()).await?;
+        assigned.keys().map(|address| self.client(address)).collect()
+    }
+
+    /// The node that serves this key, as far as that is known without asking.
+    pub(crate) fn serving(&self, key: &str) -> Option<Address> {
+        match &self.nodes {
+            #[cfg(feature = "sentinel")]
+            Nodes::Sentinel(master) => master.known_address(),
+            _ => self.master_of(key),
         }
     }
 

@@ -46,6 +46,11 @@ impl Server {
             #[cfg(feature = "sentinel")]
             Topology::Sentinel { sentinels, master, login } => all_with(sentinels, certificates)
                 .map(|sentinels| Topology::Sentinel { sentinels, master, login }),
+            Topology::Shared(_) => Err((
+                redis::ErrorKind::InvalidClientConfig,
+                "the certificates belong to the server that this Redis was made of",
+            )
+                .into()),
         };
         topology.map(Self).map_err(|error| unusable(&error.to_string()))
     }

@@ -6,7 +6,7 @@ use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
 #[cfg(feature = "cluster")]
-use crate::connection::cluster::ClusterLink;
+use crate::connection::cluster_link::ClusterLink;
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::MasterLink;
 use crate::connection::shared::SharedConnection;

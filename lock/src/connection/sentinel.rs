@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -121,6 +121,11 @@ impl Master {
     /// Ask the sentinels again before the next use.
     pub(crate) fn mark_stale(&self) {
         self.stale.store(true, Ordering::Release);
+    }
+
+    /// The address of the last master found.
+    pub(crate) fn known_address(&self) -> Option<Address> {
+        self.known.borrow().as_ref().map(|known| known.address.clone())
     }
 
     /// The address of the master: the last one found, or looked up again if that is stale.
@@ -253,7 +258,9 @@ impl MasterLink {
 
     pub(crate) async fn command(&self, command: &Cmd) -> RedisResult<Value> {
         let MasterConnection { number, mut connection, .. } = self.connection().await?;
+        let mut unanswered = Unanswered::begin(self, number);
         let reply = connection.req_packed_command(command).await;
+        unanswered.ended = true;
         reply
             .and_then(Value::extract_error)
             .inspect_err(|error| self.close_if_replaced(number, error))
@@ -266,7 +273,9 @@ impl MasterLink {
         count: usize,
     ) -> RedisResult<Vec<Value>> {
         let MasterConnection { number, mut connection, .. } = self.connection().await?;
+        let mut unanswered = Unanswered::begin(self, number);
         let replies = connection.req_packed_commands(pipeline, offset, count).await;
+        unanswered.ended = true;
         replies
             .and_then(|replies| replies.into_iter().map(Value::extract_error).collect())
             .inspect_err(|error| self.close_if_replaced(number, error))
@@ -284,8 +293,15 @@ impl MasterLink {
                         | ServerErrorKind::BusyLoading
                 )
         );
+        if replaced {
+            self.close(number);
+        }
+    }
+
+    /// Close connection `number`, unless it has a successor.
+    fn close(&self, number: u64) {
         let mut slot = self.slot();
-        if replaced && slot.as_ref().is_some_and(|current| current.number == number) {
+        if slot.as_ref().is_some_and(|current| current.number == number) {
             *slot = None;
         }
     }
@@ -320,6 +336,29 @@ impl MasterLink {
 
     fn slot(&self) -> MutexGuard<'_, Option<MasterConnection>> {
         self.current.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A command under way. Given up by its caller after half of the time limit or more, it closes its
+/// connection: a master that hangs may have been replaced.
+struct Unanswered<'a> {
+    link: &'a MasterLink,
+    number: u64,
+    since: Instant,
+    ended: bool,
+}
+
+impl<'a> Unanswered<'a> {
+    fn begin(link: &'a MasterLink, number: u64) -> Self {
+        Self { link, number, since: Instant::now(), ended: false }
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if !self.ended && self.since.elapsed() >= self.link.timeout / 2 {
+            self.link.close(self.number);
+        }
     }
 }
 

@@ -3,17 +3,13 @@
 use redis::aio::ConnectionLike;
 use redis::{Client, ErrorKind, RedisResult};
 
+use crate::connection::nodes::Nodes;
 use crate::connection::supplied::SuppliedConnection;
-#[cfg(any(
-    feature = "cluster",
-    feature = "sentinel",
-    feature = "tls-rustls",
-    feature = "tls-native-tls"
-))]
 use crate::error::Error;
 
-/// Which Redis to use: one server, a cluster, a master monitored by Sentinel, or a connection that the
-/// application has made.
+/// Which Redis to use: one server, a cluster, a master monitored by Sentinel, a connection that the
+/// application has made, or the application's [`Redis`](crate::Redis).
+/// [`from_url`](Self::from_url) reads an address that users set.
 ///
 /// ```no_run
 /// # #[cfg(all(feature = "cluster", feature = "sentinel"))]
@@ -48,6 +44,8 @@ pub(crate) enum Topology {
         master: String,
         login: redis::RedisConnectionInfo,
     },
+    /// That of a `Redis`, which shares what it knows about its nodes.
+    Shared(Nodes),
 }
 
 impl Server {
@@ -89,7 +87,6 @@ impl Server {
         Self(match self.0 {
             Topology::Single(_) => Topology::Single(client),
             Topology::Supplied(connection, _) => Topology::Supplied(connection, Some(client)),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
             other => other,
         })
     }
@@ -98,6 +95,13 @@ impl Server {
     pub(crate) fn without_supplied(self) -> RedisResult<Self> {
         match self.0 {
             Topology::Supplied(_, Some(client)) => Ok(client.into()),
+            Topology::Shared(Nodes::Supplied(supplied, client)) => {
+                Self(Topology::Supplied(supplied, client)).without_supplied()
+            }
+            #[cfg(feature = "cluster")]
+            Topology::Shared(Nodes::Cluster(cluster)) => {
+                Ok(Self(Topology::Cluster(cluster.seeds().to_vec())))
+            }
             Topology::Supplied(_, None) => Err((
                 ErrorKind::InvalidClientConfig,
                 "replicas acknowledge on a connection of its own, for which there is no client",
@@ -165,12 +169,6 @@ fn addresses<N: redis::IntoConnectionInfo>(
     Ok(nodes)
 }
 
-#[cfg(any(
-    feature = "cluster",
-    feature = "sentinel",
-    feature = "tls-rustls",
-    feature = "tls-native-tls"
-))]
 pub(crate) fn unusable(reason: &str) -> Error {
     Error::Rejected { operation: "connect", cause: reason.to_owned() }
 }

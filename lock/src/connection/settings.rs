@@ -9,8 +9,8 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use crate::config::LockConfig;
 
 /// How many commands may queue for the socket before callers wait. The default of redis-rs, 50, is
-/// below the number of acquires that a busy process has in flight.
-pub(crate) const PIPELINE_BUFFER: usize = 1024;
+/// below the number that a burst of requests has in flight.
+pub(crate) const PIPELINE_BUFFER: usize = 4096;
 
 /// TCP settings: no Nagle delay; a connection whose peer vanished is closed after five command
 /// timeouts without an acknowledgement (where the system can do that); a silent one is probed.

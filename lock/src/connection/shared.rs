@@ -6,8 +6,6 @@
 //! server by now. Nor does it ever try again once a login was refused, as while a password is being changed. So the manager
 //! itself is replaced: after [`IN_A_ROW`] commands in a row without an answer, after a READONLY, or after a refused
 //! login. Commands in flight keep the old one until they end.
-//!
-//! The lock and the cache each have this file, because the crates stand alone; a test holds the copies equal.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -24,7 +22,7 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 
 /// A multiplexed connection to one server. Cheap to clone.
 #[derive(Clone)]
-pub struct SharedConnection(Arc<Inner>);
+pub(crate) struct SharedConnection(Arc<Inner>);
 
 struct Inner {
     client: Client,
@@ -58,7 +56,7 @@ enum Sign {
 impl SharedConnection {
     /// Begins with `manager`; makes its successors of `client` and `config`, whose response time-out is the time limit of
     /// a command. One that its caller gives up counts as not answered after half of it.
-    pub fn new(
+    pub(crate) fn new(
         manager: ConnectionManager,
         client: Client,
         config: ConnectionManagerConfig,
@@ -115,19 +113,6 @@ impl SharedConnection {
             }
             Err(error) => tracing::error!(%error, "a Redis connection cannot be replaced"),
         }
-    }
-}
-
-/// The manager in use.
-impl From<&SharedConnection> for ConnectionManager {
-    fn from(shared: &SharedConnection) -> Self {
-        shared.current().manager
-    }
-}
-
-impl std::fmt::Debug for SharedConnection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedConnection").field("number", &self.current().number).finish()
     }
 }
 

@@ -83,16 +83,26 @@ pub(crate) fn slot(key: &[u8]) -> u16 {
 
 /// The slot in which a command has to run; `None` if any node will do.
 ///
-/// For scripts that is the first of their KEYS, otherwise the first argument: right for every
-/// command with a key that this crate sends.
+/// For scripts that is the first of their KEYS, otherwise the first argument, or the one after a word
+/// that commands for streams and the like have first. Right for every command with a key that this crate
+/// and the usual application send; the others are redirected.
 pub(crate) fn slot_of(command: &Cmd) -> Option<u16> {
     let argument = |index| match command.args_iter().nth(index) {
         Some(Arg::Simple(bytes)) => Some(bytes),
         _ => None,
     };
     match argument(0)?.to_ascii_uppercase().as_slice() {
-        b"PING" | b"SCRIPT" | b"CLUSTER" | b"TIME" | b"INFO" | b"WAIT" => None,
-        b"EVAL" | b"EVALSHA" => argument(3),
+        b"PING" | b"SCRIPT" | b"CLUSTER" | b"TIME" | b"INFO" | b"WAIT" | b"PUBLISH" | b"SCAN"
+        | b"CONFIG" | b"CLIENT" | b"ACL" | b"ROLE" | b"DBSIZE" | b"FLUSHALL" | b"FLUSHDB"
+        | b"COMMAND" | b"LATENCY" => None,
+        b"EVAL" | b"EVALSHA" | b"EVAL_RO" | b"EVALSHA_RO" => {
+            argument(2).filter(|keys| *keys != b"0").and_then(|_| argument(3))
+        }
+        b"XGROUP" | b"XINFO" | b"OBJECT" | b"MEMORY" => argument(2),
+        b"XREAD" | b"XREADGROUP" => {
+            let mut words = (1..).map_while(argument);
+            words.find(|word| word.eq_ignore_ascii_case(b"STREAMS")).and_then(|_| words.next())
+        }
         _ => argument(1),
     }
     .map(slot)
@@ -131,6 +141,10 @@ mod tests {
         assert_eq!(slot_of(cmd("pttl").arg("foo")), Some(12_182));
         assert_eq!(slot_of(cmd("SCRIPT").arg("LOAD").arg("return 1")), None);
         assert_eq!(slot_of(&cmd("PING")), None);
+        let read = cmd("XREADGROUP").arg(&["GROUP", "g", "c", "STREAMS", "foo", ">"]).take();
+        assert_eq!(slot_of(&read), Some(12_182));
+        assert_eq!(slot_of(cmd("XGROUP").arg(&["CREATE", "foo", "g", "0"])), Some(12_182));
+        assert_eq!(slot_of(cmd("EVAL").arg(&["return 1", "0", "foo"])), None);
     }
 
     #[test]

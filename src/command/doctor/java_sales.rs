@@ -15,8 +15,9 @@ const NAMED: usize = 10;
 pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow::Result<()> {
     let database =
         mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
-    let client = connection::redis::client(&config.redis.redis_url)?;
-    let mut redis = connection::redis::connect(&client, config.redis.redis_timeout).await?;
+    let server = connection::redis::server(&config.redis.redis_url)?;
+    let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
+    let mut redis = redis.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
     let sales = OrderStore::new(database, config.time_zone).open_sales().await?;
     let unrecorded: Vec<_> = sales.into_iter().filter(|sale| sale.issued.is_none()).collect();

@@ -33,13 +33,13 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
 
     println!("redis");
     let timeout = config.redis.redis_timeout;
-    let connected = match connection::redis::client(&config.redis.redis_url) {
-        Ok(client) => connection::redis::connect(&client, timeout).await,
+    let connected = match connection::redis::server(&config.redis.redis_url) {
+        Ok(server) => connection::redis::connect(server, timeout).await,
         Err(error) => Err(error),
     };
     match connected {
-        Ok(mut connection) => {
-            if let Err(error) = redis::check(&mut findings, &mut connection).await {
+        Ok(redis) => {
+            if let Err(error) = redis::check(&mut findings, &mut redis.commands()).await {
                 findings.fail(&format!("{error:#}"), "see the message");
             }
         }

@@ -4,7 +4,7 @@ use chrono::DateTime;
 use redis::Script;
 
 use super::findings::{Findings, skew};
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::scripts;
 
 /// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.
@@ -16,7 +16,7 @@ const LOCK_CHANNEL: &str = "redisson_lock__channel:{doctor}";
 /// Checks version, eviction, persistence, clock, channel rights and scripts.
 pub(super) async fn check(
     findings: &mut Findings,
-    redis: &mut SharedConnection,
+    redis: &mut RoutedConnection,
 ) -> anyhow::Result<()> {
     let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
     let version = field(&info, "redis_version").unwrap_or("0.0");

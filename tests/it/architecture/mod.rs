@@ -201,8 +201,6 @@ fn copies_of_the_redis_harness_are_equal() {
             |of: &str| std::fs::read(root.join(of).join("tests/it/support").join(name)).unwrap();
         assert!(read("lock") == read("cache"), "copy lock/tests/it/support/{name} to the cache's");
     }
-    let read = |of: &str| std::fs::read(root.join(of).join("src/connection/shared.rs")).unwrap();
-    assert!(read("lock") == read("cache"), "copy lock/src/connection/shared.rs to the cache's");
 }
 
 /// The reader's imports of a crate of these files, of which the first is the root.

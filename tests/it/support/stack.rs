@@ -2,6 +2,7 @@
 //! them, so that none ends before what still uses it.
 
 use redis::AsyncCommands;
+use seckill::connection;
 use seckill::keys::{KeyStyle, Keys};
 use seckill::session::{CurrentUser, SharedSessions};
 use secrecy::ExposeSecret;
@@ -202,11 +203,10 @@ impl Stack {
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
-        let client =
-            seckill::connection::redis::client(&self.redis.url().into()).expect("a client");
+        let server = connection::redis::server(&self.redis.url().into()).expect("an address");
         let limit = std::time::Duration::from_secs(10);
-        let redis = seckill::connection::redis::connect(&client, limit).await.expect("connect");
-        let sessions = SharedSessions::new(redis, KeyStyle::Default);
+        let redis = connection::redis::connect(server, limit).await.expect("connect");
+        let sessions = SharedSessions::new(redis.commands(), KeyStyle::Default);
         let mut users = Vec::new();
         for id in 1_000_001..=1_000_000 + count {
             let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };

@@ -10,7 +10,7 @@ use redis::{ErrorKind, RedisError};
 use super::names::STATUS_TTL_S;
 use super::order_status::refusal;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::ShardKeys;
 use crate::order::model::{Buyer, NewOrder};
@@ -56,7 +56,7 @@ pub(super) enum Admission {
 
 /// Starts the batcher; `backlog` is how many entries may wait.
 pub(super) fn batcher(
-    redis: SharedConnection,
+    redis: RoutedConnection,
     keys: Arc<ShardKeys>,
     backlog: usize,
 ) -> AdmissionBatcher {
@@ -64,7 +64,7 @@ pub(super) fn batcher(
 }
 
 async fn admit(
-    mut redis: SharedConnection,
+    mut redis: RoutedConnection,
     keys: Arc<ShardKeys>,
     backlog: usize,
     requests: Vec<Request>,

@@ -49,14 +49,21 @@ const LAST_STEPS: u32 = 3;
 type Running<T> = Option<BoxFuture<'static, T>>;
 
 /// Entries, with the connection that they were read on.
-type NewEntries = Result<(Vec<Entry>, MultiplexedConnection), Error>;
+type NewEntries = Result<(Vec<Entry>, ReadConnection), Error>;
+
+/// The connection on which new entries are waited for.
+struct ReadConnection {
+    connection: MultiplexedConnection,
+    /// Ends when another server has the stream.
+    moved: BoxFuture<'static, ()>,
+}
 
 /// The state of [`StreamNode::consume`].
 struct Consumer {
     node: Arc<StreamNode>,
     queues: SaleQueues,
     commits: FuturesUnordered<BoxFuture<'static, (Batch, Outcome)>>,
-    connection: Option<MultiplexedConnection>,
+    connection: Option<ReadConnection>,
     /// New entries are being read, and the lease's generation in which that began.
     reading_new: Running<(u64, NewEntries)>,
     /// A page of pending entries is being read; with the same.
@@ -95,9 +102,11 @@ impl StreamNode {
         Ok(read_entries(&reply))
     }
 
-    async fn read_new(&self, connection: Option<MultiplexedConnection>) -> NewEntries {
-        let mut connection = match connection {
-            Some(connection) => connection,
+    async fn read_new(&self, connection: Option<ReadConnection>) -> NewEntries {
+        let present =
+            connection.and_then(|mut own| (&mut own.moved).now_or_never().is_none().then_some(own));
+        let mut own = match present {
+            Some(own) => own,
             None => self.connect().await?,
         };
         let block = BLOCK.as_millis() as u64;
@@ -110,10 +119,10 @@ impl StreamNode {
             .arg(">")
             .to_owned();
         let limit = BLOCK + self.limits.redis_timeout;
-        let reply: Value = tokio::time::timeout(limit, read.query_async(&mut connection))
+        let reply: Value = tokio::time::timeout(limit, read.query_async(&mut own.connection))
             .await
             .map_err(|_| Error::Unavailable("Redis"))??;
-        Ok((read_entries(&reply), connection))
+        Ok((read_entries(&reply), own))
     }
 
     fn read(&self) -> Cmd {
@@ -122,12 +131,15 @@ impl StreamNode {
         read
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, Error> {
+    async fn connect(&self) -> Result<ReadConnection, Error> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.limits.redis_timeout))
             // `read_new` has a time limit of its own.
             .set_response_timeout(None);
-        Ok(self.client.get_multiplexed_async_connection_with_config(&config).await?)
+        let moved = self.nodes.moved(&self.keys.stream).boxed();
+        let client = self.nodes.client_of(&self.keys.stream).await?;
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(ReadConnection { connection, moved })
     }
 
     /// Leaves the group.
@@ -283,6 +295,7 @@ impl Consumer {
         if self.pause == PAUSES.0 {
             tracing::warn!(%error, "the stream is not read; trying again");
         }
+        self.node.nodes.recheck();
         // Whatever was delivered and not acknowledged is pending under our name.
         self.node.read_own_pending_soon();
         self.node.maintenance_due.notify_one();

@@ -10,7 +10,7 @@ use redis::Value;
 use tokio::sync::Mutex;
 
 use super::entry::{entries, position};
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::ShardKeys;
 use crate::order::model::{Buyer, NewOrder};
@@ -30,7 +30,7 @@ pub(super) enum Lookup {
 
 /// The index of one process.
 pub(super) struct EntryIndex {
-    redis: SharedConnection,
+    redis: RoutedConnection,
     keys: Arc<ShardKeys>,
     /// Entries that are kept at most, about; beyond it the stream is read from its beginning again.
     limit: usize,
@@ -91,7 +91,7 @@ impl Entries {
 
 impl EntryIndex {
     /// An empty index; `backlog` is how many entries may wait in the stream.
-    pub fn new(redis: SharedConnection, keys: Arc<ShardKeys>, backlog: usize) -> Self {
+    pub fn new(redis: RoutedConnection, keys: Arc<ShardKeys>, backlog: usize) -> Self {
         EntryIndex { redis, keys, limit: 2 * backlog, entries: Mutex::default() }
     }
 

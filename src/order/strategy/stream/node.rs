@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::Client;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,7 +16,7 @@ use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
 use super::stats::StreamStats;
 use super::unconfirmed::UnconfirmedOrders;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::{Redis, RoutedConnection};
 use crate::id::IdGenerator;
 use crate::keys::ShardKeys;
 use crate::order::batch::BatchCommitter;
@@ -40,8 +39,8 @@ pub struct StreamLimits {
 
 /// This process as a member of one shard's stream.
 pub struct StreamNode {
-    pub(super) client: Client,
-    pub(super) redis: SharedConnection,
+    pub(super) nodes: Redis,
+    pub(super) redis: RoutedConnection,
     pub(super) keys: Arc<ShardKeys>,
     pub(super) store: OrderStore,
     pub(super) ids: Arc<IdGenerator>,
@@ -68,8 +67,8 @@ pub struct StreamNode {
 
 impl StreamNode {
     pub(super) fn new(
-        client: Client,
-        redis: SharedConnection,
+        nodes: Redis,
+        redis: RoutedConnection,
         keys: Arc<ShardKeys>,
         store: OrderStore,
         ids: Arc<IdGenerator>,
@@ -79,7 +78,7 @@ impl StreamNode {
             admissions: admission_script::batcher(redis.clone(), keys.clone(), limits.backlog),
             committer: BatchCommitter::new(store.clone(), limits.timeout),
             entry_index: EntryIndex::new(redis.clone(), keys.clone(), limits.backlog),
-            client,
+            nodes,
             redis,
             keys,
             store,

@@ -7,13 +7,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
-use redis::Client;
 
 use super::admission_script::Admission;
 use super::claims::Claim;
 use super::node::StreamNode;
 use super::stats::StreamStats;
-use crate::connection::redis::SharedConnection;
+use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::keys::{Keys, ShardKeys};
@@ -42,8 +41,8 @@ impl OrderStream {
     /// # Errors
     /// Where Redis or the database cannot be asked for the first round of maintenance.
     pub async fn start(
-        client: Client,
-        redis: SharedConnection,
+        nodes: Redis,
+        redis: RoutedConnection,
         store: OrderStore,
         keys: Keys,
         ids: impl Fn(&ShardKeys) -> Arc<IdGenerator>,
@@ -51,7 +50,7 @@ impl OrderStream {
     ) -> Result<Self, Error> {
         let node = |shard: &Arc<ShardKeys>| {
             let (ids, shard) = (ids(shard), shard.clone());
-            StreamNode::new(client.clone(), redis.clone(), shard, store.clone(), ids, limits)
+            StreamNode::new(nodes.clone(), redis.clone(), shard, store.clone(), ids, limits)
         };
         let nodes: Arc<[_]> = keys.shards().iter().map(|shard| Arc::new(node(shard))).collect();
         // Before the first sale is published: a stock counter that is set before the epoch counts as lost.

@@ -1,0 +1,232 @@
+//! Commands to a Redis Cluster: each goes to the node that serves its slot, and redirects are followed.
+//!
+//! A command is sent again only when it is known not to have been executed (MOVED, ASK, TRYAGAIN, a
+//! refused connection). The cluster client of redis-rs (1.8) resends by itself, also after a broken
+//! connection (16 times by default; with 0 it does not follow redirects either), without telling that an
+//! earlier sending may have been executed; and while it reads the slot table, commands for all nodes wait.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+
+use crate::connection::address::Address;
+use crate::connection::cluster::Cluster;
+use crate::connection::shared::SharedConnection;
+use crate::connection::slots::slot_of;
+
+/// How often one command may be sent to another node: its slot has moved, or its node is gone. Each
+/// time the command is known not to have been executed.
+const MAX_REDIRECTS: usize = 5;
+
+/// How often a command is repeated while its slot is being moved, with some of its keys on either
+/// node (TRYAGAIN), and the pause before each time.
+const MAX_TRY_AGAIN: usize = 20;
+const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(20);
+
+/// The handle through which one call sends its commands.
+#[derive(Clone)]
+pub(crate) struct ClusterLink {
+    cluster: Arc<Cluster>,
+    /// The node of the last command. Commands without a key go there too: SCRIPT LOAD has to reach
+    /// the node on which the script was missing.
+    last: Option<Address>,
+}
+
+impl ClusterLink {
+    pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
+        Self { cluster, last: None }
+    }
+
+    pub(crate) fn mark_stale(&self) {
+        self.cluster.mark_stale();
+    }
+
+    pub(crate) async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let mut replies = self.send(slot_of(command), Payload::One(command)).await?;
+        Ok(replies.pop().unwrap_or(Value::Nil))
+    }
+
+    /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
+    /// what was redirected is sent again.
+    pub(crate) async fn pipeline(
+        &mut self,
+        pipeline: &Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
+        let slots: Vec<Option<u16>> = pipeline.cmd_iter().map(slot_of).collect();
+        let first = slots.iter().flatten().next().copied();
+        let several = slots.iter().flatten().any(|slot| Some(*slot) != first);
+        let transaction = pipeline.is_transaction();
+        if transaction && several {
+            return Err((ErrorKind::Client, "a transaction has keys in several slots").into());
+        }
+        if !several {
+            let replies = self.send(first, Payload::Many(pipeline, offset, count)).await?;
+            let sent = pipeline.cmd_iter().collect();
+            return if transaction { Ok(replies) } else { self.follow(sent, replies).await };
+        }
+        let mut groups: BTreeMap<Option<u16>, (Vec<usize>, Pipeline)> = BTreeMap::new();
+        for ((index, command), slot) in pipeline.cmd_iter().enumerate().zip(slots) {
+            let group = groups.entry(slot).or_default();
+            group.0.push(index);
+            group.1.add_command(command.clone());
+        }
+        let all = groups.iter().map(async |(slot, (indices, group))| {
+            let mut link = self.clone();
+            let replies = link.send(*slot, Payload::Many(group, 0, indices.len())).await?;
+            link.follow(group.cmd_iter().collect(), replies).await
+        });
+        let mut replies = vec![Value::Nil; pipeline.len()];
+        for ((indices, _), answers) in groups.values().zip(join_all(all).await) {
+            for (index, answer) in indices.iter().zip(answers.map_err(partly)?) {
+                replies[*index] = answer;
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Sends those of a pipeline again that were redirected, while others were executed.
+    async fn follow(
+        &mut self,
+        sent: Vec<&Cmd>,
+        mut replies: Vec<Value>,
+    ) -> RedisResult<Vec<Value>> {
+        for (reply, command) in replies.iter_mut().zip(sent) {
+            if is_redirect(reply) {
+                *reply = self.command(command).await.map_err(partly)?;
+            }
+        }
+        Ok(replies)
+    }
+
+    async fn send(&mut self, slot: Option<u16>, payload: Payload<'_>) -> RedisResult<Vec<Value>> {
+        let cluster = self.cluster.clone();
+        let mut next: Option<(Address, bool)> = None;
+        let (mut redirects, mut try_again) = (0, 0);
+        loop {
+            let (version, _) = cluster.current();
+            let (address, asking) = match (next.take(), slot, &self.last) {
+                (Some(next), ..) => next,
+                (None, None, Some(last)) => (last.clone(), false),
+                (None, ..) => (cluster.master(slot).await?, false),
+            };
+            self.last = Some(address.clone());
+            let error = match payload.to(cluster.node(&address)?, asking).await {
+                Ok(replies) => return Ok(replies),
+                Err(error) => error,
+            };
+            if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain)
+                && try_again < MAX_TRY_AGAIN
+            {
+                try_again += 1;
+                tokio::time::sleep(TRY_AGAIN_PAUSE).await;
+                continue;
+            }
+            redirects += 1;
+            match error.kind() {
+                _ if redirects > MAX_REDIRECTS => return Err(error),
+                ErrorKind::Server(ServerErrorKind::Moved) => {
+                    let Some(target) = target(&error, &address) else { return Err(error) };
+                    // The new master has the newest table. If it does not answer, follow anyway.
+                    if let Err(error) = cluster.refresh(version, Some(&target)).await {
+                        tracing::debug!(%error, "no cluster node answers");
+                    }
+                    next = Some((target, false));
+                }
+                ErrorKind::Server(ServerErrorKind::Ask) => {
+                    next = target(&error, &address).map(|target| (target, true));
+                }
+                // Nothing was sent. Follow if another node serves the slot by now.
+                _ if error.is_connection_refusal() => {
+                    cluster.mark_stale();
+                    if slot.is_none() || cluster.master(slot).await? == address {
+                        return Err(error);
+                    }
+                }
+                ErrorKind::Server(ServerErrorKind::ClusterDown) | ErrorKind::Io => {
+                    cluster.mark_stale();
+                    return Err(error);
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+}
+
+/// What is sent to a node: a command or a pipeline.
+enum Payload<'a> {
+    One(&'a Cmd),
+    /// The first reply wanted and how many, as in [`ConnectionLike::req_packed_commands`].
+    Many(&'a Pipeline, usize, usize),
+}
+
+impl Payload<'_> {
+    /// Send it; with `asking`, to the node that a slot is being moved to (ASKING).
+    async fn to(&self, mut node: SharedConnection, asking: bool) -> RedisResult<Vec<Value>> {
+        let replies = match self {
+            Self::One(command) if !asking => vec![node.req_packed_command(command).await?],
+            Self::One(command) => {
+                let mut both = redis::pipe();
+                both.cmd("ASKING").add_command((*command).clone());
+                node.req_packed_commands(&both, 1, 1).await?
+            }
+            Self::Many(commands, offset, count) => {
+                let transaction = commands.is_transaction();
+                let replies = if asking {
+                    let mut all = redis::pipe();
+                    all.cmd("ASKING");
+                    if transaction {
+                        all.cmd("MULTI");
+                    }
+                    for command in commands.cmd_iter() {
+                        all.add_command(command.clone());
+                    }
+                    if transaction {
+                        all.cmd("EXEC");
+                    }
+                    node.req_packed_commands(&all, offset + 1, *count).await?
+                } else {
+                    node.req_packed_commands(commands, *offset, *count).await?
+                };
+                let executed = |(command, reply): (&Cmd, &Value)| {
+                    slot_of(command).is_some() && !matches!(reply, Value::ServerError(_))
+                };
+                if !transaction && commands.cmd_iter().zip(&replies).any(executed) {
+                    return Ok(replies);
+                }
+                replies
+            }
+        };
+        // Nothing was executed, or what was has its place in the error's.
+        replies.into_iter().map(Value::extract_error).collect()
+    }
+}
+
+/// Whether a node has refused a command because of its slot.
+fn is_redirect(reply: &Value) -> bool {
+    let Value::ServerError(error) = reply else { return false };
+    matches!(
+        error.kind(),
+        Some(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
+    )
+}
+
+/// The error of a pipeline of which other commands may have been executed.
+fn partly(error: RedisError) -> RedisError {
+    (ErrorKind::Io, "part of a pipeline failed", error.to_string()).into()
+}
+
+/// The node that a redirect names. A node that does not know its own host leaves it out.
+fn target(redirect: &RedisError, from: &Address) -> Option<Address> {
+    let (address, _) = redirect.redirect_node()?;
+    if !address.starts_with(':') {
+        return Some(address.into());
+    }
+    let (host, _) = from.rsplit_once(':')?;
+    Some(format!("{host}{address}").into())
+}

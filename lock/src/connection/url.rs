@@ -1,0 +1,224 @@
+//! The address of a Redis as one line of text, for settings and command lines.
+
+use redis::{ConnectionInfo, IntoConnectionInfo};
+
+use crate::connection::server::{Server, unusable};
+use crate::error::Error;
+
+/// The port of a node without one.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+const REDIS_PORT: u16 = 6379;
+#[cfg(feature = "sentinel")]
+const SENTINEL_PORT: u16 = 26379;
+
+impl Server {
+    /// The Redis at `url`, which takes one of these forms; `rediss`, `rediss-sentinel` and
+    /// `rediss-cluster` are the same with TLS:
+    ///
+    /// - `redis://[user[:password]@]host[:port][/database]`, as redis-rs reads it (also `unix://`)
+    /// - `redis-sentinel://[user[:password]@]host[:port],…/master[/database][?sentinel_user=…&sentinel_password=…]`,
+    ///   with the feature `sentinel`; user and password are the master's
+    /// - `redis-cluster://[user[:password]@]host[:port],…`, with the feature `cluster`; some nodes
+    ///   suffice
+    ///
+    /// User and password are percent-encoded. The default port is 6379, that of a sentinel 26379; the
+    /// address of an IPv6 host is in brackets.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] when it has none of the forms, or the feature was not built in. The message
+    /// never contains the address, which may hold a password.
+    ///
+    /// ```
+    /// # #[cfg(all(feature = "cluster", feature = "sentinel"))]
+    /// # fn example() -> Result<(), redisson_lock::Error> {
+    /// use redisson_lock::Server;
+    ///
+    /// Server::from_url("redis://127.0.0.1:6379/")?;
+    /// Server::from_url("redis-sentinel://app:secret@10.0.0.1:26379,10.0.0.2:26379/mymaster")?;
+    /// Server::from_url("redis-cluster://app:secret@10.0.0.1:7000,10.0.0.2:7000")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        let (scheme, rest) = url.trim().split_once("://").ok_or_else(|| unusable(FORMS))?;
+        let tls = scheme.starts_with("rediss");
+        match scheme {
+            "redis-sentinel" | "rediss-sentinel" => sentinel(rest, tls),
+            "redis-cluster" | "rediss-cluster" => cluster(rest, tls),
+            "redis" | "rediss" | "unix" | "redis+unix" => {
+                if rest.split(['/', '?', '#']).next().is_some_and(|hosts| hosts.contains(',')) {
+                    return Err(unusable(
+                        "several hosts need redis-cluster:// or redis-sentinel://",
+                    ));
+                }
+                let client = redis::Client::open(url.trim());
+                client.map(Self::from).map_err(|error| unusable(&error.to_string()))
+            }
+            _ => Err(unusable(FORMS)),
+        }
+    }
+}
+
+/// What an address looks like.
+const FORMS: &str = "not a Redis address; it looks like redis://host:6379/, \
+    redis-sentinel://host:26379,host:26379/master or redis-cluster://host:6379,host:6379 (rediss… with TLS)";
+
+/// An address with several hosts, in parts that are still percent-encoded.
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+struct Parts<'a> {
+    /// `user:password@`, or empty.
+    login: &'a str,
+    hosts: Vec<&'a str>,
+    path: &'a str,
+    query: &'a str,
+}
+
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
+impl<'a> Parts<'a> {
+    fn of(rest: &'a str) -> Result<Self, Error> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (login, hosts) = match authority.rfind('@') {
+            Some(at) => authority.split_at(at + 1),
+            None => ("", authority),
+        };
+        let hosts: Vec<&str> = hosts.split(',').map(str::trim).collect();
+        if hosts.iter().any(|host| host.is_empty()) {
+            return Err(unusable("a host is missing between two commas, or before the path"));
+        }
+        Ok(Self { login, hosts, path, query })
+    }
+
+    /// The nodes, each with this login.
+    fn nodes(&self, tls: bool, login: &str, port: u16) -> Result<Vec<ConnectionInfo>, Error> {
+        let scheme = if tls { "rediss" } else { "redis" };
+        let node = |host: &&str| {
+            let with_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.contains(']'));
+            let url = if with_port {
+                format!("{scheme}://{login}{host}")
+            } else {
+                format!("{scheme}://{login}{host}:{port}")
+            };
+            url.into_connection_info().map_err(|error| unusable(&error.to_string()))
+        };
+        self.hosts.iter().map(node).collect()
+    }
+}
+
+#[cfg(feature = "cluster")]
+fn cluster(rest: &str, tls: bool) -> Result<Server, Error> {
+    let parts = Parts::of(rest)?;
+    if !matches!(parts.path, "" | "0") || !parts.query.is_empty() {
+        return Err(unusable("a cluster's address ends after its hosts: it has database 0 only"));
+    }
+    Server::cluster(parts.nodes(tls, parts.login, REDIS_PORT)?)
+}
+
+#[cfg(not(feature = "cluster"))]
+fn cluster(_: &str, _: bool) -> Result<Server, Error> {
+    Err(unusable("this program was built without the feature for clusters"))
+}
+
+#[cfg(feature = "sentinel")]
+fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
+    let parts = Parts::of(rest)?;
+    let mut path = parts.path.trim_end_matches('/').splitn(2, '/');
+    let master = path.next().unwrap_or_default();
+    let known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    if master.is_empty() || !master.chars().all(known) {
+        return Err(unusable(
+            "the name under which the sentinels know the master is missing after the hosts: \
+             redis-sentinel://host:26379,host:26379/mymaster",
+        ));
+    }
+    let (mut user, mut password) = ("", "");
+    for pair in parts.query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("sentinel_user", value)) => user = value,
+            Some(("sentinel_password", value)) => password = value,
+            _ => return Err(unusable("only sentinel_user and sentinel_password may follow the ?")),
+        }
+    }
+    if [user, password].iter().any(|part| part.contains(['@', '/', ':', '#'])) {
+        return Err(unusable("the sentinels' user and password have to be percent-encoded"));
+    }
+    let sentinel_login =
+        if password.is_empty() { String::new() } else { format!("{user}:{password}@") };
+    let sentinels = parts.nodes(tls, &sentinel_login, SENTINEL_PORT)?;
+    // The login and the database, by redis-rs: the host plays no part.
+    let database = path.next().unwrap_or_default();
+    let model = format!("redis://{}localhost/{database}", parts.login);
+    let model: ConnectionInfo =
+        model.into_connection_info().map_err(|error| unusable(&error.to_string()))?;
+    Server::sentinel(sentinels, master, model.redis_settings().clone())
+}
+
+#[cfg(not(feature = "sentinel"))]
+fn sentinel(_: &str, _: bool) -> Result<Server, Error> {
+    Err(unusable("this program was built without the feature for Sentinel"))
+}
+
+#[cfg(all(test, feature = "cluster", feature = "sentinel"))]
+mod tests {
+    use redis::ConnectionInfo;
+
+    use crate::connection::server::{Server, Topology};
+
+    fn login(info: &redis::RedisConnectionInfo) -> (Option<&str>, Option<&str>, i64) {
+        (info.username(), info.password(), info.db())
+    }
+
+    fn addresses(nodes: &[ConnectionInfo]) -> Vec<String> {
+        nodes.iter().map(|node| node.addr().to_string()).collect()
+    }
+
+    #[test]
+    fn every_form_is_read() {
+        let Topology::Single(one) = Server::from_url("redis://:p%40ss@h:7000/3").unwrap().0 else {
+            panic!("not a single server")
+        };
+        let info = one.get_connection_info();
+        assert_eq!(login(info.redis_settings()), (None, Some("p@ss"), 3));
+
+        let url = "redis-cluster://app:p%2Css@a:7000,b,[::1]:7001,[::2]";
+        let Topology::Cluster(nodes) = Server::from_url(url).unwrap().0 else {
+            panic!("not a cluster")
+        };
+        assert_eq!(addresses(&nodes), ["a:7000", "b:6379", "::1:7001", "::2:6379"]);
+        for node in &nodes {
+            assert_eq!(login(node.redis_settings()), (Some("app"), Some("p,ss"), 0));
+        }
+
+        let url = "redis-sentinel://app:secret@a,b:7000/my-master/2?sentinel_password=p%2Fw";
+        let Topology::Sentinel { sentinels, master, login: of_master } =
+            Server::from_url(url).unwrap().0
+        else {
+            panic!("not Sentinel")
+        };
+        assert_eq!(master, "my-master");
+        assert_eq!(addresses(&sentinels), ["a:26379", "b:7000"]);
+        assert_eq!(login(sentinels[0].redis_settings()), (None, Some("p/w"), 0));
+        assert_eq!(login(&of_master), (Some("app"), Some("secret"), 2));
+    }
+
+    #[test]
+    fn a_wrong_form_is_named_without_the_password() {
+        for (url, word) in [
+            ("127.0.0.1:6379", "looks like"),
+            ("http://secret@h/", "looks like"),
+            ("redis://:secret@a:1,b:2/", "redis-cluster://"),
+            ("redis://:secret@a:x/", ""),
+            ("redis-cluster://:secret@a:1,,b:2", "a host is missing"),
+            ("redis-cluster://:secret@a:1/3", "database 0"),
+            ("redis-cluster://:secret@a:x", ""),
+            ("redis-sentinel://:secret@a,b", "the name under which"),
+            ("redis-sentinel://:secret@a,b/m/x", ""),
+            ("redis-sentinel://a,b/m?password=secret", "sentinel_password"),
+            ("redis-sentinel://a,b/m?sentinel_password=secret@x", "percent-encoded"),
+        ] {
+            let error = Server::from_url(url).expect_err(url).to_string();
+            assert!(error.contains(word), "{url}: {error}");
+            assert!(!error.contains("secret"), "{url}: {error}");
+        }
+    }
+}
