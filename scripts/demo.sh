@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev demo: the stack, a sale on every strategy on one instance and on two, and how to buy a voucher by hand.
+# ./dev demo: the stack, a sale on every strategy on one instance and on several, and how to buy a voucher by hand.
 
 demo() {
   local status=0 write="" arg args=()
@@ -12,7 +12,8 @@ demo() {
   ((INSTANCES > 1)) || die 2 "the demo shows what differs between one instance and several: --instances 2 or more."
   up
   say "the ladder: every strategy on one instance, then on $INSTANCES"
-  (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --two "$HTTP" "${args[@]}") |
+  (export_settings && exec "$LOADTEST" ladder --one "http://127.0.0.1:$SECKILL_PORT_1" --two "$HTTP" \
+    --instances "$INSTANCES" "${args[@]}") |
     tee "$DATA/log/demo.log" || status=$?
   how_to_buy
   say "the shop: $HTTP/     the lab, which shows why: ./dev lab     the API: http://127.0.0.1:$SECKILL_PORT_1/docs/"

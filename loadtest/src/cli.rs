@@ -37,7 +37,7 @@ pub struct Cli {
 pub enum Scenario {
     /// One sale, and all buyers at once; then every reply is checked
     Burst(Run<BurstArgs>),
-    /// The demonstration: every strategy on one instance and on two
+    /// The demonstration: every strategy on one instance and on several
     Ladder(Run<LadderArgs>),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),
@@ -111,9 +111,12 @@ pub struct LadderArgs {
     /// One instance alone
     #[arg(long, default_value = "http://127.0.0.1:8081", value_name = "URL")]
     one: Target,
-    /// The proxy before two instances
+    /// The proxy before several instances
     #[arg(long, default_value = "http://127.0.0.1:8080", value_name = "URL")]
     two: Target,
+    /// How many instances are behind the proxy
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..))]
+    instances: u32,
     /// Users, signed in once for all sales; at least three times the stock
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     buyers: u32,
@@ -206,7 +209,7 @@ impl LadderArgs {
     /// The ladder asked for.
     pub fn options(self) -> LadderOptions {
         let burst = burst(self.generator, self.access, self.buyers, self.tries, self.stock);
-        LadderOptions { burst, one: self.one, two: self.two }
+        LadderOptions { burst, one: self.one, two: self.two, instances: self.instances }
     }
 }
 

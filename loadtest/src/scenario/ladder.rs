@@ -1,4 +1,4 @@
-//! The demonstration: every strategy of the ladder, on one instance and on two.
+//! The demonstration: every strategy of the ladder, on one instance and on several.
 //!
 //! Buyers are signed in once and serve all sales. There are at least three times as many buyers as
 //! vouchers, so that a safe strategy sells out even where many a buyer is refused for a busy lock. A
@@ -44,8 +44,10 @@ pub struct LadderOptions {
     pub burst: BurstOptions,
     /// One instance alone.
     pub one: Target,
-    /// The proxy before two instances.
+    /// The proxy before several instances.
     pub two: Target,
+    /// How many are behind it.
+    pub instances: u32,
 }
 
 /// One line of the table.
@@ -90,7 +92,7 @@ pub struct Climb {
     pub as_promised: bool,
 }
 
-/// Runs every strategy on one instance and on two.
+/// Runs every strategy on one instance and on several.
 ///
 /// # Errors
 /// A [`Error`] of the set-up; a strategy that breaks its guarantees is in the [`Climb`], not an error.
@@ -109,7 +111,7 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let buyers = burst::prepare(&shared).await?;
     let mut lines = Vec::with_capacity(2 * Strategy::ALL.len());
     for strategy in Strategy::ALL {
-        for (instances, target) in [(1, &options.one), (2, &options.two)] {
+        for (instances, target) in [(1, &options.one), (options.instances, &options.two)] {
             let mut burst = shared.clone();
             burst.strategy = strategy.name().to_owned();
             burst.targets = vec![target.clone()];
@@ -127,8 +129,12 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
                 }
                 break line;
             };
-            let on = if instances == 1 { "one instance" } else { "two instances" };
-            progress.say(&format!("  {} on {on}: {}", strategy.name(), line.check.text()));
+            let on = if instances == 1 { "instance" } else { "instances" };
+            progress.say(&format!(
+                "  {} on {instances} {on}: {}",
+                strategy.name(),
+                line.check.text()
+            ));
             lines.push(line);
         }
     }
