@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev load, chaos, bench, interop, logs: programs beside the stack, and its logs.
+# ./dev load, chaos, rolling, bench, interop, logs: programs beside the stack, and its logs.
 # `cd "$CALLER_DIR"`: file names among the arguments are relative to the caller's folder.
 
 load() {
@@ -29,6 +29,14 @@ chaos() {
   build "$PROFILE" seckill seckill-loadtest
   cd "$CALLER_DIR"
   exec "$LOADTEST" chaos --seckill "$SECKILL" "${older[@]}" "$@"
+}
+
+# As chaos, it runs servers of its own.
+rolling() {
+  all_prerequisites >&2
+  build "$PROFILE" seckill seckill-loadtest
+  cd "$CALLER_DIR"
+  exec "$LOADTEST" rolling --seckill "$SECKILL" --deploy "$ROOT/deploy" "$@"
 }
 
 older_binary() { printf %s "$DATA/older/$OLDER_COMMIT/seckill"; }

@@ -8,8 +8,8 @@ use seckill_loadtest::{
     options::{NodesArgs, Run},
     scenario::{
         avalanche::AvalancheOptions, ladder::LadderOptions, overload::OverloadOptions,
-        penetration::PenetrationOptions, read::ReadOptions, stampede::StampedeOptions,
-        updates::UpdatesOptions,
+        penetration::PenetrationOptions, read::ReadOptions, rolling::RollingOptions,
+        stampede::StampedeOptions, updates::UpdatesOptions,
     },
 };
 use workload::{
@@ -55,6 +55,8 @@ pub enum Scenario {
     Updates(Run<UpdatesOptions>),
     /// Servers of its own, killed, stopped, emptied and cut off in the middle of sales
     Chaos(Run<ChaosOptions>),
+    /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail
+    Rolling(Run<RollingOptions>),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }

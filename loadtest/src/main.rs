@@ -13,7 +13,7 @@ use seckill_loadtest::{
     scenario::{
         avalanche,
         check_result::{Outcome, Report},
-        ladder, overload, penetration, read, stampede, updates,
+        ladder, overload, penetration, read, rolling, stampede, updates,
     },
 };
 use serde::Serialize;
@@ -76,6 +76,15 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             println!("chaos: seed {}", options.seed);
             let running = chaos::run(&options, |round| println!("{round}"));
             // What runs is ended, and its folder removed, when the future is dropped.
+            let report = tokio::select! {
+                report = running => report?,
+                interrupted = interrupted() => return Err(interrupted),
+            };
+            finish(&report, json).await
+        }
+        Scenario::Rolling(Run { options, json }) => {
+            let running = rolling::run(&options, |text| eprintln!("{text}"));
+            // As above.
             let report = tokio::select! {
                 report = running => report?,
                 interrupted = interrupted() => return Err(interrupted),

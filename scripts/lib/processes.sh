@@ -82,12 +82,12 @@ stop_server() {
   local tenth pid signal=TERM
   if running "$1"; then
     kill -TERM "$RUNNING_PID" 2>/dev/null || true # unless it has just ended by itself
-    for ((tenth = 0; tenth < 350; tenth++)); do
+    for ((tenth = 0; tenth < 400; tenth++)); do
       running "$1" || break
       sleep 0.1
     done
     if running "$1"; then
-      note "$1 did not end within 35 s: killing it"
+      note "$1 did not end within 40 s: killing it"
       signal=KILL
       kill -KILL "$RUNNING_PID" 2>/dev/null || true
       while running "$1"; do sleep 0.1; done

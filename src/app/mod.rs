@@ -7,7 +7,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::ServeConfig;
 use crate::http::auth::AdminToken;
-use crate::http::listen;
+use crate::http::listen::{self, Drain};
 use crate::http::middleware::RequestPolicy;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
@@ -49,12 +49,19 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
     }
 
-    let (grace, deadline) = (config.http.drain_grace, config.http.drain_deadline);
+    let deadline = config.http.drain_deadline;
+    let drain = Drain {
+        begun: draining.clone(),
+        closing: CancellationToken::new(),
+        grace: config.http.drain_grace,
+        idle: config.http.drain_idle,
+        deadline,
+    };
     let router_config = RouterConfig {
         admin: AdminToken(config.http.admin_token.clone()),
         policy: RequestPolicy {
             timeout: config.http.request_timeout,
-            draining: draining.clone(),
+            closing: drain.closing.clone(),
             traced_as: lab.as_ref().map(|lab| lab.node().into()),
             spans: spans.clone(),
         },
@@ -62,7 +69,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         lab: lab.clone(),
     };
     let router = router(state, router_config);
-    let server = listen::serve(listener, router, connections, draining.clone(), grace, deadline);
+    let server = listen::serve(listener, router, connections, drain);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.

@@ -70,6 +70,7 @@ mod tests {
             ["--setnx-lease-ms", "1000"],
             ["--lock-lease-ms", "2000"],
             ["--drain-deadline-ms", "1000"],
+            ["--drain-idle-ms", "30000"],
             ["--database-timeout-ms", "0"],
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],

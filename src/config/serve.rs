@@ -85,12 +85,17 @@ pub struct HttpConfig {
           value_parser = parse::milliseconds)]
     pub request_timeout: Duration,
     /// On SIGTERM: how long connections are still accepted after readiness turned false, so that a load balancer can
-    /// notice; milliseconds.
+    /// notice: longer than it takes to; milliseconds.
     #[arg(long = "drain-grace-ms", env = "DRAIN_GRACE_MS", default_value = "500",
           value_parser = parse::milliseconds)]
     pub drain_grace: Duration,
-    /// On SIGTERM: longest wait for purchases in flight; milliseconds.
-    #[arg(long = "drain-deadline-ms", env = "DRAIN_DEADLINE_MS", default_value = "30000",
+    /// On SIGTERM: how long idle connections are kept open after that, for a request that is on its way: longer than a
+    /// proxy keeps them; milliseconds.
+    #[arg(long = "drain-idle-ms", env = "DRAIN_IDLE_MS", default_value = "5000",
+          value_parser = parse::milliseconds)]
+    pub drain_idle: Duration,
+    /// On SIGTERM: longest time until the process ends; milliseconds.
+    #[arg(long = "drain-deadline-ms", env = "DRAIN_DEADLINE_MS", default_value = "35000",
           value_parser = parse::milliseconds)]
     pub drain_deadline: Duration,
 }
@@ -189,9 +194,9 @@ impl ServeConfig {
             self.redis.redis_timeout
         );
         ensure!(
-            self.http.drain_deadline > purchase + self.http.drain_grace,
-            "--drain-deadline-ms ({:?}) must be longer than --drain-grace-ms plus what a purchase may \
-             take ({purchase:?}), or purchases would be cut off",
+            self.http.drain_deadline > self.http.drain_grace + self.http.drain_idle + purchase,
+            "--drain-deadline-ms ({:?}) must be longer than --drain-grace-ms, --drain-idle-ms and what a purchase \
+             may take ({purchase:?}) together, or purchases would be cut off",
             self.http.drain_deadline
         );
         Ok(())

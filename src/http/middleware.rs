@@ -1,4 +1,4 @@
-//! Middleware of every request: request id, time limit, step trace, span, `connection: close` while the server drains,
+//! Middleware of every request: request id, time limit, step trace, span, `connection: close` once the listener is closed,
 //! and the reply to a panic.
 
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub struct RequestPolicy {
     /// Longest time one request may take before it is answered 503.
     pub timeout: Duration,
-    /// Cancelled when the server starts to drain.
-    pub draining: CancellationToken,
+    /// Cancelled when the server accepts no connections any more.
+    pub closing: CancellationToken,
     /// This node's name, where clients may ask for a request's steps.
     pub traced_as: Option<Arc<str>>,
     /// Spans of requests; none in most builds.
@@ -76,7 +76,7 @@ pub async fn per_request(
     if let Some(trace) = trace.filter(|_| is_asked) {
         response.headers_mut().insert(TRACE_HEADER, trace.header());
     }
-    if policy.draining.is_cancelled() {
+    if policy.closing.is_cancelled() {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -9,6 +9,7 @@ use serde_json::json;
 use sqlx::mysql::MySqlRow;
 use sqlx::{Executor, Row};
 use testkit::wait::eventually;
+use workload::http::{Call, Connection, Response};
 
 use crate::resilience::{COMMITTING, lock_sale, wait_for_insert};
 use crate::support::api::get;
@@ -83,6 +84,32 @@ async fn a_drain_waits_for_a_client_that_waits_for_its_answer() {
     for strategy in COMMITTING {
         drain_with_a_purchase_in_flight(strategy, false).await;
     }
+}
+
+/// A proxy that does not ask for readiness goes on as before, until it is refused: so its connections stay usable.
+#[tokio::test]
+async fn connections_are_kept_until_the_listener_is_closed_and_their_next_request_is_answered() {
+    let mut stack = Stack::start(1, &[&PATIENT[..], &["--drain-idle-ms", "15000"]].concat()).await;
+    let (target, live) = (stack.targets().remove(0), Call::get("/health/live"));
+    let closes = |reply: &Response| reply.headers.get("connection").is_some_and(|it| it == "close");
+    let mut idle = Connection::new(target.clone(), TIMEOUT);
+    assert!(!closes(&idle.send(&live).await.unwrap()));
+    stack.instances[0].signal("TERM");
+    stack.instances[0].wait_for_line("draining").await;
+    let mut new = Connection::new(target, TIMEOUT);
+    if let Ok(reply) = new.send(&Call::get("/health/ready")).await {
+        assert_eq!((reply.status, closes(&reply)), (503, false), "the grace period");
+    }
+    drop(new);
+    eventually("the grace period ends", TIMEOUT, || async {
+        get(&stack.instances[0].url, "/health/live").try_send().await.is_err()
+    })
+    .await;
+    // A connection that was closed would be refused now: `Connection` opens one instead.
+    let reply = idle.send(&live).await.expect("an answer on the idle connection");
+    assert_eq!((reply.status, closes(&reply)), (200, true));
+    let status = stack.instances[0].ended().await;
+    assert!(status.success(), "{status}");
 }
 
 /// No purchase, no task of its own: only a connection.

@@ -38,6 +38,7 @@ mod purchase;
 mod redis_outage;
 mod redis_sentinel;
 mod resilience;
+mod rolling;
 mod schema;
 mod shops;
 mod sign_in;

@@ -301,7 +301,7 @@ pub fn server(what: &'static str) -> impl Fn(io::Error) -> Error {
 }
 
 /// Makes the tables, and a shop to which sales can belong.
-fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Error> {
+pub(crate) fn prepare(program: &Path, access: &Access, folder: &Path) -> Result<(), Error> {
     for command in ["migrate", "seed"] {
         let failed = |reason: String| Error::server("seckill", format!("{command}: {reason}"));
         let mut prepare = Command::new(program);

@@ -7,5 +7,6 @@ pub mod ladder;
 pub mod overload;
 pub mod penetration;
 pub mod read;
+pub mod rolling;
 pub mod stampede;
 pub mod updates;
