@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::mysql::Database;
 use super::pool::Transaction;
+use super::server_error::is_read_only;
 
 /// Pause between two reads of a record whose commit is in doubt.
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
@@ -158,6 +159,9 @@ impl RecordedTransaction {
         // Where there is no reply, this closes the connection, and the server ends a transaction whose COMMIT never
         // arrives.
         if let Err(error) = db.bounded(transaction.commit()).await {
+            if is_read_only(&error) {
+                return Err(WriteError::NotCommitted);
+            }
             tracing::warn!(operation = write.operation, %error, "the commit's reply was lost");
             return resolve(&db, &write).await;
         }
@@ -215,7 +219,8 @@ async fn resolve(db: &Database, write: &RecordedWrite) -> Result<i64, WriteError
 }
 
 /// The result that is recorded for the write, if any, waiting for a transaction that may still decide it: a locking read
-/// on a row that is being inserted does not return until that transaction has ended.
+/// on a row that is being inserted does not return until that transaction has ended. A server that takes no writes is not
+/// asked.
 async fn recorded(db: &Database, write: &RecordedWrite) -> sqlx::Result<Option<i64>> {
     let query = sqlx::query_scalar(
         "SELECT result FROM tb_idempotency WHERE operation = ? AND idempotency_key = ? \
@@ -224,7 +229,13 @@ async fn recorded(db: &Database, write: &RecordedWrite) -> sqlx::Result<Option<i
     .bind(write.operation)
     .bind(&write.key)
     .bind(&write.fingerprint[..]);
-    db.bounded(query.fetch_optional(&db.pool)).await
+    let read = async {
+        let mut connection = db.pool.acquire_writable().await?;
+        let found = query.fetch_optional(&mut *connection).await?;
+        connection.answered();
+        Ok(found)
+    };
+    db.bounded(read).await
 }
 
 fn is_duplicate(error: &sqlx::Error) -> bool {

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sqlx::Executor;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
 
-use super::pool::Pool;
+use super::pool::{Pool, Shared};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
@@ -56,9 +56,12 @@ pub struct Database {
 }
 
 impl Database {
-    /// Runs `work` for at most the time limit; past it, the error is [`sqlx::Error::PoolTimedOut`].
+    /// Runs `work` for at most the time limit; past it, the error is [`sqlx::Error::PoolTimedOut`]. The pool learns from an
+    /// error that the server is read-only.
     pub async fn bounded<T>(&self, work: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
-        tokio::time::timeout(self.timeout, work).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+        let result = tokio::time::timeout(self.timeout, work).await;
+        let result = result.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+        result.inspect_err(|error| self.pool.learn_from(error))
     }
 
     /// Connections of the pool at this moment.
@@ -111,6 +114,8 @@ async fn open(
 ) -> anyhow::Result<Database> {
     let closes_idle = Arc::new(AtomicBool::new(false));
     let closing = closes_idle.clone();
+    let shared = Shared::with(beside);
+    let of_pool = shared.clone();
     let connections = MySqlPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(timeout)
@@ -129,13 +134,14 @@ async fn open(
         })
         .before_acquire(move |_, connection| {
             let closing = closing.load(Ordering::Relaxed);
-            let usable = !closing || connection.idle_for < MYSQL_IDLE_LIMIT;
+            let usable = of_pool.is_current(connection.age)
+                && (!closing || connection.idle_for < MYSQL_IDLE_LIMIT);
             Box::pin(std::future::ready(Ok(usable)))
         })
         .connect_with(options(url)?)
         .await
         .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
-    let database = Database { pool: Pool::new(connections, beside), timeout };
+    let database = Database { pool: Pool::new(connections, shared), timeout };
     let version = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&database.pool);
     let version = database.bounded(version).await.context("the database does not answer")?;
     closes_idle.store(!version.contains("MariaDB"), Ordering::Relaxed);
@@ -192,7 +198,7 @@ pub async fn show(database: &Database, statement: &str) -> sqlx::Result<Vec<(Str
     database.bounded(rows).await
 }
 
-/// Succeeds where the database answers; for readiness.
+/// Succeeds where the database answers and takes writes; for readiness.
 pub async fn ping(database: &Database) -> sqlx::Result<()> {
-    database.bounded(sqlx::query("SELECT 1").execute(&database.pool)).await.map(drop)
+    database.bounded(database.pool.acquire_writable()).await.map(drop)
 }

@@ -7,6 +7,9 @@
 //! - What broke one connection, a restart of the server or a middlebox that forgot its connections, has mostly broken the
 //!   idle ones as well, and they are the next to be used. They are pinged at once, also those of other pools to the same
 //!   server, and closed if they do not answer.
+//! - A server that answers a write with "read-only" is the primary no more, and the address leads, or soon will, to another
+//!   one. No connection that was opened before is used again, in any pool: those that only read would read an old state
+//!   for as long as they live.
 //!
 //! sqlx opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
 //! here; the three rules stand in their place, with a time limit for each statement (`Database::bounded`).
@@ -18,19 +21,23 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, BoxStream};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use sqlx::mysql::{MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
 use sqlx::pool::PoolConnection;
 use sqlx::{Describe, Either, Execute, Executor, MySql, MySqlConnection, MySqlPool};
 use tokio_util::task::TaskTracker;
 
-use super::server_error::leaves_usable;
+use super::server_error::{is_read_only, leaves_usable};
 
 /// Longest wait for the answer to a ping before a connection is handed back, or found dead.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 
 /// The idle connections are pinged at most this often.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
+
+/// At most this often all connections are given up because the server is read-only: while it stays so, each write says it
+/// again.
+const LEAVE_EVERY: Duration = Duration::from_millis(500);
 
 /// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own.
 #[derive(Clone, Debug)]
@@ -41,18 +48,31 @@ pub struct Pool {
 
 /// What the pools to one server share.
 #[derive(Debug, Default)]
-struct Shared {
+pub(super) struct Shared {
     pools: Mutex<Vec<MySqlPool>>,
     /// When the idle connections were last pinged.
     checked: Mutex<Option<Instant>>,
+    /// When the server was last found read-only.
+    left: RwLock<Option<Instant>>,
     /// Connections on their way back.
     tasks: TaskTracker,
 }
 
+impl Shared {
+    /// What the pools beside this one share.
+    pub(super) fn with(beside: Option<&Pool>) -> Arc<Self> {
+        beside.map(|pool| pool.shared.clone()).unwrap_or_default()
+    }
+
+    /// Whether a connection of this age may be used: it was opened after the server was last found read-only.
+    pub(super) fn is_current(&self, age: Duration) -> bool {
+        self.left.read().is_none_or(|left| age < left.elapsed())
+    }
+}
+
 impl Pool {
-    /// A pool of these connections. `beside`: another pool to the same server.
-    pub(super) fn new(connections: MySqlPool, beside: Option<&Pool>) -> Self {
-        let shared = beside.map(|pool| pool.shared.clone()).unwrap_or_default();
+    /// A pool of these connections.
+    pub(super) fn new(connections: MySqlPool, shared: Arc<Shared>) -> Self {
         shared.pools.lock().push(connections.clone());
         Pool { connections, shared }
     }
@@ -63,6 +83,26 @@ impl Pool {
         let connection = self.connections.acquire().await?;
         let pool = self.clone();
         Ok(PooledConnection { connection, pool, answered: true })
+    }
+
+    /// A connection to a server that takes writes. Only such a server says for certain that something is not there: a replica
+    /// may yet apply what the primary has committed, and become the primary itself.
+    ///
+    /// # Errors
+    /// As [`Pool::acquire`]; and where the server is read-only.
+    pub async fn acquire_writable(&self) -> sqlx::Result<PooledConnection> {
+        let mut connection = self.acquire().await?;
+        // Aurora's readers have only the last. MariaDB 12 has other values than ON and OFF.
+        let query =
+            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only')";
+        let settings: Vec<(String, String)> =
+            sqlx::query_as(query).fetch_all(&mut *connection).await?;
+        if settings.iter().all(|(_, value)| matches!(value.as_str(), "OFF" | "0")) {
+            connection.answered();
+            return Ok(connection);
+        }
+        self.leave_server();
+        Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
     }
 
     /// A connection with an open transaction.
@@ -94,6 +134,31 @@ impl Pool {
         // A connection in use is waited for by sqlx without limit; what is in use now was abandoned.
         if tokio::time::timeout(PING_LIMIT, self.connections.close()).await.is_err() {
             tracing::warn!("database connections are still in use");
+        }
+    }
+
+    /// Learns from a statement's error that the server is the primary no more.
+    pub(super) fn learn_from(&self, error: &sqlx::Error) {
+        if is_read_only(error) {
+            self.leave_server();
+        }
+    }
+
+    /// Gives up all connections that are open now, in all pools to this server: the idle ones at once, the others before
+    /// their next use.
+    fn leave_server(&self) {
+        {
+            let mut left = self.shared.left.write();
+            if left.is_some_and(|left| left.elapsed() < LEAVE_EVERY) {
+                return;
+            }
+            *left = Some(Instant::now());
+        }
+        tracing::warn!("the database is read-only: its connections are closed, for new ones");
+        for pool in &*self.shared.pools.lock() {
+            for mut idle in (0..pool.num_idle()).map_while(|_| pool.try_acquire()) {
+                idle.close_on_drop();
+            }
         }
     }
 
@@ -137,6 +202,11 @@ pub struct PooledConnection {
 }
 
 impl PooledConnection {
+    /// Tells the pool of an error of its last statement.
+    pub fn failed(&self, error: &sqlx::Error) {
+        self.pool.learn_from(error);
+    }
+
     /// Its last statement was answered to the end, and no transaction is open.
     pub fn answered(&mut self) {
         self.answered = true;

@@ -36,7 +36,9 @@ pub fn classify(error: &sqlx::Error) -> ErrorKind {
         | sqlx::Error::BeginFailed => ErrorKind::Unavailable,
         sqlx::Error::Database(_) => match meaning_of(error) {
             Some(Meaning::Conflict) => ErrorKind::Conflict,
-            Some(Meaning::Elsewhere | Meaning::Exhausted) => ErrorKind::Unavailable,
+            Some(Meaning::ReadOnly | Meaning::Elsewhere | Meaning::Exhausted) => {
+                ErrorKind::Unavailable
+            }
             Some(Meaning::Schema | Meaning::Unknown) | None => ErrorKind::Unexpected,
             Some(Meaning::Statement) => ErrorKind::Bug,
             Some(Meaning::Row) => ErrorKind::Row,
@@ -49,12 +51,19 @@ pub fn classify(error: &sqlx::Error) -> ErrorKind {
 pub fn leaves_usable(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(_) => {
-            !matches!(meaning_of(error), Some(Meaning::Elsewhere | Meaning::Unknown) | None)
+            use Meaning::{Elsewhere, ReadOnly, Unknown};
+            !matches!(meaning_of(error), Some(ReadOnly | Elsewhere | Unknown) | None)
         }
         // Found when the reply was complete.
         sqlx::Error::RowNotFound | sqlx::Error::ColumnDecode { .. } => true,
         _ => false,
     }
+}
+
+/// Whether the server refused a write because it takes none. It has rolled the transaction back, if the write was its
+/// COMMIT.
+pub fn is_read_only(error: &sqlx::Error) -> bool {
+    meaning_of(error) == Some(Meaning::ReadOnly)
 }
 
 /// What the server's own error number says, where it is the server that answered.
@@ -68,6 +77,8 @@ fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
 pub enum Meaning {
     /// The transaction lost to another one and may be run again.
     Conflict,
+    /// This server takes no writes: it is a replica, was the primary until now, or an administrator made it so.
+    ReadOnly,
     /// This server, or this connection to it, cannot be used now; a new connection may lead to one that can.
     Elsewhere,
     /// The server lacks something that every client needs: space, memory, time.
@@ -88,10 +99,11 @@ pub fn meaning(number: u16, sqlstate: Option<&str>) -> Meaning {
         // Lock wait time-out; deadlock; changed since the last read; XA deadlock; NOWAIT; rolled back by the group.
         1205 | 1213 | 1020 | 1614 | 3101 | 3572 => Meaning::Conflict,
 
-        // Read-only: by an option, in a transaction, as a mode.
-        1290 | 1792 | 1836
+        // By an option; in a transaction; as a mode of the server, of InnoDB.
+        1290 | 1792 | 1836 | 1874 => Meaning::ReadOnly,
+
         // No right to the database, the server, the table, the column, the operation. Rights are read at connecting.
-        | 1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698
+        1044 | 1045 | 1142 | 1143 | 1227 | 1370 | 1698
         // Shutting down; the connection or session was killed, aborted, or idle for too long.
         | 1053 | 1077 | 1078 | 1079 | 1080 | 1152 | 1184 | 1927 | 3169 | 4031
         // A Galera node that is not synchronised; a member that is not in its replication group.
@@ -138,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_server_that_lacks_something_is_not_a_rows_fault() {
-        let elsewhere = [1290, 1792, 1836, 1045, 1203, 1040, 1047, 1053, 1927, 1226, 1142];
+        assert!([1290, 1792, 1836, 1874].map(|n| meaning(n, None)) == [Meaning::ReadOnly; 4]);
+        let elsewhere = [1045, 1203, 1040, 1047, 1053, 1927, 1226, 1142];
         assert!(elsewhere.iter().all(|number| meaning(*number, None) == Meaning::Elsewhere));
         let exhausted = [1114, 1021, 1969, 3024, 1317, 1041];
         assert!(exhausted.iter().all(|number| meaning(*number, None) == Meaning::Exhausted));

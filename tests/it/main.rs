@@ -15,6 +15,7 @@ mod client_address;
 mod clock_steps;
 mod cluster_style;
 mod database_errors;
+mod database_failover;
 mod docs;
 mod drain;
 mod group_commit;

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::connection::mysql::Database;
 use crate::connection::pool::PooledConnection;
+use crate::connection::server_error::is_read_only;
 use crate::error::Error;
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Placement};
 use crate::order::steps;
@@ -211,6 +212,7 @@ impl OrderTransaction {
                 self.ended();
                 Ok(())
             }
+            Err(error) if is_read_only(&error) => Err(error.into()),
             Err(error) => {
                 tracing::warn!(order_id, %error, "the commit's reply was lost");
                 Err(Error::OutcomeUnknown(Some(order_id)))
@@ -269,12 +271,16 @@ impl OrderTransaction {
             Ok(())
         };
         let error = until(self.deadline, running).await.err();
+        if let Some(error) = &error {
+            self.connection.failed(error);
+        }
         TextOutcome { changed, error }
     }
 
     /// Runs a statement that the server does not prepare.
-    async fn plain(&mut self, sql: &'static str) -> Result<(), Error> {
-        Ok(until(self.deadline, self.connection.execute(sql)).await.map(drop)?)
+    async fn plain(&mut self, sql: &'static str) -> sqlx::Result<()> {
+        let done = until(self.deadline, self.connection.execute(sql)).await;
+        done.map(drop).inspect_err(|error| self.connection.failed(error))
     }
 
     /// Runs a change; returns the rows it matched.
@@ -285,21 +291,31 @@ impl OrderTransaction {
         let (deadline, connection) = self.open().await?;
         match until(deadline, query.execute(connection)).await {
             Ok(done) => Ok(done.rows_affected()),
-            Err(error) => Err(duplicate(&error).unwrap_or_else(|| error.into())),
+            Err(error) => {
+                self.connection.failed(&error);
+                Err(duplicate(&error).unwrap_or_else(|| error.into()))
+            }
         }
     }
 }
 
 /// Whether this order was committed, waiting for any transaction that may still decide it: a locking read on a row that is
-/// being inserted does not return until that transaction has ended. The id of an order that was rolled back may be
-/// another buyer's by now, if the counter was lost meanwhile.
+/// being inserted does not return until that transaction has ended. A server that takes no writes is not asked: the replica
+/// of a primary that is gone may have received the order and not applied it yet. The id of an order that was rolled back
+/// may be another buyer's by now, if the counter was lost meanwhile.
 async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
     let query = sqlx::query_as::<_, (i64, i64)>(
         "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
          WHERE id = ? LOCK IN SHARE MODE",
     )
     .bind(order.id);
-    let found = db.bounded(query.fetch_optional(&db.pool)).await?;
+    let read = async {
+        let mut connection = db.pool.acquire_writable().await?;
+        let found = query.fetch_optional(&mut *connection).await?;
+        connection.answered();
+        Ok(found)
+    };
+    let found = db.bounded(read).await?;
     Ok(found == Some((order.buyer.user_id, order.buyer.voucher_id)))
 }
 

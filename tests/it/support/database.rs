@@ -10,6 +10,7 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
+use testkit::replicated_database::{ReplicatedDatabase, Replication};
 use tokio::sync::OnceCell;
 
 /// An empty database; [`TestDatabase::migrated`] has the tables.
@@ -20,6 +21,8 @@ pub struct TestDatabase {
     pub pool: MySqlPool,
     /// The server, where it has one of its own.
     pub own_server: Option<DatabaseServer>,
+    /// The servers, where it is replicated.
+    pub pair: Option<ReplicatedDatabase>,
 }
 
 impl TestDatabase {
@@ -38,7 +41,7 @@ impl TestDatabase {
         connection.execute(statement.as_str()).await.expect("create a test database");
         let pool = Self::pool(&at(&server, &name)).await;
         connection.close().await.expect("close");
-        TestDatabase { pool, server, name, own_server: None }
+        TestDatabase { pool, server, name, own_server: None, pair: None }
     }
 
     /// A new database with the tables and one shop, id 1.
@@ -55,9 +58,28 @@ impl TestDatabase {
         let own = DatabaseServer::start_in(folder).await.expect("start a database server");
         let (server, name) = (own.url(), "seckill".to_owned());
         let pool = Self::pool(&own.admin_url()).await;
-        let database = TestDatabase { server, name, pool, own_server: Some(own) };
+        let database = TestDatabase { server, name, pool, own_server: Some(own), pair: None };
         database.migrate().await;
         database
+    }
+
+    /// As [`TestDatabase::migrated`], on a primary and its replica behind a proxy. [`TestDatabase::pool`] asks the
+    /// server that the proxy leads to now.
+    pub async fn replicated(replication: Replication) -> Self {
+        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+        let pair = ReplicatedDatabase::start_in(folder, replication).await;
+        let pair = pair.expect("a replicated database");
+        let (server, name) = (pair.url(), "seckill".to_owned());
+        let pool = Self::options().before_acquire(|_, _| Box::pin(std::future::ready(Ok(false))));
+        let pool = pool.connect(&pair.url()).await.expect("connect to the test database");
+        let database = TestDatabase { server, name, pool, own_server: None, pair: Some(pair) };
+        database.migrate().await;
+        database
+    }
+
+    /// The servers of a [replicated](TestDatabase::replicated) database.
+    pub fn pair(&mut self) -> &mut ReplicatedDatabase {
+        self.pair.as_mut().expect("a replicated database")
     }
 
     async fn migrate(&self) {
@@ -108,18 +130,17 @@ impl TestDatabase {
     }
 
     async fn pool(url: &str) -> MySqlPool {
-        MySqlPoolOptions::new()
-            .max_connections(4)
-            .acquire_timeout(Duration::from_secs(20))
-            .connect(url)
-            .await
-            .expect("connect to the test database")
+        Self::options().connect(url).await.expect("connect to the test database")
+    }
+
+    fn options() -> MySqlPoolOptions {
+        MySqlPoolOptions::new().max_connections(4).acquire_timeout(Duration::from_secs(20))
     }
 }
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        if self.own_server.is_some() {
+        if self.own_server.is_some() || self.pair.is_some() {
             return;
         }
         let (server, name) = (self.server.clone(), self.name.clone());
