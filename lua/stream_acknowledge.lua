@@ -21,7 +21,7 @@
 -- Returns  how many were acknowledged by this call.
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
--- are in one slot of a cluster. In the default key style there is none.
+-- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local ordered, entries, sales, done = {}, {}, {}, 0
 

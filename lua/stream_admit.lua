@@ -13,7 +13,7 @@
 -- `no counter` (none that is exact); `claimed`; `sold out`, entries that wait; `full`. Missing strings are ''.
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
--- are in one slot of a cluster. In the default key style there is none.
+-- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])

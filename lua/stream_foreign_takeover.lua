@@ -12,6 +12,7 @@
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
 -- are in one slot of a cluster. In the default key style there is none.
+-- Only a Java node makes it needed, and that knows the default style alone; so they are not declared as KEYS.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local replaced = {}
 for at = 4, #ARGV, 2 do

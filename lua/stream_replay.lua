@@ -8,7 +8,7 @@
 -- Returns  for each the entry that stands for it now, or '' where it was refused meanwhile.
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
--- are in one slot of a cluster. In the default key style there is none.
+-- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local entries = {}
 for at = 2, #ARGV, 3 do

@@ -2,7 +2,7 @@
 //! read a stream that no other writes to.
 
 use anyhow::{Context, ensure};
-use redis::AsyncCommands;
+use redis::{AsyncCommands, RedisResult};
 
 use super::KeyStyle;
 
@@ -14,15 +14,25 @@ const STYLE_KEY: &str = "seckill:key-style";
 /// # Errors
 /// Another style is recorded, with the flags to change; or Redis does not answer.
 pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<()> {
-    let recorded = async {
+    let found = async {
         let _first: bool = redis.set_nx(STYLE_KEY, style.to_string()).await?;
-        redis.get::<_, String>(STYLE_KEY).await
+        recorded(redis).await
     };
-    let recorded = recorded.await.context("the key style cannot be recorded in Redis")?;
+    let recorded = found.await.context("the key style cannot be recorded in Redis")?;
+    let recorded =
+        recorded.context("Redis lost the record of the key style just now; start again")?;
     ensure!(
         recorded == style.to_string(),
         "other instances on this Redis use the key style `{recorded}` ({STYLE_KEY}), and this one `{style}`: set \
          --key-style (KEY_STYLE) and --stream-shards (STREAM_SHARDS) alike, or switch all of them as docs/OPERATIONS.md says"
     );
     Ok(())
+}
+
+/// The style that is recorded, as text.
+///
+/// # Errors
+/// Redis does not answer.
+pub async fn recorded(redis: &mut impl AsyncCommands) -> RedisResult<Option<String>> {
+    redis.get(STYLE_KEY).await
 }

@@ -152,24 +152,20 @@ async fn sales_of_every_shard_are_sold_and_nothing_touches_two_slots() {
         assert!(slots.is_empty(), "{slots:?}");
     }
 
-    // A node of another style is kept out, with what to do.
-    for (style, shards) in [("default", None), ("cluster", Some("3"))] {
-        let mut other =
-            Instance::command(&["serve", "--bind", "127.0.0.1:0", "--key-style", style]);
-        other.envs(
-            stack
-                .env()
-                .into_iter()
-                .filter(|(name, _)| *name != "KEY_STYLE" && *name != "STREAM_SHARDS"),
-        );
-        other.args(shards.iter().flat_map(|shards| ["--stream-shards", shards]));
+    // `doctor` says which it is. A node of another style is kept out, with what to do.
+    let doctor = Instance::command(&["doctor"]).envs(stack.env()).output().expect("run seckill");
+    let text = String::from_utf8_lossy(&doctor.stdout);
+    assert!(text.contains("key style cluster 4, as recorded"), "{text}");
+    for (args, says) in [
+        (["--stream-shards", "3"], "use the key style `cluster 4`"),
+        (["--key-style", "default"], "several slots, which a Redis Cluster refuses"),
+    ] {
+        let mut other = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
+        other.envs(stack.env().into_iter().filter(|(name, _)| *name != "STREAM_SHARDS")).args(args);
         let output = other.output().expect("run seckill");
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(
-            text.contains("use the key style `cluster 4`") && text.contains("--key-style"),
-            "{text}"
-        );
+        assert!(text.contains(says) && text.contains("--key-style"), "{text}");
     }
 }
 

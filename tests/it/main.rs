@@ -36,6 +36,7 @@ mod otlp;
 mod pages;
 mod proxy;
 mod purchase;
+mod redis_cluster;
 mod redis_outage;
 mod redis_sentinel;
 mod resilience;

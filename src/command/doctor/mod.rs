@@ -11,6 +11,7 @@ mod database;
 mod durability;
 mod findings;
 mod java_sales;
+mod key_style;
 mod redis;
 mod time_zones;
 
@@ -40,6 +41,11 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     match connected {
         Ok(redis) => {
             if let Err(error) = redis::check(&mut findings, &mut redis.commands()).await {
+                findings.fail(&format!("{error:#}"), "see the message");
+            }
+            let style = config.keys.style(&config.redis.redis_url)?;
+            if let Err(error) = key_style::check(&mut findings, &mut redis.commands(), style).await
+            {
                 findings.fail(&format!("{error:#}"), "see the message");
             }
         }

@@ -114,15 +114,21 @@ impl Stack {
         self.instances.push(Instance::start(&args, &self.env()).await);
     }
 
+    fn redis_url(&self) -> String {
+        match self.keys.style() {
+            KeyStyle::Default => self.redis.url(),
+            KeyStyle::Cluster { .. } => format!("redis-cluster://{}", self.redis.address()),
+        }
+    }
+
     /// The environment of an instance or of another subcommand.
     pub fn env(&self) -> Vec<(&'static str, String)> {
         let mut env = vec![
             ("DATABASE_URL", self.database.url().expose_secret().to_owned()),
-            ("REDIS_URL", self.redis.url()),
+            ("REDIS_URL", self.redis_url()),
             ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
         ];
         if let KeyStyle::Cluster { shards } = self.keys.style() {
-            env.push(("KEY_STYLE", "cluster".to_owned()));
             env.push(("STREAM_SHARDS", shards.to_string()));
         }
         env
@@ -132,7 +138,7 @@ impl Stack {
     pub fn access(&self) -> Access {
         Access {
             database_url: self.database.url().expose_secret().to_owned(),
-            redis_url: self.redis.url(),
+            redis_url: self.redis_url(),
             admin_token: ADMIN_TOKEN.to_owned(),
             time_zone: chrono_tz::Asia::Shanghai,
             key_names: workload::keys::KeyNames::default(),
@@ -203,7 +209,7 @@ impl Stack {
 
     /// Signs in `count` users by writing their sessions, for tests that are not about sign-in.
     pub async fn users(&self, count: i64) -> Vec<SignedIn> {
-        let server = connection::redis::server(&self.redis.url().into()).expect("an address");
+        let server = connection::redis::server(&self.redis_url().into()).expect("an address");
         let limit = std::time::Duration::from_secs(10);
         let redis = connection::redis::connect(server, limit).await.expect("connect");
         let sessions = SharedSessions::new(redis.commands(), KeyStyle::Default);

@@ -78,6 +78,8 @@ async fn admit(
             let Buyer { user_id, voucher_id } = order.buyer;
             script.arg(user_id).arg(voucher_id).arg(order.id).arg(&**epoch);
         }
+        let buyers = requests.iter().map(|(order, _)| order.buyer);
+        keys.declare(&mut script, buyers.map(|buyer| (buyer.user_id, buyer.voucher_id)));
         match script.invoke_async::<Vec<String>>(&mut redis).await {
             Ok(reply) => {
                 let mut reply = reply.chunks(STRINGS);
@@ -105,7 +107,13 @@ fn was_not_run(error: &RedisError) -> bool {
     error.is_connection_refusal()
         || matches!(
             error.kind(),
-            ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed
+            ErrorKind::Server(_)
+                | ErrorKind::Extension
+                | ErrorKind::AuthenticationFailed
+                // No node of a cluster serves the slot, or no sentinel knows a master.
+                | ErrorKind::ClusterConnectionNotFound
+                | ErrorKind::EmptySentinelList
+                | ErrorKind::MasterNameNotFoundBySentinel
         )
 }
 

@@ -208,6 +208,9 @@ impl StreamNode {
             .arg(&self.consumer)
             .arg(STATUS_TTL_S)
             .arg(DEAD_LETTERS);
+        let buyers =
+            resolved.iter().map(|(entry, _)| (entry.field("userId"), entry.field("voucherId")));
+        self.keys.declare(&mut script, buyers);
         let (mut ordered, mut refused, mut dead_lettered) = (0, 0, 0);
         for (entry, resolution) in resolved {
             let (name, code, count) = match resolution {

@@ -132,6 +132,7 @@ impl StreamNode {
         let committed = self.store.buyers_of(&orders).await?;
         let mut script = scripts::STREAM_FOREIGN_RESOLVE.key(&self.keys.stream);
         script.key(&self.keys.failures).key(&self.keys.exact_counters).arg(STATUS_TTL_S);
+        self.keys.declare(&mut script, entries.iter().map(|entry| (entry.user, entry.voucher)));
         for acknowledged in entries {
             let (resolution, code) = match acknowledged.order() {
                 None => ("nothing", String::new()),

@@ -96,7 +96,11 @@ impl StreamNode {
             .arg(GROUP)
             .arg(EPOCH_GROUP);
         let epoch: String = script.invoke_async(&mut self.redis.clone()).await?;
-        tracing::warn!(epoch, "a new epoch: Redis was restarted or lost its data, or the stream");
+        tracing::warn!(
+            stream = keys.stream,
+            epoch,
+            "a new epoch: Redis was restarted, replaced or lost its data, or the stream"
+        );
         self.enter_epoch(&epoch);
         // The record may be lost too.
         let style = self.keys.style();
@@ -122,6 +126,9 @@ impl StreamNode {
             for order in &lost {
                 script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
             }
+            let buyers = lost.iter().map(|order| order.buyer);
+            let buyers = buyers.map(|buyer| (buyer.user_id, buyer.voucher_id));
+            self.keys.declare(&mut script, buyers);
             let entries: Vec<String> = script.invoke_async(&mut self.redis.clone()).await?;
             for (order, entry) in lost.iter().zip(&entries) {
                 if entry.is_empty() {

@@ -1,0 +1,223 @@
+//! The whole service on a Redis Cluster of three masters with a replica each, while one master dies under load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use redis::AsyncCommands;
+use seckill::connection;
+use seckill::connection::redis::RoutedConnection;
+use seckill::keys::{KeyStyle, Keys};
+use seckill::session::{CurrentUser, SharedSessions};
+use secrecy::ExposeSecret;
+use serde_json::json;
+use testkit::redis_cluster::RedisCluster;
+use testkit::wait::eventually;
+use tokio::task::JoinSet;
+
+use crate::support::api::{ADMIN_TOKEN, get, post};
+use crate::support::database::TestDatabase;
+use crate::support::instance::Instance;
+use crate::support::stack::{SignedIn, Stack, buy};
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Buyers of each sale, how many are on sale, and the pause between two buyers.
+const BUYERS: i64 = 45;
+const STOCK: i64 = 30;
+const PACE: Duration = Duration::from_millis(60);
+
+/// Shards, as many as by default.
+const SHARDS: u8 = 4;
+
+/// How a purchase ended.
+struct Bought {
+    sale: i64,
+    user: SignedIn,
+    /// The order that was promised; `None` where the buyer was refused.
+    order: Option<i64>,
+    at: Instant,
+}
+
+/// Buys at every instance in turn until the answer is definite.
+async fn buy_until_decided(urls: &[String], user: SignedIn, sale: i64) -> Bought {
+    let started = Instant::now();
+    for url in urls.iter().cycle() {
+        let answer = buy(url, &user, sale).await;
+        let code = answer.body["code"].as_str().unwrap_or_default();
+        let order = answer.body["orderId"].as_str().and_then(|id| id.parse().ok());
+        let at = Instant::now();
+        match (answer.status, code) {
+            (200 | 202, "" | "PENDING") => {
+                return Bought { sale, user, order: Some(answer.bought()), at };
+            }
+            // It had been bought by a try whose reply was not definite.
+            (200, "ALREADY_ORDERED") if order.is_some() => return Bought { sale, user, order, at },
+            (200, "SOLD_OUT") => return Bought { sale, user, order: None, at },
+            _ => assert!(started.elapsed() < TIMEOUT, "{answer:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    unreachable!("the instances are asked in turn")
+}
+
+async fn sign_in(url: &str, redis: &mut RoutedConnection, phone: &str) -> SignedIn {
+    post(url, &format!("/user/code?phone={phone}")).send().await.data();
+    let code: String = redis.get(format!("login:code:{phone}")).await.unwrap();
+    let login = json!({ "phone": phone, "code": code });
+    let answer = post(url, "/user/login").json(login).send().await;
+    let token = answer.data().as_str().unwrap().to_owned();
+    let me = get(url, "/user/me").token(&token).send().await;
+    SignedIn { id: me.data()["id"].as_i64().unwrap(), token }
+}
+
+async fn publish(url: &str, stock: i64, strategy: &str) -> i64 {
+    let sale = post(url, "/voucher/seckill").admin().json(Stack::sale(stock, strategy));
+    sale.send().await.data().as_i64().unwrap()
+}
+
+/// Waits until no entry is in any shard's stream.
+async fn drained(redis: &RoutedConnection) {
+    for shard in Keys::new(KeyStyle::Cluster { shards: SHARDS }).shards() {
+        eventually("no entry waits", TIMEOUT, || {
+            let (mut redis, mut length) = (redis.clone(), redis::cmd("XLEN"));
+            length.arg(&shard.stream);
+            async move { length.query_async::<u64>(&mut redis).await.is_ok_and(|left| left == 0) }
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() {
+    let (mut cluster, database) = tokio::join!(
+        RedisCluster::start_with_replicas(Duration::from_secs(1)),
+        TestDatabase::migrated()
+    );
+    let hosts: Vec<String> = cluster.nodes.iter().map(|node| node.address()).collect();
+    let redis_url = format!("redis-cluster://{}", hosts.join(","));
+    let env = [
+        ("DATABASE_URL", database.url().expose_secret().to_owned()),
+        ("REDIS_URL", redis_url.clone()),
+        ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
+    ];
+    // Neither --key-style nor --stream-shards: the address says that it is a cluster.
+    let instances = [Instance::start(&[], &env).await, Instance::start(&[], &env).await];
+    let urls: Arc<[String]> = instances.iter().map(|instance| instance.url.clone()).collect();
+    let server = connection::redis::server(&redis_url.into()).unwrap();
+    let nodes = connection::redis::connect(server, Duration::from_secs(5)).await.unwrap();
+    let mut redis = nodes.commands();
+
+    let first = sign_in(&urls[0], &mut redis, "13800000001").await;
+    for path in ["/shop/1", "/shop/of/type?typeId=1&x=120.1&y=30.3", "/shop-type/list"] {
+        get(&urls[1], path).send().await.data();
+    }
+    let mut sales = Vec::new();
+    for strategy in
+        ["setnx-lock", "reentrant-lock", "group-commit", "stream", "stream", "stream", "stream"]
+    {
+        sales.push(publish(&urls[0], STOCK, strategy).await);
+        buy(&urls[1], &first, sales[sales.len() - 1]).await.bought();
+    }
+    let sessions = SharedSessions::new(redis.clone(), KeyStyle::Cluster { shards: SHARDS });
+    let mut users = vec![first];
+    for id in 1_000_001..1_000_000 + BUYERS {
+        let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
+        let token = sessions.create(&user).await.unwrap().as_str().to_owned();
+        users.push(SignedIn { id, token });
+    }
+    // While a slot is being moved, with some of a script's keys on either node, a purchase is done in full or not at all.
+    let sale = *sales[3..].iter().find(|sale| *sale % i64::from(SHARDS) == 3).unwrap();
+    let slot = cluster.slot("{3}").await;
+    let (from, to) = (cluster.owner(0, slot).await.unwrap(), 2);
+    cluster.begin_move(slot, from, to).await;
+    let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+    let before = database.number(&row).await;
+    buy(&urls[0], &users[1], sale).await.refused(503, "UNAVAILABLE");
+    cluster.end_move(slot, from, to).await;
+    drained(&redis).await;
+    assert_eq!(database.number(&row).await, before, "answered that no order was made");
+
+    // Sessions are no orders: what a replica lacks of them at a failover is lost.
+    for master in &cluster.nodes[..3] {
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(1).arg(10_000).exec_async(&mut master.conn().await).await.unwrap();
+    }
+
+    let decided = Arc::new(AtomicUsize::new(0));
+    let mut buying = JoinSet::new();
+    for (at, user) in (0_u32..).zip(&users) {
+        for sale in &sales {
+            let (urls, user, sale, decided) = (urls.clone(), user.clone(), *sale, decided.clone());
+            buying.spawn(async move {
+                tokio::time::sleep(PACE * at).await;
+                let bought = buy_until_decided(&urls, user, sale).await;
+                decided.fetch_add(1, Relaxed);
+                bought
+            });
+        }
+    }
+    let third = users.len() * sales.len() / 3;
+    eventually("a third is decided", TIMEOUT, || async { decided.load(Relaxed) >= third }).await;
+    // The one that serves `{1}` and `{2}`: two shards in one go.
+    let dies = cluster.owner(0, cluster.slot("{1}").await).await.unwrap();
+    assert_eq!(cluster.owner(0, cluster.slot("{2}").await).await, Some(dies));
+    cluster.nodes[dies].kill();
+    let died = Instant::now();
+    let bought = buying.join_all().await;
+    let in_dead_shard =
+        |sale: i64| matches!(sale % i64::from(SHARDS), 1 | 2) && sales[3..].contains(&sale);
+    // The longest time without a new order, from the death on.
+    let pause = |dead: bool| {
+        let orders =
+            bought.iter().filter(|one| one.order.is_some() && in_dead_shard(one.sale) == dead);
+        let mut times: Vec<Instant> = orders.map(|one| one.at).filter(|at| *at > died).collect();
+        times.push(died);
+        times.sort();
+        times.windows(2).map(|pair| pair[1] - pair[0]).max()
+    };
+    println!(
+        "after the master died, its shards had no order for {:?}, the other sales for {:?}",
+        pause(true),
+        pause(false)
+    );
+
+    // A buyer may have been refused because a unit was on its way back: then it is sold now.
+    for sale in &sales {
+        let rows = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+        eventually("everything is sold", TIMEOUT, || async {
+            drained(&redis).await;
+            if database.number(&rows).await == STOCK {
+                return true;
+            }
+            for user in &users {
+                buy_until_decided(&urls, user.clone(), *sale).await;
+            }
+            false
+        })
+        .await;
+        let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+        assert_eq!(database.number(&stock).await, 0, "sale {sale}");
+    }
+    let buyers = "SELECT COUNT(DISTINCT user_id, voucher_id) FROM tb_voucher_order";
+    assert_eq!(database.number(buyers).await, STOCK * sales.len() as i64);
+    for Bought { sale, user, order, .. } in bought {
+        let Some(order) = order else { continue };
+        let row = format!(
+            "SELECT COUNT(*) FROM tb_voucher_order WHERE id = {order} AND user_id = {} AND voucher_id = {sale}",
+            user.id
+        );
+        if database.number(&row).await == 1 {
+            continue;
+        }
+        // Only "pending" may turn into a refusal, and its buyer is told so.
+        assert!(sales[3..].contains(&sale), "order {order} of sale {sale} is lost");
+        let answer =
+            get(&urls[0], &format!("/voucher-order/{order}")).token(&user.token).send().await;
+        let code = answer.body["code"].as_str().unwrap_or_default();
+        assert!(
+            ["SOLD_OUT", "ALREADY_ORDERED", "ORDER_FAILED"].contains(&code),
+            "sale {sale}: {answer:?}"
+        );
+    }
+}
