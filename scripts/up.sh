@@ -13,7 +13,7 @@ claim_ports() {
 
 # start_servers: MariaDB and Redis, which then stay when tests that started MariaDB end.
 start_servers() {
-  rm -f "$DATA/run/mariadb.for-tests"
+  [[ $DATABASE_KIND != single ]] || rm -f "$DATA/run/mariadb.for-tests"
   start_database
   start_redis
   remember_ports
@@ -32,6 +32,7 @@ switch_stack() {
   fi
   while read -r name; do
     port=$(recorded_port "$name")
+    port=${port:-${PORT_OF[$name]:-}} # an older ./dev recorded none
     [[ $name == app-* || $port == "${PORT_OF[$name]:-}" && " ${SERVERS[*]} " == *" $name "* ]] || stop_unless_tested "$name"
   done < <(recorded '*')
   remember_stack

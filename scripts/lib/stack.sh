@@ -14,6 +14,10 @@ stack_flags() {
         stack_flag "$1" "$2"
         shift
         ;;
+      -h | --help | help)
+        usage
+        exit
+        ;;
       --redis=* | --database=* | --instances=*) stack_flag "${1%%=*}" "${1#*=}" ;;
       *) REST+=("$1") ;;
     esac
