@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use redis::aio::MultiplexedConnection;
+use lock::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
 use workload::order_rows::OrderRows;
@@ -150,7 +150,7 @@ impl Environment {
         Ok(fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()))
     }
 
-    async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
+    async fn redis(&self) -> anyhow::Result<RoutedConnection> {
         Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 

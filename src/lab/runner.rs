@@ -20,11 +20,12 @@ use workload::comparison::document::{Setting, State};
 use workload::comparison::faults::InjectedFault;
 use workload::comparison::{self, Environment, RunState};
 use workload::conformance::Conformance;
+use workload::keys::{KeyNames, KeyStyle};
 use workload::live::Progress;
 use workload::{Access, Target};
 
 use crate::clock::Zone;
-use crate::config::ServeConfig;
+use crate::config::{KeyConfig, KeyStyleName, ServeConfig};
 use crate::error::Error;
 
 /// Runs that are kept.
@@ -99,7 +100,7 @@ impl Lab {
                 redis_url: secret(&config.redis.redis_url),
                 admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
-                key_names: workload::keys::KeyNames::default(),
+                key_names: key_names(&config.keys),
             },
             entry: match &config.lab.lab_entry {
                 Some(entry) => vec![target(entry)?],
@@ -252,4 +253,13 @@ pub fn kill_this_process() -> ! {
     }
     // Reached by the first process of a container, to which a signal from within does nothing.
     std::process::abort()
+}
+
+/// The names of the keys, as the load's tools are told them.
+fn key_names(config: &KeyConfig) -> KeyNames {
+    let key_style = config.key_style.map(|style| match style {
+        KeyStyleName::Default => KeyStyle::Default,
+        KeyStyleName::Cluster => KeyStyle::Cluster,
+    });
+    KeyNames { key_style, stream_shards: config.stream_shards }
 }

@@ -97,7 +97,7 @@ impl DatabaseServer {
         let port = free_port()?;
         let files = folder.path().join(format!("database-{port}"));
         let password = settings.password.clone().unwrap_or_else(random_password);
-        install(product, &files, &password)?;
+        install(product, files.clone(), password.clone()).await?;
         let mut server =
             Self { product, process: None, port, password, files, settings, _folder: folder };
         server.try_restart().await?;
@@ -211,7 +211,7 @@ impl DatabaseServer {
     pub(crate) async fn start_empty(&mut self) -> io::Result<()> {
         self.kill();
         std::fs::remove_dir_all(self.files.join("data"))?;
-        install(self.product, &self.files, &self.password)?;
+        install(self.product, self.files.clone(), self.password.clone()).await?;
         self.try_restart().await
     }
 
@@ -237,8 +237,14 @@ pub(crate) fn random_password() -> String {
     format!("{:016x}", rand::random::<u64>())
 }
 
-/// Makes the system tables, the database `seckill`, its user and the administrator.
-fn install(product: Product, files: &Path, password: &str) -> io::Result<()> {
+/// Makes the system tables, the database `seckill`, its user and the administrator. In a thread of its own: the caller's may
+/// serve proxies meanwhile.
+async fn install(product: Product, files: PathBuf, password: String) -> io::Result<()> {
+    let installing = tokio::task::spawn_blocking(move || install_now(product, &files, &password));
+    installing.await.map_err(io::Error::other)?
+}
+
+fn install_now(product: Product, files: &Path, password: &str) -> io::Result<()> {
     let data = files.join("data");
     std::fs::create_dir_all(&data)?;
     // A statement a line, as MySQL reads them. Each server of a replicated database makes them for itself.

@@ -15,7 +15,8 @@ use std::{
 };
 
 use hyper::header::HeaderValue;
-use redis::{AsyncCommands, aio::MultiplexedConnection};
+use lock::RoutedConnection;
+use redis::AsyncCommands;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -95,7 +96,7 @@ pub async fn insist<T: for<'de> Deserialize<'de>>(
     }
 }
 
-async fn redis(access: &Access) -> Result<MultiplexedConnection, Error> {
+async fn redis(access: &Access) -> Result<RoutedConnection, Error> {
     if access.redis_url.is_empty() {
         return Err(Error::Usage(
             "signing in needs the service's Redis, where the codes are: set REDIS_URL to the \
@@ -149,7 +150,7 @@ pub async fn sign_in(
 async fn sign_in_one(
     connection: &mut Connection,
     target: &Target,
-    redis: &mut MultiplexedConnection,
+    redis: &mut RoutedConnection,
     phone: &str,
 ) -> Result<Buyer, Error> {
     let call = Call::post(format!("/user/code?phone={phone}"));

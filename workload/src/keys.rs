@@ -19,12 +19,12 @@ pub struct KeyNames {
     #[arg(long, env = "KEY_STYLE", value_enum, value_name = "STYLE")]
     pub key_style: Option<KeyStyle>,
     /// Shards of the stream, in the cluster's key style [default: 4]
-    #[arg(long, env = "STREAM_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=15))]
-    pub stream_shards: Option<u16>,
+    #[arg(long, env = "STREAM_SHARDS", value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=15))]
+    pub stream_shards: Option<u8>,
 }
 
 /// The service's own default.
-const STREAM_SHARDS: u16 = 4;
+const STREAM_SHARDS: u8 = 4;
 
 impl KeyNames {
     /// The names in a Redis with this address.
@@ -38,12 +38,12 @@ impl KeyNames {
 /// The names of the keys of one deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keys {
-    shards: Option<u16>,
+    shards: Option<u8>,
 }
 
 impl Keys {
     /// The names in a style, with so many shards where it has any.
-    pub fn new(style: KeyStyle, shards: u16) -> Self {
+    pub fn new(style: KeyStyle, shards: u8) -> Self {
         Self { shards: (style == KeyStyle::Cluster).then_some(shards.max(1)) }
     }
 

@@ -13,6 +13,7 @@ use std::{
 };
 
 use hyper::header::HeaderValue;
+use lock::Redis;
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -21,6 +22,7 @@ use crate::{
     generator::Record,
     http::{Call, Connection},
     order_rows::OrderRows,
+    redis_connection,
     reply::Reply,
 };
 
@@ -58,6 +60,7 @@ pub async fn wait(
         return Ok(None);
     }
     let begin = Instant::now();
+    let redis = redis_connection::open(&scene.access.redis_url)?;
     let tokens: HashMap<u64, &HeaderValue> =
         scene.buyers.iter().map(|buyer| (buyer.user_id, &buyer.token)).collect();
     let mut connections: Vec<Connection> =
@@ -92,7 +95,7 @@ pub async fn wait(
         if open.is_empty() || over {
             let decided = *decided.get_or_insert(begin.elapsed());
             // Orders whose replies were lost may still be on their way.
-            if over || !is_waiting(scene.access).await {
+            if over || !is_waiting(&redis, &scene.access.keys().streams()).await {
                 return Ok(Some(decided));
             }
         }
@@ -133,18 +136,14 @@ async fn look_up(
     None
 }
 
-/// Whether entries wait in a stream, as far as Redis can be asked.
-async fn is_waiting(access: &Access) -> bool {
-    let Ok(client) = redis::Client::open(access.redis_url.as_str()) else { return false };
-    let asking = async {
-        let mut redis = client.get_multiplexed_async_connection().await?;
-        let mut waiting = 0;
-        for stream in access.keys().streams() {
-            waiting += redis::cmd("XLEN").arg(stream).query_async::<u64>(&mut redis).await?;
+/// Whether entries wait in one of these streams, as far as Redis can be asked.
+async fn is_waiting(redis: &Redis, streams: &[String]) -> bool {
+    for stream in streams {
+        let mut length = redis::cmd("XLEN");
+        let asking = length.arg(stream).query_async::<u64>(&mut redis.commands()).await;
+        if asking.is_ok_and(|length| length > 0) {
+            return true;
         }
-        Ok::<_, redis::RedisError>(waiting)
-    };
-    tokio::time::timeout(LIMIT, asking)
-        .await
-        .is_ok_and(|length| length.is_ok_and(|length| length > 0))
+    }
+    false
 }

@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 use testkit::{redis_server::RedisServer, wait::until};
-use workload::{Error, redis_connection::connect};
+use workload::{Error, redis_connection::connect_to};
 
 /// How long it may take to write its append-only file anew.
 const REWRITE_LIMIT: Duration = Duration::from_secs(30);
@@ -77,7 +77,7 @@ pub async fn command<T: redis::FromRedisValue>(
     server: &RedisServer,
     words: &[&str],
 ) -> Result<T, Error> {
-    let mut redis = connect(&server.url()).await?;
+    let mut redis = connect_to(&server.client()).await?;
     let mut command = redis::Cmd::new();
     command.arg(words);
     let sent = command.query_async(&mut redis).await;

@@ -156,7 +156,11 @@ impl TestCluster {
         };
         // The older first: a database that both have migrated is what a rolling restart leaves behind.
         for program in older.iter().chain([&program]) {
-            prepare(program, &access, folder.path())?;
+            let (program, access, folder) = (program.clone(), access.clone(), folder.clone());
+            // In a thread of its own: this one serves the proxies.
+            let preparing =
+                tokio::task::spawn_blocking(move || prepare(&program, &access, folder.path()));
+            preparing.await??;
         }
         let instance = |number: usize| -> Result<Instance, Error> {
             let port = free_port().map_err(server("instance"))?;

@@ -3,25 +3,24 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use redis::{
-    AsyncCommands, RedisError, ScanOptions,
-    aio::{ConnectionManager, ConnectionManagerConfig},
-};
+use lock::{Redis, RoutedConnection};
+use redis::{AsyncCommands, RedisError, ScanOptions, aio::MultiplexedConnection};
 use serde_json::Value;
 use testkit::wait::until;
 use tokio::time::sleep;
 
-use workload::{Access, Error};
+use workload::{Access, Error, redis_connection};
 
 /// Keys in one pipeline.
 const BATCH: usize = 1000;
-/// Time limit of one pipeline: the tool shares its cores with what it loads.
+/// How long a key may take to expire.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection to the service's Redis that comes back after an outage.
 #[derive(Clone)]
 pub struct RedisKeys {
-    redis: ConnectionManager,
+    servers: Redis,
+    redis: RoutedConnection,
 }
 
 /// The key of one shop.
@@ -51,14 +50,18 @@ impl RedisKeys {
                     .to_owned(),
             ));
         }
-        let failed = failed("while connecting");
-        let client = redis::Client::open(access.redis_url.as_str()).map_err(&failed)?;
-        let config = ConnectionManagerConfig::new()
-            .set_number_of_retries(2)
-            .set_connection_timeout(Some(Duration::from_secs(3)))
-            .set_response_timeout(Some(LIMIT));
-        let redis = ConnectionManager::new_with_config(client, config).await.map_err(&failed)?;
-        Ok(Self { redis })
+        let servers = redis_connection::open(&access.redis_url)?;
+        let redis = redis_connection::connect(&access.redis_url).await?;
+        Ok(Self { servers, redis })
+    }
+
+    /// A connection to each master, for what no key leads to.
+    async fn masters(&self) -> Result<Vec<MultiplexedConnection>, Error> {
+        let mut connections = Vec::new();
+        for client in self.servers.masters().await.map_err(failed("while connecting"))? {
+            connections.push(redis_connection::connect_to(&client).await?);
+        }
+        Ok(connections)
     }
 
     /// What Redis holds for a shop.
@@ -173,11 +176,19 @@ impl RedisKeys {
         let mut removed = 0;
         for part in ids.chunks(BATCH) {
             let keys: Vec<_> = part.iter().map(|id| key(*id)).collect();
-            let gone: u64 =
-                self.redis.clone().unlink(keys).await.map_err(failed("while removing keys"))?;
-            removed += gone;
+            removed += self.unlink(&keys).await.map_err(failed("while removing keys"))?;
         }
         Ok(removed)
+    }
+
+    /// A command a key: those of one command would have to share a slot on a cluster.
+    async fn unlink(&self, keys: &[String]) -> Result<u64, RedisError> {
+        let mut pipeline = redis::pipe();
+        for key in keys {
+            pipeline.unlink(key);
+        }
+        let gone: Vec<u64> = pipeline.query_async(&mut self.redis.clone()).await?;
+        Ok(gone.into_iter().sum())
     }
 
     /// The keys of the shops' Bloom filters.
@@ -186,12 +197,13 @@ impl RedisKeys {
     /// [`Error::Redis`].
     pub async fn filters(&self) -> Result<Vec<String>, Error> {
         let failed = failed("while looking for the Bloom filter");
-        let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
-        let mut redis = self.redis.clone();
-        let mut found = redis.scan_options::<String>(options).await.map_err(&failed)?;
         let mut keys = Vec::new();
-        while let Some(key) = found.next_item().await {
-            keys.push(key.map_err(&failed)?);
+        for mut redis in self.masters().await? {
+            let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
+            let mut found = redis.scan_options::<String>(options).await.map_err(&failed)?;
+            while let Some(key) = found.next_item().await {
+                keys.push(key.map_err(&failed)?);
+            }
         }
         Ok(keys)
     }
@@ -205,8 +217,7 @@ impl RedisKeys {
         if filters.is_empty() {
             return Ok(());
         }
-        let dropped = self.redis.clone().unlink::<_, u64>(filters).await;
-        dropped.map(drop).map_err(failed("while removing the Bloom filter"))
+        self.unlink(filters).await.map(drop).map_err(failed("while removing the Bloom filter"))
     }
 
     /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
@@ -240,8 +251,15 @@ impl RedisKeys {
     pub async fn cut_subscribers(&self) -> Result<u64, Error> {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub");
-        let cut = kill.query_async(&mut self.redis.clone()).await;
-        cut.map_err(failed("while cutting invalidation connections"))
+        let mut cut = 0;
+        for mut redis in self.masters().await? {
+            let of_server: u64 = kill
+                .query_async(&mut redis)
+                .await
+                .map_err(failed("while cutting invalidation connections"))?;
+            cut += of_server;
+        }
+        Ok(cut)
     }
 }
 

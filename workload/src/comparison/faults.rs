@@ -12,7 +12,7 @@ use crate::{
     Access, Error,
     buyers::Buyer,
     http::{Call, Connection},
-    redis_connection::connect,
+    redis_connection::masters,
     sessions,
 };
 
@@ -64,26 +64,31 @@ impl InjectedFault {
         let event = |at| Event { at, what: self.name(), seconds: None, node: None, cut: None };
         match self {
             Self::PauseRedis => {
-                let mut redis = connect(&environment.access.redis_url).await?;
                 let lasts = LASTS.as_millis() as u64;
-                ask(redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"), &mut redis).await?;
+                for mut redis in masters(&environment.access.redis_url).await? {
+                    ask(redis::cmd("CLIENT").arg("PAUSE").arg(lasts).arg("ALL"), &mut redis)
+                        .await?;
+                }
                 run.record_event(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
             }
             Self::EmptyRedis => {
-                let mut redis = connect(&environment.access.redis_url).await?;
-                ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
+                for mut redis in masters(&environment.access.redis_url).await? {
+                    ask(&mut redis::cmd("FLUSHALL"), &mut redis).await?;
+                }
                 run.record_event(event);
                 restore_sessions(&environment.access, run.buyers().unwrap_or_default()).await?;
             }
             Self::KillInstance => kill(environment, run, event).await?,
             Self::CutLease => {
-                let mut redis = connect(&environment.access.redis_url).await?;
+                let mut masters = masters(&environment.access.redis_url).await?;
                 let index = run
                     .record_event(|at| Event { seconds: Some(LASTS.as_secs_f64()), ..event(at) });
                 let until = Instant::now() + LASTS;
                 let mut cut = 0;
                 while Instant::now() < until {
-                    cut += cut_leases(&mut redis).await?;
+                    for redis in &mut masters {
+                        cut += cut_leases(redis).await?;
+                    }
                     run.lock().events[index].cut = Some(cut);
                     sleep(CUT_EVERY).await;
                 }
@@ -103,7 +108,7 @@ async fn ask(command: &mut redis::Cmd, redis: &mut MultiplexedConnection) -> Res
     asked.map_err(|source| Error::Redis { what: "while a fault was injected", source })
 }
 
-/// Ends the lease of every purchase lock there is; returns how many there were.
+/// Ends the lease of every purchase lock on one server; returns how many there were.
 async fn cut_leases(redis: &mut MultiplexedConnection) -> Result<u64, Error> {
     let failed = |source| Error::Redis { what: "while cutting leases", source };
     let mut cut = 0;

@@ -1,0 +1,98 @@
+//! The Redis layouts of the chaos test by themselves: every failover that a fault injects happens, and leaves servers as
+//! before it. Half a minute each, so they are run by hand: `cargo test -p seckill-loadtest -- --ignored`.
+
+use std::{sync::Arc, time::Duration};
+
+use seckill_loadtest::chaos::{
+    layout::RedisLayout,
+    redis_data::{RedisData, command, take_snapshot},
+    redis_servers::RedisServers,
+};
+use testkit::process::TemporaryFolder;
+use workload::Error;
+
+const KEY: &str = "seckill:stock:{1}:1";
+
+async fn start(layout: RedisLayout) -> Result<RedisServers, Error> {
+    let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+    RedisServers::start(layout, &folder, Vec::new(), 2).await
+}
+
+async fn set(redis: &RedisServers, value: &str) -> Result<(), Error> {
+    let master = redis.master_of(KEY).await?;
+    command(&redis.nodes[master], &["SET", KEY, value]).await
+}
+
+async fn get(redis: &RedisServers) -> Result<Option<String>, Error> {
+    let master = redis.master_of(KEY).await?;
+    command(&redis.nodes[master], &["GET", KEY]).await
+}
+
+/// Kills the master and restarts it; partitions the next one, and writes to it meanwhile.
+async fn failovers(redis: &mut RedisServers) -> Result<(), Error> {
+    let first = redis.master_of(KEY).await?;
+    let second = redis.replica_of(first);
+    for data in [RedisData::Old, RedisData::Empty, RedisData::Intact] {
+        set(redis, "before").await?;
+        for node in &redis.nodes {
+            take_snapshot(node).await?;
+        }
+        set(redis, "after").await?;
+        redis.nodes[first].kill();
+        redis.restart(first, data).await?;
+        redis.replicated().await?;
+        let expected = match data {
+            RedisData::Old => Some("before"),
+            RedisData::Empty => None,
+            RedisData::Intact => Some("after"),
+        };
+        assert_eq!(get(redis).await?.as_deref(), expected, "{data:?}");
+    }
+    redis.nodes[first].kill();
+    redis.took_over(second).await?;
+    redis.restart(first, RedisData::Intact).await?;
+    redis.replicated().await?;
+    assert_eq!(redis.master_of(KEY).await?, second);
+    assert_eq!(get(redis).await?.as_deref(), Some("after"));
+
+    redis.partition(second, true);
+    set(redis, "lost").await.expect("the old master takes writes");
+    redis.took_over(first).await?;
+    redis.partition(second, false);
+    redis.replicated().await?;
+    assert_eq!(redis.master_of(KEY).await?, first);
+    assert_eq!(
+        get(redis).await?.as_deref(),
+        Some("after"),
+        "what was written to the old master is gone"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+#[ignore = "half a minute"]
+async fn sentinel_fails_over() {
+    let mut redis = start(RedisLayout::Sentinel).await.expect("servers");
+    failovers(&mut redis).await.expect("failovers");
+    let master = redis.master_of(KEY).await.expect("a master");
+    redis.ask_for_failover().await.expect("a failover");
+    redis.took_over(redis.replica_of(master)).await.expect("a failover");
+    redis.replicated().await.expect("a replica");
+}
+
+#[tokio::test]
+#[ignore = "half a minute"]
+async fn a_cluster_fails_over() {
+    let mut redis = start(RedisLayout::Cluster).await.expect("servers");
+    failovers(&mut redis).await.expect("failovers");
+    for how in [&[][..], &["FORCE"], &["TAKEOVER"]] {
+        let master = redis.master_of(KEY).await.expect("a master");
+        redis.replace_by(redis.replica_of(master), how).await.expect("a failover");
+        redis.replicated().await.expect("a replica");
+    }
+    let before = redis.master_of(KEY).await.expect("a master");
+    redis.move_slot(KEY, Duration::from_millis(100)).await.expect("another node");
+    redis.replicated().await.expect("a replica");
+    assert_ne!(redis.master_of(KEY).await.expect("a master"), before);
+    assert_eq!(get(&redis).await.expect("a reply").as_deref(), Some("after"));
+}
