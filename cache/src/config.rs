@@ -31,6 +31,10 @@ pub struct CacheConfig {
     /// Pub/sub channel of invalidations; must be the same on all nodes. Default
     /// `cache:invalidate`. Redis does not scope channels to a database number.
     pub invalidation_channel: String,
+    /// Whether the rebuild mutex of a key is in the key's slot of a Redis Cluster, so that scripts may use
+    /// both: `{cache:product:7}:lock`. Default `false`: `lock:product:7`, which programs in other languages
+    /// know. Where a part of the key is in braces, the mutex is `lock:product:{7}` either way.
+    pub one_slot: bool,
     /// Longest pause between attempts to deliver a pending invalidation. Default 200 ms.
     pub max_retry_pause: Duration,
 }
@@ -45,6 +49,7 @@ impl CacheConfig {
         with_load_timeout(load_timeout: Duration),
         with_local_capacity(local_capacity: usize),
         with_invalidation_channel(invalidation_channel: String),
+        with_one_slot(one_slot: bool),
         with_max_retry_pause(max_retry_pause: Duration),
     }
 }
@@ -60,6 +65,7 @@ impl Default for CacheConfig {
             load_timeout: Duration::from_secs(8),
             local_capacity: 10_000,
             invalidation_channel: "cache:invalidate".to_owned(),
+            one_slot: false,
             max_retry_pause: Duration::from_millis(200),
         }
     }

@@ -4,13 +4,35 @@
 /// values under `key` that are not JSON and are built elsewhere: store them only if a lease that was
 /// set before the load is still there.
 ///
-/// A `{…}` in `key` stays in the lease's key, so both have the same slot of a Redis Cluster.
+/// Both have the same slot of a Redis Cluster: `{cache:product:7}:lease`, or `lease:cache:product:{7}`
+/// where a part of `key` is in braces already.
 pub fn lease_key(key: &str) -> String {
-    format!("lease:{key}")
+    beside(key, "lease").unwrap_or_else(|| format!("lease:{key}"))
 }
 
-/// The key of the rebuild mutex: `lock:product:7` for `cache:product:7`. It is a string, so names of
-/// other locks, such as `lock:order:…`, must not be those of cached keys.
-pub(crate) fn mutex_key(key: &str) -> String {
-    format!("lock:{}", key.strip_prefix("cache:").unwrap_or(key))
+/// The key of the rebuild mutex: `lock:product:7` for `cache:product:7`, or in the same slot if
+/// `one_slot`, as [`lease_key`]. It is a string, so names of other locks, such as `lock:order:…`, must not
+/// be those of cached keys.
+pub(crate) fn mutex_key(key: &str, one_slot: bool) -> String {
+    let beside = if one_slot { beside(key, "lock") } else { None };
+    beside.unwrap_or_else(|| format!("lock:{}", key.strip_prefix("cache:").unwrap_or(key)))
+}
+
+/// A key in the slot of `key`, unless its braces decide that already.
+fn beside(key: &str, name: &str) -> Option<String> {
+    (!key.contains(['{', '}'])).then(|| format!("{{{key}}}:{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{lease_key, mutex_key};
+
+    #[test]
+    fn companions_share_the_slot_of_their_key() {
+        assert_eq!(lease_key("cache:product:7"), "{cache:product:7}:lease");
+        assert_eq!(lease_key("cache:product:{7}"), "lease:cache:product:{7}");
+        assert_eq!(mutex_key("cache:product:7", true), "{cache:product:7}:lock");
+        assert_eq!(mutex_key("cache:product:{7}", true), "lock:product:{7}");
+        assert_eq!(mutex_key("cache:product:7", false), "lock:product:7");
+    }
 }

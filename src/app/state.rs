@@ -82,7 +82,8 @@ pub(super) async fn connect(
         SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone(), keys.style())),
         SessionStore::Process => Sessions::Process(ProcessSessions::default()),
     };
-    let cache_config = CacheConfig::default();
+    let one_slot = keys.style() != KeyStyle::Default;
+    let cache_config = CacheConfig::default().with_one_slot(one_slot);
     let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout)?;
     let cache = Cache::new(cache_redis.commands(), Subscriptions(nodes.clone()), cache_config);
     let stores = ShopStores {

@@ -40,6 +40,7 @@ pub(crate) struct RebuildMutex {
 pub(crate) struct RedisCommands {
     connection: SuppliedConnection,
     timeout: Duration,
+    one_slot: bool,
     invalidation_channel: String,
     /// Identifies this process in invalidation messages, so that it can skip its own.
     node_id: String,
@@ -61,6 +62,7 @@ impl RedisCommands {
         Self {
             connection,
             timeout: config.redis_timeout,
+            one_slot: config.one_slot,
             invalidation_channel: config.invalidation_channel.clone(),
             node_id: unique_token(),
             breaker: CircuitBreaker::new(config.breaker_threshold),
@@ -76,6 +78,11 @@ impl RedisCommands {
     /// The id of this process in invalidation messages.
     pub(crate) fn node_id(&self) -> &str {
         &self.node_id
+    }
+
+    /// Whether a key's mutex has to be in its slot.
+    pub(crate) fn one_slot(&self) -> bool {
+        self.one_slot
     }
 
     pub(crate) fn breaker(&self) -> &CircuitBreaker {

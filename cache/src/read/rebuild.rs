@@ -77,7 +77,7 @@ impl Inner {
             // After the wait timeout, load without the mutex: its owner may be dead.
             let waited = reason == RebuildReason::Miss && Instant::now() >= deadline;
             let mutex = (!waited).then(|| RebuildMutex {
-                key: mutex_key(key),
+                key: mutex_key(key, self.redis.one_slot()),
                 owner: token.clone(),
                 ttl: policy.mutex_ttl,
             });

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 mod bloom;
+mod cluster;
 mod consistency;
 mod invalidation;
 mod leases;
@@ -34,7 +35,7 @@ const KEY: &str = "cache:product:1";
 /// Its rebuild mutex.
 const MUTEX: &str = "lock:product:1";
 /// Its lease.
-const LEASE: &str = "lease:cache:product:1";
+const LEASE: &str = "{cache:product:1}:lease";
 
 /// How long to wait for a condition.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);

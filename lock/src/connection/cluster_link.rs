@@ -189,10 +189,11 @@ impl Payload<'_> {
                     if transaction {
                         all.cmd("EXEC");
                     }
-                    node.req_packed_commands(&all, offset + 1, *count).await?
+                    node.req_packed_commands(&all, offset + 1, *count).await
                 } else {
-                    node.req_packed_commands(commands, *offset, *count).await?
+                    node.req_packed_commands(commands, *offset, *count).await
                 };
+                let replies = replies.map_err(redirect_of)?;
                 let executed = |(command, reply): (&Cmd, &Value)| {
                     slot_of(command).is_some() && !matches!(reply, Value::ServerError(_))
                 };
@@ -214,6 +215,18 @@ fn is_redirect(reply: &Value) -> bool {
         error.kind(),
         Some(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::TryAgain)
     )
+}
+
+/// The redirect because of which a transaction was not executed, or the error itself.
+fn redirect_of(error: RedisError) -> RedisError {
+    let first = match error.kind() {
+        ErrorKind::Server(ServerErrorKind::ExecAbort) => error.clone().into_server_errors(),
+        _ => None,
+    };
+    match first.as_deref() {
+        Some([(_, cause), ..]) => cause.clone().into(),
+        _ => error,
+    }
 }
 
 /// The error of a pipeline of which other commands may have been executed.

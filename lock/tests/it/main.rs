@@ -40,6 +40,7 @@ mod read_write;
 mod readme;
 mod reentrant;
 mod replicas;
+mod routed;
 mod semaphore;
 mod sentinel;
 mod setnx;

@@ -1,0 +1,73 @@
+//! A server in cluster mode, which refuses scripts with keys in several slots.
+
+use std::time::Duration;
+
+use cache_aside::{BloomSize, CacheConfig, InvalidationStatus, ReadStrategy, Ttl};
+
+use super::{KEY, Product, Source, command, get, node_with, policy, version};
+use crate::support::redis_server::{RedisServer, Role};
+
+const MUTEX: &str = "{cache:product:1}:lock";
+
+/// A cluster of one node.
+async fn cluster() -> RedisServer {
+    let server = RedisServer::start_with_arguments(Role::ClusterNode(60_000), Vec::new()).await;
+    let mut raw = server.conn().await;
+    let _: () = command(&mut raw, "CLUSTER", &["ADDSLOTSRANGE", "0", "16383"]).await;
+    super::eventually("it serves", async || {
+        let info: String = command(&mut raw, "CLUSTER", &["INFO"]).await;
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    server
+}
+
+#[tokio::test]
+async fn every_strategy_and_invalidations_work_on_a_cluster() {
+    let server = cluster().await;
+    let mut raw = server.conn().await;
+    let config =
+        CacheConfig::default().with_one_slot(true).with_redis_timeout(Duration::from_secs(5));
+    let (here, there) =
+        (node_with(&server, config.clone()).await, node_with(&server, config).await);
+    let source = Source::new(Duration::ZERO);
+    for strategy in ReadStrategy::ALL {
+        let policy = policy();
+        assert_eq!(here.invalidate(&[KEY]).await, InvalidationStatus::Delivered, "{strategy}");
+        let expected = Some(source.change());
+        assert_eq!(version(&here, strategy, &policy, &source).await, expected, "{strategy}");
+        super::eventually("it is stored", async || get(&mut raw, KEY).await.is_some()).await;
+        let loads = source.loads();
+        assert_eq!(version(&there, strategy, &policy, &source).await, expected, "{strategy}");
+        assert_eq!(source.loads(), loads, "{strategy}: loaded twice");
+        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}: the mutex is released");
+    }
+    let ttl = Ttl::exact(Duration::from_secs(60));
+    let product = Product { id: 1, version: 77 };
+    here.set(KEY, &product, ttl).await.unwrap();
+    assert_eq!(version(&there, ReadStrategy::Mutex, &policy(), &source).await, Some(77));
+}
+
+#[tokio::test]
+async fn the_mutex_is_in_the_slot_of_its_key() {
+    let server = cluster().await;
+    let mut raw = server.conn().await;
+    let cache = node_with(&server, CacheConfig::default().with_one_slot(true)).await;
+    let source = Source::new(Duration::ZERO);
+    source.set(|source| &source.closed, true);
+    let policy = policy();
+    let reading = version(&cache, ReadStrategy::Mutex, &policy, &source);
+    let looking = async {
+        super::eventually("the mutex is held", async || get(&mut raw, MUTEX).await.is_some()).await;
+        source.set(|source| &source.closed, false);
+    };
+    assert_eq!(tokio::join!(reading, looking).0, Some(1));
+
+    let filter = cache.bloom_filter("product", BloomSize::for_items(1000, 0.01));
+    let pages = async |last: Option<String>| -> Result<Vec<String>, super::Broken> {
+        Ok(if last.is_none() { vec!["1".to_owned()] } else { Vec::new() })
+    };
+    assert_eq!(filter.fill(&|last| pages(last)).await.unwrap(), 1);
+    assert!(filter.may_contain("1").await);
+    assert!(!filter.may_contain("2").await);
+}
