@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
-use redis::{Pipeline, RedisError};
+use redis::Pipeline;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::sales::SaleCache;
-use crate::connection::redis::{Redis, RoutedConnection};
+use crate::connection::redis::{Redis, RoutedConnection, was_not_run};
 use crate::error::Error;
 use crate::keys::{Keys, ShardKeys};
 use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
@@ -89,9 +89,7 @@ impl StockEvents {
             .arg(i32::from(admits));
         let publish = async || script.invoke_async::<i64>(&mut self.redis.clone()).await;
         // After a lost reply the script may have run: then it must not run again.
-        let not_run =
-            |error: &RedisError| error.is_connection_refusal() || error.is_cluster_error();
-        if let Err(error) = publish.retry(RETRIES).when(not_run).await {
+        if let Err(error) = publish.retry(RETRIES).when(was_not_run).await {
             tracing::error!(
                 voucher_id, count, %error,
                 "the stock counter may lack what was added, and nodes notice it late"

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ConstantBuilder};
-use redis::{ErrorKind, RedisError};
 
 use super::names::STATUS_TTL_S;
 use super::order_status::refusal;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::redis::RoutedConnection;
+use crate::connection::redis::{RoutedConnection, was_not_run};
 use crate::error::Error;
 use crate::keys::ShardKeys;
 use crate::order::model::{Buyer, NewOrder};
@@ -99,22 +98,6 @@ async fn admit(
         };
         tokio::time::sleep(pause).await;
     }
-}
-
-/// Whether a script whose call failed like this certainly did nothing: it was never sent, or the server
-/// refused it before its first write.
-fn was_not_run(error: &RedisError) -> bool {
-    error.is_connection_refusal()
-        || matches!(
-            error.kind(),
-            ErrorKind::Server(_)
-                | ErrorKind::Extension
-                | ErrorKind::AuthenticationFailed
-                // No node of a cluster serves the slot, or no sentinel knows a master.
-                | ErrorKind::ClusterConnectionNotFound
-                | ErrorKind::EmptySentinelList
-                | ErrorKind::MasterNameNotFoundBySentinel
-        )
 }
 
 fn parse(reply: &[String]) -> Answer {
