@@ -87,7 +87,7 @@ async fn a_redis_paused_for_five_seconds_delays_a_sale_and_breaks_nothing() {
 async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0() {
     let mut stack = Stack::lab(1).await;
     for strategy in STRATEGIES {
-        // Long enough for a busy machine: then a connection that was idle all the time is closed.
+        // Long enough to sell on a busy machine: attempts that are refused afterwards buy nothing.
         stack.add_instance(&["--lab", "--drain-grace-ms", "1500"]).await;
         let (options, total) = big_burst(&stack, strategy).await;
         let mut leaving = stack.instances.pop().expect("a second instance");

@@ -336,7 +336,7 @@ fn clock_file(folder: &Path, kind: ServerKind) -> PathBuf {
 }
 
 /// Copies every `*.log` in `from` and its sub-folders to `to`.
-fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn copy_logs(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let path = entry?.path();

@@ -21,7 +21,7 @@ use self::{
 };
 use crate::chaos::{
     instance::Instance,
-    test_cluster::{prepare, server},
+    test_cluster::{copy_logs, prepare, server},
 };
 use workload::{
     Access, Error, Target, burst, generator::Record, keys::KeyNames, latency::Latency,
@@ -62,9 +62,9 @@ pub struct RollingOptions {
     /// The load in purchases per second, instead of a share
     #[arg(long, value_name = "RATE")]
     pub rate: Option<f64>,
-    /// Clients' connections
-    #[arg(long, default_value_t = 256, value_parser = value_parser!(u16).range(1..=4000))]
-    pub connections: u16,
+    /// Clients' connections [default: one for each purchase a second, at most 256]
+    #[arg(long, value_parser = value_parser!(u16).range(1..=4000))]
+    pub connections: Option<u16>,
     /// Buyers, each of whom buys once, behind each balancer
     #[arg(long, default_value_t = 400_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub buyers: u32,
@@ -150,12 +150,20 @@ pub async fn run_on(
         behind.push(restarts.behind);
     }
     fleet.end().await?;
+    let mut logs = None;
+    if behind.iter().any(|behind| behind.check().is_violation()) {
+        let saved = folder.path().with_extension("logs");
+        copy_logs(folder.path(), &saved)
+            .map_err(|source| Error::File { path: saved.clone(), source })?;
+        logs = Some(saved);
+    }
     Ok(Report {
         scenario: "rolling",
         strategy: options.strategy.clone(),
         instances: options.instances,
         rounds: options.rounds,
         behind,
+        logs,
     })
 }
 
@@ -260,8 +268,9 @@ impl Fleet {
             sleep(PAUSE).await;
             Ok::<_, Error>(drains)
         };
-        let (drains, rolled) =
-            load.run(usize::from(options.connections), Some(rate), restarting).await?;
+        // So that none is idle for longer than an instance that ends waits for it.
+        let connections = options.connections.unwrap_or((rate as u16).clamp(1, 256));
+        let (drains, rolled) = load.run(usize::from(connections), Some(rate), restarting).await?;
         let seconds = begin.elapsed().as_secs_f64();
         let behind = Behind {
             balancer,

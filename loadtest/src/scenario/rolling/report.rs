@@ -1,6 +1,6 @@
 //! The report of a rolling restart.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use serde::Serialize;
 
@@ -99,6 +99,8 @@ pub struct Report {
     pub rounds: u32,
     /// What was seen.
     pub behind: Vec<Behind>,
+    /// Where the servers' logs are, after a violation.
+    pub logs: Option<PathBuf>,
 }
 
 /// The purchases that did not become orders, by the reply that they got and the second in which they were sent.
@@ -151,6 +153,9 @@ impl fmt::Display for Report {
                 let balancer = behind.balancer;
                 writeln!(f, "  {balancer}: {reply} {count}, in seconds {shown}{more}")?;
             }
+        }
+        if let Some(logs) = &self.logs {
+            writeln!(f, "The servers' logs are in {}.", logs.display())?;
         }
         f.write_str(check_result::Report::outcome(self).text())
     }
