@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use cache::{Cache, CacheConfig, CachePolicy};
 use lock::{LockConfig, Locks, ProcessLocks};
 use tokio_util::sync::CancellationToken;
@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{ServeConfig, SessionStore};
 use crate::connection::micro_cache::MicroCache;
 use crate::connection::redis::{RoutedConnection, Subscriptions};
-use crate::connection::{self, migrate};
+use crate::connection::{self, database_check};
 use crate::health::Health;
 use crate::id::IdGenerator;
 use crate::keys::{KeyStyle, Keys, ShardKeys, record};
@@ -60,8 +60,7 @@ pub(super) async fn connect(
         config.sale.read_connections,
     )
     .await?;
-    let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
-    ensure!(missing == 0, "{missing} migration steps are missing: run `seckill migrate` first");
+    database_check::ready_to_serve(&database).await?;
 
     let server = connection::redis::server(&config.redis.redis_url)?;
     let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;

@@ -10,7 +10,7 @@ use super::parse;
 /// Options of the database connection.
 #[derive(Args, Clone, Debug)]
 pub struct DatabaseConfig {
-    /// MySQL or MariaDB, as mysql://user:password@host:port/database.
+    /// MySQL or MariaDB, as mysql://user:password@host:port/database, with TLS by ?ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: SecretString,
     /// Connections each instance may open.

@@ -1,12 +1,18 @@
 //! Schema migrations, also for a database that a Java node has been using. Before anything is changed, rows that would
 //! violate a new constraint are searched for, so that the message names them instead of an error number.
 
-use anyhow::{Context, bail};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use sqlx::error::BoxDynError;
 use sqlx::migrate::{Migration, MigrationSource, MigrationType, Migrator};
 use sqlx::{Connection, MySqlConnection};
+
+use super::mysql::connect_once;
+use super::server_check::version_and_writable;
+use super::server_error::{Meaning, meaning_of};
 
 macro_rules! steps {
     ($($version:literal $name:literal $file:literal),+ $(,)?) => {
@@ -35,6 +41,9 @@ impl MigrationSource<'static> for Steps {
     }
 }
 
+/// Longest wait for the connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
 /// Longest wait for another node that is migrating, seconds.
 const LOCK_WAIT_SECONDS: i64 = 60;
 
@@ -45,22 +54,50 @@ const SHOWN: i64 = 5;
 /// second waits for the first.
 ///
 /// # Errors
-/// Where the database does not answer, or existing rows violate a new constraint; the message names them.
+/// Where the database cannot be used or its user may not change tables; or existing rows violate a new constraint: the
+/// message names them.
 pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
     // A connection of its own: the steps set session variables that must not reach the pool.
-    let mut connection = MySqlConnection::connect_with(&super::mysql::options(url)?)
-        .await
-        .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
+    let mut connection = connect_once(url, CONNECT_LIMIT).await?;
+    version_and_writable(&mut connection).await?;
     lock(&mut connection).await?;
     let before = applied(&mut connection).await?;
     if before == 0 {
         refuse_conflicting_rows(&mut connection).await?;
     }
     let migrator = Migrator::new(Steps).await.context("the migration steps")?;
-    migrator.run_direct(&mut connection).await.context("a migration failed")?;
+    forget_interrupted(&mut connection).await?;
+    migrator.run_direct(&mut connection).await.map_err(failed_migration)?;
     let after = applied(&mut connection).await?;
     connection.close().await?;
     Ok(after - before)
+}
+
+/// Forgets a step that began and failed, or whose process ended: it is repeated. Each does only what is missing, and the
+/// lock keeps out whoever may be at it.
+async fn forget_interrupted(connection: &mut MySqlConnection) -> anyhow::Result<()> {
+    if table_exists(connection, "_sqlx_migrations").await? {
+        let forget = sqlx::query("DELETE FROM _sqlx_migrations WHERE NOT success");
+        forget.execute(connection).await.map_err(|error| failed_migration(error.into()))?;
+    }
+    Ok(())
+}
+
+/// Why a migration failed.
+fn failed_migration(error: sqlx::migrate::MigrateError) -> anyhow::Error {
+    use sqlx::migrate::MigrateError::{Execute, ExecuteMigration, VersionMismatch, VersionMissing};
+    match &error {
+        Execute(of) | ExecuteMigration(of, _) if meaning_of(of) == Some(Meaning::Elsewhere) => {
+            anyhow!(
+                "the user of DATABASE_URL may not change the tables; run `seckill migrate` as one who has \
+             CREATE, ALTER, INDEX, DROP, SELECT, INSERT, UPDATE and DELETE on the database, and again after a GRANT ({of})"
+            )
+        }
+        VersionMissing(_) | VersionMismatch(_) => anyhow!(
+            "the database of DATABASE_URL was migrated by a newer release, or by another application ({error})"
+        ),
+        _ => anyhow!(error).context("a migration failed"),
+    }
 }
 
 /// Acquires the database's migration lock, which ends with the connection. The migrator's own lock waits forever in MySQL
@@ -85,14 +122,16 @@ pub async fn missing(connection: &mut MySqlConnection) -> anyhow::Result<usize> 
     Ok(STEPS.len().saturating_sub(applied(connection).await?))
 }
 
+/// How many of [`STEPS`] were applied; the table may be another application's.
 async fn applied(connection: &mut MySqlConnection) -> anyhow::Result<usize> {
     if !table_exists(connection, "_sqlx_migrations").await? {
         return Ok(0);
     }
-    let count: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM _sqlx_migrations WHERE success")
-        .fetch_one(connection)
-        .await?;
-    Ok(usize::try_from(count)?)
+    let applied: Vec<i64> =
+        sqlx::query_scalar("SELECT version FROM _sqlx_migrations WHERE success")
+            .fetch_all(connection)
+            .await?;
+    Ok(STEPS.iter().filter(|(version, ..)| applied.contains(version)).count())
 }
 
 async fn table_exists(connection: &mut MySqlConnection, table: &str) -> sqlx::Result<bool> {

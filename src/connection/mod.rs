@@ -1,7 +1,9 @@
 //! Connections to MySQL/MariaDB and Redis, the migrations, and the coalescer of round trips. No table, key or feature
-//! is known here, except by the migrations and the records of [`idempotency`].
+//! is known here, except by the migrations, the [check at start](database_check) and the records of [`idempotency`].
 
 pub mod coalescer;
+pub mod database_check;
+pub mod database_url;
 pub mod idempotency;
 pub mod micro_cache;
 pub mod migrate;
@@ -9,5 +11,6 @@ pub mod mysql;
 pub mod pool;
 pub mod redis;
 pub mod row;
+pub mod server_check;
 pub mod server_error;
 pub mod time_zones;

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use secrecy::{ExposeSecret, SecretString};
-use sqlx::Executor;
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
+use secrecy::SecretString;
+use sqlx::mysql::MySqlPoolOptions;
+use sqlx::{Connection, Executor, MySqlConnection};
 
+use super::database_url::{cannot_connect, options};
 use super::pool::{Pool, Shared};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
@@ -38,12 +39,15 @@ fn session_settings() -> String {
     )
 }
 
-/// Connection options for `url`. The session's time zone is UTC (the driver's default), so that TIMESTAMP columns are
-/// instants; nothing here may change it.
-pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
-    url.expose_secret().parse::<MySqlConnectOptions>().context(
-        "DATABASE_URL is not a database address; it looks like mysql://user:password@127.0.0.1:3306/seckill",
-    )
+/// One connection, apart from any pool.
+///
+/// # Errors
+/// The address is wrong, or the connection failed or took longer than `limit`: why, as one sentence.
+pub async fn connect_once(url: &SecretString, limit: Duration) -> anyhow::Result<MySqlConnection> {
+    let options = options(url)?;
+    let connecting = tokio::time::timeout(limit, MySqlConnection::connect_with(&options)).await;
+    let connected = connecting.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    connected.map_err(|error| cannot_connect(&error, &options))
 }
 
 /// A connection pool with a time limit for each step: the driver itself would wait forever on a server that hangs.
@@ -90,6 +94,8 @@ pub async fn connect(
     connections: u32,
     timeout: Duration,
 ) -> anyhow::Result<Database> {
+    // The pool would try again until its limit, and then say no more than that.
+    connect_once(url, timeout).await?.close().await?;
     open(url, connections, timeout, None).await
 }
 
@@ -112,6 +118,7 @@ async fn open(
     timeout: Duration,
     beside: Option<&Pool>,
 ) -> anyhow::Result<Database> {
+    let options = options(url)?;
     let closes_idle = Arc::new(AtomicBool::new(false));
     let closing = closes_idle.clone();
     let shared = Shared::with(beside);
@@ -138,9 +145,9 @@ async fn open(
                 && (!closing || connection.idle_for < MYSQL_IDLE_LIMIT);
             Box::pin(std::future::ready(Ok(usable)))
         })
-        .connect_with(options(url)?)
+        .connect_with(options.clone())
         .await
-        .context("cannot connect to the database; is it running, and is DATABASE_URL right?")?;
+        .map_err(|error| cannot_connect(&error, &options))?;
     let database = Database { pool: Pool::new(connections, shared), timeout };
     let version = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&database.pool);
     let version = database.bounded(version).await.context("the database does not answer")?;

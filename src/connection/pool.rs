@@ -92,12 +92,7 @@ impl Pool {
     /// As [`Pool::acquire`]; and where the server is read-only.
     pub async fn acquire_writable(&self) -> sqlx::Result<PooledConnection> {
         let mut connection = self.acquire().await?;
-        // Aurora's readers have only the last. MariaDB 12 has other values than ON and OFF.
-        let query =
-            "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only')";
-        let settings: Vec<(String, String)> =
-            sqlx::query_as(query).fetch_all(&mut *connection).await?;
-        if settings.iter().all(|(_, value)| matches!(value.as_str(), "OFF" | "0")) {
+        if takes_writes(&mut connection).await? {
             connection.answered();
             return Ok(connection);
         }
@@ -183,6 +178,14 @@ impl Pool {
             }
         });
     }
+}
+
+/// Whether the server takes writes: it is no replica, and was not made read-only.
+pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Result<bool> {
+    // Aurora's readers have only the last. MariaDB 12 has other values than ON and OFF.
+    let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only')";
+    let settings: Vec<(String, String)> = sqlx::query_as(query).fetch_all(connection).await?;
+    Ok(settings.iter().all(|(_, value)| matches!(value.as_str(), "OFF" | "0")))
 }
 
 /// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.

@@ -67,7 +67,7 @@ pub fn is_read_only(error: &sqlx::Error) -> bool {
 }
 
 /// What the server's own error number says, where it is the server that answered.
-fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
+pub fn meaning_of(error: &sqlx::Error) -> Option<Meaning> {
     let error = error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(meaning(error.number(), error.code()))
 }

@@ -5,6 +5,8 @@
 //!
 //! All but [`database_server`], [`replicated_database`], [`haproxy`] and [`clock`] are files of the lock crate's tests, which must stand alone.
 
+#[path = "../../lock/tests/it/support/certificates.rs"]
+pub mod certificates;
 pub mod clock;
 pub mod database_server;
 pub mod haproxy;

@@ -19,6 +19,7 @@ use testkit::wait::eventually;
 
 use crate::support::api::{Answer, get};
 use crate::support::database::TestDatabase;
+use crate::support::instance::Instance;
 use crate::support::stack::{SignedIn, Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -218,6 +219,13 @@ async fn a_new_primary_is_used_at_once_and_keeps_what_was_confirmed() {
     stack.database.pair = Some(pair);
 }
 
+/// What `doctor` says.
+fn doctor(url: &str) -> String {
+    let mut command = Instance::command(&["doctor"]);
+    command.env("DATABASE_URL", url).env("REDIS_URL", "redis://127.0.0.1:1/");
+    String::from_utf8(command.output().expect("run seckill").stdout).expect("UTF-8")
+}
+
 /// A purchase's commit has no reply, its primary is lost, and the address leads to the replica, which has received the
 /// order and not applied it. That it is not there is no answer; it is asked again, and is there once the replica is the
 /// primary.
@@ -235,6 +243,13 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
         let buyer = Buyer { user_id: id, voucher_id: 1 };
         NewOrder { id, buyer, unguarded: false }
     };
+
+    // `doctor` says what a commit is worth on each of the servers.
+    let semi_synchronous = "commits wait for one of 1 replicas (AFTER_SYNC)";
+    let of_primary = doctor(database.url().expose_secret());
+    assert!(of_primary.contains(semi_synchronous), "{of_primary}");
+    let of_replica = doctor(&database.pair().replica().url());
+    assert!(of_replica.contains("FAIL  the server is read-only"), "{of_replica}");
 
     // A server that is made read-only before the commit says itself that nothing was done.
     let mut transaction = store.begin().await.expect("a transaction");
@@ -265,6 +280,9 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     pair.promote().await.expect("promote");
     let committed = commit.await.expect("the purchase");
     assert!(matches!(committed, Ok(())), "{committed:?}");
-    let mut new = MySqlConnection::connect(database.url().expose_secret()).await.expect("connect");
+    let url = database.url();
+    let of_promoted = doctor(url.expose_secret());
+    assert!(of_promoted.contains("warn  commits do not wait for a replica"), "{of_promoted}");
+    let mut new = MySqlConnection::connect(url.expose_secret()).await.expect("connect");
     assert_eq!(new.fetch_one(row).await.expect("a number").get::<i64, _>(0), 1);
 }

@@ -14,6 +14,7 @@ mod chaos;
 mod client_address;
 mod clock_steps;
 mod cluster_style;
+mod database_bad_input;
 mod database_errors;
 mod database_failover;
 mod docs;

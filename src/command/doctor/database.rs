@@ -3,7 +3,9 @@
 use super::findings::{Findings, skew};
 use super::{durability, time_zones};
 use crate::config::DoctorConfig;
+use crate::connection::database_check::tables_and_rights;
 use crate::connection::mysql::{Database, IdleLimit, ServerFacts};
+use crate::connection::server_check::is_supported;
 use crate::connection::{migrate, mysql};
 
 /// A transaction that nobody goes on with should end within this time, seconds: until then it may hold a sale's row.
@@ -16,7 +18,12 @@ pub(super) async fn check(
     config: &DoctorConfig,
 ) -> anyhow::Result<()> {
     let facts = mysql::facts(database).await?;
-    findings.good(&format!("version {}", facts.version));
+    if is_supported(&facts.version) {
+        findings.good(&format!("version {}", facts.version));
+    } else {
+        findings
+            .fail(&format!("version {}", facts.version), "use MySQL 8.0 or MariaDB 10.5, or newer");
+    }
     durability::check(findings, database).await?;
     let wanted = i64::from(config.database.database_connections);
     if facts.max_connections < 2 * wanted {
@@ -34,6 +41,10 @@ pub(super) async fn check(
     match missing {
         0 => {
             findings.good("the schema is up to date");
+            match tables_and_rights(&mut *database.pool.acquire().await?).await {
+                Ok(()) => findings.good("the tables can be written"),
+                Err(error) => findings.fail(&format!("{error:#}"), "repair it before a start"),
+            }
             time_zones::check_ids(findings, database, zone).await?;
         }
         steps => {

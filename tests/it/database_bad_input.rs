@@ -1,0 +1,179 @@
+//! A database that cannot be used: each reason is one sentence at start, which names `DATABASE_URL` and no password. And the
+//! forms of TLS that work.
+
+use std::process::Output;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seckill::connection::mysql;
+use sqlx::{Connection, Executor, MySqlConnection, Row};
+use testkit::certificates::Certificates;
+use testkit::database_server::{DatabaseServer, Product, Settings};
+use testkit::process::TemporaryFolder;
+use testkit::redis_server::RedisServer;
+
+use crate::support::instance::Instance;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The password of the users that the tests make.
+const PASSWORD: &str = "s3cret";
+
+async fn server(arguments: Vec<String>) -> DatabaseServer {
+    let folder = Arc::new(TemporaryFolder::new().expect("a folder"));
+    let settings = Settings { arguments, ..Settings::default() };
+    DatabaseServer::start_with(folder, settings).await.expect("a database server")
+}
+
+/// Runs a command of the service; returns whether it succeeded, and what it said.
+fn run(command: &str, url: &str) -> (bool, String) {
+    let mut command = Instance::command(&[command]);
+    // Nothing listens there: it must not come to that.
+    command.env("DATABASE_URL", url).env("REDIS_URL", "redis://127.0.0.1:1/");
+    command.env("BIND_ADDR", "127.0.0.1:0");
+    let Output { status, stdout, stderr } = command.output().expect("run seckill");
+    let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (status.success(), text)
+}
+
+fn assert_refused(command: &str, url: &str, says: &str) {
+    let (succeeded, text) = run(command, url);
+    assert!(!succeeded, "{command} with {url}: {text}");
+    assert!(text.contains(says) && text.contains("DATABASE_URL"), "{command}, {says}: {text}");
+    assert_eq!(text.trim().lines().count(), 1, "{text}");
+    assert!(!text.contains(PASSWORD), "a password: {text}");
+}
+
+fn assert_migrates(url: &str) {
+    let (succeeded, text) = run("migrate", url);
+    assert!(succeeded, "{url}: {text}");
+}
+
+/// The cipher of a connection, empty without TLS.
+async fn cipher(url: &str) -> String {
+    let connection = mysql::connect_once(&url.into(), LIMIT).await;
+    let mut connection = connection.unwrap_or_else(|error| panic!("{url}: {error}"));
+    let row = connection.fetch_one("SHOW SESSION STATUS LIKE 'Ssl_cipher'").await;
+    row.expect("a row").get(1)
+}
+
+#[tokio::test]
+async fn a_database_that_cannot_be_used_is_named_in_one_sentence() {
+    let server = server(Vec::new()).await;
+    let mut admin = MySqlConnection::connect(&server.admin_url()).await.expect("connect");
+    let mut sql = async |statement: &str| {
+        admin.execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    };
+    let url = server.url();
+    let as_user = |user: &str, database: &str| {
+        format!("mysql://{user}:{PASSWORD}@{}/{database}", server.address())
+    };
+    for (user, rights) in [
+        ("reader", "SELECT ON seckill.*"),
+        ("writer", "SELECT, INSERT, UPDATE, DELETE ON seckill.*"),
+    ] {
+        sql(&format!("CREATE USER '{user}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}'")).await;
+        sql(&format!("GRANT {rights} TO '{user}'@'127.0.0.1'")).await;
+    }
+
+    // Not a database, or not with this user.
+    let redis = RedisServer::start().await;
+    let other = format!("mysql://writer:{PASSWORD}@{}/seckill", redis.address());
+    assert_refused("serve", &other, "is DATABASE_URL right?");
+    let nobody = as_user("nobody", "seckill");
+    let nothing = as_user("writer", "nothing");
+    for command in ["serve", "migrate"] {
+        assert_refused(command, &nobody, "it refuses the user");
+        assert_refused(command, &nothing, "is not there, or its user has no right to it");
+    }
+
+    // Without the right to migrate; with it, the step that failed is repeated.
+    assert_refused("migrate", &as_user("writer", "seckill"), "may not change the tables");
+    sql("GRANT CREATE ON seckill.* TO 'writer'@'127.0.0.1'").await;
+    assert_refused("migrate", &as_user("writer", "seckill"), "may not change the tables");
+    assert_refused("serve", &url, "run `seckill migrate` first");
+    assert_migrates(&url);
+    sql("REVOKE CREATE ON seckill.* FROM 'writer'@'127.0.0.1'").await;
+    assert_refused("serve", &as_user("reader", "seckill"), "cannot write; GRANT");
+    // Enough to serve: it comes as far as Redis.
+    let (_, text) = run("serve", &as_user("writer", "seckill"));
+    assert!(text.contains("cannot connect to Redis"), "{text}");
+
+    // A replica, and tables of another release.
+    sql("SET GLOBAL read_only = 1").await;
+    for command in ["serve", "migrate"] {
+        assert_refused(command, &url, "is read-only, as a replica is");
+    }
+    sql("SET GLOBAL read_only = 0").await;
+    sql("ALTER TABLE seckill.tb_idempotency DROP COLUMN result").await;
+    assert_refused("serve", &url, "are not what this release needs");
+    sql("INSERT INTO seckill._sqlx_migrations \
+         SELECT 99, 'later', installed_on, 1, checksum, 1 FROM seckill._sqlx_migrations LIMIT 1")
+    .await;
+    assert_refused("migrate", &url, "was migrated by a newer release");
+}
+
+#[tokio::test]
+async fn tls_to_the_database_is_what_the_address_says() {
+    let (ours, others) = (Certificates::new(), Certificates::new());
+    let file = |name: &str| ours.path(name).display().to_string();
+    let tls = server(vec![
+        format!("--ssl-ca={}", file("authority.crt")),
+        format!("--ssl-cert={}", file("server.crt")),
+        format!("--ssl-key={}", file("server.key")),
+    ])
+    .await;
+    let mut admin = MySqlConnection::connect(&tls.admin_url()).await.expect("connect");
+    for statement in [
+        &format!("CREATE USER 'certified'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}' REQUIRE X509"),
+        "GRANT ALL ON seckill.* TO 'certified'@'127.0.0.1'",
+    ] {
+        admin.execute(statement).await.expect(statement);
+    }
+    let ca = file("authority.crt");
+    let with = |parameters: &str| format!("{}?{parameters}", tls.url());
+    let certified = |parameters: &str| {
+        format!("mysql://certified:{PASSWORD}@{}/seckill?{parameters}", tls.address())
+    };
+    let own = format!("ssl-cert={}&ssl-key={}", file("client.crt"), file("client.key"));
+
+    for encrypted in [
+        tls.url(),
+        with("ssl-mode=REQUIRED"),
+        with(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")),
+        with(&format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}")),
+        certified(&format!("ssl-mode=VERIFY_IDENTITY&ssl-ca={ca}&{own}")),
+    ] {
+        assert_ne!(cipher(&encrypted).await, "", "{encrypted}");
+        assert_migrates(&encrypted);
+    }
+    assert_eq!(cipher(&with("ssl-mode=DISABLED")).await, "");
+
+    let other_ca = others.path("authority.crt").display().to_string();
+    let strange = with(&format!("ssl-mode=VERIFY_CA&ssl-ca={other_ca}"));
+    assert_refused("serve", &strange, "is ssl-ca in DATABASE_URL the authority");
+    // The system's authorities do not know it.
+    assert_refused("serve", &with("ssl-mode=VERIFY_CA"), "is ssl-ca in DATABASE_URL the authority");
+    // The driver looks at the name for VERIFY_CA, too.
+    for mode in ["VERIFY_IDENTITY", "VERIFY_CA"] {
+        let named = with(&format!("ssl-mode={mode}&ssl-ca={ca}"));
+        let named = named.replace("127.0.0.1", "localhost");
+        assert_refused("serve", &named, "is for another name than the host");
+    }
+    assert_refused("serve", &certified("ssl-mode=DISABLED"), "or the connection without TLS");
+    assert_refused("serve", &certified(&format!("ssl-mode=VERIFY_CA&ssl-ca={ca}")), "refuses");
+    admin.execute("SET GLOBAL require_secure_transport = 1").await.expect("a setting");
+    // MySQL says so; MariaDB says that access is denied.
+    assert_refused("serve", &with("ssl-mode=DISABLED"), " TLS");
+
+    // One without TLS, and older than what is supported.
+    if Product::chosen().expect("a product") == Product::MySql {
+        return;
+    }
+    let old = server(vec!["--skip-ssl".to_owned(), "--version=5.7.44-log".to_owned()]).await;
+    let demanding = format!("{}?ssl-mode=VERIFY_CA&ssl-ca={ca}", old.url());
+    assert_refused("serve", &demanding, "it has no TLS");
+    for command in ["serve", "migrate"] {
+        assert_refused(command, &old.url(), "is version 5.7.44-log; MySQL 8.0 or MariaDB 10.5");
+    }
+}
