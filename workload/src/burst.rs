@@ -158,6 +158,54 @@ pub struct Report {
     pub snapshot: Snapshot,
 }
 
+impl Report {
+    /// Whether a buyer got no definite answer, or was told to try again.
+    pub fn met_trouble(&self) -> bool {
+        self.records.iter().any(|record| record.observed.reply.is_trouble())
+    }
+
+    /// This burst and a later one of the same buyers on the same voucher, as one report: all attempts, judged against the
+    /// tables as the later one left them; rates are those of the time that both took.
+    #[must_use]
+    pub fn followed_by(self, later: Self) -> Self {
+        let selling_s = self.selling_s() + later.selling_s();
+        let mut records = self.records;
+        records.extend(later.records);
+        let ordered = records.iter().filter(|record| record.observed.reply.is_success());
+        let latency_ordered = Latency::of(ordered.map(|record| record.latency));
+        let mut replies = self.replies;
+        for (label, count) in later.replies {
+            *replies.entry(label).or_default() += count;
+        }
+        let elapsed_s = self.elapsed_s + later.elapsed_s;
+        let requests = self.requests + later.requests;
+        let verdict = judge(&records, &later.snapshot);
+        Self {
+            requests,
+            elapsed_s,
+            requests_per_s: requests as f64 / elapsed_s.max(f64::MIN_POSITIVE),
+            orders_per_s: latency_ordered.count as f64 / selling_s.max(f64::MIN_POSITIVE),
+            latency: Latency::of(records.iter().map(|record| record.latency)),
+            latency_ordered,
+            timeouts: self.timeouts + later.timeouts,
+            connections_lost: self.connections_lost + later.connections_lost,
+            not_sent: self.not_sent + later.not_sent,
+            unknown: unknown(&records),
+            replies,
+            clean: verdict.is_clean(),
+            verdict,
+            records,
+            ..later
+        }
+    }
+
+    /// The time that [`orders_per_s`](Self::orders_per_s) is measured over, in seconds.
+    fn selling_s(&self) -> f64 {
+        let orders = self.latency_ordered.count as f64;
+        if orders > 0.0 { orders / self.orders_per_s } else { self.elapsed_s }
+    }
+}
+
 /// Signs in, publishes, generates the load, waits, judges.
 ///
 /// # Errors
@@ -213,7 +261,7 @@ pub async fn sale(
 }
 
 /// Runs `buyers` on a sale that exists, and judges it as if it were new.
-/// After a second burst on one voucher, chain both reports' records and [`judge`] again.
+/// After a second burst on one voucher, judge both together: [`Report::followed_by`].
 ///
 /// # Errors
 /// As [`run`].

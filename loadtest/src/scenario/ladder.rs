@@ -3,7 +3,8 @@
 //! Buyers are signed in once and serve all sales. There are at least three times as many buyers as
 //! vouchers, so that a safe strategy sells out even where many a buyer is refused for a busy lock. A
 //! race that has to show itself and did not gets a fresh sale, [`ATTEMPTS`] in all, and each
-//! repetition is reported.
+//! repetition is reported. Buyers who are told to try again do, where a safe strategy would otherwise
+//! end unsold.
 
 use std::{fmt, sync::Arc};
 
@@ -14,6 +15,7 @@ use super::check_result::{self, Outcome};
 use workload::{
     Error, Target,
     burst::{self, BurstOptions, Report},
+    buyers::Buyer,
     checker::Verdict,
     conformance::Conformance,
     live::Live,
@@ -23,6 +25,9 @@ use workload::{
 
 /// Sales a race is given to show itself.
 pub const ATTEMPTS: u32 = 4;
+
+/// How often the buyers come again to a sale that had no time for them.
+pub const RETURNS: u32 = 5;
 
 /// What a ladder that stands as promised has shown.
 const MEANING: &str = "\
@@ -117,8 +122,8 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
             burst.targets = vec![target.clone()];
             let mut sales = 0;
             let line = loop {
-                burst.live = Arc::new(Live::default());
-                let report = burst::sale(&burst, &order_rows, buyers.clone()).await?;
+                let report =
+                    sell(&mut burst, &order_rows, &buyers, strategy.holds_on(instances)).await?;
                 sales += 1;
                 let line = line(strategy, instances, sales, report);
                 if let Conformance::DidNotShow(what) = &line.check
@@ -141,6 +146,29 @@ pub async fn run(options: &LadderOptions) -> Result<Climb, Error> {
     let as_promised = lines.iter().all(|line| line.check.is_as_promised());
     let (scenario, tries) = ("ladder", shared.tries);
     Ok(Climb { scenario, buyers: buyers.len(), tries, lines, as_promised })
+}
+
+/// Runs the buyers on a new sale. Where that should sell out and did not, because many were answered "try again", all come
+/// again, up to [`RETURNS`] times: a busy machine sheds load, which breaks no promise.
+async fn sell(
+    burst: &mut BurstOptions,
+    order_rows: &OrderRows,
+    buyers: &Arc<[Buyer]>,
+    should_sell_out: bool,
+) -> Result<Report, Error> {
+    burst.live = Arc::new(Live::default());
+    let mut report = burst::sale(burst, order_rows, buyers.clone()).await?;
+    for _ in 0..RETURNS {
+        let left = report.verdict.stock_left;
+        if !(should_sell_out && report.clean && left > 0 && report.met_trouble()) {
+            break;
+        }
+        burst.progress.say(&format!("  {left} left, and buyers were told to try again: they do"));
+        burst.live = Arc::new(Live::default());
+        let again = burst::on(report.voucher_id, burst, order_rows, buyers.clone()).await?;
+        report = report.followed_by(again);
+    }
+    Ok(report)
 }
 
 fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line {
