@@ -19,6 +19,8 @@ use super::{
 
 /// How long it may take to answer after a start, which includes recovery after a crash.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// How long a paused server's last system call may take.
+const STANDSTILL: Duration = Duration::from_millis(30);
 /// Time limit of one attempt to connect: a paused server accepts and says nothing.
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 
@@ -204,14 +206,28 @@ impl DatabaseServer {
         Ok(())
     }
 
-    /// Kills it, and starts it again without anything that it had.
+    /// Kills it, and starts it again with what `other` has, which stands still while its files are copied: they are as a
+    /// crash would leave them.
     ///
     /// # Errors
-    /// As [`try_restart`](Self::try_restart).
-    pub(crate) async fn start_empty(&mut self) -> io::Result<()> {
+    /// `other` does not run; as [`try_restart`](Self::try_restart).
+    pub(crate) async fn start_as_copy(&mut self, other: &Self) -> io::Result<()> {
         self.kill();
-        std::fs::remove_dir_all(self.files.join("data"))?;
-        install(self.product, self.files.clone(), self.password.clone()).await?;
+        let (from, to) = (other.files.join("data"), self.files.join("data"));
+        let process = other.process()?;
+        process.pause()?;
+        let copying = async {
+            // What a thread is writing is written before it stands still.
+            tokio::time::sleep(STANDSTILL).await;
+            let copying = tokio::task::spawn_blocking(move || {
+                std::fs::remove_dir_all(&to)?;
+                copy_folder(&from, &to)
+            });
+            copying.await.map_err(io::Error::other)?
+        };
+        let copied = copying.await;
+        process.resume()?;
+        copied?;
         self.try_restart().await
     }
 
@@ -235,6 +251,21 @@ impl DatabaseServer {
 /// Of hexadecimal digits.
 pub(crate) fn random_password() -> String {
     format!("{:016x}", rand::random::<u64>())
+}
+
+/// Copies the files in `from` and its sub-folders, not its sockets.
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (kind, to) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() {
+            copy_folder(&entry.path(), &to)?;
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), to)?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the system tables, the database `seckill`, its user and the administrator. In a thread of its own: the caller's may
