@@ -79,7 +79,8 @@ impl Keys {
 
     /// The position of a sale's shard among [`Keys::shards`].
     pub fn shard_of_sale(&self, voucher_id: i64) -> usize {
-        shard_of_sale(voucher_id, self.shards.len())
+        // Ids are positive, and there are at most 15 shards.
+        usize::try_from(voucher_id.rem_euclid(self.shards.len() as i64)).unwrap_or(0)
     }
 
     /// The keys of a sale's shard.
@@ -106,11 +107,6 @@ impl Keys {
             KeyStyle::Cluster { .. } => 0..1 << NUMBER_BITS,
         }
     }
-}
-
-fn shard_of_sale(voucher_id: i64, shards: usize) -> usize {
-    // Ids are positive, and there are at most 15 shards.
-    usize::try_from(voucher_id.rem_euclid(shards as i64)).unwrap_or(0)
 }
 
 /// The keys of one shard, all in one slot.
@@ -163,13 +159,11 @@ impl ShardKeys {
         self.style
     }
 
-    /// Whether a sale is of this shard.
-    pub fn has(&self, voucher_id: i64) -> bool {
+    /// Its share of the sales, as a modulus and a remainder: those whose id divided by the one leaves the other.
+    pub fn share(&self) -> (u8, u8) {
         match self.style {
-            KeyStyle::Default => true,
-            KeyStyle::Cluster { shards } => {
-                shard_of_sale(voucher_id, usize::from(shards)) == usize::from(self.number)
-            }
+            KeyStyle::Default => (1, 0),
+            KeyStyle::Cluster { shards } => (shards, self.number),
         }
     }
 
@@ -299,8 +293,7 @@ mod tests {
             (shard.stream.as_str(), shard.stock(19).as_str()),
             ("stream.orders:{3}", "seckill:stock:{3}:19")
         );
-        let of: Vec<bool> = keys.shards().iter().map(|shard| shard.has(19)).collect();
-        assert_eq!(of, [false, false, false, true]);
+        assert_eq!(shard.share(), (4, 3));
     }
 
     #[test]

@@ -117,13 +117,15 @@ impl OrderStore {
         }
     }
 
-    /// The sales that are open, or will be.
-    pub async fn open_sales(&self) -> Result<Vec<OpenSale>, Error> {
+    /// The sales that are open, or will be, and whose id modulo `count` is `number`.
+    pub async fn open_sales(&self, (count, number): (u8, u8)) -> Result<Vec<OpenSale>, Error> {
         let query = sqlx::query_as(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, strategy, \
              CAST(issued AS SIGNED) AS issued, CAST(stock AS SIGNED) AS stock \
-             FROM tb_seckill_voucher WHERE end_time > CURRENT_TIMESTAMP",
-        );
+             FROM tb_seckill_voucher WHERE end_time > CURRENT_TIMESTAMP AND MOD(voucher_id, ?) = ?",
+        )
+        .bind(count)
+        .bind(number);
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 

@@ -36,12 +36,12 @@ impl StreamNode {
 
     /// Treats the sales above `after`; returns the last of them, or 0 at the end.
     async fn expire_page(&self, after: i64) -> Result<i64, Error> {
-        let sales = self.store.sales_after(after, PAGE).await?;
+        let sales = self.store.sales_after(after, PAGE, self.keys.share()).await?;
         let Some((last, _)) = sales.last().copied() else { return Ok(0) };
         let keys = &self.keys;
         let mut script = scripts::SALE_EXPIRE.key(&keys.exact_counters);
         script.key(&keys.complete_claims).arg(TTL_S);
-        for (sale, ended) in sales.into_iter().filter(|(sale, _)| keys.has(*sale)) {
+        for (sale, ended) in sales {
             script.key(keys.stock(sale)).key(keys.claims(sale)).arg(sale).arg(u8::from(ended));
         }
         script.invoke_async::<()>(&mut self.redis.clone()).await?;

@@ -35,8 +35,7 @@ impl StreamNode {
     }
 
     async fn keep_up_sales_once(self: &Arc<Self>) -> Result<(), Error> {
-        let mut sales = self.store.open_sales().await?;
-        sales.retain(|sale| self.keys.has(sale.voucher_id));
+        let sales = self.store.open_sales(self.keys.share()).await?;
         for sales in sales.chunks(PAGE) {
             let mut state = redis::pipe();
             for sale in sales {

@@ -47,15 +47,14 @@ impl StreamNode {
     }
 
     async fn stranded_sales(&self) -> Result<HashSet<i64>, Error> {
-        let mut on_the_stream = self.store.stock_on_the_stream().await?;
-        on_the_stream.retain(|(sale, _)| self.keys.has(*sale));
-        let empty = self.empty_counters(on_the_stream).await?;
+        let share = self.keys.share();
+        let empty = self.empty_counters(self.store.stock_on_the_stream(share).await?).await?;
         if empty.is_empty() {
             return Ok(HashSet::new());
         }
         // Before the stock is read again: what is committed in between is then in both, and nothing seems stranded.
         let Some(in_flight) = self.in_flight_by_sale().await? else { return Ok(HashSet::new()) };
-        let left = self.store.stock_on_the_stream().await?;
+        let left = self.store.stock_on_the_stream(share).await?;
         let stranded = |(sale, stock): &(i64, i64)| {
             empty.contains(sale) && *stock > in_flight.get(sale).copied().unwrap_or(0)
         };
