@@ -216,6 +216,8 @@ fn expired_early(change: &Change, circumstances: Circumstances) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use workload::{checker::Sale, generator::Record};
+
     use super::*;
     use Answer::{Done, Unknown};
     use What::{Cancel, Pay};
@@ -262,6 +264,41 @@ mod tests {
         ));
         let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, Done)]);
         assert!(!expired_early(&both, expires), "its owner cancelled it");
+    }
+
+    #[test]
+    fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_oversold_sale() {
+        let told = |user_id, reply| Record {
+            trace: None,
+            observed: ObservedReply { user_id, attempt: 0, reply },
+            target: 0,
+            sent: Duration::ZERO,
+            latency: Duration::ZERO,
+        };
+        // Order 7 is lost, and its buyer, who is told of it once more, has order 9 after it.
+        let records = vec![
+            told(1, Reply::Ordered(7)),
+            told(1, Reply::AlreadyOrdered(Some(7))),
+            told(1, Reply::Ordered(9)),
+            told(2, Reply::Pending(8)),
+        ];
+        let outcome = Outcome { records, ..Outcome::default() };
+        let row = |id, user_id| OrderRow { id, user_id, status: UNPAID };
+        let of = |stock_left, rows: Vec<OrderRow>, rows_lost| {
+            let snapshot = Snapshot { sale: Sale { issued: 2, stock_left, added: 0 }, rows };
+            let circumstances =
+                Circumstances { published: 2, rows_lost, ..Circumstances::default() };
+            SaleVerdict::of(&outcome, &snapshot, circumstances)
+        };
+        let rows = vec![row(8, 2), row(9, 1)];
+        let excused = of(0, rows.clone(), true);
+        assert!(excused.is_clean() && excused.lost_by_database == 1, "{excused}");
+        let counted = of(0, rows, false);
+        assert!(counted.checker.lost > 0 && counted.lost_by_database == 0, "{counted}");
+        let oversold = of(-1, vec![row(8, 2), row(9, 1), row(10, 3)], true);
+        assert!(oversold.checker.oversold > 0, "{oversold}");
+        let twice = of(0, vec![row(9, 1), row(10, 1)], true);
+        assert!(twice.checker.duplicates > 0, "{twice}");
     }
 
     #[test]
