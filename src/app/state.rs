@@ -15,7 +15,7 @@ use crate::connection::redis::{RoutedConnection, Subscriptions};
 use crate::connection::{self, database_check};
 use crate::health::Health;
 use crate::id::IdGenerator;
-use crate::keys::{KeyStyle, Keys, ShardKeys, record};
+use crate::keys::{KeyStyle, Keys, ShardKeys, record, rights};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
@@ -62,10 +62,11 @@ pub(super) async fn connect(
     .await?;
     database_check::ready_to_serve(&database).await?;
 
-    let server = connection::redis::server(&config.redis.redis_url)?;
+    let server = config.redis.server()?;
     let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;
     let redis = nodes.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+    rights::check(&redis).await?;
     record::record(&mut redis.clone(), keys.style()).await?;
     let locks = Locks::connect(
         nodes.clone(),

@@ -35,7 +35,7 @@ pub async fn run(config: SeedConfig) -> anyhow::Result<()> {
         config.database.database_timeout,
     )
     .await?;
-    let server = connection::redis::server(&config.redis.redis_url)?;
+    let server = config.redis.server()?;
     let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
     let redis = redis.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);

@@ -1,11 +1,13 @@
 //! Options of the connections to the backing servers, and of logging.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use secrecy::SecretString;
 
 use super::parse;
+use crate::connection::redis::{self, Certificates};
 
 /// Options of the database connection.
 #[derive(Args, Clone, Debug)]
@@ -30,10 +32,31 @@ pub struct RedisConfig {
     /// Sentinel monitors; redis-cluster://host:port,host:port for a cluster; rediss… with TLS.
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: SecretString,
+    /// The authority that signed the certificates of the Redis servers, a file in PEM format; by default those that the
+    /// system trusts.
+    #[arg(long, env = "REDIS_CA", value_name = "FILE")]
+    pub redis_ca: Option<PathBuf>,
+    /// The certificate to show to the Redis servers that ask for one, a file in PEM format; with --redis-key.
+    #[arg(long, env = "REDIS_CERT", value_name = "FILE", requires = "redis_key")]
+    pub redis_cert: Option<PathBuf>,
+    /// The key of --redis-cert, a file in PEM format.
+    #[arg(long, env = "REDIS_KEY", value_name = "FILE", requires = "redis_cert")]
+    pub redis_key: Option<PathBuf>,
     /// Longest wait for a connection, and for each command; milliseconds.
     #[arg(long = "redis-timeout-ms", env = "REDIS_TIMEOUT_MS", default_value = "1000",
           value_parser = parse::milliseconds)]
     pub redis_timeout: Duration,
+}
+
+impl RedisConfig {
+    /// The Redis that these options name.
+    ///
+    /// # Errors
+    /// An address or a file that cannot be used, in one sentence.
+    pub fn server(&self) -> anyhow::Result<lock::Server> {
+        let own = self.redis_cert.clone().zip(self.redis_key.clone());
+        redis::server_with(&self.redis_url, &Certificates { authority: self.redis_ca.clone(), own })
+    }
 }
 
 /// Options of logging.

@@ -10,6 +10,8 @@ pub mod migrate;
 pub mod mysql;
 pub mod pool;
 pub mod redis;
+pub mod redis_errors;
+pub mod redis_requirements;
 pub mod row;
 pub mod server_check;
 pub mod server_error;

@@ -2,28 +2,100 @@
 //! a time limit, so that a Redis that hangs delays a request by no more than that.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
 
-use anyhow::Context;
 use lock::Server;
 use redis::{ErrorKind, RedisError};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::redis_errors::sentence;
+use super::redis_requirements;
+
 pub use lock::{Redis, RoutedConnection};
 
+/// Files for TLS, in PEM format.
+#[derive(Clone, Debug, Default)]
+pub struct Certificates {
+    /// The authority that has signed the certificates of the servers; the system's where there is none.
+    pub authority: Option<PathBuf>,
+    /// The client's own certificate with its key.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
 /// The Redis that this address names.
+///
+/// # Errors
+/// One sentence that names the setting, never the address, which may hold a password.
 pub fn server(url: &SecretString) -> anyhow::Result<Server> {
-    Server::from_url(url.expose_secret()).context("REDIS_URL (--redis-url)")
+    Server::from_url(url.expose_secret())
+        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {}", cause(error)))
+}
+
+/// As [`server`], with these certificates.
+///
+/// # Errors
+/// Also for a file that cannot be read or used, and an address without TLS.
+pub fn server_with(url: &SecretString, certificates: &Certificates) -> anyhow::Result<Server> {
+    let server = server(url)?;
+    if certificates.authority.is_none() && certificates.own.is_none() {
+        return Ok(server);
+    }
+    anyhow::ensure!(
+        url.expose_secret().trim().starts_with("rediss"),
+        "REDIS_CA, REDIS_CERT (--redis-ca, --redis-cert) are for TLS: the address in REDIS_URL has to begin with rediss"
+    );
+    with_certificates(server, certificates)
+}
+
+#[cfg(feature = "tls")]
+fn with_certificates(server: Server, certificates: &Certificates) -> anyhow::Result<Server> {
+    let read = |setting: &str, file: &PathBuf| {
+        std::fs::read(file).map_err(|error| {
+            anyhow::anyhow!("{setting}: {} cannot be read: {error}", file.display())
+        })
+    };
+    let authority = &certificates.authority;
+    let root_cert =
+        authority.as_ref().map(|file| read("REDIS_CA (--redis-ca)", file)).transpose()?;
+    let own = certificates.own.as_ref().map(|(certificate, key)| {
+        anyhow::Ok(redis::ClientTlsConfig {
+            client_cert: read("REDIS_CERT (--redis-cert)", certificate)?,
+            client_key: read("REDIS_KEY (--redis-key)", key)?,
+        })
+    });
+    let certificates = redis::TlsCertificates { client_tls: own.transpose()?, root_cert };
+    server.with_certificates(&certificates).map_err(|error| {
+        anyhow::anyhow!("REDIS_CA, REDIS_CERT, REDIS_KEY: not usable: {}", cause(error))
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_certificates(_: Server, _: &Certificates) -> anyhow::Result<Server> {
+    anyhow::bail!("REDIS_CA, REDIS_CERT: this program was built without the cargo feature tls")
+}
+
+/// What is wrong with an address, without the words that the locks put before it.
+fn cause(error: lock::Error) -> String {
+    match error {
+        lock::Error::Rejected { cause, .. } => cause,
+        error => error.to_string(),
+    }
 }
 
 /// Connects; `timeout` limits connecting and every command.
+///
+/// # Errors
+/// One sentence that names the setting: it cannot be reached, or is not what the address says, or too old.
 pub async fn connect(server: Server, timeout: Duration) -> anyhow::Result<Redis> {
-    let redis = Redis::new(server, timeout, timeout)?;
+    let redis = Redis::new(server, timeout, timeout)
+        .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {}", cause(error)))?;
     redis::cmd("PING")
         .query_async::<String>(&mut redis.commands())
         .await
-        .context("cannot connect to Redis; is it running, and is REDIS_URL right?")?;
+        .map_err(|error| sentence(&error))?;
+    redis_requirements::check(&redis).await?;
     Ok(redis)
 }
 

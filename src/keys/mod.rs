@@ -16,6 +16,7 @@ use std::sync::Arc;
 use redis::ScriptInvocation;
 
 pub mod record;
+pub mod rights;
 
 /// Most shards: as many as have numbers of their own in order ids, see [`ShardKeys::numbers`].
 pub const MAX_SHARDS: u8 = 15;

@@ -38,6 +38,7 @@ mod pages;
 mod proxy;
 mod purchase;
 mod redis_cluster;
+mod redis_input;
 mod redis_outage;
 mod redis_sentinel;
 mod resilience;

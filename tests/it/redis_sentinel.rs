@@ -22,7 +22,7 @@ const STRATEGIES: [&str; 5] =
     ["setnx-lock", "reentrant-lock", "stream", "group-commit", "row-lock"];
 
 /// Signs in through the API; the code is read from the master.
-async fn sign_in(base: &str, master: &mut MultiplexedConnection, phone: &str) -> SignedIn {
+pub async fn sign_in(base: &str, master: &mut MultiplexedConnection, phone: &str) -> SignedIn {
     post(base, &format!("/user/code?phone={phone}")).send().await.data();
     let code: String = master.get(format!("login:code:{phone}")).await.expect("a code");
     let login = json!({ "phone": phone, "code": code });
@@ -33,7 +33,7 @@ async fn sign_in(base: &str, master: &mut MultiplexedConnection, phone: &str) ->
 }
 
 /// Publishes a sale of one, and buys it, by every strategy.
-async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
+pub async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
     for strategy in STRATEGIES {
         let sale = post(base, "/voucher/seckill").admin().json(Stack::sale(1, strategy));
         let sale = sale.send().await.data().as_i64().expect("a voucher id");
@@ -48,7 +48,7 @@ async fn buy_by_every_strategy(base: &str, user: &SignedIn) {
     }
 }
 
-async fn read_shops(base: &str) {
+pub async fn read_shops(base: &str) {
     for path in ["/shop/1", "/shop/of/type?typeId=1&x=120.15&y=30.33", "/shop-type/list"] {
         let answer: api::Answer = get(base, path).send().await;
         assert_eq!((answer.status, &answer.body["success"]), (200, &json!(true)), "{answer:?}");
@@ -77,7 +77,20 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     let mut asked = sentinel.sentinels[0].conn().await;
     command.arg("FAILOVER").arg(MASTER).exec_async(&mut asked).await.expect("a failover begins");
     let began = Instant::now();
-    // What is written to the old master until then is lost.
+    // What is written to the old master until then is lost. The sentinels tell it after 10 s.
+    let port = sentinel.servers[1].port();
+    eventually("the replica is the master", TIMEOUT, || {
+        let mut asked = asked.clone();
+        async move {
+            let mut command = redis::cmd("SENTINEL");
+            command.arg("GET-MASTER-ADDR-BY-NAME").arg(MASTER);
+            let address: Vec<String> = command.query_async(&mut asked).await.expect("a master");
+            address.get(1) == Some(&port.to_string())
+        }
+    })
+    .await;
+    let mut demote = redis::cmd("REPLICAOF");
+    demote.arg("127.0.0.1").arg(port).exec_async(&mut master).await.expect("a replica");
     eventually("the old master is a replica", TIMEOUT, async || {
         let role = async {
             let client = sentinel.servers[0].client();

@@ -60,8 +60,8 @@ impl Server {
 }
 
 /// What an address looks like.
-const FORMS: &str = "not a Redis address; it looks like redis://host:6379/, \
-    redis-sentinel://host:26379,host:26379/master or redis-cluster://host:6379,host:6379 (rediss… with TLS)";
+const FORMS: &str = "not a Redis address; it looks like redis://127.0.0.1:6379/, \
+    redis-sentinel://host:26379,host:26379/master or redis-cluster://host:6379,host:6379, with TLS rediss…";
 
 /// An address with several hosts, in parts that are still percent-encoded.
 #[cfg(any(feature = "cluster", feature = "sentinel"))]

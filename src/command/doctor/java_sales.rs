@@ -15,7 +15,7 @@ const NAMED: usize = 10;
 pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow::Result<()> {
     let database =
         mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
-    let server = connection::redis::server(&config.redis.redis_url)?;
+    let server = config.redis.server()?;
     let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
     let mut redis = redis.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);

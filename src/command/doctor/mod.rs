@@ -34,7 +34,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
 
     println!("redis");
     let timeout = config.redis.redis_timeout;
-    let connected = match connection::redis::server(&config.redis.redis_url) {
+    let connected = match config.redis.server() {
         Ok(server) => connection::redis::connect(server, timeout).await,
         Err(error) => Err(error),
     };
@@ -49,7 +49,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
                 findings.fail(&format!("{error:#}"), "see the message");
             }
         }
-        Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct REDIS_URL"),
+        Err(error) => findings.fail(&format!("{error:#}"), "see the message"),
     }
 
     println!("sales of Java nodes");

@@ -5,10 +5,9 @@ use redis::Script;
 
 use super::findings::{Findings, skew};
 use crate::connection::redis::RoutedConnection;
+use crate::connection::redis_requirements::field;
+use crate::keys::rights;
 use crate::scripts;
-
-/// The oldest Redis that has what the scripts use: GEOSEARCH came with 6.2.
-const MIN_REDIS: (u32, u32) = (6, 2);
 
 /// A channel of the locks' form, without subscribers.
 const LOCK_CHANNEL: &str = "redisson_lock__channel:{doctor}";
@@ -20,14 +19,10 @@ pub(super) async fn check(
 ) -> anyhow::Result<()> {
     let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
     let version = field(&info, "redis_version").unwrap_or("0.0");
-    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let parsed = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if let Some(valkey) = field(&info, "valkey_version") {
         findings.good(&format!("Valkey {valkey}, compatible with Redis {version}"));
-    } else if parsed >= MIN_REDIS {
-        findings.good(&format!("version {version}"));
     } else {
-        findings.fail(&format!("version {version}"), "install Redis 6.2 or newer");
+        findings.good(&format!("version {version}"));
     }
     let memory: String = redis::cmd("INFO").arg("memory").query_async(redis).await?;
     match field(&memory, "maxmemory_policy") {
@@ -58,6 +53,10 @@ pub(super) async fn check(
         ),
         Err(error) => return Err(error.into()),
     }
+    match rights::check(redis).await {
+        Ok(()) => findings.good("the user has the rights that are needed"),
+        Err(error) => findings.fail(&error.to_string(), "grant them"),
+    }
     let mut loaded = 0;
     for (name, source) in scripts::ALL.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
         match Script::new(source).load_async(redis).await {
@@ -67,8 +66,4 @@ pub(super) async fn check(
     }
     findings.good(&format!("{loaded} scripts load"));
     Ok(())
-}
-
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
-    info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }

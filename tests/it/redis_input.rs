@@ -1,0 +1,164 @@
+//! Addresses and settings of Redis that cannot work: each is one sentence at start that names the setting, and `doctor`
+//! says the same. And what has to work: TLS, and a user with the documented rights.
+
+use std::path::Path;
+use std::process::Output;
+
+use secrecy::ExposeSecret;
+use serde_json::json;
+use testkit::certificates::Certificates;
+use testkit::process::free_port;
+use testkit::redis_cluster::RedisCluster;
+use testkit::redis_server::{RedisServer, Role};
+
+use crate::redis_sentinel::{buy_by_every_strategy, read_shops, sign_in};
+use crate::support::api::ADMIN_TOKEN;
+use crate::support::database::TestDatabase;
+use crate::support::instance::Instance;
+
+/// The rights that docs/OPERATIONS.md lists.
+const RIGHTS: &str = "~* resetchannels &redisson_* &cache:invalidate &seckill:stock:added +@read +@write +@scripting \
+                      +@connection +time +info +publish +subscribe +unsubscribe +multi +exec +cluster|slots +cluster|info +role";
+
+async fn acl(server: &RedisServer, user: &str, rights: &str) {
+    let mut raw = server.conn().await;
+    let mut command = redis::cmd("ACL");
+    command.arg("SETUSER").arg(user).arg("on").arg(">secret");
+    for right in rights.split_whitespace() {
+        command.arg(right);
+    }
+    command.exec_async(&mut raw).await.expect("a user");
+}
+
+fn environment(database: &TestDatabase, url: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("DATABASE_URL", database.url().expose_secret().to_owned()),
+        ("REDIS_URL", url.to_owned()),
+        ("REDIS_TIMEOUT_MS", "1200".to_owned()),
+        ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
+    ]
+}
+
+/// A server that also listens for TLS, on the port that is returned, and asks for a certificate.
+async fn with_tls(certificates: &Certificates) -> (RedisServer, u16) {
+    let port = free_port().expect("a port");
+    let arguments = certificates.arguments(port);
+    (RedisServer::start_with_arguments(Role::Alone, arguments).await, port)
+}
+
+fn path(file: &Path) -> String {
+    file.display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_work_is_one_sentence_that_names_the_setting() {
+    let (certificates, others) = (Certificates::new(), Certificates::new());
+    let (plain, (tls, tls_port), cluster, database) = tokio::join!(
+        RedisServer::start(),
+        with_tls(&certificates),
+        RedisCluster::start(),
+        TestDatabase::migrated()
+    );
+    let replica = RedisServer::start_with_arguments(Role::ReplicaOf(plain.port()), vec![]).await;
+    let monitor = format!("sentinel monitor known 127.0.0.1 {} 1\n", plain.port());
+    let sentinel = RedisServer::start_with_arguments(Role::Sentinel(monitor), vec![]).await;
+    acl(&plain, "app", "~* &* +@all").await;
+    acl(&plain, "keys", "~login:* ~{login:* &* +@all").await;
+    acl(&plain, "commands", "~* &* +@all -geosearch").await;
+    acl(&plain, "channels", "~* resetchannels +@all").await;
+    acl(&plain, "scripts", "~* &* +@all -@scripting").await;
+    acl(&plain, "transactions", "~* &* +@all -multi").await;
+    acl(&tls, "app", "~* &* +@all").await;
+
+    let (plain, replica) = (plain.address(), replica.address());
+    let (sentinel, node) = (sentinel.address(), cluster.nodes[0].address());
+    let authority = path(&certificates.path("authority.crt"));
+    let other_authority = path(&others.path("authority.crt"));
+    let [certificate, key] =
+        ["client.crt", "client.key"].map(|file| path(&certificates.path(file)));
+    let at_tls = format!("rediss://127.0.0.1:{tls_port}/");
+    let ca = Some(authority.as_str());
+    let cases: Vec<(String, Option<&str>, &str)> = vec![
+        (plain.clone(), None, "not a Redis address"),
+        (format!("redis://{plain},{replica}/"), None, "several hosts need redis-cluster://"),
+        (format!("redis-sentinel://{sentinel}"), None, "the name under which"),
+        (format!("redis-cluster://{node}/2"), None, "database 0"),
+        (format!("redis://{node}/"), None, "one of 3 masters of a cluster"),
+        (format!("redis-cluster://{plain}"), None, "the server is no cluster"),
+        (format!("redis://{sentinel}/"), None, "this is a sentinel"),
+        (format!("redis-sentinel://{plain}/known"), None, "the server is no sentinel"),
+        (format!("redis-sentinel://{sentinel}/other"), None, "do not know a master of this name"),
+        (format!("redis://{replica}/"), None, "the server is a replica of"),
+        (format!("rediss://{plain}/"), None, "TLS (rediss…)"),
+        (format!("redis://127.0.0.1:{tls_port}/"), None, "begins with rediss"),
+        (at_tls.clone(), Some(&other_authority), "REDIS_CA (--redis-ca)"),
+        (at_tls.clone(), None, "one that this system trusts"),
+        (at_tls.clone(), ca, "set REDIS_CERT and REDIS_KEY"),
+        (at_tls.clone(), Some("/none"), "REDIS_CA (--redis-ca): /none cannot be read"),
+        (at_tls.clone(), Some(&key), "REDIS_CA"),
+        (format!("redis://{plain}/"), ca, "has to begin with rediss"),
+        (format!("redis://app:wrong@{plain}/"), None, "refuses the user or the password"),
+        (format!("redis://keys:secret@{plain}/"), None, "keys like cache:shop:"),
+        (format!("redis://commands:secret@{plain}/"), None, "lacks a right"),
+        (format!("redis://channels:secret@{plain}/"), None, "the channel cache:invalidate"),
+        (format!("redis://transactions:secret@{plain}/"), None, "MULTI and EXEC"),
+        (format!("redis://scripts:secret@{plain}/"), None, "lacks a right"),
+    ];
+    for (url, authority, says) in &cases {
+        for command in ["serve", "doctor"] {
+            let mut env = environment(&database, url);
+            env.extend(authority.map(|file| ("REDIS_CA", file.to_owned())));
+            env.push(("BIND_ADDR", "127.0.0.1:0".to_owned()));
+            let mut process = Instance::command(&[command]);
+            if command == "doctor" {
+                env.retain(|(name, _)| *name != "BIND_ADDR" && *name != "ADMIN_TOKEN");
+            }
+            process.envs(env);
+            let Output { status, stdout, stderr } = process.output().expect("run seckill");
+            let text = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            let text = text.concat();
+            println!(
+                "{command} {url}\n    {}",
+                text.lines().find(|line| line.contains("REDIS_")).unwrap_or("")
+            );
+            assert_eq!(status.code(), Some(1), "{command} {url}: {text}");
+            let line = text.lines().find(|line| line.contains(says));
+            let line = line.unwrap_or_else(|| panic!("{command} {url}: not `{says}` in\n{text}"));
+            assert!(line.contains("REDIS_"), "{command} {url}: {line}");
+            assert!(!text.contains("secret"), "a password in the output: {text}");
+        }
+    }
+    let alone = [("REDIS_CERT", certificate)];
+    let mut process = Instance::command(&["serve"]);
+    process.envs(environment(&database, &at_tls)).envs(alone);
+    let output = process.output().expect("run seckill");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--redis-key"), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_feature_works_over_tls_with_the_documented_rights() {
+    let certificates = Certificates::new();
+    let ((server, port), database) =
+        tokio::join!(with_tls(&certificates), TestDatabase::migrated());
+    acl(&server, "app", RIGHTS).await;
+    let mut env = environment(&database, &format!("rediss://app:secret@127.0.0.1:{port}/"));
+    for (name, file) in
+        [("REDIS_CA", "authority.crt"), ("REDIS_CERT", "client.crt"), ("REDIS_KEY", "client.key")]
+    {
+        env.push((name, path(&certificates.path(file))));
+    }
+    let instance = Instance::start(&[], &env).await;
+    let user = sign_in(&instance.url, &mut server.conn().await, "13800000001").await;
+    read_shops(&instance.url).await;
+    buy_by_every_strategy(&instance.url, &user).await;
+    let clients: String =
+        redis::cmd("CLIENT").arg("LIST").query_async(&mut server.conn().await).await.expect("them");
+    let plain = clients.lines().filter(|line| line.contains("user=app"));
+    let ports: Vec<&str> =
+        plain.filter_map(|line| line.split(' ').find(|word| word.starts_with("laddr="))).collect();
+    assert!(ports.len() >= 3, "{clients}");
+    assert!(ports.iter().all(|laddr| laddr.ends_with(&format!(":{port}"))), "{clients}");
+    let warned =
+        instance.log().into_iter().filter(|line| line.contains("NOPERM")).collect::<Vec<_>>();
+    assert_eq!(json!(warned), json!([]), "a right is missing");
+}
