@@ -182,10 +182,10 @@ impl Pool {
 
 /// Whether the server takes writes: it is no replica, and was not made read-only.
 pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Result<bool> {
-    // Aurora's readers have only the last. MariaDB 12 has other values than ON and OFF.
-    let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only')";
-    let settings: Vec<(String, String)> = sqlx::query_as(query).fetch_all(connection).await?;
-    Ok(settings.iter().all(|(_, value)| matches!(value.as_str(), "OFF" | "0")))
+    // Aurora's readers have only the last. As text: MariaDB 12 has other values than ON and OFF.
+    let query = "SELECT CAST(@@GLOBAL.read_only AS CHAR), CAST(@@GLOBAL.innodb_read_only AS CHAR)";
+    let (server, engine): (String, String) = sqlx::query_as(query).fetch_one(connection).await?;
+    Ok([server, engine].iter().all(|value| matches!(value.as_str(), "OFF" | "0")))
 }
 
 /// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.

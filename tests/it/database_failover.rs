@@ -275,11 +275,18 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     pair.kill_primary();
     pair.lead_to_replica().await.expect("lead");
     proxy.set(Mode::Forward);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    eventually("the replica is read, and does not have it", TIMEOUT, async || {
+        matches!(store.find(77).await, Ok(None))
+    })
+    .await;
+    let found = store.find_on_primary(77).await;
+    assert!(matches!(found, Err(Error::Unavailable(_))), "the replica was believed: {found:?}");
     assert!(!commit.is_finished(), "the replica was believed: {:?}", commit.await);
     pair.promote().await.expect("promote");
     let committed = commit.await.expect("the purchase");
     assert!(matches!(committed, Ok(())), "{committed:?}");
+    let found = store.find_on_primary(77).await.expect("an answer");
+    assert_eq!(found.map(|order| order.user_id), Some(77));
     let url = database.url();
     let of_promoted = doctor(url.expose_secret());
     assert!(of_promoted.contains("warn  commits do not wait for a replica"), "{of_promoted}");

@@ -65,6 +65,24 @@ impl OrderStore {
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
+    /// As [`OrderStore::find`], but only a server that takes writes is asked: a replica that will be the primary may have
+    /// received an order and not applied it yet.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`], also where the server is read-only.
+    pub async fn find_on_primary(&self, order_id: i64) -> Result<Option<Order>, Error> {
+        let sql = format!("{SELECT_ORDER} WHERE id = ?");
+        let read = async {
+            let mut connection = self.db.pool.acquire_writable().await?;
+            let query = sqlx::query_as(&sql).bind(order_id);
+            let order = query.fetch_optional(&mut *connection).await?;
+            connection.answered();
+            Ok(order)
+        };
+        let order = self.db.bounded(read).await?;
+        Ok(order.map(|order| in_zone(self.zone, order)))
+    }
+
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE user_id = ? ORDER BY id DESC LIMIT ? OFFSET ?");

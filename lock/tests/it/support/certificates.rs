@@ -16,6 +16,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
+    #[allow(clippy::new_without_default)] // it runs a program
     /// Makes them; they are valid for two days.
     ///
     /// # Panics

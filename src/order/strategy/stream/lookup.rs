@@ -41,7 +41,12 @@ impl OrderStream {
         match text.as_deref().and_then(parse) {
             Some(AdmittedStatus::Pending { .. }) => Ok(None),
             Some(AdmittedStatus::Refused { code }) => Err(refusal(code)),
-            None => committed().await?.ok_or(Error::OrderNotFound).map(Some),
+            // Known nowhere: that it does not exist, only the primary can say.
+            None => {
+                let order = self.store.find_on_primary(order_id).await?;
+                let own = order.filter(|order| order.user_id == user_id);
+                own.ok_or(Error::OrderNotFound).map(Some)
+            }
         }
     }
 }
