@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use backon::{ConstantBuilder, Retryable};
@@ -43,7 +44,8 @@ const FULL_EVERY: Duration = Duration::from_secs(600);
 const MOST: usize = 16_000_000;
 const LATELY: Duration = Duration::from_secs(60);
 
-/// Sales remembered at most.
+/// Sales remembered before those that were not asked for lately are dropped, for the first time; then whenever there are
+/// twice as many as were left, so that a refusal does not pay for a look at all sales.
 const SALES: usize = 1024;
 
 /// A reading that is running.
@@ -58,15 +60,42 @@ struct Inner {
     /// The longest that a transaction may take from its first statement to its end.
     longest_transaction: TimeDelta,
     tasks: TaskTracker,
-    sales: Mutex<HashMap<i64, Arc<SaleBuyers>>>,
+    sales: Mutex<Sales>,
+    /// Buyers of all sales together.
+    total: Arc<AtomicUsize>,
+}
+
+struct Sales {
+    by_id: HashMap<i64, Arc<SaleBuyers>>,
+    /// The number at which those not asked for lately are dropped.
+    sweep_at: usize,
 }
 
 #[derive(Default)]
 struct SaleBuyers(Mutex<State>);
 
+/// A sale's buyers, as long as they are counted in [`Inner::total`].
+struct Counted {
+    set: BuyerSet,
+    total: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn new(set: BuyerSet, total: &Arc<AtomicUsize>) -> Self {
+        total.fetch_add(set.len(), Relaxed);
+        Counted { set, total: total.clone() }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.set.len(), Relaxed);
+    }
+}
+
 #[derive(Default)]
 struct State {
-    set: Option<Arc<BuyerSet>>,
+    set: Option<Arc<Counted>>,
     reading: Option<Reading>,
     used: Option<Instant>,
     /// There was no room for it.
@@ -78,8 +107,9 @@ impl SoldOutBuyers {
     pub fn new(store: OrderStore, timeout: Duration, tasks: TaskTracker) -> Self {
         // Its statements, its commit, and as much again for clocks that are adjusted slowly.
         let longest = TimeDelta::from_std(4 * timeout).unwrap_or(TimeDelta::MAX);
-        let sales = Mutex::default();
-        SoldOutBuyers(Arc::new(Inner { store, longest_transaction: longest, tasks, sales }))
+        let sales = Mutex::new(Sales { by_id: HashMap::new(), sweep_at: SALES });
+        let total = Arc::default();
+        SoldOutBuyers(Arc::new(Inner { store, longest_transaction: longest, tasks, sales, total }))
     }
 
     /// Whether the user may have an order of this sale, of which nothing was left at `sold_out_since`. "No" is certain:
@@ -108,18 +138,14 @@ impl SaleBuyers {
         if state.declined.is_some_and(|at| at.elapsed() < LATELY) {
             return Some(true);
         }
-        let set = state.set.as_ref().filter(|set| set.as_of >= since)?;
+        let set = &state.set.as_ref().filter(|counted| counted.set.as_of >= since)?.set;
         Some(set.contains(user))
     }
 }
 
 impl Inner {
     fn sale(&self, voucher_id: i64) -> Arc<SaleBuyers> {
-        let mut sales = self.sales.lock();
-        if sales.len() >= SALES {
-            sales.retain(|_, sale| !sale.is_unused());
-        }
-        sales.entry(voucher_id).or_default().clone()
+        self.sales.lock().get(voucher_id)
     }
 
     /// Waits for the reading that is running, or else for a new one.
@@ -147,18 +173,16 @@ impl Inner {
     }
 
     async fn read(&self, voucher_id: i64, sale: &SaleBuyers) -> Result<(), Error> {
-        let before = sale.0.lock().set.clone();
+        let is_recent = |known: &Arc<Counted>| known.set.full_as_of.elapsed() < FULL_EVERY;
+        let before = sale.0.lock().set.clone().filter(is_recent);
         let as_of = Instant::now();
         let database_time = self.store.database_time().await?;
-        let set = match before {
-            Some(before) if before.full_as_of.elapsed() < FULL_EVERY => {
-                let recent = match before.database_time <= database_time {
-                    true => self.bought_since(voucher_id, &before).await,
-                    false => None,
-                };
-                recent.map(|recent| before.with(recent, as_of, database_time))
+        let set = match before.filter(|known| known.set.database_time <= database_time) {
+            Some(before) => {
+                let recent = self.bought_since(voucher_id, &before.set).await;
+                recent.map(|recent| before.set.with(recent, as_of, database_time))
             }
-            _ => None,
+            None => None,
         };
         let set = match set {
             Some(set) => set,
@@ -168,10 +192,12 @@ impl Inner {
                 BuyerSet::full(self.all(voucher_id).await?, as_of, database_time)
             }
         };
-        let room = self.make_room(voucher_id, set.len());
+        let has_room = self.make_room(voucher_id, sale, set.len());
         let mut state = sale.0.lock();
-        (state.set, state.declined) =
-            if room { (Some(Arc::new(set)), None) } else { (None, Some(Instant::now())) };
+        (state.set, state.declined) = match has_room {
+            true => (Some(Arc::new(Counted::new(set, &self.total))), None),
+            false => (None, Some(Instant::now())),
+        };
         Ok(())
     }
 
@@ -197,14 +223,28 @@ impl Inner {
     }
 
     /// Whether so many buyers of this sale can be remembered, for which others may be forgotten.
-    fn make_room(&self, voucher_id: i64, count: usize) -> bool {
-        let sales = self.sales.lock();
-        let others = || sales.iter().filter(|(sale, _)| **sale != voucher_id);
-        let total = || others().map(|(_, sale)| sale.len()).sum::<usize>() + count;
-        if total() > MOST {
-            others().filter(|(_, sale)| sale.is_unused()).for_each(|(_, sale)| sale.forget());
+    fn make_room(&self, voucher_id: i64, sale: &SaleBuyers, count: usize) -> bool {
+        // Those of this sale that are remembered until then are replaced.
+        let fits = || self.total.load(Relaxed).saturating_sub(sale.len()) + count <= MOST;
+        if !fits() {
+            let sales = self.sales.lock();
+            let others = sales.by_id.iter().filter(|(id, _)| **id != voucher_id);
+            others.filter(|(_, sale)| sale.is_unused()).for_each(|(_, sale)| sale.forget());
         }
-        total() <= MOST
+        fits()
+    }
+}
+
+impl Sales {
+    fn get(&mut self, voucher_id: i64) -> Arc<SaleBuyers> {
+        if let Some(sale) = self.by_id.get(&voucher_id) {
+            return sale.clone();
+        }
+        if self.by_id.len() >= self.sweep_at {
+            self.by_id.retain(|_, sale| !sale.is_unused());
+            self.sweep_at = (2 * self.by_id.len()).max(SALES);
+        }
+        self.by_id.entry(voucher_id).or_default().clone()
     }
 }
 
@@ -215,7 +255,7 @@ impl SaleBuyers {
     }
 
     fn len(&self) -> usize {
-        self.0.lock().set.as_ref().map_or(0, |set| set.len())
+        self.0.lock().set.as_ref().map_or(0, |counted| counted.set.len())
     }
 
     fn forget(&self) {

@@ -31,7 +31,8 @@ use ladder::Strategy;
 /// time for a query to spare.
 pub const FRESH_FOR: Duration = Duration::from_millis(800);
 
-/// Sales cached at most; beyond it, those not fresh are dropped.
+/// Sales cached before those not fresh are dropped, for the first time; then whenever there are twice as many as were
+/// fresh, so that a purchase does not pay for a look at all sales, however many are open.
 const CAPACITY: usize = 1024;
 
 /// A flash sale, as far as a purchase needs to know it.
@@ -121,7 +122,19 @@ pub struct SaleCache {
     redis: RoutedConnection,
     keys: Keys,
     timeout: Duration,
-    entries: RwLock<HashMap<i64, Arc<Entry>>>,
+    entries: RwLock<Entries>,
+}
+
+struct Entries {
+    by_id: HashMap<i64, Arc<Entry>>,
+    /// The number at which those not fresh are dropped.
+    sweep_at: usize,
+}
+
+impl Default for Entries {
+    fn default() -> Self {
+        Entries { by_id: HashMap::new(), sweep_at: CAPACITY }
+    }
 }
 
 #[derive(Default)]
@@ -167,20 +180,20 @@ impl SaleCache {
 
     /// Invalidates a sale whose stock has changed; see [`super::stock_events`].
     pub fn invalidate(&self, voucher_id: i64) {
-        if let Some(entry) = self.entries.read().get(&voucher_id) {
+        if let Some(entry) = self.entries.read().by_id.get(&voucher_id) {
             entry.invalidate_if(|_| true);
         }
     }
 
     /// Invalidates all sales: events may have been missed.
     pub fn invalidate_all(&self) {
-        self.entries.read().values().for_each(|entry| entry.invalidate_if(|_| true));
+        self.entries.read().by_id.values().for_each(|entry| entry.invalidate_if(|_| true));
     }
 
     /// A purchase found that nothing is left, which `sale` does not say yet: the next one reads anew.
     pub fn found_sold_out(&self, sale: &Arc<Sale>) {
         if !sale.sold_out
-            && let Some(entry) = self.entries.read().get(&sale.voucher_id)
+            && let Some(entry) = self.entries.read().by_id.get(&sale.voucher_id)
         {
             entry.invalidate_if(|cached| Arc::ptr_eq(cached, sale));
         }
@@ -194,7 +207,7 @@ impl SaleCache {
         let (before, version) = entry.get();
         let asked_at = Instant::now();
         let Some(row) = self.store.sale(voucher_id).await? else {
-            self.entries.write().remove(&voucher_id);
+            self.entries.write().by_id.remove(&voucher_id);
             return Err(Error::VoucherNotFound);
         };
         let is_java = row.issued.is_none() && self.has_counter(voucher_id).await?;
@@ -215,15 +228,21 @@ impl SaleCache {
 
     fn entry(&self, voucher_id: i64) -> Arc<Entry> {
         let entries = self.entries.read();
-        if let Some(entry) = entries.get(&voucher_id) {
+        if let Some(entry) = entries.by_id.get(&voucher_id) {
             return entry.clone();
         }
         drop(entries);
-        let mut entries = self.entries.write();
-        if entries.len() >= CAPACITY {
-            entries.retain(|_, entry| entry.fresh().is_some() || Arc::strong_count(entry) > 1);
+        self.entries.write().insert(voucher_id)
+    }
+}
+
+impl Entries {
+    fn insert(&mut self, voucher_id: i64) -> Arc<Entry> {
+        if self.by_id.len() >= self.sweep_at {
+            self.by_id.retain(|_, entry| entry.fresh().is_some() || Arc::strong_count(entry) > 1);
+            self.sweep_at = (2 * self.by_id.len()).max(CAPACITY);
         }
-        entries.entry(voucher_id).or_default().clone()
+        self.by_id.entry(voucher_id).or_default().clone()
     }
 }
 
@@ -293,6 +312,28 @@ mod tests {
     fn a_voucher_off_the_shelf_is_not_sold() {
         let off = sale(Utc::now(), |row| row.status = 2);
         assert!(matches!(off.window.require_open(), Err(Error::VoucherNotFound)));
+    }
+
+    #[test]
+    fn many_open_sales_are_swept_seldom_and_forgotten_in_time() {
+        once(|| {
+            let mut entries = Entries::default();
+            let mut sweeps = 0;
+            // Entries in use stay, like fresh ones.
+            let used: Vec<Arc<Entry>> = (0..10_000)
+                .map(|voucher_id| {
+                    let at = entries.sweep_at;
+                    let entry = entries.insert(voucher_id);
+                    sweeps += u32::from(entries.sweep_at != at);
+                    entry
+                })
+                .collect();
+            assert_eq!((entries.by_id.len(), sweeps), (10_000, 4), "at 1024, 2048, 4096 and 8192");
+            drop(used);
+            entries.sweep_at = 10_000;
+            entries.insert(10_000);
+            assert_eq!((entries.by_id.len(), entries.sweep_at), (1, CAPACITY));
+        });
     }
 
     #[test]
