@@ -3,11 +3,11 @@
 # `cd "$CALLER_DIR"`: file names among the arguments are relative to the caller's folder.
 
 load() {
-  local help=0 arg
-  (($#)) || help=1
-  for arg; do [[ $arg != @(-h|--help|help|--version) ]] || help=1; done
+  local serverless=0 arg
+  [[ $# -gt 0 && $1 != plan ]] || serverless=1
+  for arg; do [[ $arg != @(-h|--help|help|--version) ]] || serverless=1; done
   prepare
-  ((help)) || stack_runs || die 1 "the stack does not run. Start it with: ./dev up"
+  ((serverless)) || stack_runs || die 1 "the stack does not run. Start it with: ./dev up"
   [[ -x $LOADTEST ]] || { prerequisites >&2; build "$PROFILE" seckill seckill-loadtest; }
   export_settings
   cd "$CALLER_DIR"

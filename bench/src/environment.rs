@@ -9,17 +9,24 @@ use anyhow::{Context, bail, ensure};
 use lock::RoutedConnection;
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
-use workload::order_rows::OrderRows;
 use workload::{Access, buyers::Buyer, redis_connection, sessions};
 
 use crate::command;
 use crate::generator::wire::TOKEN;
 
-/// The benchmark's database. `./dev` grants its user every database whose name begins with `seckill_`.
-const DATABASE: &str = "seckill_bench";
+/// Databases of the benchmark's own. `./dev` grants its user every database whose name begins with `seckill_`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The database's name.
+    pub database: &'static str,
+    /// The number of the Redis database.
+    pub redis: u8,
+    /// Whether orders stay when a run is over; otherwise every run starts with an empty table.
+    pub keeps_orders: bool,
+}
 
-/// The number of the benchmark's Redis database.
-const REDIS_DATABASE: u8 = 9;
+/// Where the ratios are measured.
+pub const MAIN: Place = Place { database: "seckill_bench", redis: 9, keeps_orders: false };
 
 /// Signed-in buyers. Their sessions are in Redis until [`Buyers::sign_out`].
 #[derive(Debug)]
@@ -51,6 +58,18 @@ impl Buyers {
         Ok(Self { tokens: tokens.context("a token's length")?, users, file, signed_in })
     }
 
+    /// `count` of them, spread over all; others for every `turn`.
+    pub fn part(&self, count: usize, turn: usize) -> Self {
+        let step = (self.users.len() / count.max(1)).max(1);
+        let chosen = || (turn % step..self.users.len()).step_by(step).take(count);
+        Self {
+            tokens: chosen().map(|at| self.tokens[at]).collect(),
+            users: chosen().map(|at| self.users[at]).collect(),
+            file: self.file.clone(),
+            signed_in: Vec::new(),
+        }
+    }
+
     /// Removes their sessions, which the service would keep for weeks after the last request.
     ///
     /// # Errors
@@ -71,9 +90,9 @@ pub struct Environment {
     pub folder: PathBuf,
     /// Process ids of the database and of Redis.
     pub pids: Pids,
-    /// Reads a sale's orders for the audit.
-    pub order_rows: OrderRows,
-    pool: MySqlPool,
+    /// Connections to the database.
+    pub pool: MySqlPool,
+    place: Place,
 }
 
 /// Process ids on this machine; `None` where they cannot be found, as in a container.
@@ -107,6 +126,7 @@ impl Environment {
         mut access: Access,
         seckill: PathBuf,
         folder: PathBuf,
+        place: Place,
     ) -> anyhow::Result<Self> {
         let (Some((server, _)), Some((redis, _))) =
             (access.database_url.rsplit_once('/'), access.redis_url.rsplit_once('/'))
@@ -114,8 +134,9 @@ impl Environment {
             bail!("DATABASE_URL and REDIS_URL must end with a database: `eval \"$(./dev env)\"`");
         };
         let (database_url, redis_url) =
-            (format!("{server}/{DATABASE}"), format!("{redis}/{REDIS_DATABASE}"));
-        let create = format!("CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET utf8mb4");
+            (format!("{server}/{}", place.database), format!("{redis}/{}", place.redis));
+        let create =
+            format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", place.database);
         let pool = MySqlPoolOptions::new().max_connections(1).connect(&access.database_url).await?;
         pool.execute(create.as_str()).await.context("creating the benchmark's database")?;
         pool.close().await;
@@ -126,9 +147,7 @@ impl Environment {
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
-        let order_rows = OrderRows::open(&access.database_url).await?;
-        let mut environment =
-            Self { access, seckill, folder, pids: Pids::default(), order_rows, pool };
+        let mut environment = Self { access, seckill, folder, pids: Pids::default(), pool, place };
         environment.pids = environment.find_pids().await?;
         Ok(environment)
     }
@@ -143,9 +162,11 @@ impl Environment {
     }
 
     /// One field of Redis' INFO.
-    async fn redis_info(&self, field: &str) -> anyhow::Result<Option<String>> {
-        let info: String =
-            redis::cmd("INFO").arg("server").query_async(&mut self.redis().await?).await?;
+    ///
+    /// # Errors
+    /// Redis fails.
+    pub async fn redis_info(&self, field: &str) -> anyhow::Result<Option<String>> {
+        let info: String = redis::cmd("INFO").query_async(&mut self.redis().await?).await?;
         let mut fields = info.lines().filter_map(|line| line.split_once(':'));
         Ok(fields.find(|(name, _)| *name == field).map(|(_, value)| value.trim().to_owned()))
     }
@@ -154,13 +175,39 @@ impl Environment {
         Ok(redis_connection::connect(&self.access.redis_url).await?)
     }
 
-    /// Deletes all orders, so that every run starts with an empty table.
+    /// Deletes all orders, so that every run starts with an empty table; nothing where they are to stay.
     ///
     /// # Errors
     /// The database fails.
     pub async fn delete_orders(&self) -> anyhow::Result<()> {
-        self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
+        if !self.place.keeps_orders {
+            self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
+        }
         Ok(())
+    }
+
+    /// Whether this is the one at `place`.
+    pub fn is(&self, place: Place) -> bool {
+        self.place == place
+    }
+
+    /// Drops the database of another place, if it is there.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn drop_database(&self, place: Place) -> anyhow::Result<()> {
+        let drop = format!("DROP DATABASE IF EXISTS {}", place.database);
+        self.pool.execute(drop.as_str()).await?;
+        Ok(())
+    }
+
+    /// Memory that Redis uses, in bytes.
+    ///
+    /// # Errors
+    /// Redis fails, or does not say.
+    pub async fn redis_memory(&self) -> anyhow::Result<f64> {
+        let memory = self.redis_info("used_memory").await?;
+        memory.and_then(|bytes| bytes.parse().ok()).context("Redis' used_memory")
     }
 
     /// The stock of a sale that is left in the database.

@@ -4,7 +4,6 @@
 //! It measures over HTTP, as clients do, except where a ratio is about a library ([`micro`]). The baselines are
 //! servers of this program.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,11 +24,13 @@ mod ratios;
 mod report;
 mod rounds;
 mod runs;
+mod sales;
+mod scale;
 mod scenarios;
 mod servers;
 
 use baseline::{bare_route, transaction};
-use environment::{Buyers, Environment};
+use environment::{Buyers, Environment, MAIN};
 use report::{Conditions, Report};
 use rounds::Settings;
 use runs::Runner;
@@ -80,10 +81,19 @@ struct RunArgs {
     /// Three short rounds, under three minutes; figures not fit for publishing
     #[arg(long)]
     quick: bool,
-    /// Number of interleaved rounds [default: 5; with --quick: 3]
+    /// Instead of the ratios: the cost of an order and of a refusal as instances, open sales, orders and sessions grow, and
+    /// the memory of each; under ten minutes, with --quick under three (a tenth of the orders and sessions)
+    #[arg(long, conflicts_with_all = ["only", "buyers"])]
+    scale: bool,
+    /// With --scale: write docs/scale.json and the tables of docs/BENCHMARKS.md and docs/SCALING.md, in the checkout this
+    /// was built in
+    #[arg(long, requires = "scale")]
+    write: bool,
+    /// Number of interleaved rounds [default: 5; with --quick: 3, of --scale 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Duration of each run, in milliseconds, at least 100 [default: 2500; with --quick: 1000]
+    /// Duration of each run, in milliseconds, at least 100 [default: 2500, of --scale 1200; with --quick:
+    /// 1000, of --scale 600]
     #[arg(long, value_name = "MS")]
     run_ms: Option<u64>,
     /// Measure only these ratios, by number, such as 1,6 [default: all]
@@ -125,12 +135,14 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(args: RunArgs) -> anyhow::Result<()> {
-    let (rounds, ms, buyers) = if args.quick { (3, 1000, 50_000) } else { (5, 2500, 100_000) };
-    let settings = Settings {
-        rounds: args.rounds.unwrap_or(rounds).max(1),
-        duration: Duration::from_millis(args.run_ms.unwrap_or(ms).max(100)),
-        only: args.only.into_iter().collect::<BTreeSet<_>>(),
+    let (rounds, ms) = match (args.scale, args.quick) {
+        (false, false) => (5, 2500),
+        (false, true) => (3, 1000),
+        (true, false) => (5, 1200),
+        (true, true) => (2, 600),
     };
+    let rounds = args.rounds.unwrap_or(rounds).max(1);
+    let duration = Duration::from_millis(args.run_ms.unwrap_or(ms).max(100));
     let seckill = match args.seckill {
         Some(path) => path,
         None => std::env::current_exe()?.with_file_name("seckill"),
@@ -145,8 +157,15 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         time_zone: chrono_tz::Asia::Shanghai,
         key_names: workload::keys::KeyNames::default(),
     };
-    let environment = Environment::prepare(access, seckill, folder).await.context("preparing")?;
-    let count = args.buyers.unwrap_or(buyers);
+    if args.scale {
+        let (quick, write) = (args.quick, args.write);
+        let settings = scale::Settings { rounds, duration, quick, write };
+        return scale::run(access, seckill, folder, &settings).await;
+    }
+    let settings = Settings { rounds, duration, only: args.only.into_iter().collect() };
+    let environment =
+        Environment::prepare(access, seckill, folder, MAIN).await.context("preparing")?;
+    let count = args.buyers.unwrap_or(if args.quick { 50_000 } else { 100_000 });
     Progress::Stderr.say(&format!("signing in {count} buyers"));
     let buyers = Buyers::sign_in(&environment, count).await.context("signing in")?;
     let outcome = tokio::select! {
@@ -173,7 +192,8 @@ async fn measure(
     let mut runner = Runner { environment, buyers, publisher: target, runs: Vec::new() };
     let results = rounds::measure(&mut runner, &servers, settings).await?;
     let scenarios = scenarios::measure(&mut runner, &servers, settings.duration).await?;
-    let conditions = Conditions::gather(environment, settings, began.elapsed()).await?;
+    let rounds = (settings.rounds, settings.duration);
+    let conditions = Conditions::gather(environment, rounds, began.elapsed()).await?;
     let report = Report::new(conditions, results, runner.runs, scenarios);
     let folder = &environment.folder;
     std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)? + "\n")?;

@@ -9,7 +9,7 @@ use workload::table::render;
 
 use crate::environment::{Environment, Versions};
 use crate::ratios::{Ratio, RatioStatus, figure, median};
-use crate::rounds::{Results, Settings};
+use crate::rounds::Results;
 use crate::runs::Run;
 use crate::scenarios::Scenarios;
 
@@ -43,7 +43,7 @@ impl Conditions {
     /// A server fails.
     pub async fn gather(
         environment: &Environment,
-        settings: &Settings,
+        (rounds, duration): (usize, Duration),
         took: Duration,
     ) -> anyhow::Result<Self> {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -57,8 +57,8 @@ impl Conditions {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             load: load.join(" "),
             versions: environment.versions().await?,
-            rounds: settings.rounds,
-            run_ms: settings.duration.as_millis(),
+            rounds,
+            run_ms: duration.as_millis(),
             took_s: took.as_secs(),
         })
     }

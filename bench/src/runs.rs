@@ -2,18 +2,21 @@
 //! whatever its figures are.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
 use workload::checker::{self, ObservedReply};
+use workload::comparison::batches::Batches;
 use workload::latency::{Latency, Recorder};
 use workload::reply::{CONNECTION_LOST, Reply};
 use workload::{Target, publish};
 
 use crate::environment::{Buyers, Environment};
-use crate::generator::{self, Attempts, Load, Outcome};
+use crate::generator::{self, Attempt, Attempts, Load, Outcome};
+use crate::sales;
 use crate::servers::{Server, processor_s};
 
 /// What is on sale in a run.
@@ -90,6 +93,8 @@ pub struct Run {
     pub outcomes: BTreeMap<String, u64>,
     /// Processor time of one answer; depends far less on the machine's other load than any rate.
     pub cpu: Cpu,
+    /// Orders in a commit of `group-commit`, on average over the instances asked.
+    pub batch: Option<f64>,
     /// The attempts, for plots.
     #[serde(skip)]
     pub attempts: Arc<Attempts>,
@@ -109,6 +114,11 @@ pub struct Cpu {
 }
 
 impl Cpu {
+    /// Of everything.
+    pub fn all_us(&self) -> f64 {
+        self.servers_us() + self.client_us
+    }
+
     /// Of all but this program.
     pub fn servers_us(&self) -> f64 {
         self.service_us + self.database_us + self.redis_us
@@ -152,10 +162,10 @@ impl Runner<'_> {
             Stock::SoldOut => 1,
         };
         let voucher = self.publish(plan.strategy, stock).await?;
-        self.run_on(plan, round, Some(voucher)).await
+        self.run_on(plan, round, Some(voucher..=voucher)).await
     }
 
-    /// Makes one run on an existing sale.
+    /// Makes one run on existing sales, whose vouchers have these ids.
     ///
     /// # Errors
     /// A server cannot be reached, or the run fails the audit.
@@ -163,20 +173,23 @@ impl Runner<'_> {
         &mut self,
         plan: &Plan<'_>,
         round: usize,
-        voucher: Option<u64>,
+        sales: Option<RangeInclusive<u64>>,
     ) -> anyhow::Result<Run> {
+        let asked: Vec<Target> = plan.servers.iter().map(|server| server.target.clone()).collect();
+        let batches = Batches::read(&asked).await;
         let before = self.processor_s(plan);
-        let attempts = self.generate(plan, voucher).await?;
+        let attempts = self.generate(plan, sales.as_ref()).await?;
         let after = self.processor_s(plan);
         let count = attempts.list.len().max(1) as f64;
         let spent_us = |at: usize| (after[at] - before[at]) * 1e6 / count;
         let [service_us, database_us, redis_us, client_us] = [0, 1, 2, 3].map(spent_us);
         let cpu = Cpu { service_us, database_us, redis_us, client_us };
-        if let Some(voucher) = voucher {
-            self.audit(voucher, &attempts).await.with_context(|| plan.name.to_owned())?;
+        if let Some(sales) = sales {
+            self.audit(sales, &attempts).await.with_context(|| plan.name.to_owned())?;
             self.environment.delete_orders().await?;
         }
-        let run = summary(plan, round, attempts, cpu);
+        let batch = Batches::read(&asked).await.since(&batches).average();
+        let run = Run { batch, ..summary(plan, round, attempts, cpu) };
         self.runs.push(run.clone());
         Ok(run)
     }
@@ -189,10 +202,17 @@ impl Runner<'_> {
         [asked, database, redis, processor_s(std::process::id())]
     }
 
-    async fn generate(&self, plan: &Plan<'_>, voucher: Option<u64>) -> anyhow::Result<Attempts> {
+    async fn generate(
+        &self,
+        plan: &Plan<'_>,
+        sales: Option<&RangeInclusive<u64>>,
+    ) -> anyhow::Result<Attempts> {
+        let digits = sales.map_or(1, |sales| sales.end().to_string().len());
+        // Of one length, as the generator wants it: an id may begin with zeros.
+        let path = |id| format!("{}/voucher-order/seckill/{id:0digits$}", plan.prefix);
         let load = Load {
             targets: plan.servers.iter().map(|server| server.address).collect(),
-            path: format!("{}/voucher-order/seckill/{}", plan.prefix, voucher.unwrap_or(1)),
+            paths: sales.cloned().unwrap_or(1..=1).map(path).collect(),
             tokens: self.buyers.tokens.clone(),
             connections: plan.clients,
             duration: plan.duration,
@@ -203,25 +223,29 @@ impl Runner<'_> {
     }
 
     /// Checks every reply against every row, once the tables no longer change.
-    async fn audit(&self, voucher: u64, attempts: &Attempts) -> anyhow::Result<()> {
-        let (quiet, limit) = (Duration::from_millis(150), Duration::from_secs(30));
-        let (snapshot, tables_unchanged) =
-            self.environment.order_rows.wait_until_unchanged(voucher, quiet, limit).await?;
-        ensure!(tables_unchanged, "the tables still change after {limit:?}");
-        let asked: Vec<ObservedReply> = attempts
-            .list
-            .iter()
-            .enumerate()
-            .map(|(at, attempt)| {
-                let user_id = self.buyers.users.get(attempt.buyer as usize).copied();
-                let user_id = user_id.context("an attempt of an unknown buyer")?;
-                let reply = reply(attempts, attempt.outcome);
-                Ok(ObservedReply { user_id, attempt: u32::try_from(at)?, reply })
-            })
-            .collect::<anyhow::Result<_>>()?;
-        let violations = checker::judge(snapshot.sale, &asked, &snapshot.rows).violations();
-        let found: Vec<_> =
-            violations.iter().map(|(name, count)| format!("{name}: {count}")).collect();
+    async fn audit(&self, sales: RangeInclusive<u64>, attempts: &Attempts) -> anyhow::Result<()> {
+        let first = *sales.start();
+        let mut replies: Vec<Vec<ObservedReply>> = vec![Vec::new(); sales.clone().count()];
+        for (at, attempt) in attempts.list.iter().enumerate() {
+            let user_id = self.buyers.users.get(attempt.buyer as usize).copied();
+            let user_id = user_id.context("an attempt of an unknown buyer")?;
+            let reply = reply(attempts, attempt.outcome);
+            let observed = ObservedReply { user_id, attempt: u32::try_from(at)?, reply };
+            replies.get_mut(attempt.path as usize).context("an unknown sale")?.push(observed);
+        }
+        let is_order = |attempt: &&Attempt| matches!(attempt.outcome, Outcome::Ordered(_));
+        let confirmed = attempts.list.iter().filter(is_order).count();
+        let rows = sales::wait_until_unchanged(&self.environment.pool, sales, confirmed).await?;
+        let mut found = BTreeMap::new();
+        for ((id, replies), (sale, rows)) in (first..).zip(&replies).zip(&rows) {
+            for (name, count) in checker::judge(*sale, replies, rows).violations() {
+                found.entry(name).or_insert((id, 0)).1 += count;
+            }
+        }
+        let found: Vec<_> = found
+            .into_iter()
+            .map(|(name, (id, count))| format!("{name}: {count} (first in sale {id})"))
+            .collect();
         ensure!(found.is_empty(), "failed the audit: {}", found.join(", "));
         Ok(())
     }
@@ -261,6 +285,7 @@ fn summary(plan: &Plan<'_>, round: usize, attempts: Attempts, cpu: Cpu) -> Run {
         curve_ms: QUANTILES.iter().map(|quantile| recorder.at_ms(*quantile)).collect(),
         outcomes: attempts.outcomes(),
         cpu,
+        batch: None,
         attempts: Arc::new(attempts),
     }
 }

@@ -73,7 +73,7 @@ pub async fn measure(
     let plan = Plan { name: "a sale that sells out", stock: Stock::Limited(stock), ..base };
     let voucher = runner.publish(plan.strategy, stock).await?;
     let environment = runner.environment;
-    let run = runner.run_on(&plan, 0, Some(voucher));
+    let run = runner.run_on(&plan, 0, Some(voucher..=voucher));
     let (run, left) = sample_stock(environment, voucher, run).await;
     Ok(Scenarios { strategies, sale: sale(stock, &run?, &left), batches })
 }

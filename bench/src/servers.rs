@@ -58,6 +58,20 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Resident memory, in bytes.
+    ///
+    /// # Errors
+    /// The system does not report it.
+    pub fn memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kilobytes =
+            line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        Ok(kilobytes.context("the memory of an instance")? * 1024)
+    }
+}
+
 /// User and system time of a process, in seconds (proc(5): fields 14 and 15, in hundredths).
 pub fn processor_s(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use seckill_loadtest::{
     chaos::ChaosOptions,
     options::{NodesArgs, Run},
+    plan::options::PlanOptions,
     scenario::{
         avalanche::AvalancheOptions, ladder::LadderOptions, overload::OverloadOptions,
         penetration::PenetrationOptions, read::ReadOptions, rolling::RollingOptions,
@@ -57,6 +58,8 @@ pub enum Scenario {
     Chaos(Run<ChaosOptions>),
     /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail
     Rolling(Run<RollingOptions>),
+    /// How a sale of any size goes, and which machines it needs: formulas and a simulation, without any server
+    Plan(Run<PlanOptions>),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
 }

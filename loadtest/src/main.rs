@@ -10,6 +10,7 @@ use clap::Parser;
 use seckill_loadtest::{
     chaos,
     options::Run,
+    plan,
     scenario::{
         avalanche,
         check_result::{Outcome, Report},
@@ -91,6 +92,7 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             };
             finish(&report, json).await
         }
+        Scenario::Plan(Run { options, json }) => finish(&plan::run(&options)?, json).await,
         Scenario::Publish(args) => {
             let target = args.target().ok_or_else(|| Error::Usage("--targets is empty".into()))?;
             let id = publish::flash_sale(&args.access, target, &args.strategy, args.stock).await?;

@@ -31,8 +31,8 @@ const ANSWER: usize = 4096;
 pub struct Load {
     /// Servers; connections are spread evenly over them.
     pub targets: Vec<SocketAddr>,
-    /// The path to POST to.
-    pub path: String,
+    /// The paths to POST to, in turn; all of one length.
+    pub paths: Arc<[String]>,
     /// Session tokens, one per buyer.
     pub tokens: Arc<[[u8; TOKEN]]>,
     /// Keep-alive connections.
@@ -50,6 +50,8 @@ pub struct Load {
 pub struct Attempt {
     /// Index of the buyer.
     pub buyer: u32,
+    /// Index of the path.
+    pub path: u32,
     /// When it was due, in µs from the beginning.
     pub due_us: u32,
     /// From then to the last byte of the answer, in µs.
@@ -145,15 +147,34 @@ struct Connection {
     written: usize,
     answer: Vec<u8>,
     filled: usize,
-    /// Buyer and due time of the attempt in flight.
-    attempt: Option<(u32, Instant)>,
+    /// The attempt in flight.
+    attempt: Option<Pending>,
     broken: bool,
 }
 
+/// An attempt in flight.
+#[derive(Clone, Copy)]
+struct Pending {
+    buyer: u32,
+    path: u32,
+    due: Instant,
+}
+
+impl Pending {
+    fn end(self, begin: Instant, now: Instant, outcome: Outcome) -> Attempt {
+        let Pending { buyer, path, due } = self;
+        let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        Attempt { buyer, path, due_us: micros(due - begin), latency_us: micros(now - due), outcome }
+    }
+}
+
 impl Connection {
-    fn begin(&mut self, buyer: u32, token: &[u8; TOKEN], due: Instant) {
-        self.request.set_token(token);
-        (self.written, self.filled, self.attempt) = (0, 0, Some((buyer, due)));
+    fn begin(&mut self, load: &Load, (buyer, path): (usize, usize), due: Instant) {
+        self.request.set_token(&load.tokens[buyer]);
+        self.request.set_path(&load.paths[path]);
+        let [buyer, path] = [buyer, path].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
+        (self.written, self.filled) = (0, 0);
+        self.attempt = Some(Pending { buyer, path, due });
         self.write();
     }
 
@@ -199,9 +220,11 @@ impl Connection {
 /// A target that does not accept, or too few file descriptors.
 pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
     ensure!(
-        !load.targets.is_empty() && !load.tokens.is_empty(),
-        "a load needs a target and a buyer"
+        !load.targets.is_empty() && !load.tokens.is_empty() && !load.paths.is_empty(),
+        "a load needs a target, a buyer and a path"
     );
+    let is_as_long = |path: &String| path.len() == load.paths[0].len();
+    ensure!(load.paths.iter().all(is_as_long), "the paths of a load are of one length");
     descriptors::reserve(load.connections)?;
     let mut poll = Poll::new()?;
     let mut connections: Vec<Connection> =
@@ -209,7 +232,7 @@ pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
     let mut attempts = Attempts { list: Vec::with_capacity(1 << 18), ..Attempts::default() };
     let mut events = Events::with_capacity(1024);
     let mut idle: Vec<usize> = (0..connections.len()).rev().collect();
-    let mut queue = BuyerQueue { next: 0, load };
+    let mut queue = Queue { next: 0, load };
     let begin = Instant::now();
     let close = begin + load.duration;
     let mut due_count = 0_u64;
@@ -228,8 +251,8 @@ pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
             }
             due_count += 1;
             match (idle.pop(), queue.next()) {
-                (Some(at), Some((buyer, token))) => {
-                    connections[at].begin(buyer, token, due);
+                (Some(at), Some(next)) => {
+                    connections[at].begin(load, next, due);
                     busy += 1;
                 }
                 (None, Some(_)) => attempts.not_sent += 1,
@@ -256,7 +279,7 @@ pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
             if event.is_writable() {
                 connection.write();
             }
-            let Some((buyer, due)) = connection.attempt else { continue };
+            let Some(pending) = connection.attempt else { continue };
             let outcome = match connection.read() {
                 Some((head, end)) => match wire::read(&connection.answer, head, end) {
                     Answer::Ordered(id) => Outcome::Ordered(id),
@@ -267,16 +290,16 @@ pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
             };
             connection.attempt = None;
             busy -= 1;
-            attempts.list.push(attempt(buyer, due, begin, now, outcome));
+            attempts.list.push(pending.end(begin, now, outcome));
             if outcome == Outcome::Lost {
                 *connection = connect(load, at, &poll)?;
             }
             // The closed loop's next request goes out at once, before other answers are read.
             if load.rate.is_none()
                 && open
-                && let Some((buyer, token)) = queue.next()
+                && let Some(next) = queue.next()
             {
-                connections[at].begin(buyer, token, now);
+                connections[at].begin(load, next, now);
                 busy += 1;
             } else {
                 idle.push(at);
@@ -285,35 +308,31 @@ pub fn generate(load: &Load) -> anyhow::Result<Attempts> {
     }
     attempts.duration = ended.unwrap_or(close) - begin;
     let now = Instant::now();
-    for (buyer, due) in connections.iter().filter_map(|connection| connection.attempt) {
-        attempts.list.push(attempt(buyer, due, begin, now, Outcome::Lost));
+    for pending in connections.iter().filter_map(|connection| connection.attempt) {
+        attempts.list.push(pending.end(begin, now, Outcome::Lost));
     }
     Ok(attempts)
 }
 
-fn attempt(buyer: u32, due: Instant, begin: Instant, now: Instant, outcome: Outcome) -> Attempt {
-    let micros = |time: Duration| u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-    Attempt { buyer, due_us: micros(due - begin), latency_us: micros(now - due), outcome }
-}
-
-/// The buyers in their order.
-struct BuyerQueue<'a> {
+/// The buyers in their order, and the paths in turn.
+struct Queue<'a> {
     next: usize,
     load: &'a Load,
 }
 
-impl<'a> BuyerQueue<'a> {
+impl Queue<'_> {
     fn is_empty(&self) -> bool {
         !self.load.repeat && self.next >= self.load.tokens.len()
     }
 
-    fn next(&mut self) -> Option<(u32, &'a [u8; TOKEN])> {
+    /// Indexes of the buyer and of the path.
+    fn next(&mut self) -> Option<(usize, usize)> {
         if self.is_empty() {
             return None;
         }
-        let at = self.next % self.load.tokens.len();
+        let next = (self.next % self.load.tokens.len(), self.next % self.load.paths.len());
         self.next += 1;
-        Some((u32::try_from(at).ok()?, self.load.tokens.get(at)?))
+        Some(next)
     }
 }
 
@@ -326,7 +345,7 @@ fn connect(load: &Load, at: usize, poll: &Poll) -> anyhow::Result<Connection> {
     stream.set_nonblocking(true)?;
     let mut stream = TcpStream::from_std(stream);
     poll.registry().register(&mut stream, Token(at), Interest::READABLE | Interest::WRITABLE)?;
-    let request = Request::new(&target.to_string(), &load.path);
+    let request = Request::new(&target.to_string(), &load.paths[0]);
     let answer = vec![0; ANSWER];
     Ok(Connection { stream, request, written: 0, answer, filled: 0, attempt: None, broken: false })
 }

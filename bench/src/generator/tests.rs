@@ -40,7 +40,7 @@ fn server(delay: Duration) -> SocketAddr {
 fn load(target: SocketAddr) -> Load {
     Load {
         targets: vec![target],
-        path: "/x".to_owned(),
+        paths: ["/x".to_owned(), "/y".to_owned()].into(),
         tokens: TOKENS.into(),
         connections: 2,
         duration: Duration::from_secs(20),
@@ -60,6 +60,7 @@ fn each_buyer_has_one_attempt_and_answers_are_counted_by_outcome() {
         buyers,
         [(0, Outcome::Ordered(5)), (1, Outcome::Refused(0)), (2, Outcome::Ordered(5))]
     );
+    assert!(attempts.list.iter().all(|attempt| attempt.path == attempt.buyer % 2), "in turn");
     assert!(attempts.duration < Duration::from_secs(20), "the load ends with its buyers");
 }
 

@@ -6,7 +6,10 @@ use std::borrow::Cow;
 /// Length of a session token, in hexadecimal digits.
 pub const TOKEN: usize = 32;
 
-/// A request whose token can be replaced; rendered once per connection.
+/// Where the path begins.
+const PATH_AT: usize = "POST ".len();
+
+/// A request whose token and path can be replaced; rendered once per connection.
 #[derive(Debug, Clone)]
 pub struct Request {
     bytes: Vec<u8>,
@@ -27,7 +30,12 @@ impl Request {
         self.bytes[self.token_at..self.token_at + TOKEN].copy_from_slice(token);
     }
 
-    /// The request with its present token.
+    /// Puts another path of the same length in the place of the first.
+    pub fn set_path(&mut self, path: &str) {
+        self.bytes[PATH_AT..PATH_AT + path.len()].copy_from_slice(path.as_bytes());
+    }
+
+    /// The request with its present token and path.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -113,8 +121,9 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_replaced_in_the_header() {
-        let mut request = Request::new("h:1", "/x");
+    fn token_and_path_are_replaced() {
+        let mut request = Request::new("h:1", "/y");
+        request.set_path("/x");
         request.set_token(&[b'a'; TOKEN]);
         let text = String::from_utf8(request.bytes().to_vec()).unwrap();
         assert!(text.contains(&format!("authorization: {}\r\n", "a".repeat(TOKEN))), "{text}");

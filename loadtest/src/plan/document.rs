@@ -1,0 +1,96 @@
+//! Tables in documents that a command writes, between two comments: `<!-- NAME:begin -->` and `<!-- NAME:end -->`.
+
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
+
+use crate::plan::errors;
+use workload::Error;
+
+/// A file of this checkout, `docs/NAME`.
+pub fn path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name)
+}
+
+/// What the document has between the comments of `name`; `None` where they are missing.
+pub fn section<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(&format!("<!-- {name}:begin -->\n"))?;
+    Some(rest.split_once(&format!("<!-- {name}:end -->"))?.0)
+}
+
+/// Writes `table` between the comments of `name`.
+///
+/// # Errors
+/// The document cannot be read or written, or has no such comments.
+pub fn write(path: &Path, name: &str, table: &str) -> Result<(), Error> {
+    let text = std::fs::read_to_string(path).map_err(errors::file(path))?;
+    let missing = || Error::Usage(format!("{} has no comments {name}:begin", path.display()));
+    let old = section(&text, name).ok_or_else(missing)?;
+    let at = old.as_ptr().addr() - text.as_ptr().addr();
+    let text = format!("{}{table}{}", &text[..at], &text[at + old.len()..]);
+    std::fs::write(path, text).map_err(errors::file(path))
+}
+
+/// A Markdown table. Columns whose title begins with `>` are aligned right.
+pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
+    let mut out = String::new();
+    let names: Vec<&str> = titles.iter().map(|title| title.trim_start_matches('>')).collect();
+    let rule = titles.iter().map(|title| if title.starts_with('>') { "---:" } else { "---" });
+    // Writing into a String cannot fail.
+    writeln!(out, "| {} |\n|{}|", names.join(" | "), rule.collect::<Vec<_>>().join("|")).ok();
+    for row in rows {
+        writeln!(out, "| {} |", row.join(" | ")).ok();
+    }
+    out
+}
+
+/// A figure with three significant digits, thousands separated by commas.
+pub fn figure(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    let digits = (2.0 - value.abs().max(1e-9).log10().floor()).clamp(0.0, 3.0);
+    let places = digits as usize;
+    let unit = 10_f64.powi(2 - value.abs().max(1e-9).log10().floor() as i32);
+    let rounded = if value.abs() >= 100.0 { (value * unit).round() / unit } else { value };
+    let text = format!("{rounded:.places$}");
+    match text.split_once('.') {
+        Some((whole, rest)) => format!("{}.{rest}", with_commas(whole)),
+        None => with_commas(&text),
+    }
+}
+
+/// A whole number, thousands separated by commas.
+pub fn count(value: u64) -> String {
+    with_commas(&value.to_string())
+}
+
+fn with_commas(digits: &str) -> String {
+    let groups = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy);
+    groups.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_between_its_comments() {
+        let text = "a\n<!-- x:begin -->\n| t |\n<!-- x:end -->\nb\n";
+        assert_eq!(section(text, "x"), Some("| t |\n"));
+        assert_eq!(section(text, "y"), None);
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        let shown = [0.1234, 1.5, 12.34, 123.4, 1234.0, 12_345_678.0, f64::INFINITY].map(figure);
+        assert_eq!(shown, ["0.123", "1.50", "12.3", "123", "1,230", "12,300,000", "–"]);
+    }
+
+    #[test]
+    fn columns_are_aligned_by_their_titles() {
+        let rows = [vec!["a".to_owned(), "1".to_owned()]];
+        assert_eq!(table(&["what", ">count"], &rows), "| what | count |\n|---|---:|\n| a | 1 |\n");
+    }
+}

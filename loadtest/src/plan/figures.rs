@@ -1,0 +1,162 @@
+//! What one answer costs, as `./dev bench --scale --write` measured it: `docs/scale.json`. The capacity model is fed by it,
+//! and the tables of docs/BENCHMARKS.md are made of it.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::plan::errors;
+use workload::Error;
+
+/// The figures that this program was built with.
+const BUILT_IN: &str = include_str!("../../../docs/scale.json");
+
+/// All figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Machine, versions and settings, in a paragraph.
+    pub conditions: String,
+    /// Of a quick run: good for trying out, not for conclusions.
+    pub quick: bool,
+    /// Processors, shared by the servers and the load generator.
+    pub cores: usize,
+    /// Cost as something grows, each beside the smallest.
+    pub growth: Vec<Level>,
+    /// Answers by strategy, one sale, one instance; `sold-out` is a refusal.
+    pub answers: Vec<NamedAnswer>,
+    /// A small transaction of one client with its commit, milliseconds.
+    pub commit_ms: f64,
+    /// Bytes.
+    pub memory: Memory,
+    /// A whole sale, with which the model is compared.
+    pub sale: MeasuredSale,
+}
+
+/// One size of one thing that grows.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Level {
+    /// What grows, such as `instances`.
+    pub dimension: String,
+    /// How many there are.
+    pub count: u64,
+    /// An order by `group-commit`.
+    pub order: Answer,
+    /// "Sold out", to buyers who have not asked before.
+    pub refusal: Answer,
+}
+
+/// The answers of a strategy.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NamedAnswer {
+    /// The strategy's name.
+    pub name: String,
+    /// Its figures.
+    pub answer: Answer,
+}
+
+/// Medians of the rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Processor time.
+    pub cost: Cost,
+    /// 99th percentile, milliseconds, closed loop.
+    pub p99_ms: f64,
+    /// Answers a second, closed loop.
+    pub per_s: f64,
+    /// Processor time of the servers as a multiple of the smallest level's in the same round: median, least, most.
+    pub growth: [f64; 3],
+    /// The same of the 99th percentile; the median.
+    pub p99_growth: f64,
+    /// Orders in a commit, on average; `None` where nothing was committed in batches.
+    pub batch: Option<f64>,
+}
+
+/// Processor time of one answer, µs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Of the instances.
+    pub service_us: f64,
+    /// Of the database.
+    pub database_us: f64,
+    /// Of Redis.
+    pub redis_us: f64,
+    /// Of the load generator.
+    pub client_us: f64,
+}
+
+impl Cost {
+    /// Of the servers, without the load generator.
+    pub fn servers_us(&self) -> f64 {
+        self.service_us + self.database_us + self.redis_us
+    }
+
+    /// Of everything that ran on the machine.
+    pub fn all_us(&self) -> f64 {
+        self.servers_us() + self.client_us
+    }
+}
+
+/// Memory in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Of Redis, per session.
+    pub session_redis: f64,
+    /// Of an instance, per session that it has just seen.
+    pub session_instance: f64,
+    /// Of an instance, per open sale that sells.
+    pub sale_instance: f64,
+    /// Of an instance, per idle keep-alive connection; without the kernel's buffers.
+    pub connection_instance: f64,
+    /// Of the database, per order with its index entries.
+    pub order_database: f64,
+}
+
+/// A sale for which all buyers came at once, on the machine of the other figures. Medians.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MeasuredSale {
+    /// Its strategy.
+    pub strategy: String,
+    /// Buyers, with one attempt each.
+    pub buyers: u64,
+    /// Vouchers on sale.
+    pub stock: u64,
+    /// Keep-alive connections, which the buyers used in turn.
+    pub connections: u64,
+    /// Processors that it had: used by servers and load generator. The rest waited, or did other work.
+    pub cores: f64,
+    /// From the first attempt to the last order, seconds.
+    pub sold_out_s: f64,
+    /// To the last answer, seconds.
+    pub answered_s: f64,
+    /// Until 99 % of the buyers had their answer, seconds.
+    pub p99_s: f64,
+}
+
+impl Figures {
+    /// The figures of `file`, or those that this program was built with.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is no such file.
+    pub fn read(file: Option<&Path>) -> Result<Self, Error> {
+        let Some(path) = file else {
+            return serde_json::from_str(BUILT_IN).map_err(|error| Error::Usage(error.to_string()));
+        };
+        let text = std::fs::read_to_string(path).map_err(errors::file(path))?;
+        serde_json::from_str(&text).map_err(|error| errors::file(path)(error.into()))
+    }
+
+    /// The answer called `name`.
+    ///
+    /// # Errors
+    /// There is none; the message names those there are.
+    pub fn answer(&self, name: &str) -> Result<&Answer, Error> {
+        let found = self.answers.iter().find(|known| known.name == name);
+        found.map(|known| &known.answer).ok_or_else(|| {
+            let names: Vec<_> = self.answers.iter().map(|known| known.name.as_str()).collect();
+            Error::Usage(format!(
+                "--strategy {name}: there are figures of {} only",
+                names.join(", ")
+            ))
+        })
+    }
+}

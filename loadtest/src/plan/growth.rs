@@ -1,0 +1,102 @@
+//! The tables of docs/BENCHMARKS.md: cost as something grows, and memory.
+
+use crate::plan::{
+    document::{count, figure, table},
+    figures::{Answer, Figures, Level},
+    report::bytes,
+};
+
+/// Characters in a line of a document.
+const WIDTH: usize = 120;
+/// Growth beyond this is set in bold, and explained in the document.
+const EXPECTED: f64 = 1.2;
+
+/// The tables by the names of their places.
+pub fn tables(figures: &Figures) -> [(&'static str, String); 3] {
+    [
+        ("scale-growth", growth(figures)),
+        ("scale-memory", memory(figures)),
+        ("scale-conditions", wrapped(&conditions(figures))),
+    ]
+}
+
+fn growth(figures: &Figures) -> String {
+    let titles = [
+        "",
+        ">service µs",
+        ">database µs",
+        ">Redis µs",
+        ">÷ smallest",
+        ">range",
+        ">p99 ms",
+        ">÷ smallest",
+        ">orders a commit",
+    ];
+    let mut rows = Vec::new();
+    let kinds: [(&str, fn(&Level) -> &Answer); 2] =
+        [("an order", |level| &level.order), ("a refusal", |level| &level.refusal)];
+    for (kind, of) in kinds {
+        for level in &figures.growth {
+            rows.push(row(kind, level, of(level)));
+        }
+    }
+    table(&titles, &rows)
+}
+
+fn row(kind: &str, level: &Level, answer: &Answer) -> Vec<String> {
+    let [median, least, most] = answer.growth;
+    let times = |value: f64| match value > EXPECTED {
+        true => format!("**{value:.2}**"),
+        false => format!("{value:.2}"),
+    };
+    vec![
+        format!("{kind}, {} {}", count(level.count), level.dimension),
+        figure(answer.cost.service_us),
+        figure(answer.cost.database_us),
+        figure(answer.cost.redis_us),
+        times(median),
+        format!("{least:.2} – {most:.2}"),
+        figure(answer.p99_ms),
+        times(answer.p99_growth),
+        answer.batch.map_or(String::new(), figure),
+    ]
+}
+
+fn memory(figures: &Figures) -> String {
+    let memory = &figures.memory;
+    let rows = [
+        ("a session", "Redis", memory.session_redis),
+        ("a session seen within a second", "the instance", memory.session_instance),
+        ("an open sale", "the instance", memory.sale_instance),
+        ("an idle keep-alive connection", "the instance", memory.connection_instance),
+        ("an order with its index entries", "the database", memory.order_database),
+    ];
+    let rows =
+        rows.map(|(what, place, count)| vec![what.to_owned(), place.to_owned(), bytes(count)]);
+    table(&["", "in", ">memory"], &rows)
+}
+
+fn conditions(figures: &Figures) -> String {
+    match figures.quick {
+        true => format!("**A quick run, not fit for conclusions.** {}", figures.conditions),
+        false => figures.conditions.clone(),
+    }
+}
+
+/// A paragraph in lines of a document's width.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    let mut width = 0;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        let separator = match width {
+            0 => "",
+            _ if width + 1 + length > WIDTH => "\n",
+            _ => " ",
+        };
+        width = if separator == " " { width + 1 + length } else { length };
+        out += separator;
+        out += word;
+    }
+    out + "\n"
+}

@@ -1,0 +1,38 @@
+//! The capacity plan: how a sale goes on given machines, and which machines it needs.
+//!
+//! - [`figures`]: what an answer costs, as measured.
+//! - [`model`]: what a sale and its machines are to the model.
+//! - [`fluid`]: the formulas; [`simulation`]: a discrete-event simulation that checks them.
+//! - [`sizing`]: what a target needs.
+//! - [`report`]: the report; [`tables`]: the tables of the documents, among them the comparison with a measured sale;
+//!   [`growth`]: those of measured growth.
+
+pub mod arrivals;
+pub mod document;
+pub mod errors;
+pub mod figures;
+pub mod fluid;
+pub mod growth;
+pub mod model;
+pub mod options;
+pub mod report;
+pub mod simulation;
+pub mod sizing;
+pub mod tables;
+
+use figures::Figures;
+use options::PlanOptions;
+use report::Plan;
+use workload::Error;
+
+/// Calculates the plan; with `--write` writes the tables of the documents too.
+///
+/// # Errors
+/// The figures or the document cannot be read or written, or there are none for this strategy.
+pub fn run(options: &PlanOptions) -> Result<Plan, Error> {
+    let figures = Figures::read(options.figures.as_deref())?;
+    if options.write {
+        tables::write(&figures)?;
+    }
+    Plan::of(&figures, options)
+}

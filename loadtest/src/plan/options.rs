@@ -1,0 +1,73 @@
+//! Options of `loadtest plan`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{options::number, plan::arrivals::Curve};
+
+/// A sale, and what it is to run on.
+#[derive(Debug, Clone, Args)]
+pub struct PlanOptions {
+    /// People who want to buy
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000_000))]
+    pub buyers: u64,
+    /// Attempts of each, on average
+    #[arg(long, default_value_t = 3.0, value_parser = positive)]
+    pub tries: f64,
+    /// Vouchers on sale, all in one sale
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub stock: u64,
+    /// When the attempts come
+    #[arg(long, value_enum, default_value_t = Curve::Decay)]
+    pub arrival: Curve,
+    /// Length of that curve, in seconds
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
+    pub over: f64,
+    /// The sale's strategy: group-commit, reentrant-lock or stream
+    #[arg(long, default_value = "group-commit", value_name = "NAME")]
+    pub strategy: String,
+    /// Instances of the service
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub nodes: u32,
+    /// Processors of each instance
+    #[arg(long, default_value_t = 4.0, value_name = "CORES", value_parser = positive)]
+    pub node_cores: f64,
+    /// Redis servers (masters), over which sessions and locks are spread
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub redis_shards: u32,
+    /// Processors of the database
+    #[arg(long, default_value_t = 8.0, value_name = "CORES", value_parser = positive)]
+    pub database_cores: f64,
+    /// A commit with its write to the disk, in milliseconds [default: as measured]
+    #[arg(long, value_name = "MS", value_parser = positive)]
+    pub commit_ms: Option<f64>,
+    /// Everything, the load generator too, on one machine with so many processors, instead of the above
+    #[arg(long, value_name = "CORES", value_parser = positive)]
+    pub one_machine: Option<f64>,
+    /// Once sold out, "sold out" is answered before the service (by a CDN or the proxies)
+    #[arg(long)]
+    pub edge: bool,
+    /// Instances keep sessions in memory (invalidated by Redis' client tracking): Redis is asked at a buyer's first
+    /// attempt only
+    #[arg(long)]
+    pub session_memory: bool,
+    /// A waiting room lets through so many attempts a second [default: there is none]
+    #[arg(long, value_name = "RATE", value_parser = positive)]
+    pub waiting_room: Option<f64>,
+    /// What 99 % of the answers must stay within, in seconds, for what is needed
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = positive)]
+    pub target: f64,
+    /// Figures of another machine, as `./dev bench --scale` writes them (scale.json) [default: docs/scale.json, as it was
+    /// when this program was built]
+    #[arg(long, value_name = "FILE")]
+    pub figures: Option<PathBuf>,
+    /// Write the tables of docs/SCALING.md and docs/BENCHMARKS.md that are made of the figures, in the checkout this was
+    /// built in
+    #[arg(long)]
+    pub write: bool,
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    number(text, |value| value > 0.0, "above 0")
+}

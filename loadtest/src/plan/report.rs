@@ -1,0 +1,261 @@
+//! The plan of one sale, and its report.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::{
+    plan::{
+        arrivals::Arrivals,
+        document::{count, figure},
+        figures::{Figures, Memory},
+        fluid::{self, Outcome, Rates},
+        model::{Demand, Limit, Machines, Model},
+        options::PlanOptions,
+        simulation,
+        sizing::Needs,
+    },
+    scenario::check_result,
+};
+use workload::{Error, table::render};
+
+/// The seed of the simulation's random times.
+const SEED: u64 = 1;
+
+/// The plan of one sale.
+#[derive(Debug, Clone, Serialize)]
+pub struct Plan {
+    /// The sale in words.
+    pub sale: String,
+    /// Where it runs, in words.
+    pub place: String,
+    /// Orders a second at most, and what limits them.
+    pub orders: Limit,
+    /// The same for refusals.
+    pub refusals: Limit,
+    /// How the sale goes, by the formulas.
+    pub formula: Outcome,
+    /// How it went in the simulation.
+    pub simulated: Outcome,
+    /// What is needed for the target; `None` where no size reaches it.
+    pub needs: Option<Needs>,
+    /// Seconds.
+    pub target_s: f64,
+    /// What is too small for the target, the worst first: name, and how many times as much is needed.
+    pub short_of: Vec<(&'static str, f64)>,
+    /// Where the figures are from.
+    pub conditions: String,
+}
+
+/// A sale as the model has it.
+pub struct Case {
+    model: Model,
+    demand: Demand,
+    machines: Machines,
+    memory: Memory,
+    buyers: f64,
+    target_s: f64,
+}
+
+impl Case {
+    /// The sale that `options` name.
+    ///
+    /// # Errors
+    /// There are no figures of the strategy.
+    pub fn new(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
+        let machines = Machines {
+            nodes: options.nodes,
+            node_cores: options.node_cores,
+            redis_shards: options.redis_shards,
+            database_cores: options.database_cores,
+            commit_s: options.commit_ms.unwrap_or(figures.commit_ms) / 1e3,
+            one_machine: options.one_machine,
+        };
+        let session_share = if options.session_memory { 1.0 / options.tries.max(1.0) } else { 1.0 };
+        let buyers = options.buyers as f64;
+        let demand = Demand {
+            attempts: (buyers * options.tries).max(1.0),
+            stock: options.stock as f64,
+            arrivals: Arrivals { curve: options.arrival, over_s: options.over },
+            edge: options.edge,
+            waiting_room: options.waiting_room,
+        };
+        let model = Model::new(figures, &options.strategy, &machines, session_share)?;
+        let (memory, target_s) = (figures.memory, options.target);
+        Ok(Self { model, demand, machines, memory, buyers, target_s })
+    }
+
+    /// How it goes, by the formulas.
+    pub fn formula(&self) -> Outcome {
+        fluid::sale(&self.demand, &Rates::of(&self.model))
+    }
+
+    /// How it went in the simulation.
+    pub fn simulated(&self) -> Outcome {
+        simulation::sale(&self.model, &self.demand, SEED)
+    }
+
+    /// What is needed for the target; `None` where no size reaches it, and on one machine.
+    pub fn needs(&self) -> Option<Needs> {
+        let Self { model, demand, machines, memory, buyers, target_s } = self;
+        match machines.one_machine {
+            Some(_) => None,
+            None => Needs::of(model, demand, machines, memory, *buyers, *target_s),
+        }
+    }
+
+    /// What is too small for the target, the worst first: name, and how many times as much is needed.
+    pub fn short_of(&self) -> Vec<(&'static str, f64)> {
+        self.needs().map(|needs| short_of(&needs, &self.machines)).unwrap_or_default()
+    }
+}
+
+impl Plan {
+    /// Calculates the plan.
+    ///
+    /// # Errors
+    /// There are no figures of the strategy.
+    pub fn of(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
+        let case = Case::new(figures, options)?;
+        Ok(Self {
+            sale: sale(options),
+            place: place(&case.machines),
+            orders: case.model.orders_per_s(),
+            refusals: case.model.refusals_per_s(),
+            formula: case.formula(),
+            simulated: case.simulated(),
+            needs: case.needs(),
+            target_s: case.target_s,
+            short_of: case.short_of(),
+            conditions: figures.conditions.clone(),
+        })
+    }
+}
+
+fn short_of(needs: &Needs, machines: &Machines) -> Vec<(&'static str, f64)> {
+    let mut times = vec![
+        ("instances", needs.nodes / f64::from(machines.nodes)),
+        ("Redis", needs.redis_shards / f64::from(machines.redis_shards)),
+        ("database", needs.database_cores / machines.database_cores),
+    ];
+    times.retain(|(_, times)| *times > 1.0);
+    times.sort_by(|a, b| b.1.total_cmp(&a.1));
+    times
+}
+
+fn sale(options: &PlanOptions) -> String {
+    let PlanOptions { buyers, tries, stock, strategy, over, .. } = options;
+    let curve = format!("{:?}", options.arrival).to_lowercase();
+    let mut text = format!(
+        "{} buyers × {tries} attempts, {} vouchers by {strategy}, arrival {curve} ({over} s)",
+        count(*buyers),
+        count(*stock)
+    );
+    for (is_on, what) in [
+        (options.edge, "sold out is answered at the edge"),
+        (options.session_memory, "sessions in the instances' memory"),
+    ] {
+        if is_on {
+            text = format!("{text}, {what}");
+        }
+    }
+    match options.waiting_room {
+        Some(rate) => format!("{text}, a waiting room of {}/s", figure(rate)),
+        None => text,
+    }
+}
+
+fn place(machines: &Machines) -> String {
+    match machines.one_machine {
+        Some(cores) => format!("one machine of {cores} cores, with the load generator"),
+        None => format!(
+            "{} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit",
+            machines.nodes,
+            machines.node_cores,
+            machines.redis_shards,
+            machines.database_cores,
+            figure(machines.commit_s * 1e3)
+        ),
+    }
+}
+
+/// A time with its unit.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 1.0 => format!("{} ms", figure(s * 1e3)),
+        s if s < 600.0 => format!("{} s", figure(s)),
+        s if s < 36_000.0 => format!("{} min", figure(s / 60.0)),
+        s => format!("{} h", figure(s / 3_600.0)),
+    }
+}
+
+/// A size with its unit.
+pub fn bytes(count: f64) -> String {
+    match count {
+        c if c < 1e3 => format!("{} B", figure(c)),
+        c if c < 1e6 => format!("{} KB", figure(c / 1e3)),
+        c if c < 1e9 => format!("{} MB", figure(c / 1e6)),
+        c => format!("{} GB", figure(c / 1e9)),
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\non {}\n", self.sale, self.place)?;
+        let sold_out =
+            |outcome: &Outcome| outcome.sold_out_s.map_or("stock is left".to_owned(), time);
+        let rows = [
+            ("sold out after", [&self.formula, &self.simulated].map(sold_out)),
+            ("all answered after", [&self.formula, &self.simulated].map(|o| time(o.answered_s))),
+            ("median wait", [&self.formula, &self.simulated].map(|o| time(o.p50_s))),
+            ("99 % wait at most", [&self.formula, &self.simulated].map(|o| time(o.p99_s))),
+            ("in the waiting room", [&self.formula, &self.simulated].map(|o| time(o.room_s))),
+            ("waiting at once", [&self.formula, &self.simulated].map(|o| figure(o.waiting))),
+        ];
+        let rows =
+            rows.map(|(name, [formula, simulated])| vec![name.to_owned(), formula, simulated]);
+        writeln!(f, "{}", render(&["", ">formula", ">simulated"], &rows))?;
+        for (what, (rate, limit)) in [("orders", self.orders), ("refusals", self.refusals)] {
+            writeln!(f, "At most {} {what} a second: {limit} is the limit.", figure(rate))?;
+        }
+        if let Some(needs) = &self.needs {
+            writeln!(
+                f,
+                "For 99 % within {}: {} answers a second, so {} cores in {} instances, {} Redis, {} cores of the \
+                 database (all at 70 %); {} of Redis memory for sessions, {} requests at once ({}).",
+                time(self.target_s),
+                figure(needs.answers_per_s),
+                figure(needs.service_cores),
+                count(needs.nodes as u64),
+                count(needs.redis_shards as u64),
+                figure(needs.database_cores),
+                bytes(needs.session_bytes),
+                figure(needs.connections),
+                bytes(needs.connection_bytes),
+            )?;
+            match self.short_of.first() {
+                Some((name, times)) => {
+                    writeln!(
+                        f,
+                        "First to give way: {name}, {} times as much is needed.",
+                        figure(*times)
+                    )?;
+                }
+                None => writeln!(f, "What is there is enough for that.")?,
+            }
+        } else if !self.place.starts_with("one machine") {
+            writeln!(
+                f,
+                "No size reaches 99 % within {}: one sale has its limit.",
+                time(self.target_s)
+            )?;
+        }
+        write!(f, "Figures: {}", self.conditions)
+    }
+}
+
+impl check_result::Report for Plan {
+    fn outcome(&self) -> check_result::Outcome {
+        check_result::Outcome::Clean
+    }
+}
