@@ -32,7 +32,7 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
 const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
-/// How long the sale of the rest may take. A lock that was left behind has run out by then.
+/// How long the sale of the rest may sell nothing. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
 /// Attempts to publish it, and the pause between them.
 const PUBLISH_ATTEMPTS: u32 = 50;
@@ -217,7 +217,8 @@ impl Sale {
         Err(Error::server("the tables", reason))
     }
 
-    /// Sells what is left, to buyers without an order and to new buyers, until nothing is or time is up.
+    /// Sells what is left, to buyers without an order and to new buyers, until nothing is or nobody can buy any more: a busy
+    /// machine sells slowly, and what is slow is not stranded.
     async fn sell_rest(
         &self,
         cluster: &TestCluster,
@@ -225,9 +226,10 @@ impl Sale {
         outcome: &mut Outcome,
         mut snapshot: Snapshot,
     ) -> Result<Snapshot, Error> {
-        let begin = Instant::now();
+        let mut sold = Instant::now();
         let mut number = 3;
-        while snapshot.sale.stock_left > 0 && begin.elapsed() < REST {
+        while snapshot.sale.stock_left > 0 && sold.elapsed() < REST {
+            let before = snapshot.sale.stock_left;
             let have: HashSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
             let left = usize::try_from(snapshot.sale.stock_left).unwrap_or(0);
             let without = |(_, buyer): &(usize, &Buyer)| !have.contains(&buyer.user_id);
@@ -251,6 +253,9 @@ impl Sale {
             outcome.records.extend(bought.records);
             number += 1;
             snapshot = self.wait_until_stable(cluster, order_rows, outcome).await?;
+            if snapshot.sale.stock_left < before {
+                sold = Instant::now();
+            }
         }
         Ok(snapshot)
     }
