@@ -143,7 +143,8 @@ async fn open_connections(stack: &Stack, users: &[SignedIn]) {
             get(stack.url(), &path).send(),
             get(stack.url(), "/voucher-order/of/me").token(&user.token).send(),
         );
-        (found.data(), mine.data());
+        found.data();
+        mine.data();
     });
     join_all(reading).await;
 }
