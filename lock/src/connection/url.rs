@@ -1,12 +1,13 @@
 //! The address of a Redis as one line of text, for settings and command lines.
 
+#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use crate::connection::server::{Server, unusable};
 use crate::error::Error;
 
 /// The port of a node without one.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
+#[cfg(feature = "cluster")]
 const REDIS_PORT: u16 = 6379;
 #[cfg(feature = "sentinel")]
 const SENTINEL_PORT: u16 = 26379;
