@@ -345,12 +345,12 @@ mod tests {
         ];
         for model in commits.map(model) {
             for (curve, over_s) in
-                [(Curve::AtOnce, 0.0), (Curve::Even, 0.025), (Curve::Decay, 0.012)]
+                [(Curve::AtOnce, 0.0), (Curve::Even, 0.05), (Curve::Decay, 0.025)]
             {
                 let arrivals = Arrivals { curve, over_s };
                 let (edge, waiting_room) = (false, None);
                 let demand =
-                    Demand { attempts: 20_000.0, stock: 4_000.0, arrivals, edge, waiting_room };
+                    Demand { attempts: 40_000.0, stock: 8_000.0, arrivals, edge, waiting_room };
                 agree(&model, &demand);
             }
         }
