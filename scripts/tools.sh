@@ -66,7 +66,8 @@ build_older() {
 bench() {
   local arg quick=0
   for arg; do
-    [[ $arg != --quick ]] || quick=1
+    # Neither needs the lean binary's size.
+    [[ $arg != @(--quick|--scale) ]] || quick=1
     if [[ $arg == @(-h|--help) ]]; then
       [[ -x $BENCH ]] || { prerequisites >&2; build "$BENCH_PROFILE" seckill seckill-bench; }
       exec "$BENCH" run --help
