@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 use crate::connection::micro_cache::MicroCache;
 use crate::connection::mysql::{self, Database};
-use crate::connection::redis::RoutedConnection;
+use crate::connection::redis::Redis;
 
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ const FRESH_FOR: Duration = Duration::from_millis(200);
 #[allow(missing_docs)] // the parts under their names
 pub struct Health {
     pub database: Database,
-    pub redis: RoutedConnection,
+    pub redis: Redis,
     pub draining: CancellationToken,
     probes: MicroCache<(), Answering, Infallible>,
 }
@@ -40,18 +40,16 @@ struct Answering {
 
 impl Health {
     /// Readiness by these servers.
-    pub fn new(database: Database, redis: RoutedConnection, draining: CancellationToken) -> Self {
+    pub fn new(database: Database, redis: Redis, draining: CancellationToken) -> Self {
         Health { database, redis, draining, probes: MicroCache::new(FRESH_FOR) }
     }
 
     async fn probe(&self) -> Answering {
-        let mut connection = self.redis.clone();
-        let ping = redis::cmd("PING");
         let (database, redis) = tokio::join!(
             tokio::time::timeout(PROBE_LIMIT, mysql::ping(&self.database)),
-            tokio::time::timeout(PROBE_LIMIT, ping.query_async::<String>(&mut connection)),
+            tokio::time::timeout(PROBE_LIMIT, self.redis.ping()),
         );
-        Answering { database: matches!(database, Ok(Ok(()))), redis: matches!(redis, Ok(Ok(_))) }
+        Answering { database: matches!(database, Ok(Ok(()))), redis: matches!(redis, Ok(Ok(()))) }
     }
 }
 
@@ -66,9 +64,9 @@ pub struct Liveness {
 pub struct Readiness {
     /// Whether this instance can sell.
     success: bool,
-    /// Whether the database answers.
+    /// Whether the database answers and takes writes.
     database: bool,
-    /// Whether Redis answers.
+    /// Whether Redis answers; of a cluster, any master.
     redis: bool,
     /// Whether the instance is about to end.
     draining: bool,

@@ -138,7 +138,7 @@ pub(super) async fn connect(
         redis_timeout: config.redis.redis_timeout,
     };
     let stream = OrderStream::start(
-        nodes,
+        nodes.clone(),
         redis.clone(),
         store.clone(),
         keys.clone(),
@@ -178,7 +178,7 @@ pub(super) async fn connect(
         connections,
         started: SystemTime::now(),
     };
-    let health = Health::new(database, redis, draining);
+    let health = Health::new(database, nodes, draining);
     let clients = ClientNetworks {
         trusted_proxies: config.http.trusted_proxies.clone(),
         unlimited_clients: config.http.unlimited_clients.clone(),

@@ -91,10 +91,7 @@ fn cause(error: lock::Error) -> String {
 pub async fn connect(server: Server, timeout: Duration) -> anyhow::Result<Redis> {
     let redis = Redis::new(server, timeout, timeout)
         .map_err(|error| anyhow::anyhow!("REDIS_URL (--redis-url): {}", cause(error)))?;
-    redis::cmd("PING")
-        .query_async::<String>(&mut redis.commands())
-        .await
-        .map_err(|error| sentence(&error))?;
+    redis.ping().await.map_err(|error| sentence(&error))?;
     redis_requirements::check(&redis).await?;
     Ok(redis)
 }

@@ -32,14 +32,9 @@ fn growth(figures: &Figures) -> String {
         ">÷ smallest",
         ">orders a commit",
     ];
-    let mut rows = Vec::new();
-    let kinds: [(&str, fn(&Level) -> &Answer); 2] =
-        [("an order", |level| &level.order), ("a refusal", |level| &level.refusal)];
-    for (kind, of) in kinds {
-        for level in &figures.growth {
-            rows.push(row(kind, level, of(level)));
-        }
-    }
+    let orders = figures.growth.iter().map(|level| row("an order", level, &level.order));
+    let refusals = figures.growth.iter().map(|level| row("a refusal", level, &level.refusal));
+    let rows: Vec<_> = orders.chain(refusals).collect();
     table(&titles, &rows)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, ErrorKind, RedisError, RedisResult};
 
 use crate::config::LockConfig;
@@ -104,6 +104,15 @@ impl Backend {
     /// The nodes, for another backend that shares them.
     pub(crate) fn nodes(&self) -> Nodes {
         self.nodes.clone()
+    }
+
+    /// Succeeds when the server answers on `link`, or any master of a cluster.
+    pub(crate) async fn ping(&self, mut link: impl ConnectionLike) -> RedisResult<()> {
+        match &self.nodes {
+            #[cfg(feature = "cluster")]
+            Nodes::Cluster(cluster) => cluster.ping().await,
+            _ => redis::cmd("PING").exec_async(&mut link).await,
+        }
     }
 
     /// A client for the node that serves `key`.

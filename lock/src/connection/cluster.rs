@@ -93,6 +93,20 @@ impl Cluster {
         self.current().1.master(slot(key.as_bytes())).cloned()
     }
 
+    /// Succeeds when a master answers. All are asked at once: one that is dead or hangs delays nothing.
+    pub(crate) async fn ping(&self) -> RedisResult<()> {
+        let table = self.slot_table().await?;
+        let ping = async |node| redis::cmd("PING").exec_async(&mut self.node(node)?).await;
+        let mut answers: FuturesUnordered<_> = table.masters().map(ping).collect();
+        let mut answer =
+            Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into());
+        while answer.is_err() {
+            let Some(next) = answers.next().await else { break };
+            answer = next;
+        }
+        answer
+    }
+
     /// The version of the slot table, and the table, as they are.
     pub(crate) fn current(&self) -> (u64, Arc<SlotTable>) {
         self.table.borrow().clone()

@@ -78,6 +78,17 @@ impl Redis {
         self.commands.clone()
     }
 
+    /// Succeeds when the server answers within the time limit of commands; of a cluster, any master.
+    ///
+    /// # Errors
+    /// When none does.
+    ///
+    /// # Cancellation
+    /// Can be dropped.
+    pub async fn ping(&self) -> RedisResult<()> {
+        self.backend.ping(self.commands()).await
+    }
+
     /// A client of the node that serves `key` now, for a connection of one's own: for messages, or
     /// reads that block. Any channel's name will do as the key. When such a connection breaks, or
     /// answers READONLY or MOVED, call [`recheck`](Self::recheck) and this again; when

@@ -71,3 +71,21 @@ async fn an_applications_commands_reach_their_nodes_once() {
     assert_eq!(query::<i64>(&mut raw, "EXISTS", &["{t}lock"]).await, 1);
     guard.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_cluster_answers_as_long_as_one_master_does() {
+    let mut cluster = RedisCluster::start().await;
+    let nodes: Vec<String> = cluster.nodes.iter().map(|node| node.address()).collect();
+    let server = Server::from_url(&format!("redis-cluster://{}", nodes.join(","))).unwrap();
+    let redis = Redis::new(server, LIMIT, LIMIT).unwrap();
+    redis.ping().await.unwrap();
+    cluster.nodes[0].kill();
+    cluster.nodes[1].pause();
+    for _ in 0..10 {
+        tokio::time::timeout(LIMIT / 2, redis.ping()).await.expect("the third answers").unwrap();
+    }
+    cluster.nodes[1].kill();
+    cluster.nodes[2].kill();
+    let answer = tokio::time::timeout(LIMIT / 2, redis.ping()).await.expect("an answer");
+    answer.expect_err("no master is left");
+}
