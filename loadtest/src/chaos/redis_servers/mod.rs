@@ -1,6 +1,6 @@
 //! The Redis of a test cluster, in each layout: its servers, a proxy in front of each, and who is whose master.
 //!
-//! Servers connect to each other through the proxies too, each from an address of its own ([`servers::source`]), so that clients
+//! Servers connect to each other through the proxies too, each from an address of its own (`servers::source`), so that clients
 //! or servers can be cut off alone.
 
 use std::sync::Arc;
