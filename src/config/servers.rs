@@ -28,8 +28,8 @@ pub struct DatabaseConfig {
 /// Options of the Redis connection.
 #[derive(Args, Clone, Debug)]
 pub struct RedisConfig {
-    /// Redis, as redis://[user:password@]host:port/; redis-sentinel://host:port,host:port/master for a master that
-    /// Sentinel monitors; redis-cluster://host:port,host:port for a cluster; rediss… with TLS.
+    /// Redis, as redis://host:port/ or redis://user:password@host:port/; redis-sentinel://host:port,host:port/master for
+    /// a master that Sentinel monitors; redis-cluster://host:port,host:port for a cluster; rediss… with TLS.
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: SecretString,
     /// The authority that signed the certificates of the Redis servers, a file in PEM format; by default those that the

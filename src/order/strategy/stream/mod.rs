@@ -30,7 +30,7 @@
 //! answer was "pending", never "ordered". A refusal is kept in Redis alone: once that is lost, the order is unknown.
 //!
 //! **Shards.** In the key style `cluster` ([`crate::keys`]) the sales are divided into shards. Each is a stream of its own in
-//! one slot, with its own epoch, counters, order ids, consumer and maintenance: a [`node::StreamNode`] each. An order's id
+//! one slot, with its own epoch, counters, order ids, consumer and maintenance: a `StreamNode` each. An order's id
 //! names its shard, so a look-up asks one.
 
 use super::{Buyer, Error, PurchaseContext, Sale};
