@@ -108,6 +108,9 @@ impl Redis {
     ///
     /// # Errors
     /// As [`client_of`](Self::client_of).
+    ///
+    /// # Cancellation
+    /// Can be dropped.
     pub async fn masters(&self) -> RedisResult<Vec<Client>> {
         self.backend.masters().await
     }

@@ -196,7 +196,8 @@ impl OrderTransaction {
         }
         let deadline = Instant::now() + db.timeout;
         let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
-        match (|| is_committed(&db, order)).retry(pauses).await {
+        // Boxed, because it is rare, and every purchase would carry its size.
+        match (|| Box::pin(is_committed(&db, order))).retry(pauses).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Error::Unavailable("the database")),
             Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
