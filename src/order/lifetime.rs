@@ -103,9 +103,12 @@ impl Lifetime {
         order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
     }
 
-    /// The order after it was, or was not, changed: where it was, no error may say that nothing was done.
+    /// The order after it was, or was not, changed: where it was, no error may say that nothing was done. Only a server that
+    /// takes writes is asked: while the database changes over, another one may show the order as it was before.
     async fn own_after(&self, changed: bool, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let order = self.own(order_id, user_id).await;
+        let order = self.store.find_on_primary(order_id).await.and_then(|order| {
+            order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
+        });
         if changed { order.map_err(|_| Error::OutcomeUnknown(Some(order_id))) } else { order }
     }
 }
