@@ -16,7 +16,7 @@ use crate::generator::wire::TOKEN;
 
 /// Databases of the benchmark's own. `./dev` grants its user every database whose name begins with `seckill_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct Databases {
     /// The database's name.
     pub database: &'static str,
     /// The number of the Redis database.
@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 /// Where the ratios are measured.
-pub const MAIN: Place = Place { database: "seckill_bench", redis: 9, keeps_orders: false };
+pub const MAIN: Databases = Databases { database: "seckill_bench", redis: 9, keeps_orders: false };
 
 /// Signed-in buyers. Their sessions are in Redis until [`Buyers::sign_out`].
 #[derive(Debug)]
@@ -92,7 +92,7 @@ pub struct Environment {
     pub pids: Pids,
     /// Connections to the database.
     pub pool: MySqlPool,
-    place: Place,
+    databases: Databases,
 }
 
 /// Process ids on this machine; `None` where they cannot be found, as in a container.
@@ -126,7 +126,7 @@ impl Environment {
         mut access: Access,
         seckill: PathBuf,
         folder: PathBuf,
-        place: Place,
+        databases: Databases,
     ) -> anyhow::Result<Self> {
         let (Some((server, _)), Some((redis, _))) =
             (access.database_url.rsplit_once('/'), access.redis_url.rsplit_once('/'))
@@ -134,9 +134,9 @@ impl Environment {
             bail!("DATABASE_URL and REDIS_URL must end with a database: `eval \"$(./dev env)\"`");
         };
         let (database_url, redis_url) =
-            (format!("{server}/{}", place.database), format!("{redis}/{}", place.redis));
+            (format!("{server}/{}", databases.database), format!("{redis}/{}", databases.redis));
         let create =
-            format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", place.database);
+            format!("CREATE DATABASE IF NOT EXISTS {} CHARACTER SET utf8mb4", databases.database);
         let pool = MySqlPoolOptions::new().max_connections(1).connect(&access.database_url).await?;
         pool.execute(create.as_str()).await.context("creating the benchmark's database")?;
         pool.close().await;
@@ -147,7 +147,8 @@ impl Environment {
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`seckill migrate` failed: {errors}");
         let pool = MySqlPoolOptions::new().max_connections(4).connect(&access.database_url).await?;
-        let mut environment = Self { access, seckill, folder, pids: Pids::default(), pool, place };
+        let mut environment =
+            Self { access, seckill, folder, pids: Pids::default(), pool, databases };
         environment.pids = environment.find_pids().await?;
         Ok(environment)
     }
@@ -180,23 +181,23 @@ impl Environment {
     /// # Errors
     /// The database fails.
     pub async fn delete_orders(&self) -> anyhow::Result<()> {
-        if !self.place.keeps_orders {
+        if !self.databases.keeps_orders {
             self.pool.execute("TRUNCATE TABLE tb_voucher_order").await?;
         }
         Ok(())
     }
 
-    /// Whether this is the one at `place`.
-    pub fn is(&self, place: Place) -> bool {
-        self.place == place
+    /// Whether this is the one on these databases.
+    pub fn is(&self, databases: Databases) -> bool {
+        self.databases == databases
     }
 
-    /// Drops the database of another place, if it is there.
+    /// Drops the database that these name, if it is there.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn drop_database(&self, place: Place) -> anyhow::Result<()> {
-        let drop = format!("DROP DATABASE IF EXISTS {}", place.database);
+    pub async fn drop_database(&self, databases: Databases) -> anyhow::Result<()> {
+        let drop = format!("DROP DATABASE IF EXISTS {}", databases.database);
         self.pool.execute(drop.as_str()).await?;
         Ok(())
     }

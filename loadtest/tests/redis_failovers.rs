@@ -1,5 +1,5 @@
 //! The Redis layouts of the chaos test by themselves: every failover that a fault injects happens, and leaves servers as
-//! before it. Half a minute each, so they are run by hand: `cargo test -p seckill-loadtest -- --ignored`.
+//! before it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -70,7 +70,6 @@ async fn failovers(redis: &mut RedisServers) -> Result<(), Error> {
 }
 
 #[tokio::test]
-#[ignore = "half a minute"]
 async fn sentinel_fails_over() {
     let mut redis = start(RedisLayout::Sentinel).await.expect("servers");
     failovers(&mut redis).await.expect("failovers");
@@ -81,7 +80,6 @@ async fn sentinel_fails_over() {
 }
 
 #[tokio::test]
-#[ignore = "half a minute"]
 async fn a_cluster_fails_over() {
     let mut redis = start(RedisLayout::Cluster).await.expect("servers");
     failovers(&mut redis).await.expect("failovers");

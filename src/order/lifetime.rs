@@ -99,18 +99,20 @@ impl Lifetime {
     }
 
     async fn own(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let order = self.store.find(order_id).await?;
-        order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
+        owned(self.store.find(order_id).await?, user_id)
     }
 
     /// The order after it was, or was not, changed: where it was, no error may say that nothing was done. Only a server that
     /// takes writes is asked: while the database changes over, another one may show the order as it was before.
     async fn own_after(&self, changed: bool, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        let order = self.store.find_on_primary(order_id).await.and_then(|order| {
-            order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
-        });
+        let found = self.store.find_on_primary(order_id).await;
+        let order = found.and_then(|order| owned(order, user_id));
         if changed { order.map_err(|_| Error::OutcomeUnknown(Some(order_id))) } else { order }
     }
+}
+
+fn owned(order: Option<Order>, user_id: i64) -> Result<Order, Error> {
+    order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
 }
 
 fn require_cancelled(order: Order) -> Result<Order, Error> {

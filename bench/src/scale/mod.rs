@@ -13,7 +13,7 @@ use seckill_loadtest::plan::{document, tables};
 use workload::Access;
 use workload::live::Progress;
 
-use crate::environment::{Buyers, Environment, MAIN, Place};
+use crate::environment::{Buyers, Databases, Environment, MAIN};
 use crate::report::Conditions;
 use crate::runs::{Plan, Run, Runner, Stock};
 use crate::sales;
@@ -31,11 +31,12 @@ const BUYERS: usize = 100_000;
 const FEW_SESSIONS: usize = 10_000;
 
 /// Tables that hold orders already.
-const LARGE: Place = Place { database: "seckill_bench_large", redis: 10, keeps_orders: true };
-const HUGE: Place = Place { database: "seckill_bench_huge", redis: 11, keeps_orders: true };
+const LARGE: Databases =
+    Databases { database: "seckill_bench_large", redis: 10, keeps_orders: true };
+const HUGE: Databases = Databases { database: "seckill_bench_huge", redis: 11, keeps_orders: true };
 /// Few sessions, and many.
-const FEW: Place = Place { database: "seckill_bench", redis: 12, keeps_orders: false };
-const MANY: Place = Place { database: "seckill_bench", redis: 13, keeps_orders: false };
+const FEW: Databases = Databases { database: "seckill_bench", redis: 12, keeps_orders: false };
+const MANY: Databases = Databases { database: "seckill_bench", redis: 13, keeps_orders: false };
 
 /// What to measure.
 #[derive(Debug, Clone)]
@@ -82,8 +83,8 @@ pub async fn run(
         }
     };
     buyers.sign_out(&environment).await.context("signing out")?;
-    for place in [LARGE, HUGE] {
-        environment.drop_database(place).await?;
+    for databases in [LARGE, HUGE] {
+        environment.drop_database(databases).await?;
     }
     let figures = measured?;
     let text = serde_json::to_string_pretty(&figures)? + "\n";
@@ -115,10 +116,10 @@ struct Scale<'a> {
 }
 
 impl Scale<'_> {
-    async fn open(&self, place: Place) -> anyhow::Result<Environment> {
+    async fn open(&self, databases: Databases) -> anyhow::Result<Environment> {
         let Self { access, seckill, folder, .. } = self;
         let opened =
-            Environment::prepare(access.clone(), seckill.clone(), folder.clone(), place).await;
+            Environment::prepare(access.clone(), seckill.clone(), folder.clone(), databases).await;
         let environment = opened.context("preparing")?;
         sales::prepare(&environment.pool).await?;
         Ok(environment)
@@ -185,12 +186,12 @@ impl Scale<'_> {
         let counts =
             if self.settings.quick { [100_000, 1_000_000] } else { [1_000_000, 10_000_000] };
         let mut full = Vec::new();
-        for (place, count) in [LARGE, HUGE].into_iter().zip(counts) {
+        for (databases, count) in [LARGE, HUGE].into_iter().zip(counts) {
             say(&format!("making {count} orders"));
-            let environment = self.open(place).await?;
+            let environment = self.open(databases).await?;
             sales::past_orders(&environment.pool, count).await?;
             let buyers = Buyers::sign_in(&environment, BUYERS).await?;
-            let server = servers::instance(&environment, place.database, &[]).await?;
+            let server = servers::instance(&environment, databases.database, &[]).await?;
             full.push((count, environment, buyers, server));
         }
         let first = servers::instance(main, "scale-1", &[]).await?;
@@ -218,9 +219,9 @@ impl Scale<'_> {
         let many = if self.settings.quick { 100_000 } else { 1_000_000 };
         let mut full = Vec::new();
         let mut bytes = f64::NAN;
-        for (place, count) in [(FEW, FEW_SESSIONS), (MANY, many)] {
+        for (databases, count) in [(FEW, FEW_SESSIONS), (MANY, many)] {
             say(&format!("opening {count} sessions"));
-            let environment = self.open(place).await?;
+            let environment = self.open(databases).await?;
             let before = environment.redis_memory().await?;
             let buyers = Buyers::sign_in(&environment, count).await?;
             bytes = (environment.redis_memory().await? - before) / count as f64;
