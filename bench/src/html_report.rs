@@ -51,7 +51,7 @@ pub fn page(report: &Report) -> String {
         RatioStatus::Aim => "aim",
         RatioStatus::Below => "below",
         RatioStatus::NotAvailable => "missing",
-        RatioStatus::Floor => "",
+        RatioStatus::Floor | RatioStatus::Reported => "",
     });
     table(&mut out, &RATIO_COLUMNS, &report.ratio_rows(), classes);
     // Writing into a String cannot fail.
@@ -110,7 +110,7 @@ fn plots(out: &mut String, report: &Report) -> Vec<Value> {
     if let Some(rate) = report.median_of(single, |run| run.orders_per_s) {
         bars.push((single.to_owned(), rate));
     }
-    *out += "<h2>Orders per second by strategy</h2>\n<p class=\"small\">256 clients (stream: 64), one \
+    *out += "<h2>Orders per second by strategy</h2>\n<p class=\"small\">256 clients, one \
              instance, one sale; committed orders only, except stream, which counts admissions.</p>\n";
     place(out, bar_plot("Orders per second by strategy", "orders/s", &bars));
     *out += "<h2>Latency of orders</h2>\n";

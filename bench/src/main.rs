@@ -18,6 +18,7 @@ mod command;
 mod environment;
 mod generator;
 mod html_report;
+mod memory;
 mod micro;
 mod monitoring;
 mod ratios;
@@ -31,6 +32,7 @@ mod servers;
 
 use baseline::{bare_route, transaction};
 use environment::{Buyers, Environment, MAIN};
+use memory::InstanceMemory;
 use report::{Conditions, Report};
 use rounds::Settings;
 use runs::Runner;
@@ -96,7 +98,7 @@ struct RunArgs {
     /// 1000, of --scale 600]
     #[arg(long, value_name = "MS")]
     run_ms: Option<u64>,
-    /// Measure only these ratios, by number, such as 1,6 [default: all]
+    /// Measure only these ratios, by number, such as P1,6 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
     /// Number of signed-in buyers [default: 100000; with --quick: 50000]
@@ -192,9 +194,10 @@ async fn measure(
     let mut runner = Runner { environment, buyers, publisher: target, runs: Vec::new() };
     let results = rounds::measure(&mut runner, &servers, settings).await?;
     let scenarios = scenarios::measure(&mut runner, &servers, settings.duration).await?;
+    let memory = InstanceMemory::measure(environment, &servers.one).await?;
     let rounds = (settings.rounds, settings.duration);
     let conditions = Conditions::gather(environment, rounds, began.elapsed()).await?;
-    let report = Report::new(conditions, results, runner.runs, scenarios);
+    let report = Report::new(conditions, results, runner.runs, scenarios, memory);
     let folder = &environment.folder;
     std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)? + "\n")?;
     std::fs::write(folder.join("report.html"), html_report::page(&report))?;

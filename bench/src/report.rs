@@ -8,6 +8,7 @@ use serde::Serialize;
 use workload::table::render;
 
 use crate::environment::{Environment, Versions};
+use crate::memory::InstanceMemory;
 use crate::ratios::{Ratio, RatioStatus, figure, median};
 use crate::rounds::Results;
 use crate::runs::Run;
@@ -109,6 +110,8 @@ pub struct Report {
     pub figures: Vec<(&'static str, Vec<f64>)>,
     /// The numbers of the plots.
     pub scenarios: Scenarios,
+    /// Memory of an instance.
+    pub memory: InstanceMemory,
     /// Every run. Each passed the audit, or there would be no report.
     pub runs: Vec<Run>,
 }
@@ -134,6 +137,7 @@ impl Report {
         results: Results,
         runs: Vec<Run>,
         scenarios: Scenarios,
+        memory: InstanceMemory,
     ) -> Self {
         let measured = |ratio: Ratio| Measured {
             median: ratio.median(),
@@ -142,17 +146,17 @@ impl Report {
             ratio,
         };
         let ratios = results.ratios.into_iter().map(measured).collect();
-        Self { conditions, ratios, figures: results.figures, scenarios, runs }
+        Self { conditions, ratios, figures: results.figures, scenarios, memory, runs }
     }
 
     /// The rows of the table of ratios.
     pub fn ratio_rows(&self) -> Vec<Vec<String>> {
         let row = |measured: &Measured| {
             let (ratio, at_most) = (&measured.ratio, measured.ratio.lower_is_better);
-            let bound = |value: f64| {
-                let value =
-                    if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value}") };
-                if at_most { format!("≤ {value}") } else { value }
+            let bound = |value: Option<f64>| match value {
+                Some(value) if at_most => format!("≤ {value}"),
+                Some(value) => value.to_string(),
+                None => "–".to_owned(),
             };
             let range = |(low, high)| format!("{} – {}", figure(low), figure(high));
             vec![
@@ -170,14 +174,34 @@ impl Report {
 
     /// Number and next limit of the ratios that were measured and are short of their aim.
     pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
-        let is_short = |measured: &&Measured| {
-            matches!(measured.status, RatioStatus::Floor | RatioStatus::Below)
+        let is_short = |measured: &&Measured| match measured.status {
+            RatioStatus::Floor | RatioStatus::Below => true,
+            RatioStatus::Reported => measured.ratio.aim.is_some(),
+            RatioStatus::Aim | RatioStatus::NotAvailable => false,
         };
         let limit = |measured: &Measured| (measured.ratio.number, measured.ratio.limit);
         self.ratios.iter().filter(is_short).map(limit).collect()
     }
 
-    /// Ratios 1 and 2 by processor time, and why a ratio is missing: one sentence each.
+    /// Whether the floors hold: first by processor time, which hardly depends on what else the machine does, then by
+    /// rates and times, which do.
+    fn floors(&self) -> [String; 2] {
+        [(true, "processor time"), (false, "rates and times")].map(|(of_processor_time, name)| {
+            let below: Vec<_> = self
+                .ratios
+                .iter()
+                .filter(|measured| measured.ratio.is_of_processor_time() == of_processor_time)
+                .filter(|measured| measured.status == RatioStatus::Below)
+                .map(|measured| measured.ratio.number)
+                .collect();
+            match below.is_empty() {
+                true => format!("Floors of {name}: none that was measured is missed."),
+                false => format!("Floors of {name}: MISSED by {}.", below.join(", ")),
+            }
+        })
+    }
+
+    /// Whether the floors hold, ratios 1 and 2 by processor time, memory, and why a ratio is missing: one sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let of = |name| self.median_of(name, |run| run.cpu.servers_us());
         let [group, lock, single] =
@@ -193,7 +217,8 @@ impl Report {
         let note = |measured: &Measured| {
             measured.ratio.note.as_ref().map(|note| format!("{}: {note}.", measured.ratio.number))
         };
-        by_cpu.into_iter().chain(self.ratios.iter().filter_map(note)).collect()
+        let others = [self.memory.text()].into_iter().chain(self.ratios.iter().filter_map(note));
+        self.floors().into_iter().chain(by_cpu).chain(others).collect()
     }
 
     /// The median of `value` over the runs called `name`.

@@ -12,12 +12,16 @@ use crate::micro;
 use crate::monitoring;
 use crate::ratios::{self, Ratio, figure};
 use crate::runs::{Plan, Run, Runner, Stock};
+use crate::sales;
 use crate::servers::{Server, Servers};
 
 /// Connections of the open loop at overload.
 const OVERLOAD_CLIENTS: usize = 1024;
 /// Attempts at overload, as a multiple of the peak's orders.
 const OVERLOAD: f64 = 3.0;
+/// Connections of the open loop below the peak, and its rate as a share of the peak.
+const BELOW_PEAK_CLIENTS: usize = 1024;
+const BELOW_PEAK: f64 = 0.7;
 /// Longest run of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -100,7 +104,9 @@ pub async fn measure(
         }
     }
     if !has_stream {
-        results.note("13", "the service does not know the strategy `stream`");
+        for number in ["13", "15"] {
+            results.note(number, "the service does not know the strategy `stream`");
+        }
     }
     if servers.nginx.is_none() {
         results.note("12", "nginx is not installed");
@@ -154,10 +160,10 @@ struct Round<'a, 'r> {
 impl<'a> Round<'a, '_> {
     async fn measure(&mut self) -> anyhow::Result<()> {
         let settings = self.settings;
-        if settings.wants(&["1", "2", "3", "4", "6"]) {
+        if settings.wants(&["P2", "P3", "1", "2", "3", "4", "6", "15", "16"]) {
             self.strategies().await?;
         }
-        if settings.wants(&["5"]) {
+        if settings.wants(&["P1", "5"]) {
             self.sold_out().await?;
         }
         if let Some(nginx) = self.servers.nginx.as_ref().filter(|_| settings.wants(&["12"])) {
@@ -168,7 +174,8 @@ impl<'a> Round<'a, '_> {
         }
         let mut admissions = None;
         if self.has_stream && settings.wants(&["13"]) {
-            let plan = Plan { clients: micro::CLIENTS, ..self.plan("stream") };
+            let (name, clients) = ("stream, 64 clients", micro::CLIENTS);
+            let plan = Plan { name, clients, ..self.plan("stream") };
             admissions = Some(self.run(plan).await?.orders_per_s);
         }
         if settings.wants(&["14"]) {
@@ -216,6 +223,23 @@ impl<'a> Round<'a, '_> {
         let little_ms = 1024.0 / many.orders_per_s * 1e3;
         self.results.put("4b", many.latency.p99_ms / little_ms);
         self.results.put("6", group.orders_per_s / bare.answers_per_s);
+        self.results.put("P2", group.cpu.service_us / bare.cpu.service_us);
+        // The bare route uses no other server: what those do meanwhile is not its cost.
+        self.results.put("P3", group.cpu.servers_us() / bare.cpu.service_us);
+        if self.has_stream {
+            let stream = self.run(self.plan("stream")).await?;
+            self.results.put("15", stream.orders_per_s / group.orders_per_s);
+        }
+        self.below_peak(group.orders_per_s).await
+    }
+
+    /// Latency below the peak, from when each attempt was due, beside the time of a commit.
+    async fn below_peak(&mut self, peak: f64) -> anyhow::Result<()> {
+        let commit = sales::commit_time(&self.runner.environment.pool).await?;
+        let (name, rate) = ("group-commit, open loop at 70 %", Some(BELOW_PEAK * peak));
+        let plan = Plan { name, clients: BELOW_PEAK_CLIENTS, rate, ..self.plan("group-commit") };
+        let run = self.run(plan).await?;
+        self.results.put("16", run.latency.p99_ms / (commit.as_secs_f64() * 1e3));
         Ok(())
     }
 
@@ -226,6 +250,7 @@ impl<'a> Round<'a, '_> {
         let plan = self.bare_route("bare route, the sold-out reply", "/sold-out");
         let bare = self.run(plan).await?;
         self.results.put("5", sold_out.answers_per_s / bare.answers_per_s);
+        self.results.put("P1", sold_out.cpu.service_us / bare.cpu.service_us);
         Ok(())
     }
 

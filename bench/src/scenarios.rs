@@ -1,5 +1,5 @@
-//! Measurements for the report's plots, beside the ratios: rate by strategy, latency below the peak, a sale that sells
-//! out. Audited like all runs.
+//! Measurements for the report's plots, beside the ratios: rate by strategy, and a sale that sells out. Audited like all
+//! runs.
 
 use std::time::Duration;
 
@@ -65,9 +65,6 @@ pub async fn measure(
     }
     let fastest = strategies.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let base = Plan::new("group-commit", &servers.one, duration);
-    // Latency below the peak, from when each attempt was due.
-    let (name, rate) = ("group-commit, open loop at 70 %", Some(0.7 * fastest));
-    runner.run(&Plan { name, clients: 1024, rate, ..base.clone() }, 0).await?;
     // A stock that lasts for half of the run.
     let stock = (fastest * duration.as_secs_f64() / 2.0).clamp(100.0, 100_000.0) as u32;
     let plan = Plan { name: "a sale that sells out", stock: Stock::Limited(stock), ..base };

@@ -64,8 +64,21 @@ impl Server {
     /// # Errors
     /// The system does not report it.
     pub fn memory(&self) -> anyhow::Result<u64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most resident memory that it ever had, in bytes.
+    ///
+    /// # Errors
+    /// The system does not report it.
+    pub fn peak_memory(&self) -> anyhow::Result<u64> {
+        self.status("VmHWM:")
+    }
+
+    /// A size in /proc/PID/status, in bytes.
+    fn status(&self, field: &str) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes =
             line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
         Ok(kilobytes.context("the memory of an instance")? * 1024)

@@ -1,15 +1,11 @@
 //! Memory of an instance: by idle connection, by session that it has just seen, by open sale.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
-
-use anyhow::{Context, ensure};
 use seckill_loadtest::plan::figures::Memory;
 use workload::descriptors;
 
 use super::{Scale, Size, say};
 use crate::environment::{Buyers, Environment};
+use crate::memory::open;
 use crate::servers;
 
 /// Connections opened; as many descriptors are needed here and in the instance.
@@ -47,7 +43,7 @@ impl Scale<'_> {
         let sales = run.attempts.list.len().min(usize::try_from(SALES)?).max(1);
         let selling = server.memory()?;
         let address = server.address;
-        let connections = tokio::task::spawn_blocking(move || open(address)).await??;
+        let connections = tokio::task::spawn_blocking(move || open(address, CONNECTIONS)).await??;
         let connected = server.memory()?;
         let per = |after: u64, before: u64, count: usize| {
             (after as f64 - before as f64).max(0.0) / count as f64
@@ -60,19 +56,4 @@ impl Scale<'_> {
             order_database: 0.0,
         })
     }
-}
-
-/// Opens connections and sends a request on each, so that the instance has made all that it keeps for one.
-fn open(address: SocketAddr) -> anyhow::Result<Vec<TcpStream>> {
-    let request = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
-    (0..CONNECTIONS)
-        .map(|_| {
-            let mut stream = TcpStream::connect(address).context("opening connections")?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            stream.write_all(request.as_bytes())?;
-            let mut answer = [0; 1024];
-            ensure!(stream.read(&mut answer)? > 0, "the instance closed a connection");
-            Ok(stream)
-        })
-        .collect()
 }
