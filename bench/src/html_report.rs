@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::ratios::RatioStatus;
-use crate::report::{RATIO_COLUMNS, RUN_COLUMNS, Report};
+use crate::report::{RUN_COLUMNS, Report};
 use crate::runs::{QUANTILES, Run};
 
 /// Style and scripts of the web pages.
@@ -53,7 +53,9 @@ pub fn page(report: &Report) -> String {
         RatioStatus::NotAvailable => "missing",
         RatioStatus::Floor | RatioStatus::Reported => "",
     });
-    table(&mut out, &RATIO_COLUMNS, &report.ratio_rows(), classes);
+    let columns = report.ratio_columns();
+    let columns: Vec<_> = columns.iter().map(String::as_str).collect();
+    table(&mut out, &columns, &report.ratio_rows(), classes);
     // Writing into a String cannot fail.
     writeln!(
         out,

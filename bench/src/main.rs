@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use workload::Access;
 use workload::live::Progress;
+use workload::{Access, Target};
 
+mod against;
 mod baseline;
 mod command;
 mod environment;
@@ -101,6 +102,13 @@ struct RunArgs {
     /// Measure only these ratios, by number, such as P1,6 [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
     only: Vec<String>,
+    /// Measure this node as well, in the same rounds: a Java node, or an older build. It must run on the benchmark's database
+    /// and Redis: the stack's servers, database seckill_bench (made by the first run), Redis database 9. May be repeated
+    #[arg(long, value_name = "URL", conflicts_with = "scale")]
+    against: Vec<Target>,
+    /// Strategy of the sales that --against is asked for; `stream` for a Java node of the final stage
+    #[arg(long, value_name = "NAME", default_value = "group-commit", requires = "against")]
+    against_strategy: String,
     /// Number of signed-in buyers [default: 100000; with --quick: 50000]
     #[arg(long)]
     buyers: Option<usize>,
@@ -164,6 +172,8 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         let settings = scale::Settings { rounds, duration, quick, write };
         return scale::run(access, seckill, folder, &settings).await;
     }
+    let node = |target: &Target| against::Node::new(target, &args.against_strategy);
+    let against = args.against.iter().map(node).collect::<anyhow::Result<_>>()?;
     let settings = Settings { rounds, duration, only: args.only.into_iter().collect() };
     let environment =
         Environment::prepare(access, seckill, folder, MAIN).await.context("preparing")?;
@@ -171,7 +181,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     Progress::Stderr.say(&format!("signing in {count} buyers"));
     let buyers = Buyers::sign_in(&environment, count).await.context("signing in")?;
     let outcome = tokio::select! {
-        measured = measure(&environment, &buyers, &settings, args.pool) => measured,
+        measured = measure(&environment, &buyers, &settings, args.pool, against) => measured,
         signal = tokio::signal::ctrl_c() => {
             signal.map_err(Into::into).and_then(|()| Err(anyhow::anyhow!("interrupted")))
         }
@@ -185,10 +195,11 @@ async fn measure(
     buyers: &Buyers,
     settings: &Settings,
     pool: u32,
+    against: Vec<against::Node>,
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let publisher = servers::instance(environment, "publisher", &[]).await?;
-    let servers = Servers::start(environment, buyers, pool).await?;
+    let servers = Servers::start(environment, buyers, pool, against).await?;
     environment.delete_orders().await?;
     let target = publisher.target.clone();
     let mut runner = Runner { environment, buyers, publisher: target, runs: Vec::new() };

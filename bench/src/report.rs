@@ -1,5 +1,6 @@
 //! The report's contents: tables for the terminal, JSON for programs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::Command;
 use std::time::Duration;
@@ -112,6 +113,8 @@ pub struct Report {
     pub scenarios: Scenarios,
     /// Memory of an instance.
     pub memory: InstanceMemory,
+    /// Medians of the same ratios of other nodes (`--against`), by address and number.
+    pub against: BTreeMap<String, BTreeMap<&'static str, f64>>,
     /// Every run. Each passed the audit, or there would be no report.
     pub runs: Vec<Run>,
 }
@@ -146,7 +149,17 @@ impl Report {
             ratio,
         };
         let ratios = results.ratios.into_iter().map(measured).collect();
-        Self { conditions, ratios, figures: results.figures, scenarios, memory, runs }
+        let medians = |values: BTreeMap<&'static str, Vec<f64>>| {
+            values.into_iter().filter_map(|(number, of)| Some((number, median(&of)?))).collect()
+        };
+        let against = results.against.into_iter().map(|(node, of)| (node, medians(of))).collect();
+        Self { conditions, ratios, figures: results.figures, scenarios, memory, against, runs }
+    }
+
+    /// The columns of the table of ratios: one more for each other node.
+    pub fn ratio_columns(&self) -> Vec<String> {
+        let others = self.against.keys().map(|node| format!(">{node}"));
+        RATIO_COLUMNS.map(str::to_owned).into_iter().chain(others).collect()
     }
 
     /// The rows of the table of ratios.
@@ -159,7 +172,11 @@ impl Report {
                 None => "–".to_owned(),
             };
             let range = |(low, high)| format!("{} – {}", figure(low), figure(high));
-            vec![
+            let of_others = self
+                .against
+                .values()
+                .map(|of| of.get(ratio.number).map_or("–".to_owned(), |median| figure(*median)));
+            let ours = [
                 ratio.number.to_owned(),
                 ratio.what.to_owned(),
                 measured.median.map_or("–".to_owned(), figure),
@@ -167,7 +184,8 @@ impl Report {
                 bound(ratio.floor),
                 bound(ratio.aim),
                 measured.status.text().to_owned(),
-            ]
+            ];
+            ours.into_iter().chain(of_others).collect()
         };
         self.ratios.iter().map(row).collect()
     }
@@ -265,9 +283,8 @@ impl Report {
     }
 }
 
-/// Columns of [`Report::ratio_rows`], as [`render`] takes them.
-pub const RATIO_COLUMNS: [&str; 7] =
-    ["#", "ratio", ">median", ">range", ">floor", ">aim", "status"];
+/// Columns of every table of ratios, as [`render`] takes them.
+const RATIO_COLUMNS: [&str; 7] = ["#", "ratio", ">median", ">range", ">floor", ">aim", "status"];
 
 /// Columns of [`Report::run_rows`].
 pub const RUN_COLUMNS: [&str; 11] = [
@@ -288,7 +305,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "\n{}\n", render(&RUN_COLUMNS, &self.run_rows()))?;
         writeln!(f, "µs: processor time of one answer.\n")?;
-        writeln!(f, "{}", render(&RATIO_COLUMNS, &self.ratio_rows()))?;
+        let columns = self.ratio_columns();
+        let columns: Vec<_> = columns.iter().map(String::as_str).collect();
+        writeln!(f, "{}", render(&columns, &self.ratio_rows()))?;
         let limits = self.limits();
         if !limits.is_empty() {
             writeln!(f, "The next limit, by profile, where an aim is not reached:")?;

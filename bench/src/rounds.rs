@@ -1,12 +1,13 @@
 //! Interleaved rounds: every side of every ratio once, one after the other, then again (A B C A B C …), so that other
 //! load on the machine affects all of them alike.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use workload::live::Progress;
 use workload::{Access, Error};
 
+use crate::against::Node;
 use crate::command::is_installed;
 use crate::micro;
 use crate::monitoring;
@@ -48,11 +49,13 @@ pub struct Results {
     pub ratios: Vec<Ratio>,
     /// Rates measured without HTTP: name, and per second in each round.
     pub figures: Vec<(&'static str, Vec<f64>)>,
+    /// The same ratios of other nodes: the node's address, and its values by number.
+    pub against: BTreeMap<String, BTreeMap<&'static str, Vec<f64>>>,
 }
 
 impl Results {
     fn new() -> Self {
-        Self { ratios: ratios::all(), figures: Vec::new() }
+        Self { ratios: ratios::all(), figures: Vec::new(), against: BTreeMap::new() }
     }
 
     fn ratio(&mut self, number: &str) -> Option<&mut Ratio> {
@@ -63,6 +66,14 @@ impl Results {
         if let Some(ratio) = self.ratio(number) {
             // A division by zero is not a success: NaN is below every floor.
             ratio.values.push(if value.is_finite() { value } else { f64::NAN });
+        }
+    }
+
+    fn put_of(&mut self, node: &Node, number: &'static str, value: f64) {
+        // Without a known process there is no processor time.
+        if value.is_finite() && value > 0.0 {
+            let of = self.against.entry(node.server.target.to_string()).or_default();
+            of.entry(number).or_default().push(value);
         }
     }
 
@@ -207,30 +218,54 @@ impl<'a> Round<'a, '_> {
     async fn strategies(&mut self) -> anyhow::Result<()> {
         let orders = self.plan("group-commit");
         let group = self.run(orders.clone()).await?;
-        let locked = self.run(self.plan("reentrant-lock")).await?;
-        let (name, servers) = ("one transaction per order", vec![&self.servers.transaction]);
-        let single = self.run(Plan { name, servers, ..self.plan("reentrant-lock") }).await?;
+        let others = self.others(0, Stock::PerBuyer).await?;
         let bare = self.run(self.bare_route("bare route, an order's reply", "")).await?;
-        let few = Plan { name: "group-commit, 16", clients: 16, ..orders.clone() };
-        let few = self.run(few).await?;
-        let many = Plan { name: "group-commit, 1,024", clients: 1024, ..orders };
-        let many = self.run(many).await?;
-        self.results.put("1", group.orders_per_s / locked.orders_per_s);
-        self.results.put("2", group.orders_per_s / single.orders_per_s);
-        self.results.put("3", locked.orders_per_s / single.orders_per_s);
-        self.results.put("4a", many.orders_per_s / few.orders_per_s);
-        // Little's law: clients = rate × time in the system.
-        let little_ms = 1024.0 / many.orders_per_s * 1e3;
-        self.results.put("4b", many.latency.p99_ms / little_ms);
-        self.results.put("6", group.orders_per_s / bare.answers_per_s);
-        self.results.put("P2", group.cpu.service_us / bare.cpu.service_us);
+        let processor_time = |run: &Run| {
+            let us = [run.cpu.service_us, run.cpu.servers_us()];
+            // Of a node whose process is not known it is not known either.
+            us.map(|us| if run.cpu.service_us > 0.0 { us / bare.cpu.service_us } else { f64::NAN })
+        };
+        let [service, servers] = processor_time(&group);
+        self.results.put("P2", service);
         // The bare route uses no other server: what those do meanwhile is not its cost.
-        self.results.put("P3", group.cpu.servers_us() / bare.cpu.service_us);
-        if self.has_stream {
+        self.results.put("P3", servers);
+        self.results.put("6", group.orders_per_s / bare.answers_per_s);
+        for (node, run) in self.servers.against.iter().zip(&others) {
+            let [service, servers] = processor_time(run);
+            self.results.put_of(node, "P2", service);
+            self.results.put_of(node, "P3", servers);
+            self.results.put_of(node, "6", run.orders_per_s / bare.answers_per_s);
+        }
+        if self.settings.wants(&["1", "2", "3"]) {
+            let locked = self.run(self.plan("reentrant-lock")).await?;
+            let (name, servers) = ("one transaction per order", vec![&self.servers.transaction]);
+            let single = self.run(Plan { name, servers, ..self.plan("reentrant-lock") }).await?;
+            self.results.put("1", group.orders_per_s / locked.orders_per_s);
+            self.results.put("2", group.orders_per_s / single.orders_per_s);
+            self.results.put("3", locked.orders_per_s / single.orders_per_s);
+            for (node, run) in self.servers.against.iter().zip(&others) {
+                self.results.put_of(node, "1", run.orders_per_s / locked.orders_per_s);
+                self.results.put_of(node, "2", run.orders_per_s / single.orders_per_s);
+            }
+        }
+        if self.settings.wants(&["4"]) {
+            let few = Plan { name: "group-commit, 16", clients: 16, ..orders.clone() };
+            let few = self.run(few).await?;
+            let many = Plan { name: "group-commit, 1,024", clients: 1024, ..orders };
+            let many = self.run(many).await?;
+            self.results.put("4a", many.orders_per_s / few.orders_per_s);
+            // Little's law: clients = rate × time in the system.
+            let little_ms = 1024.0 / many.orders_per_s * 1e3;
+            self.results.put("4b", many.latency.p99_ms / little_ms);
+        }
+        if self.has_stream && self.settings.wants(&["15"]) {
             let stream = self.run(self.plan("stream")).await?;
             self.results.put("15", stream.orders_per_s / group.orders_per_s);
         }
-        self.below_peak(group.orders_per_s).await
+        if self.settings.wants(&["16"]) {
+            self.below_peak(group.orders_per_s).await?;
+        }
+        Ok(())
     }
 
     /// Latency below the peak, from when each attempt was due, beside the time of a commit.
@@ -247,11 +282,28 @@ impl<'a> Round<'a, '_> {
         let (name, stock) = ("sold out", Stock::SoldOut);
         let plan = Plan { name, stock, repeat: true, ..self.plan("group-commit") };
         let sold_out = self.run(plan).await?;
+        let others = self.others(1, Stock::SoldOut).await?;
         let plan = self.bare_route("bare route, the sold-out reply", "/sold-out");
         let bare = self.run(plan).await?;
         self.results.put("5", sold_out.answers_per_s / bare.answers_per_s);
         self.results.put("P1", sold_out.cpu.service_us / bare.cpu.service_us);
+        for (node, run) in self.servers.against.iter().zip(others) {
+            self.results.put_of(node, "5", run.answers_per_s / bare.answers_per_s);
+            self.results.put_of(node, "P1", run.cpu.service_us / bare.cpu.service_us);
+        }
         Ok(())
+    }
+
+    /// The nodes of others, each with a sale of its own.
+    async fn others(&mut self, name: usize, stock: Stock) -> anyhow::Result<Vec<Run>> {
+        let mut runs = Vec::new();
+        for Node { server, strategy, prefix, runs: names } in &self.servers.against {
+            let (name, repeat) = (names[name], stock == Stock::SoldOut);
+            let servers = vec![server];
+            let plan = Plan { name, servers, prefix, stock, repeat, ..self.plan(strategy) };
+            runs.push(self.run(plan).await?);
+        }
+        Ok(runs)
     }
 
     async fn proxy(&mut self, nginx: &Server) -> anyhow::Result<()> {

@@ -13,6 +13,7 @@ use testkit::wait::until;
 use workload::Target;
 use workload::http::{Call, Connection};
 
+use crate::against::Node;
 use crate::command::is_installed;
 use crate::environment::{Buyers, Environment};
 
@@ -31,30 +32,36 @@ pub struct Server {
     pub address: SocketAddr,
     /// The same as a base URL.
     pub target: Target,
-    process: Process,
-    /// Ids of the instances behind nginx.
-    upstreams: Vec<u32>,
+    /// None where others have started it.
+    process: Option<Process>,
+    /// Ids of all processes that work for it: its own, and those of the instances behind nginx.
+    pids: Vec<u32>,
 }
 
 impl Drop for Server {
     /// Asks nginx to end (SIGTERM): killed, as the others are, it would leave its workers behind.
     fn drop(&mut self) {
+        let Some(process) = self.process.as_ref().filter(|_| self.pids.len() > 1) else { return };
         // Terminating fails only for a process that has ended already.
-        if self.upstreams.is_empty() || self.process.terminate().is_err() {
+        if process.terminate().is_err() {
             return;
         }
         let deadline = Instant::now() + STOP_LIMIT;
-        while self.process.is_running() && Instant::now() < deadline {
+        while process.is_running() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
 impl Server {
-    /// Processor time that it and its upstreams have used, in seconds; 0 where the system does not report it.
+    /// One that others have started; `pid` where it is known.
+    pub fn other(address: SocketAddr, target: Target, pid: Option<u32>) -> Self {
+        Server { address, target, process: None, pids: pid.into_iter().collect() }
+    }
+
+    /// Processor time that all its processes have used, in seconds; 0 where the system does not report it.
     pub fn processor_s(&self) -> f64 {
-        let upstreams = self.upstreams.iter().copied();
-        upstreams.chain([self.process.id()]).map(processor_s).sum()
+        self.pids.iter().copied().map(processor_s).sum()
     }
 }
 
@@ -77,7 +84,8 @@ impl Server {
 
     /// A size in /proc/PID/status, in bytes.
     fn status(&self, field: &str) -> anyhow::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let pid = self.pids.first().context("whose memory?")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = status.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes =
             line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
@@ -109,6 +117,8 @@ pub struct Servers {
     pub bare: Server,
     /// nginx in front of `one` and `two`; `None` where it is not installed.
     pub nginx: Option<Server>,
+    /// Nodes that others have started.
+    pub against: Vec<Node>,
 }
 
 impl Servers {
@@ -120,6 +130,7 @@ impl Servers {
         environment: &Environment,
         buyers: &Buyers,
         connections: u32,
+        against: Vec<Node>,
     ) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
@@ -136,6 +147,7 @@ impl Servers {
             one,
             two,
             nginx,
+            against,
         })
     }
 }
@@ -209,7 +221,7 @@ async fn nginx(environment: &Environment, one: &Server, two: &Server) -> anyhow:
     command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
     let mut nginx = start((command, bind), "nginx", environment).await?;
-    nginx.upstreams = vec![one.process.id(), two.process.id()];
+    nginx.pids.extend(one.pids.iter().chain(&two.pids));
     Ok(nginx)
 }
 
@@ -225,16 +237,12 @@ async fn start(
     let target: Target = format!("http://{address}").parse()?;
     let mut connection = Connection::new(target.clone(), Duration::from_secs(2));
     let process = Process::start(command, &log)?;
-    let server = Server { address, target, process, upstreams: Vec::new() };
     let call = Call::get("/health/ready");
     let is_ready = until(START_LIMIT, async || {
         connection.send(&call).await.is_ok_and(|answer| answer.status == 200)
-            || !server.process.is_running()
+            || !process.is_running()
     });
-    ensure!(
-        is_ready.await && server.process.is_running(),
-        "{name} is not ready: {}",
-        server.process.log_end()
-    );
-    Ok(server)
+    ensure!(is_ready.await && process.is_running(), "{name} is not ready: {}", process.log_end());
+    let pids = vec![process.id()];
+    Ok(Server { address, target, process: Some(process), pids })
 }

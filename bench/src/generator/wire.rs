@@ -41,6 +41,13 @@ impl Request {
     }
 }
 
+/// Codes of a Java node's refusals, which has only texts.
+const MESSAGES: [(&str, &str); 3] = [
+    ("库存不足", "SOLD_OUT"),
+    ("不能重复下单", "ALREADY_ORDERED"),
+    ("不允许重复下单", "LOCK_BUSY"),
+];
+
 /// A purchase's answer, as far as it is counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer<'a> {
@@ -67,15 +74,20 @@ pub fn end_of(bytes: &[u8]) -> Option<(usize, usize)> {
 /// Reads a complete answer: status line, headers up to `head`, body up to `end`.
 pub fn read(answer: &[u8], head: usize, end: usize) -> Answer<'_> {
     let (status, body) = (answer.get(9..12).unwrap_or_default(), &answer[head..end]);
+    // A Java node sends the id as a number alone, and no code.
     if status.starts_with(b"2")
         && find(body, b"\"success\":true").is_some()
-        && let Some(id) = after(body, b"\"orderId\":\"").and_then(digits)
+        && let Some(id) =
+            after(body, b"\"orderId\":\"").or_else(|| after(body, b"\"data\":")).and_then(digits)
     {
         return Answer::Ordered(id);
     }
     match after(body, b"\"code\":\"").and_then(|rest| rest.split(|byte| *byte == b'"').next()) {
         Some(code) => Answer::Code(String::from_utf8_lossy(code)),
-        None => Answer::Code(Cow::Owned(format!("HTTP_{}", String::from_utf8_lossy(status)))),
+        None => match MESSAGES.iter().find(|(text, _)| find(body, text.as_bytes()).is_some()) {
+            Some((_, code)) => Answer::Code(Cow::Borrowed(code)),
+            None => Answer::Code(Cow::Owned(format!("HTTP_{}", String::from_utf8_lossy(status)))),
+        },
     }
 }
 
@@ -118,6 +130,16 @@ mod tests {
         assert_eq!(parse(&answer), Some(Answer::Code("SOLD_OUT".into())));
         let bare = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n";
         assert_eq!(parse(bare), Some(Answer::Code("HTTP_503".into())));
+    }
+
+    #[test]
+    fn a_java_nodes_answers_are_read() {
+        let answer =
+            |body: &str| format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let ordered = answer(r#"{"success":true,"data":663823142027984897}"#);
+        assert_eq!(parse(&ordered), Some(Answer::Ordered(663_823_142_027_984_897)));
+        let sold_out = answer(r#"{"success":false,"errorMsg":"库存不足！"}"#);
+        assert_eq!(parse(&sold_out), Some(Answer::Code("SOLD_OUT".into())));
     }
 
     #[test]
