@@ -21,6 +21,8 @@ use crate::http::page;
 #[cfg(feature = "lab")]
 use crate::lab;
 use crate::lab::Lab;
+#[cfg(feature = "lab")]
+use crate::lab::this_machine::require_admin_or_this_machine;
 use crate::metrics::{self, Metrics};
 use crate::openapi::{self, ApiDocument};
 use crate::order;
@@ -128,18 +130,21 @@ fn service() -> Routes {
     handlers!(health::live, health::ready, metrics::get)
 }
 
-/// With `--lab`: for everyone, for everyone who signs in, for the administrator.
+/// With `--lab`: for everyone, for everyone who signs in, and for the administrator.
 #[cfg(feature = "lab")]
-fn lab() -> (OpenApiRouter<Lab>, Routes, OpenApiRouter<Lab>) {
+fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Routes) {
+    let of_this_machine = with_state(admin.clone(), require_admin_or_this_machine);
+    let of_admin = with_state(admin.clone(), require_admin);
     (
-        handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report),
+        handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report)
+            .merge(handlers!(lab::start, lab::stop, lab::fault).route_layer(of_this_machine))
+            .merge(handlers!(lab::kill).route_layer(of_admin)),
         handlers!(user::sent_code),
-        handlers!(lab::start, lab::stop, lab::fault, lab::kill),
     )
 }
 
 #[cfg(not(feature = "lab"))]
-fn lab() -> (OpenApiRouter<Lab>, Routes, OpenApiRouter<Lab>) {
+fn lab(_: &AdminToken) -> (OpenApiRouter<Lab>, Routes) {
     Default::default()
 }
 
@@ -151,11 +156,10 @@ fn document() -> OpenApiRouter<ApiDocument> {
 /// The API's document, with the operations of the lab.
 pub fn api_document() -> ApiDocument {
     ApiDocument(|| {
-        let (lab_public, lab_sign_in, lab_admin) = lab();
+        let (lab, lab_sign_in) = lab(&AdminToken(None));
         let groups = [public(), signed_in(), admin(), purchases(), service(), lab_sign_in];
         let groups = groups.into_iter().map(OpenApiRouter::into_openapi);
-        let lab = [lab_public, lab_admin].into_iter().map(OpenApiRouter::into_openapi);
-        groups.chain(lab).fold(document().into_openapi(), OpenApi::merge_from)
+        groups.chain([lab.into_openapi()]).fold(document().into_openapi(), OpenApi::merge_from)
     })
 }
 
@@ -166,10 +170,10 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
     let state = Arc::new(state);
 
     let lab = config.lab.as_ref().map_or_else(Router::new, |state_of_lab| {
-        let (public, sign_in, admin) = lab();
+        let (lab, sign_in) = lab(&config.admin);
         Router::new()
             .merge(sign_in.with_state(state.clone()))
-            .merge(public.merge(admin.route_layer(guard())).with_state(state_of_lab.clone()))
+            .merge(lab.with_state(state_of_lab.clone()))
     });
     let routes = public()
         .merge(signed_in().route_layer(from_fn(require_user)))

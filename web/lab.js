@@ -1,53 +1,15 @@
 'use strict';
-// The lab page: configure a run, start it, watch it, inject faults meanwhile, and share it. The view of a run is run.js;
-// this file sends the requests and fills in the form.
+// The lab page: start a run with one click, as a mission, or by the form; watch it, inject faults meanwhile, and share it.
+// The view of a run is run.js, the missions are missions.js; this file sends the requests and fills in the form.
 
 (() => {
-  Words.add({
-    'lab.title': ['Flash sale: the lab', '秒杀实验室'],
-    'lab.heading': ['Watch one buyer get two orders', '看一位买家怎样下了两单'],
-    'lab.intro.1': ['A flash sale has two rules: never sell more vouchers than there are, and never give one buyer two. Thousands of requests arrive at the same moment, at two instances of the service (“nodes”), so both rules are easily broken.', '秒杀有两条规则：不能超卖，一位买家不能买到两份。成千上万的请求同时到达服务的两个实例（“节点”），这两条规则都很容易被打破。'],
-    'lab.intro.2': ['Here two strategies run the same sale side by side, under real load. One of them usually fails. The diagrams below show why; after a run its own records show it step by step. During a run you can inject faults: pause Redis, kill a node.', '在这里，两种策略在真实压力下并排运行同一场秒杀，其中一种通常会失败。下面的示意图说明原因；运行之后，可以在它自己的记录里逐步看到。运行期间还可以注入故障：暂停 Redis、终止一个节点。'],
-    'lab.foot': ['All figures are measured on this machine, in this run, and checked by the load tool’s checker.', '所有数据都在本机、本次运行中测得，并由压测工具的检查器核对。'],
-    'form.title': ['Try it: a real load on the real instances', '动手试试：对真实实例施加真实压力'],
-    'form.left': ['Left', '左侧'], 'form.right': ['Right', '右侧'],
-    'form.buyers': ['Buyers', '买家'], 'form.tries': ['Tries each, at once', '每人同时尝试'], 'form.stock': ['Vouchers on sale', '优惠券数量'],
-    'form.instances': ['Instances', '实例数'], 'form.spreadSeconds': ['Spread over, seconds', '分布时长（秒）'], 'form.seed': ['Seed (optional)', '种子（可选）'],
-    'form.idea': ['The idea', '思路'], 'form.risk': ['What can go wrong', '会出什么问题'], 'form.safe': ['Why it is safe', '为什么安全'],
-    'form.token': ['Admin token', '管理令牌'],
-    'form.token.where': ['A run puts load on this machine, so it needs the admin token: ./dev lab prints a link with it, ./dev env prints it as ADMIN_TOKEN. It is stored in this tab only.', '运行会给本机带来压力，因此需要管理令牌：./dev lab 会打印带令牌的链接，./dev env 的 ADMIN_TOKEN 也是它。它只保存在本标签页。'],
-    'form.start': ['Start', '开始'], 'form.stop': ['Stop', '停止'],
-    'form.starting': ['Starting…', '正在开始…'],
-    'form.gone': ['This run is no longer kept here. Its setting and seed are filled in: press Start to run it again.', '这次运行已不再保存。参数和种子已填好，点“开始”即可重跑。'],
-    'form.alone': ['Only one instance runs, so problems between two instances cannot occur.', '目前只有一个实例，看不到两个节点之间的问题。'],
-    'doing.preparing': ['the buyers sign in', '买家正在登录'],
-    'doing.running': ['the buyers are buying', '买家正在抢购'],
-    'doing.judging': ['every reply is compared with the database', '逐条核对答复与数据库'],
-    'run.title': ['The run', '本次运行'],
-    'run.link': ['Copy the link', '复制链接'], 'run.copied': ['Copied', '已复制'], 'run.copy-bar': ['Copy it from the address bar', '请从地址栏复制'], 'run.raw': ['Raw data (JSON)', '原始数据（JSON）'], 'run.report': ['Report (HTML)', '报告（HTML）'],
-    'faults.title': ['Inject a fault while it runs', '运行时注入故障'],
-    'fault.pause-redis': ['Pause Redis', '暂停 Redis'],
-    'fault.pause-redis.does': ['Redis does not reply for a moment. Buyers wait or are told to try again; no buyer may get a second order.', 'Redis 短时间不答复。买家会等待或被告知重试；任何人都不应得到第二单。'],
-    'fault.empty-redis': ['Empty Redis', '清空 Redis'],
-    'fault.empty-redis.does': ['Locks, sessions and counters are lost. Strategies with a lock in Redis must stay correct: the database’s unique index refuses second orders.', '锁、会话和计数器全部丢失。使用 Redis 锁的策略仍须正确：数据库的唯一索引会拒绝第二单。'],
-    'fault.kill-instance': ['Kill an instance', '强制终止一个实例'],
-    'fault.kill-instance.does': ['One instance is killed with requests in flight, and restarted. Throughput halves; no confirmed order may be lost.', '一个实例在处理请求时被强制终止，随后重启。吞吐减半；已确认的订单一个都不能丢。'],
-    'fault.cut-lease': ['Shorten the leases', '缩短租期'],
-    'fault.cut-lease.does': ['Locks in Redis expire while their holders still work. Two requests may then hold the same lock; the unique index refuses the second order.', '持有者还在工作，Redis 里的锁就到期了。此时同一把锁可能有两个持有者；唯一索引会拒绝第二单。'],
-    'fault.done': ['Done: watch the plots and the invariants.', '已执行：请看两侧曲线和不变量。'],
-    'code.RUN_UNDER_WAY': ['Another run is under way. It is shown below.', '另一次运行正在进行，见下方。'],
-    'code.NO_RUN': ['No run is under way.', '没有正在进行的运行。'],
-    'code.RUN_NOT_FOUND': ['There is no such run.', '没有这次运行。'],
-    'history.title': ['Earlier runs', '先前的运行'],
-    'conformance.holds': ['holds', '成立'], 'conformance.broken': ['broken', '出错'], 'conformance.not-seen': ['not seen', '未出现'],
-    'conformance.did-not-show': ['not seen', '未出现'], 'conformance.violation': ['violation', '保证被打破'],
-    'unit.instances.1': ['one', '一个'], 'unit.instances.2': ['two, behind nginx', '两个，经由 nginx'],
-  });
-
   const t = Words.t;
   const id = (name) => document.getElementById(name);
   const POLL = 250;
   const NUMBERS = ['buyers', 'tries', 'stock', 'spreadSeconds'];
+  const SLOW_SECONDS = 20;
+  // The run of the first click: small, so that its buyers are signed in within a second or two.
+  const BREAK = { buyers: 100, tries: 4, stock: 80, spreadSeconds: 4 };
 
   // ── The address: #run=ID&lanes=a,b&buyers=…, and a token that is taken out of it at once ───────
 
@@ -63,22 +25,29 @@
     id('token').value = kept('admin-token') || '';
   }
   id('token').addEventListener('input', () => keep('admin-token', id('token').value.trim()));
-  const admin = () => ({ 'x-admin-token': id('token').value.trim() });
+  // What another site's page may not send; beside it a browser on the same machine needs no token.
+  const PAGE = { 'x-lab-page': '1' };
+  const admin = () => (id('token').value.trim() ? { ...PAGE, 'x-admin-token': id('token').value.trim() } : PAGE);
 
   // ── The form ───────────────────────────────────────────────────────────────────────────────────
 
   let about = null, setting = null, said = null;
-  const view = RunView(id('run'));
+  const outcome = make('section', { class: 'card outcome', id: 'mission-outcome', role: 'status', hidden: true });
+  const view = RunView(id('run'), outcome);
 
+  // Says it at the button that was pressed last: below the first one, or in the form.
+  let saidAt = 'break-said';
   function say(text, bad = false) {
     said = text;
-    id('said').textContent = text ? text() : '';
-    id('said').className = bad ? 'said bad' : 'said';
+    for (const other of ['break-said', 'said']) {
+      id(other).textContent = text && other === saidAt ? text() : '';
+      id(other).className = bad ? 'said bad' : 'said';
+    }
   }
   const errorText = (reply) => () => (Words.has(`code.${reply.code}`) ? t(`code.${reply.code}`, { request: '–' }) : reply.message);
 
   async function loadAbout() {
-    const reply = await Page.ask('GET', '/lab/about');
+    const reply = await Page.ask('GET', '/lab/about', { headers: PAGE });
     if (!reply.ok) { say(errorText(reply), true); setTimeout(loadAbout, 2000); return; }
     about = reply.data;
     for (const { name, idea, why } of about.strategies) Words.add({ [`${name}.idea`]: idea, [`${name}.why`]: why });
@@ -88,13 +57,26 @@
     for (const name of [...NUMBERS, 'instances']) if (whole(name) !== null) setting[name] = whole(name);
     if (about.nodes < 2) setting.instances = 1;
     showForm();
+    showBreak();
+    missions.show();
     loadHistory();
     if (about.running) follow(about.running);
     else if (address.has('run')) open(address.get('run'));
   }
 
+  const breakSetting = () => ({ ...BREAK, lanes: about.nodes > 1 ? ['process-lock', 'reentrant-lock'] : ['naive', 'row-lock'], instances: Math.min(2, about.nodes) });
+
+  function showBreak() {
+    if (!about) return;
+    const { lanes: [left, right], ...rest } = breakSetting();
+    id('break').disabled = false;
+    id('break-what').textContent = t('lab.break.what', { left, right, ...rest });
+  }
+
   function showForm() {
     if (!about) return;
+    // Not needed, unless one was given all the same.
+    id('token-field').hidden = id('token-where').hidden = about.thisMachine && !id('token').value;
     const chosen = (at) => about.strategies.find((one) => one.name === setting.lanes[at]);
     const safe = (one) => !(one.oversell || (setting.instances > 1 ? one.secondOrderOnTwoNodes : one.secondOrderOnOneNode));
     const lane = (at) => make('div', { class: 'lane-choice' },
@@ -116,50 +98,80 @@
       make('input', { name: 'seed', type: 'number', inputmode: 'numeric', min: 0, max: Number.MAX_SAFE_INTEGER, value: setting.seed,
         oninput: (event) => { setting.seed = event.target.value === '' ? null : Number(event.target.value); } }));
     id('numbers').replaceChildren(...NUMBERS.map(field), seed, instances);
+    id('slow').checked = setting.spreadSeconds === SLOW_SECONDS;
     if (about.nodes < 2 && !said) say(() => t('form.alone'));
     showFaults();
   }
+  id('slow').addEventListener('change', () => {
+    setting.spreadSeconds = id('slow').checked ? SLOW_SECONDS : about.defaults.spreadSeconds;
+    showForm();
+  });
 
   // ── A run ──────────────────────────────────────────────────────────────────────────────────────
 
-  let run = null, following = null, faultMessages = {};
+  let run = null, following = null, faultSaid = null;
 
-  id('form').addEventListener('submit', async (event) => {
-    event.preventDefault();
-    id('start').disabled = true;
+  // Starts a run and shows it; returns its id, or null where it was refused.
+  async function begin(wanted, at) {
+    saidAt = at;
+    for (const button of ['start', 'break']) id(button).disabled = true;
     say(() => t('form.starting'));
-    const { seed, ...rest } = setting;
+    const { seed, ...rest } = wanted;
     const reply = await Page.ask('POST', '/lab/runs', { headers: admin(), body: seed === null || seed === undefined ? rest : { ...rest, seed } });
-    id('start').disabled = false;
+    for (const button of ['start', 'break']) id(button).disabled = false;
     if (reply.ok) {
       say(null);
       follow(reply.data.id, true);
-    } else {
-      say(errorText(reply), true);
-      if (reply.code === 'FORBIDDEN') id('token').focus();
-      if (reply.code === 'RUN_UNDER_WAY') {
-        const now = await Page.ask('GET', '/lab/about');
-        if (now.ok && now.data.running) follow(now.data.running, true);
-      }
+      return reply.data.id;
     }
+    say(errorText(reply), true);
+    if (reply.code === 'FORBIDDEN') {
+      id('token-field').hidden = id('token-where').hidden = false;
+      id('token').focus();
+    }
+    if (reply.code === 'RUN_UNDER_WAY') {
+      const now = await Page.ask('GET', '/lab/about', { headers: PAGE });
+      if (now.ok && now.data.running) follow(now.data.running, true);
+    }
+    return null;
+  }
+
+  const missions = Missions.create(id('missions'), outcome, {
+    start: (wanted) => begin({ ...wanted, seed: null }, 'break-said'),
+    inject: (fault) => injectFault(fault),
+    nodes: () => (about ? about.nodes : 0),
   });
+  id('break').addEventListener('click', () => begin(breakSetting(), 'break-said'));
+  id('form').addEventListener('submit', (event) => {
+    event.preventDefault();
+    begin(setting, 'said');
+  });
+  id('how').addEventListener('click', () => view.play());
   id('stop').addEventListener('click', async () => {
     const reply = await Page.ask('POST', `/lab/runs/${encodeURIComponent(run.id)}/stop`, { headers: admin() });
     if (!reply.ok) say(errorText(reply), true);
   });
 
+  // Its setting is in the form.
+  function sayGone() {
+    saidAt = 'said';
+    say(() => t('form.gone'));
+    id('form').scrollIntoView({ block: 'start' });
+  }
+
   // Shows a run that is over, or follows one that is not.
   async function open(wanted) {
     const reply = await Page.ask('GET', `/lab/runs/${encodeURIComponent(wanted)}?from=0`);
     if (reply.ok) follow(wanted);
-    else say(reply.code === 'RUN_NOT_FOUND' ? () => t('form.gone') : errorText(reply), reply.code !== 'RUN_NOT_FOUND');
+    else if (reply.code === 'RUN_NOT_FOUND') sayGone();
+    else say(errorText(reply), true);
   }
 
   async function follow(wanted, scroll = false) {
     if (following === wanted) return;
     following = wanted;
     run = null;
-    faultMessages = {};
+    faultSaid = null;
     view.clear();
     while (following === wanted) {
       const known = run ? run.lanes[0].samples.length : 0;
@@ -176,7 +188,7 @@
         }
         if (view.over()) { following = null; loadHistory(); return; }
       } else if (reply.code === 'RUN_NOT_FOUND') {
-        say(() => t('form.gone'));
+        sayGone();
         following = null;
         id('run-section').hidden = true;
         return;
@@ -200,6 +212,8 @@
     id('start').hidden = running;
     id('start').textContent = t('form.start');
     view.draw(run);
+    missions.follow(run);
+    id('how').hidden = running || !view.hasStory();
     showFaults();
     showDownloads(!running);
   }
@@ -228,28 +242,26 @@
       make('a', { class: 'button', id: 'report', href: `${at}/report`, download: `run-${run.id}.html` }, t('run.report')));
   }
 
+  // The buttons stay when the run is over, or what is below them would jump.
   function showFaults() {
     if (!about) return;
     const ready = run && run.state === 'running';
-    id('faults').closest('section').hidden = view.over();
     const offered = about.faults.filter((name) => name !== 'kill-instance' || about.nodes > 1);
     if (id('faults').dataset.shows !== Words.language()) {
       id('faults').dataset.shows = Words.language();
-      id('faults').replaceChildren(...offered.map((name) => make('li', null,
-        make('button', { type: 'button', class: 'quiet', 'data-fault': name, onclick: () => injectFault(name) }, t(`fault.${name}`)),
-        make('p', { class: 'soft' }, t(`fault.${name}.does`)),
-        make('p', { class: 'said', role: 'status', 'data-said': name }))));
+      id('faults').replaceChildren(...offered.map((name) =>
+        make('button', { type: 'button', class: 'quiet small', 'data-fault': name, title: t(`fault.${name}.does`), onclick: () => injectFault(name) }, t(`fault.${name}`))));
     }
     for (const button of id('faults').querySelectorAll('button')) button.disabled = !ready;
-    for (const line of id('faults').querySelectorAll('[data-said]')) {
-      const text = faultMessages[line.dataset.said] ? faultMessages[line.dataset.said]() : '';
-      if (line.textContent !== text) line.textContent = text;
-    }
+    const text = faultSaid ? faultSaid() : t('faults.idle');
+    if (id('fault-said').textContent !== text) id('fault-said').textContent = text;
   }
 
   async function injectFault(fault) {
+    faultSaid = () => t(`fault.${fault}.does`);
+    showFaults();
     const reply = await Page.ask('POST', '/lab/faults', { headers: admin(), body: { fault } });
-    faultMessages[fault] = reply.ok ? () => t('fault.done') : errorText(reply);
+    if (!reply.ok) faultSaid = errorText(reply);
     showFaults();
   }
 
@@ -274,7 +286,9 @@
   Words.onChange(() => {
     Diagram.show(id('diagram'));
     showForm();
-    if (said) id('said').textContent = said();
+    showBreak();
+    if (about) missions.show();
+    if (said) id(saidAt).textContent = said();
     if (run) showRun();
     showHistory();
   });

@@ -46,9 +46,9 @@ const Plots = (() => {
   const path = (points) => points.map(([x, y], at) => `${at ? 'L' : 'M'}${round(x)} ${round(y)}`).join('');
 
   // A line chart. series: [{name, kind, points: [[x, y]], area, from}]: from the x `from` on, the line is drawn as broken.
-  // level: {value, text}, a horizontal line. marks: [{at, text, kind}], vertical lines.
+  // level: {value, text}, a horizontal line. marks: [{at, text, kind}], vertical lines. spans: [{from, to}], shaded.
   // right and top: how far the axes reach at least, so that charts beside each other can be compared.
-  function lines({ width, height = 260, name, unit, series, level, marks = [], right, top = 1 }) {
+  function lines({ width, height = 260, name, unit, series, level, marks = [], spans = [], right, top = 1 }) {
     const box = { left: 44, right: width - 14, top: 22, bottom: height - 44 };
     const all = series.flatMap((line) => line.points);
     const across = axis(right || Math.max(0.001, ...all.map((point) => point[0])), width < 420 ? 4 : 6);
@@ -57,6 +57,10 @@ const Plots = (() => {
     const x = (value) => box.left + (value / end) * (box.right - box.left);
     const y = (value) => box.bottom - (value / up.top) * (box.bottom - box.top);
     const out = [];
+    for (const span of spans) {
+      const [from, to] = [x(span.from), Math.min(box.right, x(span.to))];
+      out.push(draw('rect', { x: round(from), y: box.top - 6, width: round(Math.max(1, to - from)), height: box.bottom - box.top + 6, class: 'fault-span' }));
+    }
     for (const mark of up.marks) {
       out.push(draw('line', { x1: box.left, x2: box.right, y1: y(mark), y2: y(mark), class: 'grid' }), label(box.left - 8, y(mark) + 4, 'end', compact(mark)));
     }
@@ -142,14 +146,47 @@ const Plots = (() => {
     return frame(width, below.bottom, name, out, below.out);
   }
 
-  // A timeline: requests as rows, grouped, on one time axis.
-  // groups: [{name, rows: [{name, from, to, spans: [{from, to, text}], bars: [{from, to, kind, number, strong}]}]}]; entries: [[kind, text]], for the legend.
+  // As many dots as `count`, in rows: the first of each kind in `kinds` ([[kind, how many]]), the rest empty. One path a
+  // kind, so that thousands of dots cost no more than a few.
+  function dots({ width, name, count, kinds }) {
+    const pitch = count <= 160 ? 15 : count <= 600 ? 11 : 8;
+    const across = Math.max(1, Math.floor(width / pitch));
+    let next = 0;
+    const row = (kind, many) => {
+      let d = '';
+      for (const end = Math.min(count, next + many); next < end; next++) d += `M${(next % across + 0.5) * pitch} ${(Math.floor(next / across) + 0.5) * pitch}h0`;
+      return d && draw('path', { d, class: `dots ${kind}`, 'stroke-width': pitch - 4 });
+    };
+    const rows = [...kinds, ['none', count]].map(([kind, many]) => row(kind, many));
+    return frame(width, Math.ceil(count / across) * pitch, name, rows.filter(Boolean));
+  }
+
+  // Where the numbers of a timeline stand: at their moments, moved apart where they would overlap in a row, and never to the
+  // left of a smaller number, in whichever row.
+  function numberPlaces(groups, x, spacing, right) {
+    const all = groups.flatMap((group) => group.rows.flatMap((row) => row.bars.map((bar) => ({ row, number: bar.number, place: x(bar.at) }))));
+    all.sort((a, b) => a.number - b.number);
+    for (let i = 1; i < all.length; i++) {
+      const before = all.slice(0, i).findLast((other) => other.row === all[i].row);
+      all[i].place = Math.max(all[i].place, all[i - 1].place, before ? before.place + spacing : 0);
+    }
+    for (let i = all.length - 1; i >= 0; i--) {
+      const after = all.slice(i + 1).find((other) => other.row === all[i].row);
+      all[i].place = Math.min(all[i].place, i + 1 < all.length ? all[i + 1].place : right, after ? after.place - spacing : right);
+    }
+    return new Map(all.map(({ number, place }) => [number, place]));
+  }
+
+  // A timeline: requests as rows, grouped, on one time axis. A bar's number stands at its moment `at`, and whatever shows a
+  // step has its number as `data-number`.
+  // groups: [{name, rows: [{name, from, to, spans: [{from, to, text}], bars: [{from, to, at, kind, number, strong}]}]}]; entries: [[kind, text]], for the legend.
   function timeline({ width, name, unit, groups, entries }) {
     const left = 34, right = width - 16, spacing = 21;
-    const end = Math.max(1e-3, ...groups.flatMap((group) => group.rows.map((row) => row.to)));
+    const end = Math.max(1e-3, ...groups.flatMap((group) => group.rows.flatMap((row) => [row.to, ...row.bars.map((bar) => bar.to)])));
     const across = axis(end, width < 420 ? 4 : 8);
     const x = (ms) => left + (ms / end) * (right - left);
     const out = [];
+    const places = numberPlaces(groups, x, spacing, right - 4);
     let top = 6;
     for (const group of groups) {
       const height = 30 + group.rows.length * 62;
@@ -162,19 +199,20 @@ const Plots = (() => {
           out.push(draw('rect', { x: x(span.from), y: y + 20, width: spanWidth, height: 32, rx: 6, class: 'span' }));
         }
         for (const bar of row.bars) {
-          out.push(draw('rect', { x: x(bar.from), y: y + 27, width: Math.max(4, x(bar.to) - x(bar.from)), height: 18, rx: 4, class: `bar ${bar.kind}` }));
+          out.push(draw('rect', { x: x(bar.from), y: y + 27, width: Math.max(4, x(bar.to) - x(bar.from)), height: 18, rx: 4, class: `bar ${bar.kind}`, 'data-number': bar.number }));
         }
-        // The numbers above the bars, moved apart where they would overlap and connected to their bars by a line.
-        const numbered = row.bars.filter((bar) => bar.number);
-        const places = numbered.map((bar) => x(bar.from) + Math.min(9, Math.max(2, (x(bar.to) - x(bar.from)) / 2)));
-        for (let i = 1; i < places.length; i++) places[i] = Math.max(places[i], places[i - 1] + spacing);
-        for (let i = places.length - 1, limit = right - 4; i >= 0; i--, limit = places[i + 1] - spacing) places[i] = Math.min(places[i], limit);
-        numbered.forEach((bar, i) => out.push(
-          draw('line', { x1: places[i], y1: y + 17, x2: x(bar.from) + 2, y2: y + 27, class: 'tie' }),
-          draw('circle', { cx: places[i], cy: y + 8, r: 9.5, class: bar.strong ? 'number strong' : 'number' }),
-          label(places[i], y + 12, 'middle', bar.number, bar.strong ? 'in-strong' : 'in-number')));
+        for (const bar of row.bars) {
+          const place = places.get(bar.number);
+          out.push(draw('g', { class: 'numbered', 'data-number': bar.number },
+            draw('line', { x1: place, y1: y + 17, x2: x(bar.at), y2: y + 27, class: 'tie' }),
+            draw('circle', { cx: place, cy: y + 8, r: 9.5, class: bar.strong ? 'number strong' : 'number' }),
+            label(place, y + 12, 'middle', bar.number, bar.strong ? 'in-strong' : 'in-number')));
+        }
       });
       top += height + 4;
+    }
+    for (const { number, at } of groups.flatMap((group) => group.rows.flatMap((row) => row.bars))) {
+      out.push(draw('line', { x1: x(at), x2: x(at), y1: 2, y2: top - 4, class: 'playhead', 'data-number': number }));
     }
     for (const mark of across.marks.filter((mark) => mark <= end * 1.0001)) out.push(label(x(mark), top + 14, 'middle', compact(mark)));
     out.push(label(right, top + 30, 'end', unit, 'unit'));
@@ -182,5 +220,5 @@ const Plots = (() => {
     return frame(width, below.bottom + 4, name, out, below.out);
   }
 
-  return { bars, label, frame, lines, percentiles, spark, timeline };
+  return { bars, dots, label, frame, lines, percentiles, spark, timeline };
 })();

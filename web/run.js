@@ -2,8 +2,9 @@
 // The view of a run: its lanes while it is under way, the verdict, and the explanation of a few recorded requests.
 // Used by the lab's page, and by the report of a finished run.
 
-// Draws run documents into `root`. draw(document) may be called again whenever the run has changed.
-function RunView(root) {
+// Draws run documents into `root`, with the element `after` below the lanes. draw(document) may be called again whenever
+// the run has changed.
+function RunView(root, after = null) {
   const t = Words.t;
   let run = null;
 
@@ -43,10 +44,14 @@ function RunView(root) {
     const points = (field) => samples.map((sample) => [sample.at, sample[field]]);
     const broken = samples.find((sample) => sample.duplicates > 0 || sample.oversold > 0);
     const marks = run.events.map((event, at) => ({ at: event.at, text: t(`event.short.${event.what}`), row: at % 2 }));
+    const now = Math.max(run.elapsedS, ...run.events.map((event) => event.at));
+    // An instance that is not back yet is away until now.
+    const spans = run.events.filter((event) => event.seconds || event.what === 'kill-instance')
+      .map((event) => ({ from: event.at, to: event.seconds ? event.at + event.seconds : now }));
     if (broken) marks.push({ at: broken.at, text: t(broken.oversold > 0 ? 'lane.first.oversold' : 'lane.first.duplicates'), kind: 'bad', row: 2 });
     const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
     return Plots.lines({
-      width, height: 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks,
+      width, height: 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks, spans,
       right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...timed),
       top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
       level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
@@ -94,6 +99,16 @@ function RunView(root) {
     }));
   }
 
+  // How many attempts got which reply, the most frequent first.
+  const replies = (lane) => {
+    const all = Object.entries((lane.result && lane.result.report.replies) || lane.replies || {}).sort((a, b) => b[1] - a[1]);
+    return all.length ? make('ul', { class: 'replies', 'aria-label': t('lane.replies') }, all.map(([kind, count]) =>
+      make('li', null, make('strong', null, number(count)), ' ', Words.has(`kind.${kind}`) ? t(`kind.${kind}`) : kind))) : null;
+  };
+
+  const indexRefused = (lane) => (lane.result && lane.result.indexRefused
+    ? make('p', { class: 'verdict warn index-refused' }, t('lane.index', { count: number(lane.result.indexRefused) })) : null);
+
   function showLane(lane, element) {
     Words.add({ [`${lane.strategy}.idea`]: lane.idea });
     // The plot is added last: its width is known only after the layout.
@@ -102,8 +117,8 @@ function RunView(root) {
       make('header', null, make('h3', { class: 'mono' }, lane.strategy),
         make('span', { class: lane.safe ? 'badge good' : 'badge warn' }, t(lane.safe ? 'run.safe' : 'run.unsafe'))),
       make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)),
-      invariantList(lane), figure, tiles(lane),
-      ...[verdict(lane), batches(lane, widthOf(element) - 40)].filter(Boolean));
+      ...[invariantList(lane), People.figure(lane, run.setting.buyers, widthOf(element) - 40), figure, tiles(lane), replies(lane),
+        indexRefused(lane), verdict(lane), batches(lane, widthOf(element) - 40)].filter(Boolean));
     figure.append(plot(lane, widthOf(figure)));
   }
 
@@ -120,9 +135,10 @@ function RunView(root) {
   const events = make('section', { class: 'events', 'aria-live': 'polite' });
   const comparison = make('section', { class: 'card compare', hidden: true });
   const stories = make('div', { class: 'stories' });
+  let players = [];
   // Announced by screen readers when there is a verdict; the lanes themselves change too often.
   const announcement = make('p', { class: 'unseen', role: 'status' });
-  root.append(facts, lanes, announcement, events, comparison, stories);
+  root.append(facts, lanes, announcement, ...(after ? [after] : []), events, comparison, stories);
 
   function show() {
     if (!run) return;
@@ -166,21 +182,17 @@ function RunView(root) {
     if (stories.dataset.shows === key) return;
     stories.dataset.shows = key;
     stories.replaceChildren();
+    players = [];
     for (const { lane, story } of all) {
-      const figure = make('figure');
       const parts = Story.explain(lane.strategy, story);
+      const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
       const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
         make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length })),
         make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) })),
-        make('div', { class: 'story-body' },
-          make('div', { class: 'story-picture' }, figure, make('p', { class: story.kind === 'held' ? 'conclusion good' : 'conclusion bad' }, parts.conclusion)), make('div', null,
-          make('p', { class: 'story-sent' }, parts.sent),
-          make('ol', { class: 'steps' }, parts.steps.map((step) => make('li', { class: step.strong ? 'step strong' : 'step' },
-            make('span', { class: step.strong ? 'dot strong' : 'dot', 'aria-hidden': 'true' }, step.number),
-            make('span', { class: 'request-name' }, step.name), make('span', { class: 'when' }, `${step.moment.toFixed(1)} ms`),
-            make('span', { class: 'what' }, step.text)))))));
+        stepper.element);
       stories.append(card);
-      figure.append(Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
+      stepper.ready();
+      players.push(() => { card.scrollIntoView({ block: 'start' }); stepper.play(); });
     }
   }
 
@@ -193,8 +205,11 @@ function RunView(root) {
 
   return {
     draw: (document) => { run = document; show(); },
-    clear: () => { run = null; facts.textContent = ''; comparison.hidden = true; [lanes, events, stories].forEach((part) => { delete part.dataset.shows; part.replaceChildren(); }); },
+    clear: () => { run = null; players = []; facts.textContent = ''; comparison.hidden = true; [lanes, events, stories].forEach((part) => { delete part.dataset.shows; part.replaceChildren(); }); },
     over: () => !run || over(),
+    hasStory: () => players.length > 0,
+    // Plays the first story from its first step.
+    play: () => { if (players.length) players[0](); },
     setting: () => (run ? settingText(run) : ''),
   };
 }

@@ -98,7 +98,7 @@ const Story = (() => {
       }
       case 'placed': {
         const unseen = outcome === 'taken' && oneBuyer && uncommitted(written);
-        return { key: unseen ? 'step.placed.blind' : `step.placed.${outcome}`, strong: unseen || outcome === 'ordered-before' };
+        return { key: unseen ? 'step.placed.blind' : `step.placed.${outcome}`, strong: unseen || outcome === 'ordered-before' || outcome === 'index-refused' };
       }
       case 'row-locked': {
         const before = all.some((other) => other.step === 'row-locked' && other.which !== one.which && other.moment < one.moment);
@@ -116,6 +116,7 @@ const Story = (() => {
   function conclusion(story, moments) {
     if (story.kind === 'oversold') return 'conclusion.oversold';
     const places = new Set(moments.filter((one) => one.step === 'locked' || one.step === 'lock-busy').map((one) => one.place));
+    if (story.kind === 'held' && moments.some((one) => one.outcome === 'index-refused')) return 'conclusion.index';
     if (story.kind === 'held') return places.has('redis') ? 'conclusion.shared-lock' : 'conclusion.held';
     const nodes = new Set(story.requests.map((request) => request.node));
     return places.has('memory') && nodes.size > 1 ? 'conclusion.two-locks' : 'conclusion.no-lock';
@@ -129,7 +130,7 @@ const Story = (() => {
         const free = own.find((step) => step.step === 'unlocked' && step.at >= lock.at);
         return { from: lock.till, to: free ? free.at : request.answered };
       });
-      const bars = own.map((step) => ({ from: step.at, to: step.till, kind: colours[step.step] || 'six', number: step.number, strong: step.strong }));
+      const bars = own.map((step) => ({ from: step.at, to: step.till, at: step.moment, kind: colours[step.step] || 'six', number: step.number, strong: step.strong }));
       return { name: names[which], from: request.sent, to: request.answered, spans, bars };
     };
     const seen = new Set(steps.map((step) => colours[step.step] || 'six'));

@@ -102,6 +102,9 @@ impl<S: Sync> FromRequestParts<S> for Token {
     }
 }
 
+/// The header that carries the secret of admin writes.
+pub const ADMIN_TOKEN: &str = "x-admin-token";
+
 /// The secret of admin writes; unset means that every admin write is refused.
 #[derive(Clone)]
 pub struct AdminToken(pub Option<SecretString>);
@@ -117,7 +120,7 @@ pub async fn require_admin(
             "admin writes are off: start the server with ADMIN_TOKEN set and send it as x-admin-token",
         ));
     };
-    let given = request.headers().get("x-admin-token").map(|value| value.as_bytes());
+    let given = request.headers().get(ADMIN_TOKEN).map(|value| value.as_bytes());
     let matches = expected.expose_secret().as_bytes().ct_eq(given.unwrap_or_default());
     if given.is_none() || !bool::from(matches) {
         return Err(Error::Forbidden("x-admin-token is missing or wrong"));

@@ -59,11 +59,15 @@ const LAB_PAGE: &str = if cfg!(feature = "lab") { include_str!("../../web/lab.ht
 const LAB: [Asset; 0] = [];
 /// The further files of the lab's page.
 #[cfg(feature = "lab")]
-const LAB: [Asset; 5] = [
+const LAB: [Asset; 9] = [
     script("plots.js", include_str!("../../web/plots.js")),
     script("story.js", include_str!("../../web/story.js")),
+    script("stepper.js", include_str!("../../web/stepper.js")),
+    script("people.js", include_str!("../../web/people.js")),
     script("run.js", include_str!("../../web/run.js")),
     script("diagram.js", include_str!("../../web/diagram.js")),
+    script("lab-words.js", include_str!("../../web/lab-words.js")),
+    script("missions.js", include_str!("../../web/missions.js")),
     script("lab.js", include_str!("../../web/lab.js")),
 ];
 

@@ -1,9 +1,9 @@
 //! The lab: runs a real load against the real instances, two strategies side by side, while faults can be injected. For
 //! learning; its routes exist only on a server started with `--lab`, and what changes anything needs the
-//! administrator's token. The load, the checker and the faults are [`workload::comparison`], which the load tool runs,
+//! administrator's token, or a browser [on this machine](this_machine). The load, the checker and the faults are [`workload::comparison`], which the load tool runs,
 //! too; here are the routes, and in [`runner`] the runs.
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -19,6 +19,7 @@ use crate::http::reply::{self, Reply};
 use ladder::Strategy;
 
 pub mod runner;
+pub mod this_machine;
 
 pub use runner::Lab;
 use runner::{RunSummary, Started};
@@ -70,6 +71,8 @@ pub struct About {
     defaults: RunRequest,
     limits: Limits,
     faults: Vec<&'static str>,
+    /// Whether the request came from the lab's page in a browser on this machine, which needs no administrator's token.
+    this_machine: bool,
     /// The run that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<String>,
@@ -106,7 +109,7 @@ struct Limits {
     get, path = "/lab/about", tag = "lab",
     responses((status = 200, description = "Strategies, limits, faults.", body = About)),
 )]
-pub async fn about(State(lab): State<Lab>) -> Reply<About> {
+pub async fn about(State(lab): State<Lab>, request: Request) -> Reply<About> {
     let offered = |strategy: Strategy| {
         let row = strategy.row();
         Offered {
@@ -138,11 +141,12 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
         },
         limits: Limits { buyers, tries, stock, spread_seconds },
         faults: faults.map(InjectedFault::name).collect(),
+        this_machine: this_machine::is_this_machine(request.extensions(), request.headers()),
         running: lab.running(),
     }))
 }
 
-/// Begins a run (admin); there is one at a time.
+/// Begins a run (admin, or the lab's page in a browser on this machine); there is one at a time.
 ///
 /// Two sales at once, by two strategies, each with buyers of its own, on the real instances.
 #[utoipa::path(
@@ -188,7 +192,7 @@ pub async fn run(
     Ok(reply::data(lab.find(&id)?.document(from)))
 }
 
-/// Stops a run (admin): no purchase is begun any more; those under way are finished and judged.
+/// Stops a run (admin, or the lab's page on this machine): no purchase is begun any more; those under way are finished and judged.
 #[utoipa::path(
     post, path = "/lab/runs/{id}/stop", tag = "lab", security(("x-admin-token" = [])),
     params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
@@ -254,7 +258,7 @@ pub struct FaultRequest {
     fault: InjectedFault,
 }
 
-/// Injects a fault into the servers (admin), while a run is selling.
+/// Injects a fault into the servers (admin, or the lab's page on this machine), while a run is selling.
 ///
 /// `pause-redis`: Redis serves no client for 2 s. `empty-redis`: FLUSHALL. `kill-instance`: SIGKILL of another
 /// instance. `cut-lease`: for 2 s, every purchase lock's lease ends as soon as it is seen.

@@ -31,6 +31,8 @@ pub fn placed(outcome: &Result<Placement, Error>) -> Step {
         Ok(Placement::Placed) => "taken",
         Ok(Placement::AlreadyOrdered) => "ordered-before",
         Ok(Placement::SoldOut) => "nothing-left",
+        // Another request of this buyer inserted one meanwhile, so no lock kept the two apart.
+        Err(Error::AlreadyOrdered(_)) => "index-refused",
         Err(_) => "failed",
     };
     Step("placed", format!("outcome={outcome}"))

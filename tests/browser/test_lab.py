@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -47,6 +48,9 @@ class Lab(BrowserTest):
         expect(page.locator("input[name=instances]:checked")).to_have_value("2")
         self.run_lanes(page, fault="pause-redis")
         expect(page.locator(".events")).to_contain_text("Redis was paused")
+        # One shaded span in each lane's plot, and how many got which reply.
+        expect(page.locator(".lane .fault-span")).to_have_count(2)
+        expect(lane(page, "reentrant-lock").locator(".replies")).to_contain_text("200 ordered")
 
         self.assertGreater(count(page, "process-lock", "duplicates"), 0)
         self.assertEqual(count(page, "reentrant-lock", "duplicates"), 0)
@@ -75,6 +79,82 @@ class Lab(BrowserTest):
         expect(gone.locator("input[name=buyers]")).to_have_value("77")
         expect(gone.locator("input[name=seed]")).to_have_value(re.search(r"seed=(\d+)", link)[1])
 
+    def test_the_first_minute(self):
+        # Without a token: the browser is on the server's machine.
+        begun = time.monotonic()
+        page = self.open("/lab")
+        expect(page.locator("#token")).to_be_hidden()
+        # Above the fold.
+        self.assertLess(page.locator("#break").bounding_box()["y"], 600)
+        page.locator("#break").click()
+        expect(lane(page, "process-lock").locator("[data-invariant=duplicates]")).to_have_class(re.compile("broken"))
+        page.locator("#how").click(timeout=RUN_TIMEOUT_MS)
+        story = page.locator(".story.two-orders")
+        expect(story).to_be_in_viewport()
+        expect(story.locator(".conclusion")).to_contain_text("one buyer, two orders")
+        took = time.monotonic() - begun
+        print(f"from opening the lab to the story of a second order: {took:.1f} s")
+        self.assertLess(took, 15)
+        caption = lane(page, "process-lock").locator(".people figcaption")
+        people, orders, rest, repeated = (int(number) for number in re.fullmatch(
+            r"(\d+) people got (\d+) vouchers; (\d+) went home without · (\d+) of them got two or more", caption.inner_text()).groups())
+        self.assertEqual((orders, people + rest), (80, 100))
+        self.assertTrue(0 < repeated <= orders - people, caption.inner_text())
+        dots = page.evaluate("[...document.querySelectorAll('.lane[data-strategy=process-lock] .dots')].map((path) => [path.classList[1], path.getAttribute('d').split('M').length - 1])")
+        self.assertEqual(dots, [[kind, count] for kind, count in [("many", repeated), ("once", people - repeated), ("none", rest)] if count])
+        self.step_through(page, story)
+
+    def step_through(self, page, story):
+        steps = story.locator("li.step")
+        count = steps.count()
+        place = lambda: (story.locator("li.step.now").count() and int(story.locator("li.step.now").get_attribute("data-number")), story.locator("li.step.future").count())
+        # It plays by itself, from the first step on.
+        expect(story.locator(".stepper-play")).to_have_text("Pause")
+        expect(story.locator("li.step.now").first).to_be_visible()
+        story.locator(".stepper-play").click()
+        expect(story.locator(".stepper-play")).to_have_text("Play")
+        story.locator("input[type=range]").fill("0")
+        self.assertEqual(place(), (0, count))
+        expect(story.locator(".scene")).to_contain_text("no orders")
+        story.locator(".stepper-next").click()
+        self.assertEqual(place(), (1, count - 1))
+        # The list, the plot and the slider are one.
+        story.locator(".numbered[data-number='3']").click()
+        self.assertEqual(place(), (3, count - 3))
+        expect(story.locator("input[type=range]")).to_have_value("3")
+        expect(story.locator(".playhead.now")).to_have_attribute("data-number", "3")
+        steps.nth(4).click()
+        self.assertEqual(place(), (5, count - 5))
+        story.locator(".stepper-back").click()
+        self.assertEqual(place(), (4, count - 4))
+        story.locator("input[type=range]").press("End")
+        self.assertEqual(place(), (count, 0))
+        expect(story.locator(".scene")).to_contain_text("Two orders of one buyer")
+        # From left to right as they are numbered.
+        places = page.evaluate("[...document.querySelectorAll('.story.two-orders .numbered')].map((one) => [Number(one.dataset.number), Number(one.querySelector('circle').getAttribute('cx'))]).sort((a, b) => a[0] - b[0]).map(([, x]) => x)")
+        self.assertEqual(places, sorted(places))
+
+    def test_a_mission_asks_for_guesses_and_shows_them_beside_what_happened(self):
+        page = self.open("/lab")
+        expect(page.locator("[data-mission]")).to_have_count(5)
+        expect(page.locator("#mission-run")).to_be_disabled()
+        page.locator("[data-mission=memory]").click()
+        page.locator("input[name=guess-left][value=breaks]").check()
+        expect(page.locator("#mission-run")).to_be_disabled()
+        page.locator("input[name=guess-right][value=breaks]").check()
+        page.locator("#mission-run").click()
+        outcome = page.locator("#mission-outcome")
+        expect(outcome).to_be_visible(timeout=RUN_TIMEOUT_MS)
+        expect(outcome.locator("[data-ask=left]")).to_have_class("right")
+        expect(outcome.locator("[data-ask=left]")).to_contain_text("what happened: it breaks")
+        expect(outcome.locator("[data-ask=right]")).to_have_class("wrong")
+        expect(outcome.locator("[data-ask=right]")).to_contain_text("your guess: it breakswhat happened: it holds (0 second orders, 0 oversold)")
+        expect(outcome).to_contain_text("Two memories are two locks.")
+        expect(page.locator("[data-mission=memory]")).to_contain_text("done")
+        page.locator("#mission-next").click()
+        expect(page.locator("[data-mission=read]")).to_be_focused()
+        expect(page.locator("[data-mission=read]")).to_have_attribute("aria-pressed", "true")
+
     def check_downloads(self, page):
         with page.expect_download() as raw:
             page.locator("#raw").click()
@@ -95,10 +175,18 @@ class Lab(BrowserTest):
         page.locator("input[name=spreadSeconds]").fill("20")
         page.locator("#start").click()
         page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
+        # What happens is in view, and so is the button that ends it.
+        expect(lane(page, "process-lock").locator("svg").first).to_be_in_viewport()
+        expect(page.locator("#stop")).to_be_in_viewport()
+        lane(page, "group-commit").scroll_into_view_if_needed()
+        expect(page.locator("#stop")).to_be_in_viewport()
         expect(lane(page, "group-commit").locator("svg").first).to_be_visible()
         self.assert_fits(page)
+        top = lambda: lane(page, "group-commit").evaluate("(lane) => Math.round(lane.getBoundingClientRect().top)")
+        before = top()
         page.locator("#stop").click()
         page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN_TIMEOUT_MS)
+        self.assertAlmostEqual(top(), before, delta=2, msg="the page does not jump when the run ends")
         self.assert_fits(page)
 
 
@@ -108,9 +196,9 @@ class Charts(BrowserTest):
         drawn = page.evaluate('''[[], [[0, 0]], [[0, 0], [0.5, 1e7]]].flatMap((points) => {
           const series = [{ name: '<b>', kind: 'one', points, from: 0.4 }], all = { width: 300, name: 'x', unit: 's' };
           return [Plots.lines({ ...all, series }), Plots.percentiles({ ...all, series }), Plots.spark({ ...all, points }),
-            Plots.bars({ ...all, bars: points.map(([x, y]) => [String(x), y]) })];
+            Plots.bars({ ...all, bars: points.map(([x, y]) => [String(x), y]) }), Plots.dots({ ...all, count: points.length, kinds: [['many', 0], ['once', 9]] })];
         }).map((svg) => new XMLSerializer().serializeToString(svg))''')
-        self.assertEqual(len(drawn), 12)
+        self.assertEqual(len(drawn), 15)
         for svg in drawn:
             self.assertNotRegex(svg, "NaN|Infinity|undefined|<b>")
 
@@ -151,11 +239,44 @@ class Explanations(BrowserTest):
         steps, _ = self.explain("row-lock", "held", request(8081, first), request(8082, second, "ALREADY_ORDERED"))
         self.assertEqual([(name, step) for name, step, *_ in steps][:3], [("A", "row-locked"), ("A", "committed"), ("B", "row-locked")])
 
+    def test_a_second_order_that_only_the_index_refused_is_said_to_be(self):
+        first = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 3, {"outcome": "taken"}), ("committed", 4, 1, {}), ("unlocked", 6, 0, {"place": "redis"})]
+        second = [("locked", 2, 0, {"place": "redis"}), ("placed", 3, 3, {"outcome": "index-refused"})]
+        steps, conclusion = self.explain("setnx-lock", "held", request(8081, first), request(8082, second, "ALREADY_ORDERED"))
+        self.assertIn("the unique index refuses the insert", next(text for name, step, _, text in steps if (name, step) == ("B", "placed")))
+        self.assertIn("the database’s unique index did", conclusion)
+
+    def test_the_servers_hold_at_each_step_what_the_record_says(self):
+        page = self.open("/lab")
+        steps = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 2, {"outcome": "taken"}), ("committed", 4, 1, {}), ("unlocked", 6, 0, {"place": "redis"})]
+        busy = request(8082, [("lock-busy", 2, 0.5, {"place": "redis"})], "LOCK_BUSY")
+        states = page.evaluate('''(story) => {
+            const { steps } = Story.explain('reentrant-lock', story);
+            return [0, ...steps.map((step) => step.number)].map((at) => Stepper.stateAt(steps, at))
+              .map(({ requests, locks, orders }) => [requests.map((one) => one.doing).join(), locks.map((one) => one.name).join(), orders.map((one) => `${one.name}:${one.state}`).join()]);
+        }''', {"kind": "held", "requests": [request(8081, steps), busy]})
+        self.assertEqual(states, [
+            ["sent,sent", "", ""], ["locked,sent", "A", ""], ["locked,refused", "A", ""], ["wrote,refused", "A", "A:open"],
+            ["committed,refused", "A", "A:committed"], ["committed,refused", "", "A:committed"],
+            ["answered,refused", "", "A:committed"], ["answered,refused", "", "A:committed"]])
+
     def test_only_an_equal_stock_is_called_the_same(self):
         look = lambda at, stock: [("looked", at, 0.1, {"stock": stock, "order": False}), ("decremented", at + 2, 1, {"outcome": "done"}), ("committed", at + 4, 1, {})]
         for second, same in ((1, True), (2, False)):
             steps, _ = self.explain("naive", "oversold", request(8081, look(0, 1)), request(8081, look(0.5, second), user="18"))
             self.assertEqual("as well" in steps[1][3], same, steps)
+
+
+class Missions(BrowserTest):
+    def test_what_happened_is_read_from_the_judged_run(self):
+        page = self.open("/lab")
+        lane = lambda safe, orders, per_s, duplicates=0, oversold=0: {"safe": safe, "result": {"report": {
+            "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold}}}}
+        outcome = lambda ask, *lanes: page.evaluate("([run, ask]) => Missions.outcomeOf(run, ask).option", [{"setting": {"lanes": ["a", "b"]}, "lanes": lanes}, ask])
+        safe, broken = lane(True, 100, 500), lane(False, 90, 700, duplicates=2)
+        self.assertEqual([outcome(ask, broken, safe) for ask in ("left", "right", "faster", "more")], ["breaks", "holds", "a", "b"])
+        self.assertEqual(outcome("more", safe, safe), "equal")
+        self.assertEqual(outcome("left", lane(False, 9, 1, oversold=1), safe), "breaks")
 
 
 class Refused(BrowserTest):

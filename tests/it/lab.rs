@@ -78,6 +78,25 @@ async fn what_changes_anything_needs_the_token() {
         let answer = post(stack.url(), path).json(body).send().await;
         assert_eq!((answer.status, &answer.body["code"]), (403, &json!("FORBIDDEN")), "{path}");
     }
+    // The lab's page in a browser on this machine needs none; it says so with a header that no other site's page can send.
+    let page = |path: &str| post(stack.url(), path).header("x-lab-page", "1");
+    assert_eq!(page("/lab/runs/1/stop").send().await.body["code"], "RUN_NOT_FOUND");
+    let fault = json!({"fault": "empty-redis"});
+    assert_eq!(page("/lab/faults").json(fault).send().await.body["code"], "NO_RUN");
+    let about = async |name: &str, value: &str| {
+        let call = get(stack.url(), "/lab/about").header("x-lab-page", "1");
+        call.header(name, value).send().await.data()["thisMachine"].clone()
+    };
+    assert_eq!(about("x-forwarded-for", "127.0.0.1").await, true);
+    assert_eq!(about("x-forwarded-for", "203.0.113.9").await, false);
+    for refused in [
+        page("/lab/instance/kill"),
+        page("/lab/runs/1/stop").header("x-forwarded-for", "203.0.113.9"),
+        page("/lab/runs/1/stop").header("origin", "https://evil.example"),
+        page("/lab/runs/1/stop").header("x-admin-token", "a-wrong-token-all-the-same"),
+    ] {
+        refused.send().await.refused(403, "FORBIDDEN");
+    }
     assert_eq!(get(stack.url(), "/lab/runs").send().await.data(), &json!([]));
 }
 
@@ -105,6 +124,12 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
             (&json!(0), &json!(30), &json!(240))
         );
         assert_eq!(last["duplicates"], verdict(lane)["duplicates"]);
+        let number = |name: &str| last[name].as_i64().unwrap();
+        assert_eq!(number("people") + number("duplicates"), number("rows"));
+        assert_eq!(number("repeated") > 0, number("duplicates") > 0, "lane {lane}");
+        let replies = run["lanes"][lane]["replies"].as_object().unwrap();
+        assert_eq!(replies.values().filter_map(Value::as_u64).sum::<u64>(), 240);
+        assert_eq!(replies["ORDERED"], 30);
     }
     assert_eq!(run["lanes"][0]["result"]["conformance"]["kind"], "broken");
     assert_eq!(run["lanes"][1]["result"]["conformance"]["kind"], "holds");

@@ -206,7 +206,7 @@ impl Worker {
             let reply = Reply::of(&answer);
             let latency = sent.elapsed();
             let trace = answer.ok().and_then(|answer| answer.trace().map(Box::from));
-            self.live.attempt(reply.is_success(), latency);
+            self.live.attempt(reply.label(), reply.is_success(), latency);
             records.push(Record {
                 observed: ObservedReply { user_id: buyer.user_id, attempt, reply },
                 target: self.target,

@@ -1,6 +1,7 @@
 //! Live counters of a run, and progress lines on stderr.
 
 use std::{
+    collections::BTreeMap,
     io::{IsTerminal, Write},
     sync::{
         Mutex, PoisonError,
@@ -25,6 +26,8 @@ pub struct Live {
     orders: AtomicU64,
     /// Latencies since somebody last took them.
     window: Mutex<Option<Recorder>>,
+    /// Attempts by the label of their reply.
+    replies: Mutex<BTreeMap<String, u64>>,
     /// Set once, when all connections are open and the first request is sent.
     open: watch::Sender<bool>,
     /// Set once, when what has not been sent yet shall not be.
@@ -38,15 +41,26 @@ impl Live {
         self.orders.fetch_add(u64::from(ordered), Ordering::Relaxed);
     }
 
-    /// Counts one finished attempt to buy.
-    pub fn attempt(&self, ordered: bool, latency: Duration) {
+    /// Counts one finished attempt to buy, by the label of its reply.
+    pub fn attempt(&self, label: &str, ordered: bool, latency: Duration) {
         self.count(ordered);
+        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
+        match replies.get_mut(label) {
+            Some(count) => *count += 1,
+            None => drop(replies.insert(label.to_owned(), 1)),
+        }
+        drop(replies);
         self.window().get_or_insert_with(|| Recorder::new(2)).record(latency);
     }
 
     /// Latencies of the attempts that finished since the last call.
     pub fn take_latency(&self) -> Latency {
         self.window().take().map(|recorder| recorder.summary()).unwrap_or_default()
+    }
+
+    /// Attempts so far, by the label of their reply.
+    pub fn replies(&self) -> BTreeMap<String, u64> {
+        self.replies.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn window(&self) -> std::sync::MutexGuard<'_, Option<Recorder>> {

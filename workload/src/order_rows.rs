@@ -39,6 +39,8 @@ pub struct Tally {
     pub orders: i64,
     /// Users who have one.
     pub buyers: i64,
+    /// Users who have more than one.
+    pub repeated: i64,
 }
 
 /// How often the tables are read while purchases are in flight.
@@ -114,17 +116,20 @@ impl OrderRows {
     /// [`Error::Database`], also when there is no such sale.
     pub async fn tally(&self, voucher_id: u64) -> Result<Tally, Error> {
         let query = sqlx::query_as(
-            "SELECT CAST(s.stock AS SIGNED), COUNT(o.id), COUNT(DISTINCT o.user_id) \
-             FROM tb_seckill_voucher s LEFT JOIN tb_voucher_order o \
-             ON o.voucher_id = s.voucher_id AND o.status <> 4 \
+            "SELECT CAST(s.stock AS SIGNED), CAST(COALESCE(SUM(o.orders), 0) AS SIGNED), \
+             COUNT(o.user_id), CAST(COALESCE(SUM(o.orders > 1), 0) AS SIGNED) \
+             FROM tb_seckill_voucher s LEFT JOIN \
+             (SELECT user_id, COUNT(*) AS orders FROM tb_voucher_order \
+             WHERE voucher_id = ? AND status <> 4 GROUP BY user_id) o ON TRUE \
              WHERE s.voucher_id = ? GROUP BY s.voucher_id, s.stock",
         );
-        let (stock, orders, buyers) = query
+        let (stock, orders, buyers, repeated) = query
+            .bind(voucher_id)
             .bind(voucher_id)
             .fetch_one(&self.pool)
             .await
             .map_err(|source| Error::Database { what: "while adding a sale up", source })?;
-        Ok(Tally { stock, orders, buyers })
+        Ok(Tally { stock, orders, buyers, repeated })
     }
 
     /// Waits until the sale has not changed for `quiet`, but at most `limit`.

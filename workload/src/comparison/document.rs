@@ -1,6 +1,8 @@
 //! A comparison as a document: what the lab's page and the HTML report draw, and what is downloaded. Shapes only.
 //! Times are seconds from the first request, in a story milliseconds from its first request.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{burst::Report, conformance::Conformance};
@@ -85,7 +87,7 @@ pub struct Event {
     pub at: f64,
     /// What: a fault by its name, or `instance-back`.
     pub what: &'static str,
-    /// For how long, where it lasts.
+    /// For how long, where it lasts; of a killed instance once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
     /// To which instance.
@@ -111,6 +113,8 @@ pub struct Lane {
     pub voucher_id: Option<u64>,
     /// How it went; as many as the other lane has.
     pub samples: Vec<Sample>,
+    /// Attempts by the reply they got, up to the last sample.
+    pub replies: BTreeMap<String, u64>,
     /// The judgement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<LaneResult>,
@@ -132,6 +136,10 @@ pub struct Sample {
     pub stock: i64,
     /// Orders by the database, cancelled ones aside.
     pub rows: i64,
+    /// Users who have an order.
+    pub people: i64,
+    /// Users who have more than one.
+    pub repeated: i64,
     /// Orders beyond each user's first.
     pub duplicates: i64,
     /// Orders beyond what was issued, or stock below zero.
@@ -161,6 +169,8 @@ pub struct LaneResult {
     /// Commits by the number of orders in them, up to each bound; on `group-commit` only.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub batches: Vec<(u64, u64)>,
+    /// Second orders that no lock kept away and the database's unique index refused.
+    pub index_refused: u64,
 }
 
 /// Requests that met, and how.

@@ -16,7 +16,7 @@ use crate::{
     sessions,
 };
 
-/// How long Redis is paused, and how long leases are cut.
+/// How long Redis is paused, leases are cut, and a killed instance stays away at least.
 const LASTS: Duration = Duration::from_secs(2);
 /// From one cutting of all leases to the next.
 const CUT_EVERY: Duration = Duration::from_millis(5);
@@ -35,7 +35,7 @@ pub enum InjectedFault {
     PauseRedis,
     /// FLUSHALL: locks, stock counters, ids and sessions are gone. The buyers' sessions are put back.
     EmptyRedis,
-    /// SIGKILL of the last instance; its supervisor starts it again.
+    /// SIGKILL of the last instance, for two seconds again and again; then its supervisor's start of it succeeds.
     KillInstance,
     /// For two seconds, every purchase lock's lease ends as soon as it is seen.
     CutLease,
@@ -156,15 +156,19 @@ async fn kill(
             ));
         }
     }
-    run.record_event(|at| Event { node: Some(node.authority()), ..event(at) });
-    let until = Instant::now() + BACK;
+    let index = run.record_event(|at| Event { node: Some(node.authority()), ..event(at) });
+    let begun = Instant::now();
     let ready = Call::get("/health/ready");
-    while Instant::now() < until {
+    while begun.elapsed() < BACK {
         // After the run, it does not matter whether it comes back.
         if !run.state().is_under_way() {
             return Ok(());
         }
-        if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
+        // A supervisor is quick: without this, nobody would see that it was away.
+        if begun.elapsed() < LASTS {
+            connection.send(&call).await.ok();
+        } else if connection.send(&ready).await.is_ok_and(|response| response.status == 200) {
+            run.lock().events[index].seconds = Some(begun.elapsed().as_secs_f64());
             run.record_event(|at| Event {
                 at,
                 what: "instance-back",

@@ -215,14 +215,17 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], batches
     let state = if run_state.is_stopped() { State::Stopped } else { State::Done };
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
+    let faults = spans(&document.events);
     for (lane, (records, report)) in document.lanes.iter_mut().zip(judged) {
-        lane.stories = story::stories(&records);
+        let attempts = story::Attempts::of(&records);
+        lane.stories = attempts.stories(&faults);
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency));
         let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
         lane.result = Some(LaneResult {
             conformance: conformance(setting, &report),
             report,
+            index_refused: attempts.index_refused(),
             curve: CURVE.map(|share| (share, recorder.at_ms(share))).to_vec(),
             batches,
         });
@@ -234,6 +237,18 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], batches
     }
     document.state = state;
     document.doing = String::new();
+}
+
+/// From when to when a fault had its effect, in seconds. An instance that did not come back was away to the end.
+fn spans(events: &[document::Event]) -> Vec<(f64, f64)> {
+    let faults = events.iter().filter(|event| event.what != "instance-back");
+    let end = |event: &document::Event| match (event.seconds, &event.node) {
+        (Some(seconds), _) => event.at + seconds,
+        (None, Some(_)) => f64::INFINITY,
+        // What was lost with Redis' data shows at once.
+        (None, None) => event.at + 1.0,
+    };
+    faults.map(|event| (event.at, end(event))).collect()
 }
 
 /// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or

@@ -35,6 +35,7 @@ impl RunState {
                 safe: known.is_some_and(|known| known.holds_on(setting.instances)),
                 voucher_id: None,
                 samples: Vec::new(),
+                replies: Default::default(),
                 result: None,
                 stories: Vec::new(),
             }

@@ -57,8 +57,9 @@ impl Sampler<'_> {
         }
         let mut document = self.run.lock();
         document.elapsed_s = self.run.seconds();
-        for (lane, sample) in document.lanes.iter_mut().zip(samples) {
+        for ((lane, sample), live) in document.lanes.iter_mut().zip(samples).zip(&self.run.live) {
             lane.samples.push(sample);
+            lane.replies = live.replies();
         }
     }
 
@@ -83,7 +84,8 @@ impl Sampler<'_> {
         let tally = tally.unwrap_or(Tally {
             stock: last.stock,
             orders: last.rows,
-            buyers: last.rows - last.duplicates,
+            buyers: last.people,
+            repeated: last.repeated,
         });
         Sample {
             at: self.run.seconds(),
@@ -91,6 +93,8 @@ impl Sampler<'_> {
             orders,
             stock: tally.stock,
             rows: tally.orders,
+            people: tally.buyers,
+            repeated: tally.repeated,
             duplicates: tally.orders - tally.buyers,
             oversold: (tally.orders - i64::from(issued)).max(-tally.stock).max(0),
             requests_per_s: rate(requests, last.requests),

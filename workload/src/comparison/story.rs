@@ -41,6 +41,12 @@ impl Attempt<'_> {
         self.sent_us() < other.answered_us() && other.sent_us() < self.answered_us()
     }
 
+    /// Whether its order was a second one that no lock kept away.
+    fn is_index_refused(&self) -> bool {
+        let placed = self.trace.step("placed");
+        placed.and_then(|step| step.saw.get("outcome")).is_some_and(|how| how == "index-refused")
+    }
+
     /// The stock it read before it took one.
     fn saw_stock(&self) -> Option<i64> {
         self.trace.step("looked")?.number("stock")
@@ -51,17 +57,31 @@ fn micros(value: u128) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The stories of one sale, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where
-/// nothing went wrong.
-pub fn stories(records: &[Record]) -> Vec<Story> {
-    let attempts = attempts(records);
-    let mut found: Vec<Story> = Vec::new();
-    found.extend(two_orders(&attempts));
-    found.extend(oversold(&attempts));
-    if found.is_empty() {
-        found.extend(held(&attempts));
+/// The traced attempts of one sale.
+pub struct Attempts<'a>(Vec<Attempt<'a>>);
+
+impl<'a> Attempts<'a> {
+    /// Those of `records` that tell their steps.
+    pub fn of(records: &'a [Record]) -> Self {
+        Self(attempts(records))
     }
-    found
+
+    /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
+    /// wrong. `faults` are spans of time, in seconds from the first request: attempts that met one are preferred.
+    pub fn stories(&self, faults: &[(f64, f64)]) -> Vec<Story> {
+        let mut found: Vec<Story> = Vec::new();
+        found.extend(two_orders(&self.0, faults));
+        found.extend(oversold(&self.0));
+        if found.is_empty() {
+            found.extend(held(&self.0, faults));
+        }
+        found
+    }
+
+    /// How many second orders only the database's unique index refused.
+    pub fn index_refused(&self) -> u64 {
+        self.0.iter().filter(|attempt| attempt.is_index_refused()).count() as u64
+    }
 }
 
 fn attempts(records: &[Record]) -> Vec<Attempt<'_>> {
@@ -92,15 +112,15 @@ fn by_user<'a>(attempts: &'a [Attempt<'a>]) -> BTreeMap<u64, Vec<&'a Attempt<'a>
     users
 }
 
-/// One user's orders, best on different nodes and close together.
-fn two_orders(attempts: &[Attempt<'_>]) -> Option<Story> {
-    let mut best: Option<((bool, i64), Vec<&Attempt<'_>>)> = None;
+/// One user's orders, best within a fault, on different nodes and close together.
+fn two_orders(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> {
+    let mut best = None;
     for attempts in by_user(attempts).into_values() {
         let mut ordered: Vec<_> =
             attempts.into_iter().filter(|attempt| attempt.order_id().is_some()).collect();
         if ordered.len() > 1 {
             ordered.truncate(MOST);
-            better(&mut best, ordered);
+            better(&mut best, ordered, faults);
         }
     }
     best.map(|(_, chosen)| story(StoryKind::TwoOrders, chosen))
@@ -129,7 +149,7 @@ fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
 }
 
 /// One user's order, and the attempts at the same time that did not get one.
-fn held(attempts: &[Attempt<'_>]) -> Option<Story> {
+fn held(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> {
     let mut best = None;
     for attempts in by_user(attempts).into_values() {
         let (ordered, others): (Vec<_>, Vec<_>) =
@@ -140,28 +160,36 @@ fn held(attempts: &[Attempt<'_>]) -> Option<Story> {
         if chosen.is_empty() {
             continue;
         }
-        // Attempts that met the lock, on another node, are the clearest.
+        // Those that the index alone refused are the clearest, then those that met the lock, on another node.
         chosen.sort_by_key(|other| {
             let busy = other.trace.step("lock-busy").is_some();
-            (other.trace.node == ordered.trace.node, !busy, other.at_us)
+            let here = other.trace.node == ordered.trace.node;
+            (!other.is_index_refused(), here, !busy, other.at_us)
         });
         chosen.truncate(MOST - 1);
         chosen.push(ordered);
-        better(&mut best, chosen);
+        better(&mut best, chosen, faults);
     }
     best.map(|(_, chosen)| story(StoryKind::Held, chosen))
 }
 
-/// Keeps the attempts that are on different nodes, then those that are closest together.
+/// How little a story shows: whether it missed the faults, whether the index refused nothing in it, whether it is of one
+/// node only, and how long it took, in µs.
+type Rank = (bool, bool, bool, i64);
+
+/// Keeps the attempts of the lower rank.
 fn better<'a>(
-    best: &mut Option<((bool, i64), Vec<&'a Attempt<'a>>)>,
+    best: &mut Option<(Rank, Vec<&'a Attempt<'a>>)>,
     chosen: Vec<&'a Attempt<'a>>,
+    faults: &[(f64, f64)],
 ) {
-    let node = |attempt: &&Attempt<'_>| attempt.trace.node.clone();
-    let one_node = chosen.iter().map(node).collect::<std::collections::HashSet<_>>().len() < 2;
+    let one_node = chosen.iter().all(|attempt| attempt.trace.node == chosen[0].trace.node);
     let from = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     let to = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
-    let rank = (one_node, to - from);
+    let (begin, end) = (from as f64 / 1e6, to as f64 / 1e6);
+    let met = faults.iter().any(|(since, until)| begin < *until && *since < end);
+    let refused = chosen.iter().any(|attempt| attempt.is_index_refused());
+    let rank = (!faults.is_empty() && !met, !refused, one_node, to - from);
     if best.as_ref().is_none_or(|(known, _)| rank < *known) {
         *best = Some((rank, chosen));
     }
@@ -237,6 +265,10 @@ mod tests {
         Reply::Refused(code.into())
     }
 
+    fn stories(records: &[Record]) -> Vec<Story> {
+        Attempts::of(records).stories(&[])
+    }
+
     const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
 
     #[test]
@@ -302,5 +334,30 @@ mod tests {
         let mut record = record(1, "a", 0, 0, Reply::Ordered(1), TAKEN);
         record.trace = None;
         assert_eq!(stories(&[record.clone(), record]), []);
+    }
+
+    #[test]
+    fn a_story_is_chosen_from_inside_a_fault_and_tells_what_only_the_index_refused() {
+        let refusal = "locked@100+10:place=redis placed@200+900:outcome=index-refused";
+        let pair = |user: u64, sent: u64, steps: &str| {
+            [
+                record(user, "a", 0, sent, Reply::Ordered(user as i64), TAKEN),
+                record(user, "b", 0, sent + 10, Reply::AlreadyOrdered(None), steps),
+            ]
+        };
+        let busy = "lock-busy@100+10:place=redis";
+        let records: Vec<_> = [
+            pair(1, 0, busy),
+            pair(2, 2_000_000, busy),
+            pair(3, 2_500_000, refusal),
+            pair(4, 4_000_000, refusal),
+        ]
+        .concat();
+        let attempts = Attempts::of(&records);
+        assert_eq!(attempts.index_refused(), 2);
+        let of = |faults: &[(f64, f64)]| attempts.stories(faults)[0].requests[0].user_id.clone();
+        assert_eq!(of(&[(1.9, 2.2)]), "2");
+        assert_eq!(of(&[(1.9, 3.0)]), "3");
+        assert_eq!(of(&[(3.9, f64::INFINITY)]), "4");
     }
 }

@@ -1,0 +1,167 @@
+'use strict';
+// Five missions, in order: a guess before each run, and afterwards the guess beside what happened. Each has the load that
+// makes its point.
+
+const Missions = (() => {
+  Words.add({
+    'missions.title': ['Five missions: guess first', '五个任务：先猜一猜'],
+    'missions.intro': ['Say what will happen, then let it happen.', '先说会发生什么，再让它发生。'],
+    'mission.run': ['Run it', '运行'], 'mission.next': ['Next mission', '下一个任务'],
+    'mission.holds': ['it holds', '守住'], 'mission.breaks': ['it breaks', '被打破'], 'mission.equal': ['both the same', '两者相同'],
+    'mission.ask.left': ['Does {left} keep both rules?', '{left} 能守住两条规则吗？'], 'mission.ask.right': ['Does {right} keep both rules?', '{right} 能守住两条规则吗？'],
+    'mission.ask.faster': ['Which one sells faster?', '哪一个卖得更快？'], 'mission.ask.more': ['Which one sells more of the {stock} vouchers?', '{stock} 份优惠券，哪一个卖出的更多？'],
+    'mission.two': ['needs two instances', '需要两个实例'], 'mission.done': ['done', '已完成'],
+    'mission.outcome': ['Your guesses', '你的猜测'], 'mission.guess': ['your guess', '你的猜测'], 'mission.seen': ['what happened', '实际结果'],
+    'mission.right': ['right', '猜对'], 'mission.wrong': ['wrong', '猜错'],
+    'mission.orders': ['{left}: {a} orders, {right}: {b} orders', '{left}：{a} 个订单，{right}：{b} 个订单'],
+    'mission.rates': ['{left}: {a} orders a second, {right}: {b}', '{left}：每秒 {a} 个订单，{right}：{b}'],
+    'mission.violations': ['{duplicates} second orders, {oversold} oversold', '{duplicates} 个重复订单，超卖 {oversold} 份'],
+    'mission.luck': ['It can break, and did not this time.', '它可能出错，只是这次没有。'],
+    'mission.memory': ['Two nodes, a lock in memory', '两个节点，内存里的锁'],
+    'mission.memory.task': ['One buyer clicks four times; nginx spreads the clicks over two nodes. On the left each node locks in its own memory, on the right in Redis.', '一位买家点四次，nginx 把点击分给两个节点。左边每个节点在自己的内存里加锁，右边在 Redis 里加锁。'],
+    'mission.memory.moral': ['A lock protects only those who see it. Two memories are two locks.', '锁只能约束看得见它的人。两块内存就是两把锁。'],
+    'mission.read': ['Read, then write', '先读后写'],
+    'mission.read.task': ['Everybody comes at once and clicks once. The left reads the stock, then writes; the right lets the database check and decrement in one statement.', '所有人同时到来，每人点一次。左边先读库存再写入；右边让数据库用一条语句检查并扣减。'],
+    'mission.read.moral': ['What was read is old by the time of writing. The check belongs into the statement that writes.', '写入时，先前读到的已经过时。检查应当写进执行写入的那条语句。'],
+    'mission.retry': ['Safe, and nearly nobody is served', '安全，却几乎没人买到'],
+    'mission.retry.task': ['The left takes a voucher only if the stock is still what it read. The right waits in line at the sale’s row. There are enough vouchers for half of the people.', '左边只有库存仍等于读到的值才扣减；右边在这场秒杀的行上排队。优惠券够一半的人。'],
+    'mission.retry.moral': ['Of all who read the same number one succeeds; the rest are refused though there is stock left.', '读到同一个数字的人只有一个成功，其余人在还有库存时就被拒绝。'],
+    'mission.lease': ['The locks are lost in mid-work', '工作到一半，锁丢了'],
+    'mission.lease.task': ['Both lock in Redis. After a second all leases are cut short for two seconds, so that a second request may hold the lock while the first still works.', '两边都在 Redis 里加锁。一秒后，所有租期被缩短两秒钟，于是第一个请求还在工作时，第二个可能也拿到锁。'],
+    'mission.lease.moral': ['A lease is a guess about time. What holds in the end is the database’s unique index.', '租期只是对时间的猜测。最终守住规则的是数据库的唯一索引。'],
+    'mission.batch': ['Many orders, one wait for the disk', '多个订单，只等一次磁盘'],
+    'mission.batch.task': ['A burst: five hundred people at once. The left locks the sale’s row for each order; the right gathers what arrives during a commit into the next one.', '一次爆发：五百人同时到来。左边为每个订单锁住秒杀的行；右边把提交期间到达的订单合并进下一次提交。'],
+    'mission.batch.moral': ['The fuller the queue, the larger the commits: look at how many orders shared one.', '排队越长，每次提交的订单越多：看看有多少订单共享了一次提交。'],
+  });
+  const t = Words.t;
+  const LIST = [
+    { id: 'memory', lanes: ['process-lock', 'reentrant-lock'], buyers: 120, tries: 4, stock: 100, instances: 2, spreadSeconds: 4, asks: ['left', 'right'] },
+    { id: 'read', lanes: ['naive', 'conditional'], buyers: 200, tries: 1, stock: 60, instances: 2, spreadSeconds: 0, asks: ['left', 'right'] },
+    { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'] },
+    { id: 'lease', lanes: ['setnx-lock', 'reentrant-lock'], buyers: 300, tries: 4, stock: 250, instances: 2, spreadSeconds: 5, asks: ['left', 'right'], fault: 'cut-lease', faultAfterS: 1 },
+    { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, asks: ['right', 'faster'] },
+  ];
+
+  const optionsOf = ({ lanes }, ask) => ({
+    left: ['holds', 'breaks'], right: ['holds', 'breaks'], faster: lanes, more: [...lanes, 'equal'],
+  }[ask]);
+  const named = (option) => (Words.has(`mission.${option}`) ? t(`mission.${option}`) : option);
+
+  // What happened, as one of the options of `ask`, and in figures: a pure function of a judged run.
+  function outcomeOf(run, ask) {
+    const reports = run.lanes.map((lane) => lane.result.report);
+    const [left, right] = run.setting.lanes;
+    const figures = (a, b) => ({ left, right, a: Words.number(a), b: Words.number(b) });
+    if (ask === 'faster' || ask === 'more') {
+      const [a, b] = reports.map((report) => (ask === 'more' ? report.verdict.orders : report.orders_per_s));
+      const same = ask === 'more' && a === b;
+      return { option: same ? 'equal' : a >= b ? left : right, figures: t(ask === 'more' ? 'mission.orders' : 'mission.rates', figures(a, b)) };
+    }
+    const lane = run.lanes[ask === 'left' ? 0 : 1];
+    const { duplicates, oversold } = lane.result.report.verdict;
+    const broke = duplicates + oversold > 0;
+    return {
+      option: broke ? 'breaks' : 'holds',
+      figures: t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }) + (broke || lane.safe ? '' : ` ${t('mission.luck')}`),
+    };
+  }
+
+  // panel: the list and the questions; outcome: guess beside result. start(setting) returns the run's id, or null;
+  // inject(fault); nodes(): how many instances there are.
+  function create(panel, outcome, { start, inject, nodes }) {
+    let chosen = LIST[0], guesses = {}, played = null, busy = false;
+    const done = new Set(kept());
+    function kept() {
+      try { return (localStorage.getItem('missions') || '').split(',').filter(Boolean); } catch { return []; }
+    }
+    function keep() {
+      try { localStorage.setItem('missions', [...done].join(',')); } catch { /* for this page only */ }
+    }
+    const possible = (mission) => mission.instances <= nodes();
+
+    function show() {
+      const item = (mission, at) => make('li', null, make('button', {
+        type: 'button', class: 'choice', 'data-mission': mission.id, 'data-key': mission.id, 'aria-pressed': String(mission === chosen), disabled: !possible(mission),
+        onclick: () => { chosen = mission; guesses = {}; show(); },
+      }, make('span', null, `${at + 1}. ${t(`mission.${mission.id}`)}`), done.has(mission.id) ? make('span', { class: 'badge good' }, `✓ ${t('mission.done')}`) : possible(mission) ? null : make('span', { class: 'soft' }, t('mission.two'))));
+      const values = { left: chosen.lanes[0], right: chosen.lanes[1], stock: chosen.stock };
+      const question = (ask) => make('fieldset', { class: 'guess' }, make('legend', null, t(`mission.ask.${ask}`, values)),
+        make('div', { class: 'radios' }, optionsOf(chosen, ask).map((option) => make('label', null,
+          make('input', { type: 'radio', name: `guess-${ask}`, value: option, 'data-key': `${ask}-${option}`, checked: guesses[ask] === option, onchange: () => { guesses[ask] = option; ready(); } }), ' ', named(option)))));
+      const run = make('button', { type: 'submit', class: 'main', id: 'mission-run', 'data-key': 'mission-run' }, t('mission.run'));
+      const ready = () => { run.disabled = busy || !possible(chosen) || !chosen.asks.every((ask) => guesses[ask]); };
+      ready();
+      Page.render(panel,
+        make('h2', { id: 'missions-title' }, t('missions.title')),
+        make('p', { class: 'soft' }, t('missions.intro')),
+        make('div', { class: 'missions-body' },
+          make('ol', { class: 'choices mission-list' }, LIST.map(item)),
+          make('form', { class: 'mission', id: 'mission', onsubmit: (event) => { event.preventDefault(); play(); } },
+            make('h3', null, t(`mission.${chosen.id}`)), make('p', null, t(`mission.${chosen.id}.task`)),
+            chosen.asks.map(question), run)));
+    }
+
+    async function play() {
+      const { id, asks, fault, faultAfterS, ...setting } = chosen;
+      const mission = chosen, guessed = { ...guesses };
+      busy = true;
+      show();
+      const run = await start(setting);
+      busy = false;
+      if (run) played = { mission, guessed, run, injected: false, over: null };
+      show();
+    }
+
+    // Called with the run whenever it has changed.
+    function follow(run) {
+      const ours = played && played.run === run.id;
+      outcome.hidden = !(ours && run.state === 'done');
+      if (!ours) return;
+      const { mission } = played;
+      if (mission.fault && !played.injected && run.state === 'running' && run.elapsedS >= mission.faultAfterS) {
+        played.injected = true;
+        inject(mission.fault);
+      }
+      if (run.state !== 'done') return;
+      if (!done.has(mission.id)) {
+        done.add(mission.id);
+        keep();
+        show();
+      }
+      played.over = run;
+      showOutcome();
+    }
+
+    function showOutcome() {
+      if (!played || !played.over) return;
+      const { mission, guessed, over } = played;
+      const key = `${over.id} ${Words.language()}`;
+      if (outcome.dataset.shows === key) return;
+      outcome.dataset.shows = key;
+      const values = { left: mission.lanes[0], right: mission.lanes[1], stock: mission.stock };
+      const after = LIST[LIST.indexOf(mission) + 1];
+      outcome.replaceChildren(make('h3', null, `${t('mission.outcome')}: ${t(`mission.${mission.id}`)}`),
+        make('ul', { class: 'guesses' }, mission.asks.map((ask) => {
+          const seen = outcomeOf(over, ask);
+          const right = seen.option === guessed[ask];
+          return make('li', { class: right ? 'right' : 'wrong', 'data-ask': ask },
+            make('strong', null, t(`mission.ask.${ask}`, values)),
+            make('span', null, `${t('mission.guess')}: ${named(guessed[ask])}`),
+            make('span', null, `${t('mission.seen')}: ${named(seen.option)} (${seen.figures})`),
+            make('span', { class: `badge ${right ? 'good' : 'bad'}` }, right ? `✓ ${t('mission.right')}` : `✕ ${t('mission.wrong')}`));
+        })),
+        make('p', { class: 'conclusion' }, t(`mission.${mission.id}.moral`)),
+        ...(after ? [make('button', { type: 'button', class: 'quiet', id: 'mission-next', onclick: () => {
+          chosen = after;
+          guesses = {};
+          show();
+          panel.scrollIntoView({ block: 'start' });
+          panel.querySelector(`[data-mission="${after.id}"]`).focus({ preventScroll: true });
+        } }, t('mission.next'))] : []));
+    }
+
+    return { show: () => { show(); showOutcome(); }, follow };
+  }
+
+  return { create, outcomeOf };
+})();

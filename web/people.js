@@ -1,0 +1,24 @@
+'use strict';
+// The buyers of a sale as people: one dot each, filled with an order, red with more than one.
+
+const People = (() => {
+  Words.add({
+    'people.name': ['One dot for each buyer of {strategy}', '{strategy} 的每位买家一个点'],
+    'people.now': ['{people} of {buyers} people have {orders} vouchers so far', '目前 {buyers} 人中有 {people} 人得到 {orders} 份'],
+    'people.end': ['{people} people got {orders} vouchers; {rest} went home without', '{people} 人得到 {orders} 份；{rest} 人空手而归'],
+    'people.repeated': ['{repeated} of them got two or more', '其中 {repeated} 人得到两份或更多'],
+  });
+  const t = Words.t;
+
+  // The caption and the dots of a lane; nothing before its first sample.
+  function figure(lane, buyers, width) {
+    const sample = lane.samples[lane.samples.length - 1];
+    if (!sample || sample.people === undefined) return null;
+    const values = { buyers, people: Words.number(sample.people), orders: Words.number(sample.rows), rest: Words.number(buyers - sample.people), repeated: Words.number(sample.repeated) };
+    return make('figure', { class: 'people' },
+      Plots.dots({ width, name: t('people.name', { strategy: lane.strategy }), count: buyers, kinds: [['many', sample.repeated], ['once', sample.people - sample.repeated]] }),
+      make('figcaption', null, t(lane.result ? 'people.end' : 'people.now', values), sample.repeated ? make('strong', { class: 'many' }, ` · ${t('people.repeated', values)}`) : null));
+  }
+
+  return { figure };
+})();
