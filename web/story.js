@@ -57,7 +57,7 @@ const Story = (() => {
       if (['committed', 'batch-committed'].includes(one.step) && one.outcome !== 'failed') committed.add(one.which);
       const reply = one.request.reply;
       const values = {
-        node: port(one.request.node), user: user(one.request), stock: one.stock ?? '?', step: one.step,
+        node: port(one.request.node), user: user(one.request), stock: one.stock ?? '?', step: one.step, others: one.orders === undefined ? '' : one.orders - 1,
         asks: t(one.request.steps.some((step) => step.step === 'looked') ? 'step.asks.again' : 'step.asks'),
         order: one.order === undefined ? '' : t(one.order ? 'step.yes' : 'step.no'),
         reply: one.step === 'answered' ? (Words.has(`reply.${reply}`) ? t(`reply.${reply}`, { id: one.request.orderId || '–' }) : reply) : '',
@@ -107,7 +107,10 @@ const Story = (() => {
       case 'inserted': return { key, strong: oneBuyer && uncommitted(written) };
       case 'decremented':
         return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
-      case 'batch-committed': case 'admitted':
+      case 'batch-committed':
+        if (outcome !== 'failed') return { key: one.orders === 1 ? `${key}.alone` : key, strong: false };
+        // falls through
+      case 'admitted':
         return { key: outcome === 'failed' ? `${key}.failed` : key, strong: outcome === 'failed' };
       default: return { key, strong: false };
     }

@@ -58,9 +58,10 @@ pub fn committed<E>(outcome: &Result<(), E>) -> Step {
     ended("committed", outcome)
 }
 
-/// A commit that was shared with others.
-pub fn batch_committed(outcome: &Result<i64, Error>) -> Step {
-    ended("batch-committed", outcome)
+/// A commit that was shared by so many orders.
+pub fn batch_committed(outcome: &Result<i64, Error>, orders: usize) -> Step {
+    let outcome = if outcome.is_ok() { "" } else { "outcome=failed," };
+    Step("batch-committed", format!("{outcome}orders={orders}"))
 }
 
 /// The admission script of the stream was run.

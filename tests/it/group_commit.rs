@@ -109,7 +109,10 @@ impl Node {
     /// These users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
         let sale = self.sale().await;
-        let order = |user_id| self.group_commit.order(Buyer { user_id, voucher_id: SALE }, &sale);
+        let order = async |user_id| {
+            let buyer = Buyer { user_id, voucher_id: SALE };
+            self.group_commit.order(buyer, &sale).await.outcome
+        };
         join_all(users.into_iter().map(order)).await
     }
 }
@@ -334,7 +337,10 @@ async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
         sale.window.require_open().expect("the sale is on when the second is queued");
         node.group_commit.order(buyer(2), &sale).await
     };
-    let both = async { tokio::join!(first, second) };
+    let both = async {
+        let (first, second) = tokio::join!(first, second);
+        (first.outcome, second.outcome)
+    };
     tokio::pin!(both);
     let closed = eventually("the sale has closed", Duration::from_secs(10), || {
         let open = sale.window.require_open().is_ok();

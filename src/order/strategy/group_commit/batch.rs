@@ -35,7 +35,21 @@ pub struct BatchContext {
     pub(super) stats: Arc<GroupCommitStats>,
 }
 
-type Answer = oneshot::Sender<Result<i64, Error>>;
+type Answer = oneshot::Sender<BatchAnswer>;
+
+/// What became of a purchase.
+pub struct BatchAnswer {
+    /// The id of the committed order.
+    pub outcome: Result<i64, Error>,
+    /// How many orders its batch committed; 0 where it was in none.
+    pub committed: usize,
+}
+
+impl From<Error> for BatchAnswer {
+    fn from(error: Error) -> Self {
+        BatchAnswer { outcome: Err(error), committed: 0 }
+    }
+}
 
 /// A purchase that waits for its commit.
 pub struct QueuedPurchase {
@@ -55,12 +69,13 @@ struct BatchedBuyer {
 
 impl BatchedBuyer {
     /// Answers; a failed send means that the client hung up, which is no error.
-    fn answer(self, outcome: Result<i64, Error>) {
+    fn answer(self, outcome: Result<i64, Error>, committed: usize) {
         for repeated in self.repeated {
             // The first request made the order; the others are second orders.
-            repeated.send(outcome.clone().and_then(|id| Err(Error::AlreadyOrdered(Some(id))))).ok();
+            let outcome = outcome.clone().and_then(|id| Err(Error::AlreadyOrdered(Some(id))));
+            repeated.send(BatchAnswer { outcome, committed }).ok();
         }
-        self.first.answer.send(outcome).ok();
+        self.first.answer.send(BatchAnswer { outcome, committed }).ok();
     }
 }
 
@@ -76,7 +91,9 @@ pub(super) async fn run(context: BatchContext, voucher_id: i64, queued: Vec<Queu
     };
     match context.commit(voucher_id, &orders).await {
         Ok(outcomes) => {
-            buyers.into_iter().zip(outcomes).for_each(|(buyer, outcome)| buyer.answer(outcome));
+            let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+            let answers = buyers.into_iter().zip(outcomes);
+            answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));
         }
         Err(BatchError::All(error)) => answer_all(buyers, &error),
         Err(BatchError::Insert(error)) if buyers.len() == 1 => answer_all(buyers, &error),
@@ -90,7 +107,7 @@ pub(super) async fn run(context: BatchContext, voucher_id: i64, queued: Vec<Queu
 }
 
 fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
-    buyers.into_iter().for_each(|buyer| buyer.answer(Err(error.clone())));
+    buyers.into_iter().for_each(|buyer| buyer.answer(Err(error.clone()), 0));
 }
 
 /// Refuses purchases that waited too long or past the end of the sale, and joins requests of the same buyer.
@@ -104,7 +121,7 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
             first.window.require_open()
         };
         if let Err(refusal) = admitted {
-            first.answer.send(Err(refusal)).ok();
+            first.answer.send(refusal.into()).ok();
         } else if let Some(&position) = positions.get(&first.user_id) {
             buyers[position].repeated.push(first.answer);
         } else {
@@ -135,7 +152,8 @@ async fn commit_singly(
                     Err(BatchError::Insert(error) | BatchError::All(error)) => Err(error),
                 }
             };
-            buyer.answer(outcome);
+            let committed = usize::from(outcome.is_ok());
+            buyer.answer(outcome, committed);
         }
     };
     let mut running: FuturesUnordered<_> = queue.by_ref().take(SINGLES_AT_ONCE).map(one).collect();

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use super::batch::{BatchContext, QueuedPurchase};
+use super::batch::{BatchAnswer, BatchContext, QueuedPurchase};
 use super::queues::{QueueDepth, QueueLimits, Queues};
 use super::stats::GroupCommitStats;
 use crate::error::Error;
@@ -68,21 +68,22 @@ impl GroupCommit {
         GroupCommit(Arc::new(Inner { batches, queues }))
     }
 
-    /// Queues a purchase; returns the id of the committed order. Once queued it is committed, also when this future
-    /// is dropped.
+    /// Queues a purchase; its answer has the id of the committed order. Once queued it is committed, also when this
+    /// future is dropped.
     ///
-    /// # Errors
-    /// [`Error::Overloaded`] where the queue is full, [`Error::OutcomeUnknown`] where the batch panicked, and the
-    /// refusals of a purchase.
-    pub async fn order(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    /// Errors in the answer: [`Error::Overloaded`] where the queue is full, [`Error::OutcomeUnknown`] where the batch
+    /// panicked, and the refusals of a purchase.
+    pub async fn order(&self, buyer: Buyer, sale: &Sale) -> BatchAnswer {
         let (answer, answered) = oneshot::channel();
         let (user_id, window) = (buyer.user_id, sale.window);
         let purchase = QueuedPurchase { user_id, window, since: Instant::now(), answer };
-        if self.0.queues.enqueue(buyer.voucher_id, purchase)? {
-            self.0.batches.tasks.spawn(self.clone().work(buyer.voucher_id));
+        match self.0.queues.enqueue(buyer.voucher_id, purchase) {
+            Ok(true) => drop(self.0.batches.tasks.spawn(self.clone().work(buyer.voucher_id))),
+            Ok(false) => {}
+            Err(error) => return error.into(),
         }
         // Without an answer the batch has panicked, and it is unknown how far it came.
-        answered.await.unwrap_or(Err(Error::OutcomeUnknown(None)))
+        answered.await.unwrap_or_else(|_| Error::OutcomeUnknown(None).into())
     }
 
     /// Commits batch after batch until the queue is empty.
