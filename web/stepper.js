@@ -46,6 +46,7 @@ const Stepper = (() => {
         case 'committed': case 'batch-committed':
           if (failed) { orders.delete(step.name); request.doing = 'refused'; } else { orders.set(step.name, 'committed'); request.doing = 'committed'; }
           break;
+        case 'consumed': orders.set(step.name, 'committed'); request.doing = 'committed'; break;
         case 'admitted': if (failed) request.doing = 'refused'; else admitted.push(step.name); break;
         case 'answered': if (request.doing !== 'refused') request.doing = 'answered'; break;
         default:

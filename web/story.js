@@ -28,7 +28,7 @@ const Story = (() => {
 
   const colours = {
     locked: 'four', unlocked: 'four', 'lock-busy': 'refused', 'lock-failed': 'refused', looked: 'one', 'row-locked': 'four',
-    placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', answered: 'six',
+    placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', consumed: 'three', answered: 'six',
   };
 
   function explain(strategy, story) {
@@ -119,6 +119,7 @@ const Story = (() => {
   function conclusion(story, moments) {
     if (story.kind === 'oversold') return 'conclusion.oversold';
     const places = new Set(moments.filter((one) => one.step === 'locked' || one.step === 'lock-busy').map((one) => one.place));
+    if (story.kind === 'held' && moments.some((one) => one.step === 'consumed')) return 'conclusion.admitted';
     if (story.kind === 'held' && moments.some((one) => one.outcome === 'index-refused')) return 'conclusion.index';
     if (story.kind === 'held') return places.has('redis') ? 'conclusion.shared-lock' : 'conclusion.held';
     const nodes = new Set(story.requests.map((request) => request.node));

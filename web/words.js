@@ -186,6 +186,7 @@ Words.add({
   'step.batch-committed.failed': ['Node {node} adds it to a group commit; the database’s unique index rejects it.', '节点 {node} 把它放进组提交；数据库唯一索引拒绝了它。'],
   'step.admitted': ['The script in Redis admits the request and records the buyer.', 'Redis 中的脚本放行请求并记录买家。'],
   'step.admitted.failed': ['The script in Redis refuses the request.', 'Redis 中的脚本拒绝请求。'],
+  'step.consumed': ['The consumer has written the order of this request: it is in the database by now.', '消费者已写入这个请求的订单：此时它已在数据库里。'],
   'step.unlocked': ['Node {node} releases its lock.', '节点 {node} 释放锁。'],
   'step.answered': ['Node {node} replies: {reply}', '节点 {node} 答复：{reply}'],
   'step.failed': ['Node {node}: “{step}” did not succeed.', '节点 {node}：“{step}”没有成功。'],
@@ -199,5 +200,6 @@ Words.add({
   'conclusion.oversold': ['Both read the same stock, and both decremented it. Check and decrement must be atomic.', '双方读到同一库存，也都扣减了它。检查与扣减必须是原子的。'],
   'conclusion.shared-lock': ['All nodes share one lock: the second request was refused, whichever node it reached. One buyer, one order.', '所有节点共用一把锁：第二个请求无论到达哪个节点都会被拒绝。一位买家，一个订单。'],
   'conclusion.index': ['The lock did not keep the second request away; the database’s unique index did. One buyer, one order.', '锁没有挡住第二个请求，数据库的唯一索引挡住了。一位买家，一个订单。'],
+  'conclusion.admitted': ['The script in Redis decides, one request at a time; the order is written later, and the buyer has to wait for it or ask again. One buyer, one order.', '由 Redis 中的脚本逐个决定；订单稍后写入，买家须等待或再查询。一位买家，一个订单。'],
   'conclusion.held': ['One request got the order; the others were refused. One buyer, one order.', '一个请求得到订单，其余被拒绝。一位买家，一个订单。'],
 });

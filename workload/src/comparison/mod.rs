@@ -4,7 +4,7 @@
 //!
 //! - [`run`] does it; [`run_state`] is its state, which others may read; [`document`] is its shape.
 //! - [`story`] picks attempts that show why a sale ended as it did.
-//! - [`faults`] injects faults into the servers meanwhile; `sampler` and `batches` read figures.
+//! - [`faults`] injects faults into the servers meanwhile; `sampler`, `batches` and `commits` read figures.
 //! - [`report`] and [`raw`] are its results as files.
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -23,6 +23,7 @@ use crate::{
 };
 
 pub mod batches;
+mod commits;
 pub mod document;
 mod environment;
 pub mod faults;
@@ -34,6 +35,7 @@ mod show;
 pub mod story;
 
 use batches::Batches;
+use commits::{Commits, Seen};
 use document::{LaneResult, Setting, State};
 pub use environment::Environment;
 pub use run_state::RunState;
@@ -143,13 +145,18 @@ pub async fn run(
         };
         tokio::try_join!(sell(left, vouchers[0], &buyers[0]), sell(right, vouchers[1], &buyers[1]))
     };
+    let commits = [Commits::default(), Commits::default()];
+    let watch = async |lane: usize| {
+        let strategy = &setting.lanes[lane];
+        commits[lane].watch(strategy, vouchers[lane], &order_rows, run_state).await;
+    };
     let watching = async {
         for live in &run_state.live {
             live.opened().await;
         }
         run_state.begin();
         run_state.set(State::Running, "selling");
-        sampler.run().await;
+        tokio::join!(sampler.run(), watch(0), watch(1));
     };
     let judging = async {
         let total = u64::from(setting.buyers) * u64::from(setting.tries);
@@ -167,7 +174,7 @@ pub async fn run(
     };
     sampler.take(0.2, None).await;
     let after = Batches::read(nodes).await.since(&before);
-    finish(run_state, &setting, [left, right], &after);
+    finish(run_state, &setting, [left, right], &after, commits.map(Commits::seen));
     Ok(())
 }
 
@@ -207,7 +214,13 @@ fn arrivals(setting: &Setting) -> Arrivals {
     }
 }
 
-fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], batches: &Batches) {
+fn finish(
+    run_state: &RunState,
+    setting: &Setting,
+    reports: [Report; 2],
+    batches: &Batches,
+    commits: [Seen; 2],
+) {
     let judged = reports.map(|mut report| {
         let records = std::mem::take(&mut report.records);
         (records, report)
@@ -216,8 +229,8 @@ fn finish(run_state: &RunState, setting: &Setting, reports: [Report; 2], batches
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
     let faults = spans(&document.events);
-    for (lane, (records, report)) in document.lanes.iter_mut().zip(judged) {
-        let attempts = story::Attempts::of(&records);
+    for ((lane, (records, report)), commits) in document.lanes.iter_mut().zip(judged).zip(&commits) {
+        let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(&faults);
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency));

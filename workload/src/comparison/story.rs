@@ -19,6 +19,8 @@ struct Attempt<'a> {
     trace: Trace,
     /// When the request arrived.
     at_us: i64,
+    /// When its order was seen in the table, where it is committed after the reply.
+    committed_us: Option<i64>,
 }
 
 impl Attempt<'_> {
@@ -61,9 +63,15 @@ fn micros(value: u128) -> i64 {
 pub struct Attempts<'a>(Vec<Attempt<'a>>);
 
 impl<'a> Attempts<'a> {
-    /// Those of `records` that tell their steps.
-    pub fn of(records: &'a [Record]) -> Self {
-        Self(attempts(records))
+    /// Those of `records` that tell their steps. `commits` are the seconds from the first request at which orders that
+    /// were committed after the reply were in the table.
+    pub fn of(records: &'a [Record], commits: &HashMap<i64, f64>) -> Self {
+        let mut attempts = attempts(records);
+        for attempt in &mut attempts {
+            let seen = attempt.order_id().and_then(|id| commits.get(&id));
+            attempt.committed_us = seen.map(|seconds| (seconds * 1e6) as i64);
+        }
+        Self(attempts)
     }
 
     /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
@@ -98,7 +106,7 @@ fn attempts(records: &[Record]) -> Vec<Attempt<'_>> {
     }
     let on_our_clock = |(record, trace): (_, Trace)| {
         let at_us = micros(trace.at_us.into()) - ahead[&trace.node];
-        Attempt { record, trace, at_us }
+        Attempt { record, trace, at_us, committed_us: None }
     };
     traced.into_iter().map(on_our_clock).collect()
 }
@@ -214,6 +222,13 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         took: ms(micros(step.took_us.into())),
         saw: step.saw.iter().map(|(key, text)| (key.clone(), value(text))).collect(),
     };
+    let consumed = |us: i64| Step {
+        step: "consumed".to_owned(),
+        // Seen on our clock, and never before it was answered.
+        at: ms(us.max(attempt.answered_us()) - zero),
+        took: 0.0,
+        saw: serde_json::Map::new(),
+    };
     let asked = &attempt.record.observed;
     Request {
         attempt: asked.attempt,
@@ -223,7 +238,7 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         answered: ms(attempt.answered_us() - zero),
         reply: asked.reply.label().to_owned(),
         order_id: attempt.order_id().map(|id| id.to_string()),
-        steps: attempt.trace.steps.iter().map(step).collect(),
+        steps: attempt.trace.steps.iter().map(step).chain(attempt.committed_us.map(consumed)).collect(),
     }
 }
 
@@ -266,7 +281,7 @@ mod tests {
     }
 
     fn stories(records: &[Record]) -> Vec<Story> {
-        Attempts::of(records).stories(&[])
+        Attempts::of(records, &HashMap::new()).stories(&[])
     }
 
     const TAKEN: &str = "locked@100+10:place=memory placed@200+900:outcome=taken";
@@ -353,11 +368,25 @@ mod tests {
             pair(4, 4_000_000, refusal),
         ]
         .concat();
-        let attempts = Attempts::of(&records);
+        let attempts = Attempts::of(&records, &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
         let of = |faults: &[(f64, f64)]| attempts.stories(faults)[0].requests[0].user_id.clone();
         assert_eq!(of(&[(1.9, 2.2)]), "2");
         assert_eq!(of(&[(1.9, 3.0)]), "3");
         assert_eq!(of(&[(3.9, f64::INFINITY)]), "4");
+    }
+
+    #[test]
+    fn the_story_of_a_pending_order_goes_on_to_its_commit() {
+        let refusal = refused("ALREADY_ORDERED");
+        let records = [
+            record(1, "a", 0, 1_000, Reply::Pending(7), "admitted@100+200"),
+            record(1, "b", 0, 1_100, refusal, "admitted@100+200:outcome=failed"),
+        ];
+        let commits = HashMap::from([(7, 0.021)]);
+        let found = Attempts::of(&records, &commits).stories(&[]);
+        let steps = |at: usize| found[0].requests[at].steps.last().expect("a step").clone();
+        assert_eq!((steps(0).step.as_str(), steps(0).at), ("consumed", 20.0));
+        assert_eq!(steps(1).step, "admitted");
     }
 }
