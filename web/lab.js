@@ -9,7 +9,7 @@
   const NUMBERS = ['buyers', 'tries', 'stock', 'spreadSeconds'];
   const SLOW_SECONDS = 20;
   // The run of the first click: small, so that its buyers are signed in within a second or two.
-  const BREAK = { buyers: 100, tries: 4, stock: 80, spreadSeconds: 4 };
+  const BREAK = { buyers: 160, tries: 4, stock: 140, spreadSeconds: 4 };
 
   // ── The address: #run=ID&lanes=a,b&buyers=…, and a token that is taken out of it at once ───────
 
@@ -181,7 +181,7 @@
         const before = run;
         run = reply.data;
         if (before) run.lanes.forEach((lane, at) => { lane.samples = [...before.lanes[at].samples, ...lane.samples]; });
-        showRun();
+        steady(showRun);
         if (!before) {
           remember();
           if (scroll) id('run-section').scrollIntoView({ block: 'start' });
@@ -196,6 +196,14 @@
       // The instance that replies may be the one that was killed on purpose: it will be back.
       await Page.sleep(document.hidden ? POLL * 4 : Math.max(POLL, reply.waitMs));
     }
+  }
+
+  // Does `work`, and leaves the lane that is in view where it is, however much what is above it has grown.
+  function steady(work) {
+    const lane = [...document.querySelectorAll('.lane')].findLast((one) => one.getBoundingClientRect().top < innerHeight / 2);
+    const before = lane && lane.getBoundingClientRect().top;
+    work();
+    if (lane) scrollBy({ top: lane.getBoundingClientRect().top - before, behavior: 'instant' });
   }
 
   function showRun() {

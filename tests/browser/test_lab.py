@@ -88,17 +88,18 @@ class Lab(BrowserTest):
         self.assertLess(page.locator("#break").bounding_box()["y"], 600)
         page.locator("#break").click()
         expect(lane(page, "process-lock").locator("[data-invariant=duplicates]")).to_have_class(re.compile("broken"))
+        took = time.monotonic() - begun
+        print(f"from opening the lab to a red second order: {took:.1f} s")
+        self.assertLess(took, 15)
+        # The second click.
         page.locator("#how").click(timeout=RUN_TIMEOUT_MS)
         story = page.locator(".story.two-orders")
         expect(story).to_be_in_viewport()
         expect(story.locator(".conclusion")).to_contain_text("one buyer, two orders")
-        took = time.monotonic() - begun
-        print(f"from opening the lab to the story of a second order: {took:.1f} s")
-        self.assertLess(took, 15)
         caption = lane(page, "process-lock").locator(".people figcaption")
         people, orders, rest, repeated = (int(number) for number in re.fullmatch(
             r"(\d+) people got (\d+) vouchers; (\d+) went home without · (\d+) of them got two or more", caption.inner_text()).groups())
-        self.assertEqual((orders, people + rest), (80, 100))
+        self.assertEqual((orders, people + rest), (140, 160))
         self.assertTrue(0 < repeated <= orders - people, caption.inner_text())
         dots = page.evaluate("[...document.querySelectorAll('.lane[data-strategy=process-lock] .dots')].map((path) => [path.classList[1], path.getAttribute('d').split('M').length - 1])")
         self.assertEqual(dots, [[kind, count] for kind, count in [("many", repeated), ("once", people - repeated), ("none", rest)] if count])
@@ -119,7 +120,7 @@ class Lab(BrowserTest):
         story.locator(".stepper-next").click()
         self.assertEqual(place(), (1, count - 1))
         # The list, the plot and the slider are one.
-        story.locator(".numbered[data-number='3']").click()
+        story.locator(".numbered[data-number='3'] text").click()
         self.assertEqual(place(), (3, count - 3))
         expect(story.locator("input[type=range]")).to_have_value("3")
         expect(story.locator(".playhead.now")).to_have_attribute("data-number", "3")
@@ -184,7 +185,8 @@ class Lab(BrowserTest):
         self.assert_fits(page)
         top = lambda: lane(page, "group-commit").evaluate("(lane) => Math.round(lane.getBoundingClientRect().top)")
         before = top()
-        page.locator("#stop").click()
+        # Not by a mouse: to click, the browser's driver would scroll to the place that the head has without being stuck.
+        page.locator("#stop").evaluate("(button) => button.click()")
         page.locator("#run-section[data-state=stopped]").wait_for(timeout=RUN_TIMEOUT_MS)
         self.assertAlmostEqual(top(), before, delta=2, msg="the page does not jump when the run ends")
         self.assert_fits(page)
@@ -256,7 +258,7 @@ class Explanations(BrowserTest):
               .map(({ requests, locks, orders }) => [requests.map((one) => one.doing).join(), locks.map((one) => one.name).join(), orders.map((one) => `${one.name}:${one.state}`).join()]);
         }''', {"kind": "held", "requests": [request(8081, steps), busy]})
         self.assertEqual(states, [
-            ["sent,sent", "", ""], ["locked,sent", "A", ""], ["locked,refused", "A", ""], ["wrote,refused", "A", "A:open"],
+            ["sent,sent", "", ""], ["locked,sent", "A", ""], ["wrote,sent", "A", "A:open"], ["wrote,refused", "A", "A:open"],
             ["committed,refused", "A", "A:committed"], ["committed,refused", "", "A:committed"],
             ["answered,refused", "", "A:committed"], ["answered,refused", "", "A:committed"]])
 

@@ -229,7 +229,8 @@ fn finish(
     let mut document = run_state.lock();
     let mut kept = Vec::with_capacity(2);
     let faults = spans(&document.events);
-    for ((lane, (records, report)), commits) in document.lanes.iter_mut().zip(judged).zip(&commits) {
+    for ((lane, (records, report)), commits) in document.lanes.iter_mut().zip(judged).zip(&commits)
+    {
         let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(&faults);
         let mut recorder = Recorder::new(3);

@@ -238,7 +238,13 @@ fn request(attempt: &Attempt<'_>, zero: i64) -> Request {
         answered: ms(attempt.answered_us() - zero),
         reply: asked.reply.label().to_owned(),
         order_id: attempt.order_id().map(|id| id.to_string()),
-        steps: attempt.trace.steps.iter().map(step).chain(attempt.committed_us.map(consumed)).collect(),
+        steps: attempt
+            .trace
+            .steps
+            .iter()
+            .map(step)
+            .chain(attempt.committed_us.map(consumed))
+            .collect(),
     }
 }
 

@@ -22,6 +22,7 @@ pub mod stats;
 /// Queues the purchase, and waits for the commit of its batch.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
     let ordering = context.group_commit.order(buyer, sale);
-    let answered = |answer: &batch::BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);
+    let answered =
+        |answer: &batch::BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);
     trace::step(ordering, answered).await.outcome
 }
