@@ -143,7 +143,8 @@ async fn read(pool: &MySqlPool, sales: &RangeInclusive<u64>) -> anyhow::Result<V
     let (first, last) = (*sales.start(), *sales.end());
     let mut snapshot =
         pool.begin_with("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY").await?;
-    let query = "SELECT CAST(issued AS SIGNED), CAST(stock AS SIGNED) FROM tb_seckill_voucher \
+    let query = "SELECT CAST(issued AS SIGNED), CAST(stock + (SELECT COUNT(*) FROM tb_stock_unit u \
+                 WHERE u.voucher_id = s.voucher_id) AS SIGNED) FROM tb_seckill_voucher s \
                  WHERE voucher_id BETWEEN ? AND ? ORDER BY voucher_id";
     let stocks: Vec<(i64, i64)> =
         sqlx::query_as(query).bind(first).bind(last).fetch_all(&mut *snapshot).await?;

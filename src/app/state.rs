@@ -154,6 +154,7 @@ pub(super) async fn connect(
         store,
         ids,
         locks,
+        redis: redis.clone(),
         process_locks: ProcessLocks::new(),
         setnx_lease: config.sale.setnx_lease,
         database_timeout: timeout,

@@ -11,7 +11,7 @@ use super::server_error::{Meaning, meaning_of};
 
 /// Writes of every kind to every table that the service writes to, none of which does anything. They fail without the right
 /// to do it, and where a column is not there.
-const WRITES: [&str; 10] = [
+const WRITES: [&str; 12] = [
     "INSERT INTO tb_user (phone, nick_name, icon) SELECT '', '', '' FROM DUAL WHERE FALSE",
     "INSERT INTO tb_shop (name, type_id, images, area, address, x, y, avg_price, open_hours) \
      SELECT '', 1, '', '', '', 0, 0, 0, '' FROM DUAL WHERE FALSE",
@@ -25,6 +25,8 @@ const WRITES: [&str; 10] = [
      WHERE FALSE AND EXISTS (SELECT buyer FROM tb_voucher_order)",
     "UPDATE tb_voucher_order SET status = status, pay_time = pay_time WHERE FALSE",
     "DELETE FROM tb_stock_return WHERE FALSE AND order_id = voucher_id + user_id",
+    "INSERT INTO tb_stock_unit (voucher_id) SELECT 1 FROM DUAL WHERE FALSE",
+    "DELETE FROM tb_stock_unit WHERE FALSE AND id = voucher_id",
     "DELETE FROM tb_idempotency WHERE FALSE AND operation = idempotency_key AND result = 1",
 ];
 

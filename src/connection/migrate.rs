@@ -26,6 +26,7 @@ const STEPS: &[(i64, &str, &str)] = steps! {
     2 "one order per user" "0002_one_order_per_user.sql",
     3 "order lifetime" "0003_order_lifetime.sql",
     4 "idempotency" "0004_idempotency.sql",
+    5 "unit rows" "0005_unit_rows.sql",
 };
 
 /// [`STEPS`] as sqlx's migrator asks for them. In place of `sqlx::migrate!`, for the reason in [`super::row`].

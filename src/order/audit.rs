@@ -92,7 +92,7 @@ pub async fn audit(store: &OrderStore, voucher_id: Option<i64>) -> Result<Vec<Fi
 /// The findings as a table for people.
 pub fn table(findings: &[Finding]) -> String {
     let mut text = format!(
-        "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  verdict\n",
+        "{:>8}  {:<19} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  verdict\n",
         "voucher",
         "strategy",
         "issued",
@@ -113,7 +113,7 @@ pub fn table(findings: &[Finding]) -> String {
         };
         let issued = finding.totals.issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
-            "{:>8}  {:<16} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  {verdict}\n",
+            "{:>8}  {:<19} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  {verdict}\n",
             finding.totals.voucher_id,
             finding.totals.strategy,
             issued,

@@ -8,6 +8,7 @@ use super::steps;
 use super::store::OrderStore;
 use super::strategy::group_commit::queue::GroupCommit;
 use super::strategy::stream::service::OrderStream;
+use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::request::trace;
@@ -26,6 +27,8 @@ pub struct PurchaseContext {
     pub stream: OrderStream,
     /// Locks shared by all nodes.
     pub locks: Locks,
+    /// Commands to Redis, for the lock that is a strategy's own.
+    pub redis: RoutedConnection,
     /// Locks within this process, by user.
     pub process_locks: ProcessLocks,
     /// Lease of the setnx lock.

@@ -46,6 +46,8 @@ pub struct Sale {
     pub window: Window,
     /// Whether nothing was left.
     pub sold_out: bool,
+    /// No unit in the sale's pool has a lower id (see `order/store/units.rs`); 0 where it had none.
+    pub first_unit: u64,
     /// Where nothing was left: when the first of the readings in a row that found nothing left was there. Whoever has an
     /// order had it committed before that.
     pub sold_out_since: Instant,
@@ -110,6 +112,7 @@ impl Sale {
                 read_at: Instant::now(),
             },
             sold_out: row.stock < 1,
+            first_unit: row.first_unit.cast_unsigned(),
             sold_out_since: Instant::now(),
             asked_at,
         })
@@ -291,6 +294,7 @@ mod tests {
             issued: Some(1),
             now: now.naive_utc(),
             stock: 1,
+            first_unit: 0,
         };
         change(&mut row);
         Sale::read(1, &row, false, Instant::now()).unwrap()

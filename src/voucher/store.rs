@@ -68,10 +68,16 @@ row! {
         pub end_time: DateTime<Utc>,
         pub strategy: String,
         pub issued: Option<i64>,
+        /// With the units that are in the sale's pool.
         pub stock: i64,
+        /// The least id of these units; 0 where there are none.
+        pub first_unit: i64,
         pub now: NaiveDateTime,
     }
 }
+
+/// The units in the pool of the sale `s`, which are left to sell as its stock is; see `order/store/units.rs`.
+const UNITS: &str = "(SELECT COUNT(*) FROM tb_stock_unit u WHERE u.voucher_id = s.voucher_id)";
 
 /// What became of a request to add stock.
 pub struct AddedStock {
@@ -164,8 +170,9 @@ impl VoucherStore {
              WHERE voucher_id = {voucher_id} \
              AND GREATEST(stock, COALESCE(issued, 0)) + {count} <= {MAX_STOCK}; \
              UPDATE tb_idempotency SET result = \
-             (SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}) WHERE id = {}; \
-             SELECT CAST(stock AS SIGNED), strategy FROM tb_seckill_voucher \
+             (SELECT stock + {UNITS} FROM tb_seckill_voucher s WHERE voucher_id = {voucher_id}) \
+             WHERE id = {}; \
+             SELECT CAST(stock + {UNITS} AS SIGNED), strategy FROM tb_seckill_voucher s \
              WHERE voucher_id = {voucher_id}",
             transaction.row()
         );
@@ -196,15 +203,15 @@ impl VoucherStore {
 
     /// A shop's vouchers on the shelf, by id.
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
-        let query = sqlx::query_as(
+        let sql = format!(
             "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
              v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
              CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
-             CAST(s.stock AS SIGNED) AS stock, s.begin_time, s.end_time \
+             CAST(s.stock + {UNITS} AS SIGNED) AS stock, s.begin_time, s.end_time \
              FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
-             WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
-        )
-        .bind(shop_id);
+             WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id"
+        );
+        let query = sqlx::query_as(&sql).bind(shop_id);
         let mut vouchers: Vec<ListedVoucher> =
             self.db.bounded(query.fetch_all(&self.db.pool)).await?;
         for ListedVoucher { begin_time, end_time, .. } in &mut vouchers {
@@ -217,13 +224,14 @@ impl VoucherStore {
 
     /// One sale.
     pub async fn sale(&self, voucher_id: i64) -> Result<Option<SaleRow>, Error> {
-        let query = sqlx::query_as(
+        let sql = format!(
             "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
-             CAST(s.issued AS SIGNED) AS issued, CAST(s.stock AS SIGNED) AS stock, \
-             UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
-             WHERE s.voucher_id = ?",
-        )
-        .bind(voucher_id);
+             CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {UNITS} AS SIGNED) AS stock, \
+             COALESCE((SELECT CAST(MIN(u.id) AS SIGNED) FROM tb_stock_unit u \
+             WHERE u.voucher_id = s.voucher_id), 0) AS first_unit, UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
+             WHERE s.voucher_id = ?"
+        );
+        let query = sqlx::query_as(&sql).bind(voucher_id);
         Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
     }
 }

@@ -101,8 +101,13 @@ async fn the_redis_locks_suffice_without_the_unique_index() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_unique_index_suffices_when_redis_loses_its_keys() {
     let stack = Stack::lab(2).await;
-    let strategies =
-        [Strategy::SetnxLock, Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit];
+    let strategies = [
+        Strategy::SetnxLock,
+        Strategy::ReentrantLock,
+        Strategy::Stream,
+        Strategy::GroupCommit,
+        Strategy::UnitRows,
+    ];
     for strategy in strategies {
         let options = options(&stack, strategy, BUYERS, STOCK).await;
         let mut redis = stack.redis.conn().await;

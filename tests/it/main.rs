@@ -54,4 +54,5 @@ mod stream_outages;
 mod stream_rebuild;
 mod support;
 mod time_zones;
+mod unit_rows;
 mod vouchers;

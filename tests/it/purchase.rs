@@ -300,7 +300,9 @@ async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     let users = stack.users(PURCHASES as i64 + 1).await;
     // What else is read in the meantime: the sale about once a second, and what expiry searches for.
     const OTHERS: u64 = 15;
-    for (strategy, round_trips) in [("reentrant-lock", 2), ("group-commit", 2), ("row-lock", 6)] {
+    for (strategy, round_trips) in
+        [("reentrant-lock", 2), ("group-commit", 2), ("unit-rows", 2), ("row-lock", 6)]
+    {
         let sale = stack.publish(100, strategy).await;
         // The first purchase prepares the statements.
         buy(stack.url(), &users[0], sale).await.bought();

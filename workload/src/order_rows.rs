@@ -1,6 +1,7 @@
 //! The rows of a sale in the service's tables, with which the checker compares the replies.
 //!
-//! Reads `tb_seckill_voucher` and `tb_voucher_order` in one consistent snapshot. Writes nothing.
+//! Reads `tb_seckill_voucher`, `tb_stock_unit` and `tb_voucher_order` in one consistent snapshot. Writes nothing. A
+//! database that only Java nodes use has no `tb_stock_unit`: all that is left is in the stock.
 
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use crate::{
 #[derive(Debug, Clone)]
 pub struct OrderRows {
     pool: MySqlPool,
+    /// SQL for what is left to sell of the sale `s`.
+    left: &'static str,
 }
 
 /// Stock and rows of one sale, at one instant.
@@ -42,6 +45,10 @@ pub struct Tally {
     /// Users who have more than one.
     pub repeated: i64,
 }
+
+/// The stock and the units that were taken out of it and are not sold.
+const LEFT_WITH_UNITS: &str =
+    "(s.stock + (SELECT COUNT(*) FROM tb_stock_unit u WHERE u.voucher_id = s.voucher_id))";
 
 /// How often the tables are read while purchases are in flight.
 const POLL: Duration = Duration::from_millis(100);
@@ -72,7 +79,14 @@ impl OrderRows {
             .connect(database_url)
             .await
             .map_err(|source| Error::Database { what: "while connecting", source })?;
-        Ok(Self { pool })
+        let has_units: i64 = sqlx::query_scalar(
+            "SELECT COUNT(*) FROM information_schema.tables \
+             WHERE table_schema = DATABASE() AND table_name = 'tb_stock_unit'",
+        )
+        .fetch_one(&pool)
+        .await
+        .map_err(|source| Error::Database { what: "while looking for tables", source })?;
+        Ok(Self { pool, left: if has_units > 0 { LEFT_WITH_UNITS } else { "s.stock" } })
     }
 
     /// Reads one sale.
@@ -88,11 +102,12 @@ impl OrderRows {
     async fn snapshot(&self, voucher_id: u64) -> Result<Snapshot, sqlx::Error> {
         let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
         let mut transaction = self.pool.begin_with(begin).await?;
-        let (stock, issued): (i32, Option<i32>) =
-            sqlx::query_as("SELECT stock, issued FROM tb_seckill_voucher WHERE voucher_id = ?")
-                .bind(voucher_id)
-                .fetch_one(&mut *transaction)
-                .await?;
+        let sql = format!(
+            "SELECT CAST({} AS SIGNED), s.issued FROM tb_seckill_voucher s WHERE s.voucher_id = ?",
+            self.left
+        );
+        let (stock_left, issued): (i64, Option<i32>) =
+            sqlx::query_as(&sql).bind(voucher_id).fetch_one(&mut *transaction).await?;
         let rows = sqlx::query(
             "SELECT id, user_id, status FROM tb_voucher_order WHERE voucher_id = ? ORDER BY id",
         )
@@ -106,8 +121,8 @@ impl OrderRows {
         let cancelled = rows.iter().filter(|row| row.status == 4).count() as i64;
         // A sale published by a node that keeps no `issued` can only be taken at its word.
         let sold = rows.len() as i64 - cancelled;
-        let issued = issued.map_or(i64::from(stock) + sold, i64::from);
-        Ok(Snapshot { sale: Sale { issued, stock_left: stock.into(), added: 0 }, rows })
+        let issued = issued.map_or(stock_left + sold, i64::from);
+        Ok(Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows })
     }
 
     /// Adds one sale up, in one statement.
@@ -115,15 +130,16 @@ impl OrderRows {
     /// # Errors
     /// [`Error::Database`], also when there is no such sale.
     pub async fn tally(&self, voucher_id: u64) -> Result<Tally, Error> {
-        let query = sqlx::query_as(
-            "SELECT CAST(s.stock AS SIGNED), CAST(COALESCE(SUM(o.orders), 0) AS SIGNED), \
+        let sql = format!(
+            "SELECT CAST({} AS SIGNED), CAST(COALESCE(SUM(o.orders), 0) AS SIGNED), \
              COUNT(o.user_id), CAST(COALESCE(SUM(o.orders > 1), 0) AS SIGNED) \
              FROM tb_seckill_voucher s LEFT JOIN \
              (SELECT user_id, COUNT(*) AS orders FROM tb_voucher_order \
              WHERE voucher_id = ? AND status <> 4 GROUP BY user_id) o ON TRUE \
              WHERE s.voucher_id = ? GROUP BY s.voucher_id, s.stock",
+            self.left
         );
-        let (stock, orders, buyers, repeated) = query
+        let (stock, orders, buyers, repeated) = sqlx::query_as(&sql)
             .bind(voucher_id)
             .bind(voucher_id)
             .fetch_one(&self.pool)

@@ -33,13 +33,16 @@ pub const RETURNS: u32 = 5;
 const MEANING: &str = "\
 Reading the stock and then writing it sells what is not there; checking it in the same statement
 stops that, but not a second order of the same buyer.
+A lock that is released before the commit, or whose lease ends before the work, stops nothing: on one
+instance as on two.
 A lock inside the process stops the second order on one instance only: behind a proxy, the same
 buyer also reaches the other, which knows nothing of that lock.
 A lock that all instances share, a row of the database or a key in Redis, holds on two as on one,
 and every voucher is sold exactly once.
 A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
 the orders.
-Buyers that share a commit need no lock: the database refuses second orders, and all wait once.
+Buyers that share a commit need no lock: the database refuses second orders, and all wait once. Nor do
+buyers who each claim a row of their own: one row for each unit of a part of the stock.
 ";
 
 /// A ladder to climb.

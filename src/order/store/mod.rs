@@ -4,6 +4,7 @@
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
 //! - [`batch`]: many orders of one sale in one transaction.
 //! - [`buyers`]: who bought lately.
+//! - [`units`]: the pools of the strategy `unit-rows`.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
 //! - [`rebuild`]: what the stream's stock counters and claims are rebuilt from.
 //! - [`upkeep`]: sales, as the upkeep of their keys sees them.
@@ -17,6 +18,7 @@ pub mod orders;
 pub mod rebuild;
 pub mod totals;
 pub mod transaction;
+pub mod units;
 pub mod upkeep;
 
 pub use orders::OrderStore;

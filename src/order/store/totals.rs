@@ -24,7 +24,7 @@ row! {
         pub strategy: String,
         /// Put on sale in all; `None` where a Java node published the sale.
         pub issued: Option<i64>,
-        /// Left to sell.
+        /// Left to sell, in the stock and in the pool of units.
         pub stock: i64,
         /// Orders that are not cancelled.
         pub orders: i64,
@@ -53,7 +53,8 @@ impl OrderStore {
         // local seconds; the offsets are the zone's extremes, so that an hour of summer time is no violation.
         Ok(sqlx::query_as(
             "SELECT CAST(v.voucher_id AS SIGNED) AS voucher_id, COALESCE(s.strategy, '') AS strategy, \
-             s.issued, CAST(COALESCE(s.stock, 0) AS SIGNED) AS stock, \
+             s.issued, CAST(COALESCE(s.stock, 0) + (SELECT COUNT(*) FROM tb_stock_unit u \
+               WHERE u.voucher_id = v.voucher_id) AS SIGNED) AS stock, \
              COALESCE(o.orders, 0) AS orders, COALESCE(o.cancelled, 0) AS cancelled, \
              COALESCE(o.buyers, 0) AS buyers, COALESCE(o.skipped_by_index, 0) AS skipped_by_index, \
              COALESCE(o.outside_window, 0) AS outside_window, \

@@ -5,6 +5,7 @@
 
 use super::{Buyer, Error, PurchaseContext, Sale};
 use crate::order::model::{NewOrder, Placement};
+use crate::order::store::OrderTransaction;
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
@@ -17,7 +18,17 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
 /// time; callers ensure that with a lock.
 pub async fn place_order(context: &PurchaseContext, order: &NewOrder) -> Result<i64, Error> {
     let mut transaction = context.store.begin().await?;
-    let refusal = match transaction.place(order).await? {
+    let placement = transaction.place(order).await?;
+    end(transaction, order, placement).await
+}
+
+/// Commits an order that is placed; undoes the transaction of one that is refused.
+pub async fn end(
+    transaction: OrderTransaction,
+    order: &NewOrder,
+    placement: Placement,
+) -> Result<i64, Error> {
+    let refusal = match placement {
         Placement::Placed => None,
         Placement::AlreadyOrdered => Some(Error::AlreadyOrdered(None)),
         Placement::SoldOut => Some(Error::SoldOut),

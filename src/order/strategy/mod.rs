@@ -14,13 +14,16 @@ use ladder::Strategy;
 pub mod compare_and_set;
 pub mod conditional;
 pub mod group_commit;
+pub mod lock_in_transaction;
 pub mod naive;
 pub mod process_lock;
 mod redis_lock;
 pub mod reentrant_lock;
 pub mod row_lock;
 pub mod setnx_lock;
+pub mod setnx_unowned;
 pub mod stream;
+pub mod unit_rows;
 
 /// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
 /// [`Strategy::is_deferred`].
@@ -30,10 +33,13 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
         Strategy::CompareAndSet => compare_and_set::buy(context, buyer, sale).await,
         Strategy::Conditional => conditional::buy(context, buyer, sale).await,
         Strategy::RowLock => row_lock::buy(context, buyer, sale).await,
+        Strategy::LockInTransaction => lock_in_transaction::buy(context, buyer, sale).await,
         Strategy::ProcessLock => process_lock::buy(context, buyer, sale).await,
+        Strategy::SetnxUnowned => setnx_unowned::buy(context, buyer, sale).await,
         Strategy::SetnxLock => setnx_lock::buy(context, buyer, sale).await,
         Strategy::ReentrantLock => reentrant_lock::buy(context, buyer, sale).await,
         Strategy::Stream => stream::buy(context, buyer, sale).await,
         Strategy::GroupCommit => group_commit::buy(context, buyer, sale).await,
+        Strategy::UnitRows => unit_rows::buy(context, buyer, sale).await,
     }
 }

@@ -31,7 +31,7 @@ const EXAMPLES: usize = 10;
 pub struct Sale {
     /// How many were put on sale.
     pub issued: i64,
-    /// `tb_seckill_voucher.stock` at the end.
+    /// `tb_seckill_voucher.stock` at the end, with the rows of `tb_stock_unit`.
     pub stock_left: i64,
     /// How many of those issued were added while buyers were asking: "sold out" may have been true before.
     pub added: i64,

@@ -21,7 +21,7 @@ const LASTS: Duration = Duration::from_secs(2);
 /// From one cutting of all leases to the next.
 const CUT_EVERY: Duration = Duration::from_millis(5);
 /// The purchase locks.
-const LOCKS: [&str; 2] = ["lock:order:*", "lock:setnx:order:*"];
+const LOCKS: [&str; 3] = ["lock:order:*", "lock:setnx:order:*", "lock:setnx-unowned:order:*"];
 /// Longest wait for an instance to come back.
 const BACK: Duration = Duration::from_secs(30);
 /// Time limit of a question to an instance.

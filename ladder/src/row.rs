@@ -1,0 +1,72 @@
+//! What a row of the table says of a strategy.
+
+/// A text in both languages of the project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// English.
+    pub en: &'static str,
+    /// Simplified Chinese.
+    pub zh: &'static str,
+}
+
+impl Text {
+    /// English, then Chinese: the form in which the pages keep their texts.
+    pub const fn pair(self) -> [&'static str; 2] {
+        [self.en, self.zh]
+    }
+}
+
+pub(crate) const fn text(en: &'static str, zh: &'static str) -> Text {
+    Text { en, zh }
+}
+
+/// Whether a violation can happen under a strategy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guarantee {
+    /// It never happens.
+    Never,
+    /// It never happens as long as this condition is met.
+    NeverWhile(Text),
+    /// It can happen; the law tests (`tests/it/law.rs`) repeat sales until they see it.
+    Possible,
+    /// It can happen, and the demonstration (`loadtest ladder`, `./dev demo`) insists on showing it, too.
+    Shown,
+}
+
+impl Guarantee {
+    /// Whether the violation can happen.
+    pub const fn can_break(self) -> bool {
+        matches!(self, Self::Possible | Self::Shown)
+    }
+}
+
+/// What a successful reply to a purchase means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Success {
+    /// The order is committed.
+    Committed,
+    /// The buyer is admitted, and the order is committed or refused later.
+    Admitted,
+}
+
+/// The row of one strategy.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The name on the wire, in metrics and in `tb_seckill_voucher.strategy`.
+    pub name: &'static str,
+    /// How it sells, in one sentence.
+    pub idea: Text,
+    /// Why it holds, or what can go wrong.
+    pub why: Text,
+    /// What is learnt from two requests of one buyer that meet under it: why both got an order, where it is
+    /// [unsafe](crate::Strategy::is_unsafe), else why only one did.
+    pub moral: Text,
+    /// More orders than stock.
+    pub oversell: Guarantee,
+    /// A second order of one user, with one instance running.
+    pub second_order_on_one_node: Guarantee,
+    /// A second order of one user, with several instances running.
+    pub second_order_on_two_nodes: Guarantee,
+    /// What a successful reply means.
+    pub success: Success,
+}
