@@ -14,7 +14,6 @@ use hyper::{
 };
 use hyper_util::rt::TokioIo;
 use tokio::{
-    net::TcpStream,
     task::JoinHandle,
     time::{Instant, timeout_at},
 };
@@ -171,7 +170,7 @@ impl Connection {
         }
         self.link = None;
         let connecting = async {
-            let stream = TcpStream::connect((self.target.host(), self.target.port())).await?;
+            let stream = self.target.connect().await?;
             stream.set_nodelay(true)?;
             handshake(TokioIo::new(stream)).await.map_err(io::Error::other)
         };

@@ -1,21 +1,44 @@
 //! One base URL of the service: an instance, or the proxy before several.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, io, str::FromStr};
 
 use hyper::Uri;
+use tokio::net::TcpStream;
 
 use crate::Error;
 
+mod addresses;
+
 /// A base URL such as `http://127.0.0.1:8080` or `http://127.0.0.1:8080/api`. Plain HTTP only.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// A host name is looked up by the first connection, for all connections of this value and its clones; again only once
+/// a connection has failed, and at most once a second.
+#[derive(Debug, Clone)]
 pub struct Target {
     host: String,
     port: u16,
     prefix: String,
+    addresses: addresses::Addresses,
 }
 
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.host, self.port, &self.prefix) == (&other.host, other.port, &other.prefix)
+    }
+}
+
+impl Eq for Target {}
+
 impl Target {
-    /// Host name or address, without brackets or port.
+    /// A new TCP connection. Without a time limit of its own; dropping the future gives it up.
+    ///
+    /// # Errors
+    /// The system's: the name is not known, or none of its addresses accepts.
+    pub(crate) async fn connect(&self) -> io::Result<TcpStream> {
+        self.addresses.connect(&self.host, self.port).await
+    }
+
+    /// Host name or address; an IPv6 address in brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -54,6 +77,7 @@ impl FromStr for Target {
             host: host.to_owned(),
             port: uri.port_u16().unwrap_or(80),
             prefix: uri.path().trim_end_matches('/').to_owned(),
+            addresses: addresses::Addresses::default(),
         })
     }
 }
@@ -75,7 +99,7 @@ mod tests {
         assert_eq!(target.authority(), "127.0.0.1:8080");
         assert_eq!(target.to_string(), "http://127.0.0.1:8080/api");
         let bare: Target = "http://localhost".parse().unwrap();
-        assert_eq!((bare.port(), bare.path("/x").as_str()), (80, "/x"));
+        assert_eq!((bare.authority().as_str(), bare.path("/x").as_str()), ("localhost:80", "/x"));
     }
 
     #[test]

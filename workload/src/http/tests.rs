@@ -8,7 +8,7 @@ use std::sync::{
 use hyper::{Response as HyperResponse, service::service_fn};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
 };
 
 use super::*;
