@@ -49,7 +49,7 @@ run_tests() {
     browser) test_browser "${@:2}" ;;
     kubernetes) test_kubernetes "${@:2}" ;;
     stack) test_stack ;;
-    *) fake_clocks; test_cargo "$@" ;;
+    *) fake_clocks; node_js; test_cargo "$@" ;;
   esac
 }
 
@@ -57,6 +57,12 @@ run_tests() {
 fake_clocks() {
   command -v faketime >/dev/null || (install_packages faketime) ||
     say "without the package faketime, the tests that step a server's clock fail"
+}
+
+# node_js: runs the model of the page /learn in the tests of ladder/.
+node_js() {
+  command -v node >/dev/null || (install_packages nodejs) ||
+    say "without the package nodejs, the tests of the model behind /learn fail"
 }
 
 # without_settings COMMAND...: settings of a developer's shell (./dev env) must not leak into the servers under test.

@@ -83,6 +83,7 @@ const Words = (() => {
 
 Words.add({
   'nav.shop': ['Shop', '商店'],
+  'nav.learn': ['Learn', '学习'],
   'nav.lab': ['Lab', '实验室'],
   'nav.label': ['Pages', '页面'],
   'nav.language': ['Language', '语言'],

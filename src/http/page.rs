@@ -1,5 +1,5 @@
-//! Web pages: the shop front at `/`, the lab at `/lab` (only with `--lab`), and their files under `/assets/`. All of it
-//! is in `web/`, written by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at
+//! Web pages: the shop front at `/`, the model of the strategies at `/learn`, the lab at `/lab` (only with `--lab`), and
+//! their files under `/assets/`. All of it is in `web/`, written by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at
 //! run time.
 //!
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
@@ -49,6 +49,25 @@ const SHOP: [Asset; 11] = [
     script("shops.js", include_str!("../../web/shops.js")),
     script("sale.js", include_str!("../../web/sale.js")),
     script("shop.js", include_str!("../../web/shop.js")),
+];
+
+/// The page with the model of the strategies. It also works opened as a file, or from any static host, so it names its
+/// files as they lie beside it; [`served_files`] changes that.
+const LEARN_PAGE: &str = include_str!("../../web/learn.html");
+
+/// The further files of that page.
+const LEARN: [Asset; 11] = [
+    ("learn.css", "text/css; charset=utf-8", include_str!("../../web/learn.css")),
+    script("learn-words.js", include_str!("../../web/learn-words.js")),
+    script("learn-ladder.js", include_str!("../../web/learn-ladder.js")),
+    script("learn-steps.js", include_str!("../../web/learn-steps.js")),
+    script("learn-strategies.js", include_str!("../../web/learn-strategies.js")),
+    script("learn-model.js", include_str!("../../web/learn-model.js")),
+    script("learn-levels.js", include_str!("../../web/learn-levels.js")),
+    script("learn-replay.js", include_str!("../../web/learn-replay.js")),
+    script("learn-records.js", include_str!("../../web/learn-records.js")),
+    script("learn-board.js", include_str!("../../web/learn-board.js")),
+    script("learn.js", include_str!("../../web/learn.js")),
 ];
 
 /// The lab's page; empty in a build without the lab.
@@ -121,6 +140,7 @@ pub fn routes(lab: bool, zone: Zone) -> Router {
     };
     let routes = Router::new()
         .route("/", page(include_str!("../../web/index.html")))
+        .route("/learn", page(&served_files(LEARN_PAGE)))
         .route("/assets/{file}", get(asset));
     if lab { routes.route("/lab", page(LAB_PAGE)) } else { routes }
 }
@@ -130,10 +150,15 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response,
         let file = |(name, kind, text): (_, _, &'static str)| {
             (name, File::new(kind, Bytes::from_static(text.as_bytes())))
         };
-        SHOP.into_iter().chain(LAB).map(file).collect()
+        SHOP.into_iter().chain(LEARN).chain(LAB).map(file).collect()
     });
     let (_, file) = FILES.iter().find(|(known, _)| *known == name).ok_or(Error::NotFound)?;
     Ok(reply(&headers, file))
+}
+
+/// The page with its files where they are served, which it names as lying beside it.
+fn served_files(page: &str) -> String {
+    page.replace("=\"./", "=\"/assets/")
 }
 
 /// The page with the server's settings in its root element.
@@ -183,13 +208,13 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 mod tests {
     use super::*;
 
-    fn pages() -> impl Iterator<Item = &'static str> {
-        let pages = [include_str!("../../web/index.html"), LAB_PAGE];
-        pages.into_iter().filter(|page| !page.is_empty())
+    fn pages() -> impl Iterator<Item = String> {
+        let pages = [include_str!("../../web/index.html"), LEARN_PAGE, LAB_PAGE];
+        pages.into_iter().filter(|page| !page.is_empty()).map(served_files)
     }
 
     fn assets() -> impl Iterator<Item = Asset> {
-        SHOP.into_iter().chain(LAB)
+        SHOP.into_iter().chain(LEARN).chain(LAB)
     }
 
     /// Every text between `mark` and the next quotation mark.
@@ -201,7 +226,7 @@ mod tests {
     fn a_page_has_the_servers_settings() {
         let zone = Zone(chrono_tz::Asia::Shanghai);
         for page in pages() {
-            let page = with_settings(page, true, zone);
+            let page = with_settings(&page, true, zone);
             assert!(page.contains("data-lab=\"true\" data-zone=\"Asia/Shanghai\""), "{page}");
         }
     }
@@ -210,7 +235,7 @@ mod tests {
     fn a_page_names_only_files_that_exist_and_nothing_its_policy_forbids() {
         for page in pages() {
             let mut files = 0;
-            for file in quoted(page, "\"/assets/") {
+            for file in quoted(&page, "\"/assets/") {
                 assert!(assets().any(|(name, ..)| name == file), "{file}");
                 files += 1;
             }
@@ -224,7 +249,7 @@ mod tests {
     #[test]
     fn every_text_key_exists() {
         let scripts = assets().filter(|(name, ..)| name.ends_with(".js"));
-        let all: String = scripts.map(|(.., text)| text).chain(pages()).collect();
+        let all: String = scripts.map(|(.., text)| text.to_owned()).chain(pages()).collect();
         let used = all.split("t('").skip(1).filter_map(|rest| rest.split_once('\''));
         // A composed key, such as t(`code.${…}`), is not written in these quotes.
         let used = used.map(|(key, _)| key).chain(quoted(&all, "data-t=\""));

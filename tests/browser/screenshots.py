@@ -1,5 +1,5 @@
-"""Screenshots for the README: the shop page, the lab after a run, and the run's report. Made only on request, so that
-a run of the tests leaves the checkout as it is. usage: screenshots.py FOLDER"""
+"""Screenshots for the README: the shop page, the model of the strategies, the lab after a run, and the run's report. Made
+only on request, so that a run of the tests leaves the checkout as it is. usage: screenshots.py FOLDER"""
 
 import os
 import re
@@ -30,6 +30,16 @@ def shop(browser, folder):
     page.screenshot(path=os.path.join(folder, "shop.png"))
 
 
+def learn(browser, folder):
+    page = page_of(browser, 1200, 1080)
+    page.goto("/learn#process-lock-2")
+    page.locator("[data-guess=second-order]").click()
+    for name in "ABABABA":
+        page.locator(f"[data-move={name}]").click()
+    page.locator(".board-title").evaluate("(title) => scrollTo(0, document.getElementById('level').offsetTop - 12)")
+    page.screenshot(path=os.path.join(folder, "learn.png"))
+
+
 def lab(browser, folder):
     page = page_of(browser, 1200, 1400)
     page.goto(f"/lab#token={ADMIN_TOKEN}")
@@ -54,9 +64,10 @@ def main(folder):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=os.environ["CHROMIUM"], args=FLAGS)
         shop(browser, folder)
+        learn(browser, folder)
         lab(browser, folder)
         browser.close()
-    for name in ("shop.png", "lab.png", "report.png"):
+    for name in ("shop.png", "learn.png", "lab.png", "report.png"):
         size = os.path.getsize(os.path.join(folder, name))
         assert size < 300_000, f"{name} has {size} bytes"
         print(f"docs/{name}: {size // 1024} KiB")

@@ -42,3 +42,13 @@ async fn the_lab_page_exists_only_with_lab() {
     let (status, _, page) = get(&stack.urls()[1], "/lab").raw().await;
     assert!(status == 200 && page.contains("data-lab=\"true\""), "{status}: {page}");
 }
+
+#[tokio::test]
+async fn the_model_of_the_strategies_is_served_without_lab() {
+    let stack = Stack::start(1, &[]).await;
+    let (status, headers, page) = get(stack.url(), "/learn").raw().await;
+    assert!(status == 200 && page.contains("\"/assets/learn.js\""), "{status}: {page}");
+    assert!(headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'"));
+    let (status, ..) = get(stack.url(), "/assets/learn-model.js").raw().await;
+    assert_eq!(status, 200);
+}

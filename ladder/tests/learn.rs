@@ -1,0 +1,200 @@
+//! The model behind the page `/learn` (`web/learn-*.js`), run by Node.js: a violation can be reached in it exactly where
+//! the table of strategies says that it can happen; what the lab recorded is one of its interleavings; and docs/LEARN.md
+//! shows its figures. `UPDATE=1` writes what is generated.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+};
+
+use ladder::{Guarantee, Strategy};
+use serde_json::{Value, json};
+
+const LADDER_FILE: &str = "web/learn-ladder.js";
+const BEGIN: &str = "<!-- levels:begin -->\n";
+const END: &str = "<!-- levels:end -->\n";
+
+/// What the model says; see `learn/model.js`.
+static MODEL: LazyLock<Value> = LazyLock::new(|| {
+    write_or_compare(&root().join(LADDER_FILE), &ladder_file());
+    let strategies = Strategy::ALL.map(|strategy| {
+        let on_condition =
+            |nodes| matches!(strategy.second_order_on(nodes), Guarantee::NeverWhile(_));
+        json!({
+            "name": strategy.name(), "unsafe": strategy.is_unsafe(),
+            "condition": on_condition(1) || on_condition(2),
+        })
+    });
+    let run = Command::new("node")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/learn/model.js"))
+        .arg(Value::from(strategies.to_vec()).to_string())
+        .output()
+        .expect("Node.js, which runs the model (Debian: nodejs)");
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    serde_json::from_slice(&run.stdout).expect("JSON")
+});
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn write_or_compare(file: &Path, wanted: &str) {
+    let kept = fs::read_to_string(file).unwrap_or_default();
+    if env::var_os("UPDATE").is_some() && kept != wanted {
+        fs::write(file, wanted).expect("written");
+        return;
+    }
+    let differs = wanted.lines().zip(kept.lines()).find(|(now, kept)| now != kept);
+    assert!(
+        kept == wanted,
+        "{} is not the present one; first difference: {differs:?}\n\
+         Write it with `UPDATE=1 cargo test -p seckill-ladder`.",
+        file.display()
+    );
+}
+
+/// The table's texts for the page, which must work without a server.
+fn ladder_file() -> String {
+    let mut text = "'use strict';\n// The table of strategies; written by `UPDATE=1 cargo test \
+                    -p seckill-ladder` from ladder/src.\nconst Ladder = {\n"
+        .to_owned();
+    for strategy in Strategy::ALL {
+        let row = strategy.row();
+        let row = json!({
+            "idea": row.idea.pair(), "why": row.why.pair(), "unsafe": strategy.is_unsafe(),
+        });
+        text += &format!("  '{strategy}': {row},\n");
+    }
+    text + "};\n"
+}
+
+fn flag(value: &Value, path: &str) -> bool {
+    value.pointer(path).and_then(Value::as_bool).unwrap_or_else(|| panic!("{path} in {value}"))
+}
+
+fn number(value: &Value, path: &str) -> u64 {
+    value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("{path} in {value}"))
+}
+
+#[test]
+fn a_violation_can_be_reached_exactly_where_the_table_says_that_it_can_happen() {
+    for strategy in Strategy::ALL {
+        let reached = &MODEL["reached"][strategy.name()];
+        assert!(reached.is_object(), "the model has no program for {strategy}");
+        let oversold = flag(reached, "/one/oversold") || flag(reached, "/two/oversold");
+        assert_eq!(oversold, strategy.row().oversell.can_break(), "{strategy}: oversell");
+        for (instances, path) in [(1, "/one/secondOrder"), (2, "/two/secondOrder")] {
+            let says = strategy.second_order_on(instances);
+            assert_eq!(
+                flag(reached, path),
+                says.can_break(),
+                "{strategy}, second order, {instances} nodes"
+            );
+            // On a condition: the strategy alone keeps the promise, and without the condition and the index it does not.
+            if let Guarantee::NeverWhile(condition) = says {
+                let says = format!("{strategy}: {}", condition.en);
+                assert!(!flag(reached, "/alone/secondOrder"), "{says}");
+                assert!(flag(reached, "/bare/secondOrder"), "{says}");
+            }
+        }
+        for nodes in ["one", "two", "alone"] {
+            assert_eq!(number(reached, &format!("/{nodes}/stuck")), 0, "{strategy}: a deadlock");
+        }
+    }
+    let programs = MODEL["programs"].as_array().expect("names");
+    let names: Vec<_> = programs.iter().filter_map(Value::as_str).collect();
+    assert_eq!(names, Strategy::ALL.map(Strategy::name), "in the table's order");
+}
+
+#[test]
+fn one_wrong_step_is_noticed() {
+    for (name, reached) in MODEL["wrong"].as_object().expect("wrong models") {
+        assert!(flag(reached, "/secondOrder"), "{name} breaks nothing");
+    }
+    for guarded in ["row-lock", "setnx-lock", "reentrant-lock"] {
+        assert!(!flag(&MODEL["reached"][guarded], "/alone/secondOrder"), "{guarded}, as it is");
+    }
+}
+
+#[test]
+fn what_the_lab_recorded_is_an_interleaving_of_the_model() {
+    let records = MODEL["records"].as_array().expect("records");
+    for record in records {
+        let name = format!("{} {}", record["strategy"], record["kind"]);
+        assert!(record["moves"].is_array(), "{name}: the model cannot do what was recorded");
+        let broken = record["violations"].as_array().expect("violations");
+        let wanted: &[&str] = match record["kind"].as_str() {
+            Some("oversold") => &["oversold"],
+            Some("two-orders") => &["second-order"],
+            _ => &[],
+        };
+        assert!(wanted.iter().all(|one| broken.contains(&json!(one))), "{name}: {broken:?}");
+        assert_eq!(wanted.is_empty(), broken.is_empty(), "{name}: {broken:?}");
+    }
+    assert!(records.len() > 5, "{} records", records.len());
+}
+
+#[test]
+fn the_levels_are_the_ladder_and_their_figures_are_documented() {
+    let levels = MODEL["levels"].as_array().expect("levels");
+    let mut strategies: Vec<_> =
+        levels.iter().filter_map(|level| level["strategy"].as_str()).collect();
+    strategies.dedup();
+    assert_eq!(strategies, Strategy::ALL.map(Strategy::name), "a level for each, in this order");
+
+    let page = root().join("docs/LEARN.md");
+    let text = fs::read_to_string(&page).expect("docs/LEARN.md");
+    let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(END)?;
+        Some((before, after))
+    });
+    let (before, after) = parts.expect("docs/LEARN.md has the marks of the table");
+    write_or_compare(&page, &[before, BEGIN, &levels_table(levels), END, after].concat());
+}
+
+fn levels_table(levels: &[Value]) -> String {
+    let mut table = "| level | requests | stock | unique index | may happen once | interleavings \
+                     | of these break it | states | shortest |\n|---|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for level in levels {
+        let requests = level["requests"].as_array().expect("requests").iter();
+        let requests =
+            requests.map(|request| format!("{}→{}", text(&request[0]), number(request, "/1")));
+        let events = level["events"].as_object().expect("events").keys();
+        let shortest = level["shortest"].as_array().map_or(0, Vec::len);
+        let cells = [
+            format!("`{}`", text(&level["id"])),
+            requests.collect::<Vec<_>>().join(" "),
+            number(level, "/stock").to_string(),
+            if flag(level, "/index") { "yes" } else { "no" }.to_owned(),
+            dash(events.cloned().collect::<Vec<_>>().join(", ")),
+            grouped(number(level, "/interleavings")),
+            grouped(number(level, "/broken")),
+            grouped(number(level, "/states")),
+            dash(if shortest == 0 { String::new() } else { format!("{shortest} steps") }),
+        ];
+        table += &format!("| {} |\n", cells.join(" | "));
+    }
+    table
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}"))
+}
+
+fn dash(text: String) -> String {
+    if text.is_empty() { "–".to_owned() } else { text }
+}
+
+/// With commas between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let from_end = |at: usize| digits.len() - at;
+    let spaced = digits.chars().enumerate().flat_map(|(at, digit)| {
+        let comma = (at > 0 && from_end(at).is_multiple_of(3)).then_some(',');
+        comma.into_iter().chain([digit])
+    });
+    spaced.collect()
+}

@@ -1,0 +1,46 @@
+#!/usr/bin/env python3
+"""Writes web/learn-records.js, the recordings that the page /learn shows, from runs of the side-by-side comparison.
+
+usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load compare --json RUN.json, or the lab's download
+
+For each strategy, kind of story and number of nodes, the first one found is taken; that a strategy held is told only where
+no run broke it. With at most three tries a buyer, stories tell of all of them.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+FILE = Path(__file__).parent.parent / "web" / "learn-records.js"
+HEAD = "'use strict';\n// Recorded on real servers; written by scripts/record_learn.py, see docs/LEARN.md.\nconst Records = [\n"
+
+
+def brief(value):
+    """Times to a microsecond."""
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {key: brief(one) for key, one in value.items()}
+    return [brief(one) for one in value] if isinstance(value, list) else value
+
+
+def main(files):
+    found = {}
+    for file in files:
+        for lane in json.loads(Path(file).read_text())["lanes"]:
+            for story in lane["stories"]:
+                nodes = len({request["node"] for request in story["requests"]})
+                record = {"strategy": lane["strategy"], "kind": story["kind"], "requests": story["requests"]}
+                found.setdefault((lane["strategy"], story["kind"], nodes), brief(record))
+    broken = {(strategy, nodes) for strategy, kind, nodes in found if kind != "held"}
+    found = {key: record for key, record in found.items() if key[1] != "held" or (key[0], key[2]) not in broken}
+    lines = [f"  {json.dumps(record, separators=(',', ':'))},\n" for _, record in sorted(found.items())]
+    FILE.write_text(HEAD + "".join(lines) + "];\n")
+    for strategy, kind, nodes in sorted(found):
+        print(f"{strategy}: {kind}, {nodes} node(s)")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    main(sys.argv[1:])

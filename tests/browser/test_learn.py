@@ -1,0 +1,115 @@
+"""The page where the visitor is the scheduler, served and opened as a file, on a desktop's and on a phone's screen."""
+
+import re
+import unittest
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from support import PHONE_SCREEN, BrowserTest
+
+FILE = f"file://{Path(__file__).parents[2] / 'web' / 'learn.html'}"
+DESKTOP = {"width": 1280, "height": 900}
+
+
+def end(page, how):
+    return page.locator(f".result[data-end={how}]")
+
+
+def move(page, name):
+    return page.locator(f"[data-move='{name}']")
+
+
+class Learn(BrowserTest):
+    def everywhere(self, level):
+        """The page at a level, from a server and from a file, on both screens."""
+        for path in ("/learn", FILE):
+            for screen in (DESKTOP, PHONE_SCREEN):
+                with self.subTest(path=path, screen=screen):
+                    page = self.open(f"{path}#{level}", viewport=screen)
+                    expect(page.locator("#level-title")).not_to_be_empty()
+                    yield page
+                    self.assert_fits(page)
+
+    def test_a_level_is_won_by_a_violation(self):
+        for page in self.everywhere("conditional"):
+            expect(move(page, "A")).to_have_count(0)  # the prediction comes first
+            page.locator("[data-guess=second-order]").click()
+            # Both look and insert before either commits; the second decrement waits for the first commit.
+            for name in "ABABA":
+                move(page, name).click()
+            expect(move(page, "B")).to_have_count(0)
+            expect(page.locator("[data-actor=B] .waits")).to_contain_text("waits: A has locked the row")
+            for name in "ABB":
+                move(page, name).click()
+            expect(end(page, "violation")).to_contain_text("you broke it in 8 steps")
+            expect(end(page, "violation")).to_contain_text(re.compile(r"Of [\d,]+ interleavings, [\d,]+ break it"))
+            expect(page.locator("#result-title")).to_be_focused()
+            expect(page.locator("[data-invariant=second-order]")).to_contain_text("Ann has 2 orders")
+            expect(page.locator(".guess-was")).to_contain_text("That was right.")
+            expect(page.locator("[data-level=conditional]")).to_have_class(re.compile("won"))
+
+    def test_a_level_is_won_by_the_proof(self):
+        for page in self.everywhere("row-lock"):
+            page.locator("[data-guess=oversold]").click()
+            move(page, "A").click()
+            page.locator("[data-key='board.prove']").click()
+            expect(end(page, "proof")).to_contain_text("None breaks it.")
+            expect(page.locator(".guess-was")).to_contain_text("That was wrong.")
+            page.locator("[data-key='level.next']").click()
+            expect(page.locator("#level-title")).not_to_have_text("row-lock")
+            expect(page.locator("[data-guess=holds]")).to_be_visible()
+
+    def test_a_level_is_lost_and_shows_how_and_what_the_lab_recorded(self):
+        for page in self.everywhere("process-lock-2"):
+            page.locator("[data-guess=holds]").click()
+            page.locator("[data-key='board.prove']").click()
+            lost = end(page, "lost")
+            steps = int(re.search(r"shortest needs (\d+) steps", lost.inner_text())[1])
+            page.locator("[data-key='end.show']").click()
+            for _ in range(steps):
+                page.locator("[data-key='board.play']").click()
+            expect(page.locator("[data-invariant=second-order]")).to_have_class(re.compile("bad"))
+            expect(page.locator(".log li")).to_have_count(steps)
+            expect(lost.locator(".record")).to_contain_text("Recorded by the lab in a run on 2 nodes")
+            page.locator("[data-key='record.play']").click()
+            while page.locator("[data-key='board.play']").count():
+                page.locator("[data-key='board.play']").click()
+            expect(page.locator("[data-invariant=second-order]")).to_contain_text("Ann has 2 orders")
+
+    def test_it_is_played_by_keyboard_alone_in_chinese_and_remembered(self):
+        page = self.open("/learn", language="zh-CN")
+        expect(page.locator("#learn-heading")).to_have_text("你就是调度器")
+        page.locator("[data-guess=oversold]").focus()
+        page.keyboard.press("Enter")
+        expect(move(page, "A")).to_be_focused()
+        page.keyboard.press("a")
+        page.keyboard.press("u")
+        expect(page.locator(".log li")).to_have_count(0)
+        page.keyboard.type("abaaabbb")
+        expect(end(page, "violation")).to_contain_text("通过")
+        page.reload()
+        expect(page.locator("[data-level=naive]")).to_have_class(re.compile("won"))
+        page.locator("[data-language=en]").click()
+        expect(page.locator("#learn-heading")).to_have_text("You are the scheduler")
+
+    def test_every_level_is_finished_and_has_its_texts(self):
+        page = self.open(FILE)
+        count = page.locator("[data-level]").count()
+        for at in range(count):
+            page.locator("[data-level]").nth(at).click()
+            page.locator("[data-guess=holds]").click()
+            page.locator("[data-key='board.prove']").click()
+            result = page.locator(".result")
+            result.wait_for()
+            if page.locator("[data-key='end.show']").count():
+                page.locator("[data-key='end.show']").click()
+                while page.locator("[data-key='board.play']").count():
+                    page.locator("[data-key='board.play']").click()
+            # A text that is missing shows its key.
+            self.assertNotRegex(page.locator("#level").inner_text(), r"\b(move|said|waits|event|given|note|trace|answer|table|helper|guess|end)\.[a-z]")
+        expect(page.locator(".result")).to_contain_text(f"of {count} levels won")
+
+
+if __name__ == "__main__":
+    unittest.main()

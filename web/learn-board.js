@@ -1,0 +1,114 @@
+'use strict';
+// The board: the requests as columns of steps, what may happen besides, and what the database, Redis and the nodes'
+// memories hold. Draws a game's state; decides nothing.
+
+const Board = (() => {
+  const t = Words.t;
+  const buyer = (id) => t(`buyer.${id}`);
+
+  // Who it is, on the board.
+  function title(game, who) {
+    const { role, name, node, buyer: of } = game.cast[who];
+    if (role === 'helper') return t(`helper.${game.setup.strategy}`, { node });
+    return `${name} · ${buyer(of)} · ${t('node', { node })}`;
+  }
+  const short = (game, who) => (game.cast[who].role === 'helper' ? title(game, who) : game.cast[who].name);
+
+  // moves: those made, [{move, who, at, said}]; play(move): null where no move can be made.
+  function columns(game, s, moves, play) {
+    return game.cast.map((actor, who) => {
+      const own = moves.filter((one) => one.who === who);
+      const { step: now, waits } = game.next(s, who);
+      const repeats = actor.role === 'helper';
+      // A helper begins again: the steps of its present round.
+      const round = repeats ? own.slice(own.map((one) => one.at).lastIndexOf(0)).filter((one) => one.at < s.actors[who].at) : own;
+      const steps = actor.program.map((step, at) => {
+        const made = round.findLast((one) => one.at === at);
+        const text = t(`move.${step.name}`);
+        if (made && step !== now) return make('li', { class: 'past' }, make('span', { class: 'turn' }, String(made.number)), make('span', null, text, make('small', null, said(made.said))));
+        if (step !== now) return make('li', { class: 'later' }, make('span', { class: 'turn' }), make('span', null, text));
+        const why = waits && t(`waits.${waits.on}`, { who: waits.who === null ? '' : short(game, waits.who) });
+        return make('li', { class: waits ? 'waits' : 'now' }, make('span', { class: 'turn' }, waits ? '…' : '▶'),
+          play && !waits ? make('button', { type: 'button', class: 'step-button', 'data-move': actor.name, 'data-key': `move-${actor.name}`, onclick: () => play(actor.name) }, text)
+            : make('span', null, text, why && make('small', null, why)));
+      });
+      const { reply } = s.actors[who];
+      return make('section', { class: `column ${actor.role}`, 'data-actor': actor.name, 'aria-label': title(game, who) },
+        make('h3', { class: ['one', 'two', 'three'][actor.node - 1] || 'six' }, title(game, who)), make('ol', null, steps),
+        reply && make('p', { class: `badge ${reply === 'ORDERED' ? 'good' : ''}`, 'data-reply': reply }, t(`answer.${reply}`)));
+    });
+  }
+
+  const said = ({ key, values }) => (key ? t(`said.${key}`, values) : '');
+
+  function events(game, s, play) {
+    const possible = game.moves(s).filter((move) => move.includes(':'));
+    if (!Object.keys(game.setup.events).length) return null;
+    return make('div', { class: 'row happenings', role: 'group', 'aria-label': t('board.events') },
+      make('span', { class: 'soft' }, t('board.events')),
+      possible.length ? possible.map((move) => {
+        const [event, name] = move.split(':');
+        const who = game.cast.findIndex((actor) => actor.name === name);
+        return make('button', { type: 'button', class: 'quiet small', 'data-move': move, 'data-key': `move-${event}`, disabled: !play, onclick: () => play(move) }, t(`event.${event}`, { name: short(game, who) }));
+      }) : make('span', { class: 'soft' }, t('table.none')));
+  }
+
+  const entry = (name, ...values) => [make('dt', null, name), values.flat().map((value) => make('dd', value && value.class ? { class: value.class } : null, value && value.text !== undefined ? value.text : value))];
+  const box = (name, ...entries) => make('section', { class: 'store' }, make('h3', null, name), make('dl', null, entries.flat(Infinity)));
+  const listed = (values) => (values.length ? values : [t('table.none')]);
+
+  function stores(game, s) {
+    const name = (who) => short(game, who);
+    const lock = (of, who) => entry(t('table.lock', { buyer: buyer(of) }), who === undefined ? t('table.lock.free') : { text: t('table.lock.held', { who: name(who) }), class: 'held' });
+    const program = game.cast[0].program.map((step) => step.name);
+    const buyers = [...new Set(game.setup.requests.map(([of]) => of))];
+    const nodes = [...new Set(game.setup.requests.map(([, node]) => node))].sort();
+    const counts = buyers.map((of) => s.orders.filter((order) => order.buyer === of).length);
+    const committed = s.orders.map((order) => ({ text: t('table.order', { buyer: buyer(order.buyer), who: name(order.by) }), class: counts[buyers.indexOf(order.buyer)] > 1 ? 'wrong' : 'kept' }));
+    const open = s.open.flatMap((one) => (one ? one.orders : [])).map((order) => ({ text: t('table.uncommitted', { buyer: buyer(order.buyer), who: name(order.by) }), class: 'open' }));
+    const units = s.units ? entry(t('table.units'), listed(s.units.map((unit) => (unit.by === null ? t('table.unit.free') : { text: t('table.lock.held', { who: name(unit.by) }), class: 'open' })))) : [];
+    return make('div', { class: 'stores' },
+      box(t('table.database'), entry(t('table.stock'), { text: String(s.stock), class: s.stock < 0 ? 'wrong' : 'figure' }), units,
+        entry(t('table.row'), s.row === null ? t('table.row.free') : { text: t('table.row.held', { who: name(s.row) }), class: 'held' }),
+        entry(t('table.orders'), listed([...committed, ...open]))),
+      program.includes('lock-redis') && box(t('table.redis'), buyers.map((of) => lock(of, s.redis[of]))),
+      s.stream && box(t('table.redis'), entry(t('table.counter'), { text: String(s.counter), class: 'figure' }),
+        entry(t('table.claims'), listed(s.claims.map(buyer))), entry(t('table.stream'), listed(s.stream.map((one) => `${name(one.by)}${one.to === null ? '' : ` → ${name(one.to)}`}`)))),
+      (program.includes('lock-memory') || s.queue) && nodes.map((node) => box(t('table.memory', { node }),
+        program.includes('lock-memory') && buyers.map((of) => lock(of, s.memory[`${node}/${of}`])),
+        s.queue && entry(t('table.queue'), listed(s.queue[node].map(name))))));
+  }
+
+  function invariants(game, s) {
+    const broken = game.violations(s);
+    const values = { orders: s.orders.length, stock: game.setup.stock };
+    const counts = {};
+    for (const order of s.orders) counts[order.buyer] = (counts[order.buyer] || 0) + 1;
+    const [twice, count] = Object.entries(counts).find(([, orders]) => orders > 1) || [];
+    const badge = (id, text, isBroken) => make('span', { class: `badge ${isBroken ? 'bad' : 'good'}`, 'data-invariant': id }, `${isBroken ? '✗' : '✓'} ${text}`);
+    return make('p', { class: 'row invariant-row' },
+      badge('oversold', t(broken.includes('oversold') ? 'invariant.stock.broken' : 'invariant.stock', values), broken.includes('oversold')),
+      badge('second-order', twice ? t('invariant.buyer.broken', { buyer: buyer(twice), count }) : t('invariant.buyer'), broken.includes('second-order')));
+  }
+
+  function log(game, moves) {
+    return make('ol', { class: 'log' }, moves.map((one) => make('li', null,
+      make('b', null, one.step ? short(game, one.who) : '!'), ' ',
+      one.step ? `${t(`move.${one.step}`)}: ${said(one.said)}` : `${t(`event.${one.move.split(':')[0]}`, { name: short(game, one.who) })}: ${said(one.said)}`)));
+  }
+
+  // What is given, in words.
+  function given(setup) {
+    const buyers = [...new Set(setup.requests.map(([of]) => of))];
+    const sent = (of) => setup.requests.map(([whose], at) => (whose === of ? 'ABCDEF'[at] : null)).filter(Boolean).join(' + ');
+    const nodes = new Set(setup.requests.map(([, node]) => node)).size;
+    const facts = [
+      ...buyers.map((of) => t('given.requests', { buyer: buyer(of), requests: sent(of) })),
+      t(setup.stock === 1 ? 'given.stock.1' : 'given.stock', { count: setup.stock }), t(nodes === 1 ? 'given.nodes.1' : 'given.nodes', { count: nodes }),
+      t(setup.index ? 'given.index.yes' : 'given.index.no'), ...Object.keys(setup.events).map((event) => t(`given.event.${event}`)),
+    ];
+    return make('ul', { class: 'given' }, facts.map((fact) => make('li', null, fact)));
+  }
+
+  return { columns, events, stores, invariants, log, given, short };
+})();

@@ -1,0 +1,26 @@
+'use strict';
+// The levels, in the order of the ladder of strategies. Each is a setup of the model: who sends how many requests to which
+// node, how much stock there is, whether the database's unique index refuses a buyer's second order, and what may
+// happen besides the requests' steps, how often.
+
+const Levels = (() => {
+  const twice = [['x', 1], ['x', 1]];
+  const onTwoNodes = [['x', 1], ['x', 2]];
+  const level = (id, strategy, requests, stock, more = {}) => ({ id, strategy, requests, stock, index: false, events: {}, ...more });
+  return [
+    level('naive', 'naive', [['x', 1], ['y', 1]], 1),
+    level('compare-and-set', 'compare-and-set', twice, 2),
+    level('conditional', 'conditional', twice, 2),
+    level('row-lock', 'row-lock', [['x', 1], ['x', 2], ['y', 2]], 1),
+    level('lock-in-transaction', 'lock-in-transaction', twice, 2),
+    level('process-lock-1', 'process-lock', twice, 2),
+    level('process-lock-2', 'process-lock', onTwoNodes, 2),
+    level('setnx-unowned', 'setnx-unowned', [['x', 1], ['x', 2], ['x', 2]], 3, { events: { lease: 1 } }),
+    level('setnx-lock', 'setnx-lock', [['x', 1], ['x', 2], ['y', 2]], 2),
+    level('setnx-lock-lease', 'setnx-lock', onTwoNodes, 2, { events: { lease: 1 } }),
+    level('reentrant-lock', 'reentrant-lock', onTwoNodes, 2, { index: true, events: { pause: 1, forget: 1 } }),
+    level('stream', 'stream', [['x', 1], ['x', 2], ['y', 2]], 1, { index: true, events: { takeover: 1, forget: 1 } }),
+    level('group-commit', 'group-commit', [['x', 1], ['x', 2], ['y', 1]], 1, { index: true }),
+    level('unit-rows', 'unit-rows', [['x', 1], ['x', 2], ['y', 2]], 2, { index: true }),
+  ];
+})();

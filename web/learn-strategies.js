@@ -1,0 +1,71 @@
+'use strict';
+// The strategies as programs for the model: the steps of a request, in the order in which src/order/strategy/ makes them;
+// the steps of the helper that some have on each node; and the events that concern them.
+
+const Programs = (() => {
+  const s = Steps;
+  const place = [s.insertUnless, s.decrementWhere];
+  const look = s.look('looked'), lockRedis = s.tryRedis(1);
+  const queues = (setup) => ({ queue: Object.fromEntries(setup.requests.map(([, node]) => [node, []])) });
+  return {
+    'naive': { request: [look, s.insert, s.decrement, s.commit] },
+    'compare-and-set': { request: [look, s.insert, s.readStock, s.decrementSame, s.commit] },
+    'conditional': { request: [look, ...place, s.commit] },
+    'row-lock': { request: [s.lockRow, s.look('row-locked'), s.insert, s.decrement, s.commit] },
+    'lock-in-transaction': { request: [s.lockMemory, ...place, s.unlockMemory, s.commit] },
+    'process-lock': { request: [look, s.lockMemory, ...place, s.commit, s.unlockMemory] },
+    'setnx-unowned': { request: [s.tryRedis(2), ...place, s.commit, s.deleteLock], events: ['lease'] },
+    'setnx-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['lease'] },
+    'reentrant-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['pause', 'forget'] },
+    'stream': {
+      request: [s.admit], helper: [s.readEntry, s.insertEntry, s.decrementEntry, s.commitEntry, s.acknowledge], events: ['takeover', 'forget'],
+      state: (setup) => ({ counter: setup.stock, claims: [], stream: [] }),
+    },
+    'group-commit': {
+      request: [s.queue, s.untilCommitted], helper: [s.takeQueue, s.insertBatch, s.decrementBatch, s.commitBatch], state: queues,
+    },
+    'unit-rows': {
+      request: [{ ...s.insert, trace: 'placed' }, s.claimUnit, s.commitUnit, s.lockStock, s.refill], ended: s.unitsEnd,
+      // Units that are in the pool from the start are not in the stock.
+      state: ({ stock, pool = 0 }) => ({ stock: stock - pool, units: Array.from({ length: pool }, () => ({ by: null })) }),
+    },
+  };
+})();
+
+// What can happen besides the steps: targets(s, cast): whom it can concern now; run(w): what it does to that one.
+const Events = (() => {
+  const working = (s) => (who) => s.actors[who].reply === undefined;
+  const loseLock = {
+    targets: (s) => Object.values(s.redis).filter(working(s)),
+    run(w) { delete w.s.redis[w.buyer]; },
+  };
+  return {
+    // The work takes longer than the lease.
+    lease: loseLock,
+    // The holder's node stands still for longer than the lease: nothing renews the lock.
+    pause: loseLock,
+    // Redis loses its latest writes. The stream's entries are added again by the nodes that remember them.
+    forget: {
+      targets: (s, cast) => {
+        const holders = Object.values(s.redis).filter(working(s));
+        const claimed = s.claims && s.claims.length ? [cast.findIndex((actor) => actor.role === 'helper')] : [];
+        return [...holders, ...claimed].slice(0, 1);
+      },
+      run(w) {
+        w.s.redis = {};
+        if (w.s.claims) Object.assign(w.s, { claims: [], counter: w.setup.stock });
+      },
+    },
+    // A consumer that is believed dead: another one, which is idle, takes its entry over.
+    takeover: {
+      targets: (s, cast) => cast.map((_, who) => who).filter((who) => s.actors[who].entry !== undefined
+        && s.actors.some((other, at) => at !== who && cast[at].role === 'helper' && other.at === 0)),
+      run(w) {
+        const to = w.cast.findIndex((actor, who) => actor.role === 'helper' && who !== w.me && w.s.actors[who].at === 0);
+        const { entry } = w.self;
+        for (const one of w.s.stream) if (one.by === entry) one.to = to;
+        w.s.actors[to] = { at: 1, entry };
+      },
+    },
+  };
+})();

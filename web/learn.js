@@ -1,0 +1,215 @@
+'use strict';
+// The page where the visitor is the scheduler: the levels, the prediction, the moves, and how a level ends.
+
+const Learn = (() => {
+  const t = Words.t;
+  const byId = (id) => document.getElementById(id);
+  const done = remembered(); // level → {won, right}
+  // `guess`: the prediction; `moves`: those made; `end`: how the level ended, or null; `shown`: moves that are shown one at
+  // a time instead of made by the visitor, or null.
+  let number = 0, game, state, moves, guess, end, proof, shown, proving;
+
+  // A page opened as a file may have no storage.
+  function remembered() {
+    try { return JSON.parse(localStorage.getItem('learn')) || {}; } catch { return {}; }
+  }
+  function remember() {
+    try { localStorage.setItem('learn', JSON.stringify(done)); } catch { /* for this page only */ }
+  }
+
+  const level = () => Levels[number];
+  const title = ({ id, strategy }) => (Levels.filter((other) => other.strategy === strategy).length > 1 ? `${strategy} (${Levels.filter((other) => other.strategy === strategy).findIndex((other) => other.id === id) + 1})` : strategy);
+
+  function open(which) {
+    number = which;
+    guess = end = proof = null;
+    proving = false;
+    deal(level());
+    history.replaceState(null, '', `#${level().id}`);
+  }
+
+  function deal(setup, show = null) {
+    game = Model(setup);
+    state = game.start();
+    moves = [];
+    shown = show;
+  }
+
+  function play(move) {
+    const who = game.cast.findIndex((actor) => actor.name === (move.includes(':') ? move.split(':')[1] : move));
+    const { at } = state.actors[who];
+    const made = game.apply(state, move);
+    moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state });
+    state = made.state;
+    if (!shown && !end && game.violations(state).length) finish('violation');
+    draw();
+  }
+
+  function undo() {
+    const last = moves.pop();
+    if (last) state = last.before;
+    draw();
+  }
+
+  function finish(how) {
+    end = how;
+    proof = game.explore();
+    done[level().id] = { won: how !== 'lost', right: isRight() };
+    remember();
+  }
+
+  // The prediction is right if it names what can happen; where both can, either does.
+  function isRight() {
+    const can = { oversold: proof.oversold > 0, 'second-order': proof.secondOrder > 0, holds: proof.broken === 0 };
+    return can[guess];
+  }
+
+  function prove() {
+    proving = true;
+    draw();
+    // After the page was drawn: a search may take a second on a phone.
+    setTimeout(() => {
+      proving = false;
+      deal(level());
+      proof = game.explore();
+      finish(proof.broken ? 'lost' : 'proof');
+      draw();
+    }, 30);
+  }
+
+  const button = (kind, key, onclick, more = {}) => make('button', { type: 'button', class: kind, 'data-key': key, onclick, ...more }, t(key));
+
+  function prediction() {
+    if (guess) return make('p', { class: 'soft guess-was' }, t('guess.was', { guess: t(`guess.${guess}`) }), end ? ` ${t(isRight() ? 'guess.right' : 'guess.wrong')}` : '');
+    return make('fieldset', { class: 'guess' }, make('legend', null, t('guess.title')),
+      make('div', { class: 'row' }, ['oversold', 'second-order', 'holds'].map((one) => button('quiet', `guess.${one}`, () => { guess = one; draw(); }, { 'data-guess': one }))));
+  }
+
+  function board() {
+    const open = guess && !end && !proving && !shown;
+    const over = open && game.isOver(state);
+    return [
+      make('h3', { class: 'board-title' }, t(open ? 'board.title' : 'board.name')),
+      Board.invariants(game, state),
+      make('div', { class: 'columns' }, Board.columns(game, state, moves, open ? play : null)),
+      Board.events(game, state, open ? play : null),
+      shown && make('div', { class: 'row' }, shown.length
+        ? make('button', { type: 'button', class: 'main', 'data-key': 'board.play', onclick: () => play(shown.shift()) }, t('board.play'))
+        : make('p', { class: 'said', role: 'status' }, t('board.shown'))),
+      open && make('div', { class: 'row controls' }, button('quiet', 'board.undo', undo, { disabled: !moves.length }),
+        button('quiet', 'board.restart', restart, { disabled: !moves.length }), button('quiet', 'board.prove', prove)),
+      make('p', { class: 'said', role: 'status' }, proving ? t('board.proving') : over ? t('board.over') : ''),
+      open && make('p', { class: 'soft small-print keys' }, t('board.help')),
+      Board.stores(game, state),
+      make('h3', null, t('board.log')), moves.length ? Board.log(game, moves) : make('p', { class: 'soft' }, t('board.nothing')),
+    ];
+  }
+
+  // Shows moves, one at each press of a button.
+  function show(setup, some) {
+    deal(setup, [...some]);
+    draw('board.play');
+    document.querySelector('.board-title').scrollIntoView({ block: 'start' });
+  }
+
+  function restart() { deal(level()); draw(); }
+
+  function result() {
+    if (!end) return null;
+    const { interleavings, broken, states, shortest } = proof;
+    const values = { interleavings: Words.number(interleavings), broken: Words.number(broken), states: Words.number(states), moves: shortest ? shortest.length : 0 };
+    const why = Ladder[level().strategy].why[Words.language() === 'zh' ? 1 : 0];
+    const last = number === Levels.length - 1;
+    return make('section', { class: `result ${end === 'lost' ? 'bad' : 'good'}`, 'data-end': end },
+      make('h3', { id: 'result-title', tabindex: '-1', 'data-key': 'result' }, t(`end.${end}`, { moves: moves.length })),
+      make('p', null, t(broken ? 'end.some' : 'end.none', values)), make('p', null, why),
+      make('div', { class: 'row' },
+        broken > 0 && button('quiet', 'end.show', () => show(level(), shortest)),
+        button('quiet', 'level.again', () => { open(number); draw('guess.oversold'); }),
+        !last && button('main', 'level.next', () => go(number + 1))),
+      Object.keys(done).length === Levels.length && make('p', null, t('end.all', {
+        won: Object.values(done).filter((one) => one.won).length, count: Levels.length, right: Object.values(done).filter((one) => one.right).length,
+      })),
+      recording());
+  }
+
+  // The record that fits the level: of the same strategy, and of the same end.
+  function recording() {
+    const setup = level();
+    const nodes = new Set(setup.requests.map(([, node]) => node)).size;
+    const fitting = Records.filter((one) => one.strategy === setup.strategy && (one.kind === 'held') === (proof.broken === 0));
+    const record = fitting.find((one) => new Set(one.requests.map((request) => request.node)).size === nodes) || fitting[0];
+    if (!record) return null;
+    const count = new Set(record.requests.map((request) => request.node)).size;
+    const steps = record.requests.flatMap((request, which) => [
+      ...request.steps.filter(({ step }) => step !== 'arrived' && step !== 'answered').map((step) => ({ which, at: step.at + (step.took || 0), text: `${t(`trace.${step.step}`)}${step.stock === undefined ? '' : ` · ${t('trace.stock', { stock: step.stock })}`}` })),
+      { which, at: request.answered, text: t('record.reply', { reply: t(`answer.${request.reply}`) }) },
+    ]).sort((a, b) => a.at - b.at);
+    const port = (node) => node.split(':').pop();
+    return make('section', { class: 'record' }, make('h3', null, t('record.title')),
+      make('p', null, t(`record.${record.kind}`, { count: record.requests.length, nodes: t(count === 1 ? 'record.nodes.1' : 'record.nodes', { count }) })),
+      make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': t('record.title') }, make('table', null,
+        make('thead', null, make('tr', null, make('th', { scope: 'col' }, t('record.ms')), record.requests.map((request, at) => make('th', { scope: 'col' }, `${'ABC'[at]} · ${t('node', { node: port(request.node) })}`)))),
+        make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),
+      make('div', { class: 'row' },
+        button('quiet', 'record.play', () => show(Replay.setup(record), Replay.find(record))),
+        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: '/lab' }, t('record.lab'))));
+  }
+
+  function levels() {
+    byId('levels').replaceChildren(...Levels.map((one, at) => {
+      const how = done[one.id] ? (done[one.id].won ? 'won' : 'lost') : 'open';
+      return make('li', null, make('button', { type: 'button', class: `quiet small ${how}`, 'data-level': one.id, 'data-key': `level-${one.id}`, 'aria-current': at === number && 'step', onclick: () => go(at) },
+        { won: '✓ ', lost: '✗ ', open: '' }[how], title(one), make('span', { class: 'unseen' }, ` (${t(`level.${how}`)})`)));
+    }));
+  }
+
+  // Another level, in view.
+  function go(which) {
+    open(which);
+    draw();
+    byId('level').focus();
+    document.querySelector('[data-level][aria-current]').scrollIntoView({ block: 'nearest', inline: 'center' });
+  }
+
+  // Draws everything. The keyboard's focus stays on the element of the same `data-key`; where a move ended the level, it
+  // goes to the result; where a step led to waiting, to the next one that is possible.
+  function draw(wanted) {
+    const focused = document.activeElement && document.activeElement.dataset.key;
+    const wasOver = document.querySelector('.result') !== null;
+    const { strategy, id } = level();
+    const language = Words.language() === 'zh' ? 1 : 0;
+    levels();
+    byId('level').replaceChildren(...[
+      make('p', { class: 'soft' }, t('level.number', { number: number + 1, count: Levels.length })),
+      make('h2', { id: 'level-title' }, make('code', null, strategy)),
+      make('p', { class: 'idea' }, Ladder[strategy].idea[language], Words.has(`note.${id}`) ? ` ${t(`note.${id}`)}` : ''),
+      Board.given(level()),
+      prediction(),
+      ...(end ? [result(), ...board()] : board()),
+    ].flat(3).filter(Boolean));
+    const keyed = (key) => key && document.querySelector(`[data-key="${CSS.escape(key)}"]:not(:disabled)`);
+    if (end && !wasOver) byId('result-title').focus();
+    else if (wanted || focused) (keyed(wanted || focused) || document.querySelector('[data-move]:not(:disabled)') || byId('level')).focus({ preventScroll: true });
+  }
+
+  document.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !guess || proving || (end && !shown)) return;
+    const key = event.key.toLowerCase();
+    if (shown) return;
+    const name = { 1: 'N1', 2: 'N2' }[key] || (/^[a-f]$/.test(key) && game.cast.some((actor) => actor.name === key.toUpperCase()) ? key.toUpperCase() : null);
+    const possible = game.moves(state);
+    const move = possible.find((one) => one === name) || (key === 'e' && possible.find((one) => one.includes(':')));
+    if (move) play(move);
+    else if (key === 'u') undo();
+    else if (key === 'r') restart();
+    else return;
+    event.preventDefault();
+  });
+
+  Words.onChange(() => draw());
+  document.addEventListener('DOMContentLoaded', () => {
+    open(Math.max(0, Levels.findIndex((one) => `#${one.id}` === location.hash)));
+    draw();
+  });
+})();
