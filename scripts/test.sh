@@ -8,6 +8,7 @@ usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
        ./dev test api [ARGS]
        ./dev test kubernetes [ARGS]
        ./dev test stack
+       ./dev test compose [--lean]
 
 Without arguments: every test of the workspace, on a MariaDB and on Redis servers of its own.
 
@@ -22,6 +23,7 @@ Without arguments: every test of the workspace, on a MariaDB and on Redis server
             binary's own settings; ARGS go to `python -m unittest`
   stack     the servers of ./dev up in all kinds, on ports and data of their own: failovers,
             restarts and switches from kind to kind; in about a minute, without a build
+  compose   docker-compose.yml on this machine's Docker, in a project of its own; --help for more
 
 Examples:
   ./dev test a_second_order             tests with that in their name, wherever they are
@@ -40,6 +42,10 @@ END
 run_tests() {
   if [[ ${1:-} == @(-h|--help|help) ]]; then
     test_usage
+    return
+  fi
+  if [[ ${1:-} == compose ]]; then
+    test_compose "${@:2}"
     return
   fi
   all_prerequisites

@@ -26,7 +26,7 @@ all_prerequisites() {
 prerequisites() {
   [[ $DATABASE_KIND != replicated ]] || PACKAGES+=([haproxy]=haproxy)
   [[ $(uname -s) == Linux ]] ||
-    die 2 "this script needs Linux; elsewhere use: docker compose up --build"
+    die 2 "this script needs Linux; elsewhere use: docker compose up --build -d --wait"
   local packages=()
   mapfile -t packages < <(missing_packages)
   if ((${#packages[@]})); then
