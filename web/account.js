@@ -13,6 +13,7 @@ const Account = (() => {
     'account.enter': ['Sign in', '登录'],
     'account.entering': ['Signing in…', '登录中…'],
     'account.lab': ['Lab server: the code is {code}. Elsewhere it is sent as a text message.', '实验环境：验证码是 {code}。正式环境会以短信发送。'],
+    'account.unsent': ['The code could not be sent. Try again in a moment.', '验证码发送失败，请稍后再试。'],
     'account.sent': ['The code is on its way. It is valid for two minutes.', '验证码已发送，两分钟内有效。'],
     'account.again': ['Use another number', '换个号码'],
     'account.hello': ['Signed in as {name}', '已登录：{name}'],
@@ -96,7 +97,7 @@ const Account = (() => {
         }
       }
     } else {
-      setMessage(errorText(reply), true);
+      setMessage(reply.status === 503 ? () => Words.t('account.unsent') : errorText(reply), true);
     }
     busy = false; show();
     const next = box().querySelector(reply.ok ? 'input[name=code]' : 'input[name=phone]');

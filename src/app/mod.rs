@@ -25,8 +25,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
-    let (stock_events, sessions) =
-        (state.vouchers.stock_events.clone(), state.users.sessions.clone());
+    let (stock_events, users) = (state.vouchers.stock_events.clone(), state.users.clone());
     let (database, reads) = (state.health.database.clone(), state.metrics.reads.clone());
     let stop_expiry = CancellationToken::new();
     let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
@@ -94,7 +93,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         }
         shops.shutdown().await;
         stock_events.shutdown().await;
-        sessions.shutdown().await;
+        users.codes.shutdown().await;
+        users.sessions.shutdown().await;
         all_closed
     })
     .await;

@@ -33,6 +33,7 @@ use crate::shop::reads::{ShopSettings, ShopStores};
 use crate::shop::store::ShopStore;
 use crate::user::Users;
 use crate::user::code::Codes;
+use crate::user::code::sender::CodeSender;
 use crate::user::store::UserStore;
 use crate::voucher::sales::SaleCache;
 use crate::voucher::stock_events::StockEvents;
@@ -107,9 +108,10 @@ pub(super) async fn connect(
         zone,
         lab: config.sale.lab,
     };
+    let code_sender = CodeSender::new(config.sign_in.webhook()?);
     let users = Users {
         store: UserStore::new(database.clone()),
-        codes: Codes::new(redis.clone(), config.sign_in.clone()),
+        codes: Codes::new(redis.clone(), config.sign_in.clone(), code_sender),
         sessions,
     };
     let store = OrderStore::new(database.clone(), zone);
@@ -174,6 +176,7 @@ pub(super) async fn connect(
         purchases: purchases.clone(),
         admission: admission.clone(),
         sessions: users.sessions.clone(),
+        codes: users.codes.clone(),
         database: database.clone(),
         reads,
         connections,

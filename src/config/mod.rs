@@ -9,13 +9,15 @@ mod parse;
 mod sale;
 mod serve;
 mod servers;
+mod sign_in;
 mod tools;
 
 pub use keys::{KeyConfig, KeyStyleName};
 pub use networks::Networks;
 pub use sale::SaleConfig;
-pub use serve::{HttpConfig, LabConfig, ServeConfig, SessionStore, SignInConfig};
+pub use serve::{HttpConfig, LabConfig, ServeConfig};
 pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};
+pub use sign_in::{CodeSenderName, SessionStore, SignInConfig, WebhookSettings};
 pub use tools::{AuditConfig, DoctorConfig, SeedConfig};
 
 /// A flash-sale backend that never oversells and never loses a confirmed order.
@@ -80,10 +82,35 @@ mod tests {
             ["--admin-token", "fifteen-letters"],
             ["--admin-token", "                    "],
             ["--trusted-proxies", "localhost"],
+            ["--code-sender", "webhook"],
+            ["--code-webhook-url", "http://127.0.0.1:8090/"],
+            ["--code-webhook-timeout-ms", "30000"],
             #[cfg(not(feature = "lab"))]
             ["--lab", "--lab-entry=http://127.0.0.1:8080"],
         ] {
             assert!(serve(&bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_webhook_needs_an_address_and_a_secret_that_are_usable() {
+        let webhook = |url: &str, secret: &str| {
+            serve(&[
+                "--code-sender=webhook",
+                "--code-webhook-url",
+                url,
+                "--code-webhook-secret",
+                secret,
+            ])
+        };
+        let (url, secret) = ("http://127.0.0.1:8090/sms", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        webhook(url, secret).unwrap();
+        webhook(url, &format!("whsec_{secret}")).unwrap();
+        for (url, secret) in
+            [("sms", secret), ("ftp://h/", secret), (url, "c2hvcnQ="), (url, "not base64")]
+        {
+            let error = webhook(url, secret).unwrap_err().to_string();
+            assert!(error.contains("CODE_WEBHOOK") && !error.contains(secret), "{error}");
         }
     }
 }

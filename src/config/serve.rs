@@ -1,10 +1,10 @@
-//! Options of `serve`: HTTP server, sign-in, lab.
+//! Options of `serve`: HTTP server, lab; and the check of all of them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::ensure;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::keys::KeyConfig;
@@ -12,6 +12,7 @@ use super::networks::Networks;
 use super::parse;
 use super::sale::{NO_LAB, SaleConfig};
 use super::servers::{DatabaseConfig, RedisConfig};
+use super::sign_in::{SessionStore, SignInConfig};
 
 /// Fewest characters of [`HttpConfig::admin_token`]: 64 bits where it is hexadecimal.
 const MIN_ADMIN_TOKEN: usize = 16;
@@ -100,36 +101,6 @@ pub struct HttpConfig {
     pub drain_deadline: Duration,
 }
 
-/// Where sessions are kept.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum SessionStore {
-    /// In Redis, shared by all nodes.
-    Redis,
-    /// In each process's memory, by cookie: other nodes do not have them. Needs --lab.
-    Process,
-}
-
-/// Options of sign-in.
-#[derive(Args, Clone, Debug)]
-pub struct SignInConfig {
-    /// Where sessions are kept.
-    #[arg(long, env = "SESSIONS", value_enum, default_value_t = SessionStore::Redis)]
-    pub sessions: SessionStore,
-    /// Codes that one phone may be sent within ten minutes.
-    #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
-    pub code_sends: u32,
-    /// Wrong guesses after which a code is invalid.
-    #[arg(long, env = "CODE_ATTEMPTS", default_value_t = 5)]
-    pub code_attempts: u32,
-    /// Codes that may be sent for one client address within ten minutes; 0 for no limit. Clients on this machine are not
-    /// limited (see --unlimited-clients).
-    #[arg(long, env = "CODE_SENDS_PER_ADDRESS", default_value_t = 100)]
-    pub code_sends_per_address: u32,
-    /// Wrong guesses from one client address within ten minutes; 0 for no limit. Clients on this machine are not limited.
-    #[arg(long, env = "CODE_GUESSES_PER_ADDRESS", default_value_t = 50)]
-    pub code_guesses_per_address: u32,
-}
-
 impl ServeConfig {
     /// The longest that one purchase may take: reading the sale, checking the buyer, a transaction, its commit and
     /// resolving the commit's outcome (two steps), each within the database's time limit; a retry may add one; and four
@@ -163,6 +134,7 @@ impl ServeConfig {
     pub fn check(&self) -> anyhow::Result<()> {
         self.check_admin_token()?;
         self.keys.style(&self.redis.redis_url)?;
+        self.sign_in.webhook()?;
         let purchase = self.purchase_limit();
         ensure!(
             !(self.sale.lab && NO_LAB),
@@ -179,6 +151,12 @@ impl ServeConfig {
             "--request-timeout-ms ({:?}) must be longer than a purchase may take ({purchase:?}, from \
              --database-timeout-ms and --redis-timeout-ms), or replies would be cut off",
             self.http.request_timeout
+        );
+        ensure!(
+            self.http.request_timeout > self.sign_in.code_webhook_timeout,
+            "--request-timeout-ms ({:?}) must be longer than --code-webhook-timeout-ms ({:?}), or replies would be cut off",
+            self.http.request_timeout,
+            self.sign_in.code_webhook_timeout
         );
         ensure!(
             self.sale.setnx_lease > purchase,

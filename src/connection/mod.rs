@@ -1,9 +1,10 @@
-//! Connections to MySQL/MariaDB and Redis, the migrations, and the coalescer of round trips. No table, key or feature
+//! Connections to MySQL/MariaDB and Redis, the migrations, the coalescer of round trips, and an HTTP client. No table, key or feature
 //! is known here, except by the migrations, the [check at start](database_check) and the records of [`idempotency`].
 
 pub mod coalescer;
 pub mod database_check;
 pub mod database_url;
+pub mod http_post;
 pub mod idempotency;
 pub mod micro_cache;
 pub mod migrate;

@@ -1,4 +1,5 @@
-//! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units;
+//! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units; [`page`]
+//! puts `seckill_` before all but those of the process;
 //! `docs/METRICS.md` says what each is good for. Everything is read from this process's memory: a scrape needs neither
 //! Redis nor the database.
 
@@ -14,6 +15,7 @@ use crate::order::purchase::PurchaseService;
 use crate::request::admission::Admission;
 use crate::session::Sessions;
 use crate::shop::Shops;
+use crate::user::code::Codes;
 use cache::Cache;
 use lock;
 
@@ -30,6 +32,7 @@ pub struct Metrics {
     pub purchases: PurchaseService,
     pub admission: Admission,
     pub sessions: Sessions,
+    pub codes: Codes,
     pub database: Database,
     /// The connections of anonymous reads.
     pub reads: Database,
@@ -240,6 +243,11 @@ impl Metrics {
             .sample(&[("answered_by", "redis")], sessions.from_redis);
         page.gauge("sessions_in_memory", "Sessions in this process's memory.")
             .sample(&[], sessions.in_memory);
+        let help = "Sign-in codes, by what the sender said.";
+        let mut family = page.counter("sign_in_codes_total", help);
+        for (outcome, count) in self.codes.sender().counts() {
+            family.sample(&[("outcome", outcome)], count);
+        }
         page.gauge("http_connections_open", "Open connections of clients.")
             .sample(&[], self.connections.len());
     }
@@ -254,7 +262,7 @@ impl Metrics {
         if let Some(bytes) = resident_memory() {
             family.sample(&[], bytes);
         }
-        page.gauge("seckill_build_info", "Always 1; the version is a label.")
+        page.gauge("build_info", "Always 1; the version is a label.")
             .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 }

@@ -56,3 +56,4 @@ mod support;
 mod time_zones;
 mod unit_rows;
 mod vouchers;
+mod webhook;
