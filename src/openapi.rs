@@ -1,27 +1,18 @@
-//! The API's document (OpenAPI), and the pages of Swagger UI that show it. The document is generated from the handlers:
-//! their `#[utoipa::path]` says what is particular to each, [`crate::http::docs`] adds what all have in common, and
+//! The API's document (OpenAPI), which the page at `/docs/` shows. It is generated from the handlers: their
+//! `#[utoipa::path]` says what is particular to each, [`crate::http::docs`] adds what all have in common, and
 //! [`crate::router`] collects them. A test compares the text with `docs/openapi.json`.
-//!
-//! Swagger UI is served from the binary, so the pages work without a network.
 
 use std::sync::OnceLock;
 
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
+use axum::http::HeaderMap;
+use axum::response::Response;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
 use crate::error::Error;
 use crate::http::docs;
-use crate::http::page::POLICY;
-
-#[cfg(feature = "api-pages")]
-pub mod swagger;
-
-/// How long a browser may cache a file of the pages and the document: neither changes while an instance runs.
-const CACHING: &str = "public, max-age=300";
+use crate::http::page::File;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -81,27 +72,14 @@ impl ApiDocument {
     get, path = "/docs/openapi.json", tag = "service",
     responses((status = 200, body = Object, description = "OpenAPI 3.1.")),
 )]
-pub async fn document(State(document): State<ApiDocument>) -> Response {
-    static TEXT: OnceLock<Result<Bytes, Error>> = OnceLock::new();
-    let text = TEXT.get_or_init(|| {
-        let text = document.text().map(Bytes::from);
+pub async fn document(
+    State(document): State<ApiDocument>,
+    headers: HeaderMap,
+) -> Result<Response, Error> {
+    static FILE: OnceLock<Result<File, Error>> = OnceLock::new();
+    let file = FILE.get_or_init(|| {
+        let text = document.text().map(|text| File::new("application/json", text.into()));
         text.map_err(|error| Error::Internal(format!("the API's document: {error}")))
     });
-    match text {
-        Ok(text) => served("application/json", text.clone()),
-        Err(error) => error.clone().into_response(),
-    }
-}
-
-fn served(kind: &str, bytes: Bytes) -> Response {
-    let fixed = HeaderValue::from_static;
-    let kind = HeaderValue::from_str(kind).unwrap_or(fixed("application/octet-stream"));
-    let headers = [
-        (header::CONTENT_TYPE, kind),
-        (header::CONTENT_SECURITY_POLICY, fixed(POLICY)),
-        (header::X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
-        (header::REFERRER_POLICY, fixed("no-referrer")),
-        (header::CACHE_CONTROL, fixed(CACHING)),
-    ];
-    (headers, bytes).into_response()
+    Ok(file.as_ref().map_err(Error::clone)?.reply(&headers))
 }

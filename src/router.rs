@@ -183,8 +183,6 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
         .merge(service())
         .with_state(state);
     let docs = Router::from(document().with_state(api_document()));
-    #[cfg(feature = "api-pages")]
-    let docs = docs.merge(openapi::swagger::routes());
 
     Router::new()
         .merge(routes)

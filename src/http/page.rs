@@ -1,5 +1,6 @@
-//! Web pages: the shop front at `/`, the model of the strategies at `/learn`, the lab at `/lab` (only with `--lab`), and
-//! their files under `/assets/`. All of it is in `web/`, written by hand and part of the binary: nothing is built, fetched from elsewhere, or read from disk at
+//! Web pages: the shop front at `/`, the model of the strategies at `/learn`, the lab at `/lab` (only with `--lab`), the
+//! API at `/docs/`, and their files under `/assets/`. All of it is in `web/`, written by hand and part of the binary:
+//! nothing is built, fetched from elsewhere, or read from disk at
 //! run time.
 //!
 //! Every reply has a content security policy (see [`POLICY`]), so that a title or a name cannot run as script even if a
@@ -14,7 +15,7 @@ use axum::http::header::{
     IF_NONE_MATCH, REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use bytes::Bytes;
 use flate2::Compression;
@@ -70,6 +71,16 @@ const LEARN: [Asset; 11] = [
     script("learn.js", include_str!("../../web/learn.js")),
 ];
 
+/// The page of the API's document.
+const API_PAGE: &str = include_str!("../../web/api.html");
+
+/// The further files of the API's page.
+const API: [Asset; 3] = [
+    ("api.css", "text/css; charset=utf-8", include_str!("../../web/api.css")),
+    script("api_schema.js", include_str!("../../web/api_schema.js")),
+    script("api.js", include_str!("../../web/api.js")),
+];
+
 /// The lab's page; empty in a build without the lab.
 const LAB_PAGE: &str = if cfg!(feature = "lab") { include_str!("../../web/lab.html") } else { "" };
 
@@ -94,9 +105,9 @@ const fn script(name: &'static str, text: &'static str) -> Asset {
     (name, "text/javascript; charset=utf-8", text)
 }
 
-/// A file as it is sent.
+/// A file as it is sent, plain or compressed.
 #[derive(Clone)]
-struct File {
+pub struct File {
     kind: &'static str,
     plain: Body,
     gzip: Body,
@@ -110,9 +121,34 @@ struct Body {
 }
 
 impl File {
-    fn new(kind: &'static str, text: Bytes) -> Self {
+    /// A file of this media type; compressed here, once, and not for each request.
+    pub fn new(kind: &'static str, text: Bytes) -> Self {
         let gzip = gzip(&text).map_or_else(|| text.clone(), Bytes::from);
         File { kind, plain: Body::new(text), gzip: Body::new(gzip) }
+    }
+
+    /// The file, or 304 where the browser has it. The browser revalidates each time (`no-cache`), so that the scripts of an
+    /// old version never talk to a new server.
+    pub fn reply(&self, headers: &HeaderMap) -> Response {
+        let fixed = HeaderValue::from_static;
+        let zipped = accepts_gzip(headers) && self.gzip.bytes.len() < self.plain.bytes.len();
+        let body = if zipped { &self.gzip } else { &self.plain };
+        let common = [
+            (ETAG, body.tag.clone()),
+            (CACHE_CONTROL, fixed("no-cache")),
+            (VARY, fixed("accept-encoding")),
+            (CONTENT_SECURITY_POLICY, fixed(POLICY)),
+            (X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
+            (REFERRER_POLICY, fixed("no-referrer")),
+        ];
+        if headers.get(IF_NONE_MATCH) == Some(&body.tag) {
+            return (StatusCode::NOT_MODIFIED, common).into_response();
+        }
+        let mut reply = (common, [(CONTENT_TYPE, self.kind)], body.bytes.clone()).into_response();
+        if zipped {
+            reply.headers_mut().insert(CONTENT_ENCODING, fixed("gzip"));
+        }
+        reply
     }
 }
 
@@ -124,7 +160,6 @@ impl Body {
     }
 }
 
-/// Compressed once, not for each request.
 fn gzip(text: &[u8]) -> Option<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     // Writing into memory does not fail.
@@ -136,11 +171,14 @@ fn gzip(text: &[u8]) -> Option<Vec<u8>> {
 pub fn routes(lab: bool, zone: Zone) -> Router {
     let page = |text: &str| {
         let page = File::new(HTML, with_settings(text, lab, zone).into());
-        get(async move |headers: HeaderMap| reply(&headers, &page))
+        get(async move |headers: HeaderMap| page.reply(&headers))
     };
     let routes = Router::new()
         .route("/", page(include_str!("../../web/index.html")))
         .route("/learn", page(&served_files(LEARN_PAGE)))
+        // By a relative address, since a proxy may have added a prefix to the path.
+        .route("/docs", get(async || Redirect::temporary("docs/")))
+        .route("/docs/", page(API_PAGE))
         .route("/assets/{file}", get(asset));
     if lab { routes.route("/lab", page(LAB_PAGE)) } else { routes }
 }
@@ -150,10 +188,10 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Result<Response,
         let file = |(name, kind, text): (_, _, &'static str)| {
             (name, File::new(kind, Bytes::from_static(text.as_bytes())))
         };
-        SHOP.into_iter().chain(LEARN).chain(LAB).map(file).collect()
+        SHOP.into_iter().chain(LEARN).chain(API).chain(LAB).map(file).collect()
     });
     let (_, file) = FILES.iter().find(|(known, _)| *known == name).ok_or(Error::NotFound)?;
-    Ok(reply(&headers, file))
+    Ok(file.reply(&headers))
 }
 
 /// The page with its files where they are served, which it names as lying beside it.
@@ -165,30 +203,6 @@ fn served_files(page: &str) -> String {
 fn with_settings(page: &str, lab: bool, zone: Zone) -> String {
     let root = format!("<html lang=\"en\" data-lab=\"{lab}\" data-zone=\"{}\">", zone.0.name());
     page.replacen("<html lang=\"en\">", &root, 1)
-}
-
-/// The file, or 304 where the browser has it. The browser revalidates each time (`no-cache`), so that the scripts of an
-/// old version never talk to a new server.
-fn reply(headers: &HeaderMap, file: &File) -> Response {
-    let fixed = HeaderValue::from_static;
-    let zipped = accepts_gzip(headers) && file.gzip.bytes.len() < file.plain.bytes.len();
-    let body = if zipped { &file.gzip } else { &file.plain };
-    let common = [
-        (ETAG, body.tag.clone()),
-        (CACHE_CONTROL, fixed("no-cache")),
-        (VARY, fixed("accept-encoding")),
-        (CONTENT_SECURITY_POLICY, fixed(POLICY)),
-        (X_CONTENT_TYPE_OPTIONS, fixed("nosniff")),
-        (REFERRER_POLICY, fixed("no-referrer")),
-    ];
-    if headers.get(IF_NONE_MATCH) == Some(&body.tag) {
-        return (StatusCode::NOT_MODIFIED, common).into_response();
-    }
-    let mut reply = (common, [(CONTENT_TYPE, file.kind)], body.bytes.clone()).into_response();
-    if zipped {
-        reply.headers_mut().insert(CONTENT_ENCODING, fixed("gzip"));
-    }
-    reply
 }
 
 /// Whether the client takes gzip: it names it without `q=0`. RFC 9110, section 12.5.3.
@@ -209,12 +223,12 @@ mod tests {
     use super::*;
 
     fn pages() -> impl Iterator<Item = String> {
-        let pages = [include_str!("../../web/index.html"), LEARN_PAGE, LAB_PAGE];
+        let pages = [include_str!("../../web/index.html"), LEARN_PAGE, API_PAGE, LAB_PAGE];
         pages.into_iter().filter(|page| !page.is_empty()).map(served_files)
     }
 
     fn assets() -> impl Iterator<Item = Asset> {
-        SHOP.into_iter().chain(LEARN).chain(LAB)
+        SHOP.into_iter().chain(LEARN).chain(API).chain(LAB)
     }
 
     /// Every text between `mark` and the next quotation mark.

@@ -9,8 +9,10 @@ import unittest
 import urllib.request
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import axe_playwright_python
 from playwright.sync_api import expect, sync_playwright
 
 BASE = os.environ["TARGETS"].split(",")[0]
@@ -27,6 +29,8 @@ CATEGORY = 10
 # How long a page may take to show something, ms.
 TIMEOUT_MS = 15_000
 expect.set_options(timeout=TIMEOUT_MS)
+# The checker of accessibility, axe-core. It is evaluated in the page, as a policy would not let it be loaded.
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
 PHONE_SCREEN = {"width": 390, "height": 844}
 
 
@@ -89,6 +93,7 @@ class BrowserTest(unittest.TestCase):
 
     allowed_statuses = frozenset()
     screen = {"width": 1280, "height": 900}
+    base = BASE
 
     @classmethod
     def setUpClass(cls):
@@ -105,7 +110,7 @@ class BrowserTest(unittest.TestCase):
 
     def open(self, path, language="en-US", **options):
         """A recorded page in a new browser context."""
-        options = {"viewport": self.screen, "base_url": BASE, **options}
+        options = {"viewport": self.screen, "base_url": self.base, **options}
         context = self.browser.new_context(locale=language, **options)
         self.addCleanup(context.close)
         context.set_default_timeout(TIMEOUT_MS)
@@ -126,7 +131,7 @@ class BrowserTest(unittest.TestCase):
 
         def request(request):
             parts = urlsplit(request.url)
-            if parts.scheme not in ("data", "blob", "file") and f"{parts.scheme}://{parts.netloc}" != BASE:
+            if parts.scheme not in ("data", "blob", "file") and f"{parts.scheme}://{parts.netloc}" != self.base:
                 self.errors.append(f"another host: {request.url}")
 
         page.on("console", console)
@@ -147,3 +152,16 @@ class BrowserTest(unittest.TestCase):
         """The page does not scroll horizontally."""
         width, screen = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         self.assertLessEqual(width, screen)
+
+    def assert_accessible(self, page):
+        """axe finds nothing serious in the page as it is now."""
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run({ resultTypes: ['violations'] })")["violations"]
+        serious = [f"{one['id']}: {', '.join(str(node['target']) for node in one['nodes'][:3])} ({len(one['nodes'])})"
+                   for one in found if one["impact"] in ("serious", "critical")]
+        self.assertEqual(serious, [], page.url)
+
+    def assert_accessible_in_both_languages(self, page):
+        for language in ("中文", "English"):
+            page.get_by_role("button", name=language).click()
+            self.assert_accessible(page)

@@ -20,7 +20,7 @@ use tokio::{
 
 use crate::Target;
 
-/// Answers longer than this, in bytes, are not read: the longest is the script of the API's pages.
+/// Answers longer than this, in bytes, are not read: the longest is the raw data of a lab's run.
 const BODY_LIMIT: usize = 8 << 20;
 /// The request and response header for a request's recorded steps; a server without `--lab` sends none.
 pub const TRACE: HeaderName = HeaderName::from_static("x-lab-trace");

@@ -1,0 +1,82 @@
+"""axe on every page, in both languages: on a desktop in the light scheme and on a phone in the dark one."""
+
+import os
+import time
+import unittest
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from support import BASE, PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in
+
+RUN_TIMEOUT_S = 60
+
+
+class Accessible(BrowserTest):
+    options = {}
+
+    def open(self, path, **options):
+        return super().open(path, **{**self.options, **options})
+
+    def test_the_shop(self):
+        sale = Sale()
+        Sale(title="Another", at=(10, sale.shop))
+        page = self.open(sale.path)
+        expect(page.locator("#sale-title")).to_be_visible()
+        self.assert_accessible_in_both_languages(page)
+        page.locator("input[name=phone]").fill(phone())
+        page.locator(".sign-in button[type=submit]").click()
+        expect(page.locator("input[name=code]")).to_be_visible()
+        self.assert_accessible(page)
+        page.locator(".sign-in button[type=submit]").click()
+        page.locator("#sign-out").wait_for()
+        page.locator("#buy").click()
+        expect(page.locator("#orders .badge")).to_have_text("unpaid")
+        self.assert_accessible_in_both_languages(page)
+
+    def test_a_sold_out_sale_and_a_shop_without_one(self):
+        sale = Sale(stock=1)
+        sale.buy(sign_in(phone()))
+        page = self.open(sale.path)
+        expect(page.locator("#stock")).to_have_text("0")
+        self.assert_accessible(page)
+        page.goto("about:blank")
+        page.goto(f"/#type=10&shop={Sale.new_shop('Without a sale')}")
+        expect(page.locator("#sale .notice")).to_contain_text("no flash sale")
+        self.assert_accessible(page)
+
+    def test_the_lab_with_a_run_and_its_report(self):
+        run = finished_run()
+        page = self.open(f"/lab#run={run}")
+        page.locator("#run-section[data-state=done]").wait_for()
+        expect(page.locator(".story").first).to_be_visible()
+        self.assert_accessible_in_both_languages(page)
+        file = Path(os.environ["BROWSER_OUT"], "accessible.html")
+        file.write_bytes(page.request.get(f"{BASE}/lab/runs/{run}/report").body())
+        report = self.open(file.as_uri())
+        expect(report.locator(".story").first).to_be_visible()
+        self.assert_accessible_in_both_languages(report)
+
+
+class AccessibleOnAPhone(Accessible):
+    screen = PHONE_SCREEN
+    options = {"color_scheme": "dark"}
+
+
+def finished_run():
+    """The id of a run that has found a second order; one run serves all tests."""
+    global RUN
+    if RUN is None:
+        run = {"lanes": ["process-lock", "group-commit"], "buyers": 100, "tries": 4, "stock": 50, "instances": 2, "spreadSeconds": 1}
+        RUN = api("POST", "/lab/runs", run, admin=True)["data"]["id"]
+        ends = time.monotonic() + RUN_TIMEOUT_S
+        while api("GET", f"/lab/runs/{RUN}?from=0")["data"]["state"] not in ("done", "failed"):
+            assert time.monotonic() < ends, "the run does not end"
+            time.sleep(0.2)
+    return RUN
+
+
+RUN = None
+
+if __name__ == "__main__":
+    unittest.main()

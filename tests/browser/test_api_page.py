@@ -1,0 +1,72 @@
+"""The page of the API's document, on an instance: nginx does not pass it on."""
+
+import os
+import re
+import unittest
+
+from playwright.sync_api import expect
+
+from support import PHONE_SCREEN, BrowserTest, Sale, phone, sign_in
+
+
+class ApiPage(BrowserTest):
+    base = os.environ["NODES"].split(",")[0]
+    allowed_statuses = frozenset({403})
+
+    def open_operation(self, page, name):
+        """Opens an operation; returns its element."""
+        operation = page.locator(f"#{name}")
+        operation.locator("summary").click()
+        return operation
+
+    def test_it_describes_and_sends_requests_and_leads_back(self):
+        sale, token = Sale(), sign_in(phone())
+        page = self.open("/docs/")
+        expect(page.locator(".operation")).not_to_have_count(0)
+        shop = self.open_operation(page, "shop_get")
+        expect(shop).to_contain_text("SHOP_NOT_FOUND")
+        shop.locator("input[name=id]").fill(str(sale.shop))
+        shop.get_by_role("button", name="Send").click()
+        expect(shop.locator(".said")).to_contain_text("200 in")
+        expect(shop.locator("form ~ pre")).to_contain_text("Test shop")
+
+        page.locator("#session").fill(token)
+        buy = self.open_operation(page, "order_buy")
+        expect(buy).to_contain_text("needs a session")
+        buy.locator("input[name=id]").fill(str(sale.voucher))
+        buy.get_by_role("button", name="Send").click()
+        expect(buy.locator("form ~ pre")).to_contain_text('"success": true')
+        reply = buy.locator("form ~ pre").inner_text()
+        order = sale.buy(token)["orderId"]
+        self.assertIn(f'"data": {order},', reply, "an id must not be rounded")
+
+        publish = self.open_operation(page, "voucher_publish_seckill")
+        expect(publish.locator("textarea")).to_have_value(re.compile('"beginTime": "2024-01-01T00:00:00"'))
+        publish.get_by_role("button", name="Send").click()
+        expect(publish.locator("form ~ pre")).to_contain_text("FORBIDDEN")
+        page.get_by_role("link", name="Shop").click()
+        expect(page.locator("#shops .choice").first).to_be_visible()
+
+    def test_a_link_opens_its_operation_and_the_page_fits_a_phone(self):
+        page = self.open("/docs/#order_get", viewport=PHONE_SCREEN, language="zh-CN")
+        operation = page.locator("#order_get[open]")
+        expect(operation.locator("input[name=orderId]")).to_have_value("664983478263808001")
+        expect(operation.locator("summary")).to_be_in_viewport()
+        self.assert_fits(page)
+        page.get_by_role("button", name="English").click()
+        expect(page.locator("#order_get[open]")).to_contain_text("Try it")
+
+    def test_it_is_accessible(self):
+        page = self.open("/docs/")
+        expect(page.locator(".operation")).not_to_have_count(0)
+        self.assert_accessible_in_both_languages(page)
+        page.locator(".operation").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+        expect(page.locator(".operation-body form").last).to_be_visible()
+        self.assert_accessible(page)
+        dark = self.open("/docs/#order_buy", color_scheme="dark", viewport=PHONE_SCREEN)
+        expect(dark.locator("#order_buy form")).to_be_visible()
+        self.assert_accessible(dark)
+
+
+if __name__ == "__main__":
+    unittest.main()
