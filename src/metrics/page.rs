@@ -9,25 +9,31 @@ pub(super) struct Page(String);
 /// A family being written: samples of one name.
 pub(super) struct Family<'a> {
     text: &'a mut String,
-    name: &'a str,
+    name: String,
 }
+
+/// Begins the name of every family of the service.
+const PREFIX: &str = "seckill_";
+
+/// Begins names that Prometheus' client libraries use alike, so that dashboards of processes work.
+const OF_THE_PROCESS: &str = "process_";
 
 /// A sample's labels. Their values are words of the service, none of which needs escaping.
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Page {
-    /// A family of counters. The name ends in `_total`.
-    pub(super) fn counter<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
+    /// A family of counters. The name ends in `_total`; as all names, it is given without the prefix.
+    pub(super) fn counter(&mut self, name: &str, help: &str) -> Family<'_> {
         self.family("counter", name, help)
     }
 
     /// A family of gauges.
-    pub(super) fn gauge<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
+    pub(super) fn gauge(&mut self, name: &str, help: &str) -> Family<'_> {
         self.family("gauge", name, help)
     }
 
     /// A family of histograms.
-    pub(super) fn histogram<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
+    pub(super) fn histogram(&mut self, name: &str, help: &str) -> Family<'_> {
         self.family("histogram", name, help)
     }
 
@@ -36,8 +42,10 @@ impl Page {
         self.0
     }
 
-    fn family<'a>(&'a mut self, kind: &str, name: &'a str, help: &str) -> Family<'a> {
+    fn family(&mut self, kind: &str, name: &str, help: &str) -> Family<'_> {
         let text = &mut self.0;
+        let prefix = if name.starts_with(OF_THE_PROCESS) { "" } else { PREFIX };
+        let name = format!("{prefix}{name}");
         line(text, format_args!("# HELP {name} {help}"));
         line(text, format_args!("# TYPE {name} {kind}"));
         Family { text, name }

@@ -55,7 +55,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
         });
     }
     eventually("both are in flight", TIMEOUT, || async {
-        metric(&url, "purchases_in_flight").await == 2
+        metric(&url, "seckill_purchases_in_flight").await == 2
     })
     .await;
     let before = (redis.requests(), database.requests());
@@ -68,14 +68,14 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
     assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
     let asked = (redis.requests() - before.0, database.requests() - before.1);
     assert!(asked.0 < 20 && asked.1 < 20, "{asked:?} for 98 refusals");
-    assert_eq!(metric(&url, "purchases_refused_total{reason=\"overloaded\"}").await, 98);
+    assert_eq!(metric(&url, "seckill_purchases_refused_total{reason=\"overloaded\"}").await, 98);
     // Other routes need no permit.
     get(&url, "/health/live").send().await.data();
 
     database.set(Mode::Forward);
     stuck.join_all().await;
     eventually("the places are free again", TIMEOUT, || async {
-        metric(&url, "purchases_in_flight").await == 0
+        metric(&url, "seckill_purchases_in_flight").await == 0
     })
     .await;
     buy(&url, &users[5], sale).await.data();
@@ -100,8 +100,10 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
         }
     })
     .await;
-    eventually("it ends", TIMEOUT, || async { metric(&url, "purchases_in_flight").await == 0 })
-        .await;
+    eventually("it ends", TIMEOUT, || async {
+        metric(&url, "seckill_purchases_in_flight").await == 0
+    })
+    .await;
     buy(&url, &users[0], sale).await.refused(200, "ALREADY_ORDERED");
     buy(&url, &users[1], sale).await.data();
 }
@@ -129,7 +131,7 @@ async fn one_users_flood_is_refused_and_others_are_served() {
         }
         buy_from("198.51.100.250", url, other, sale).await.data();
     }
-    let refused_count = metric(url, "purchases_refused_total{reason=\"user\"}").await;
+    let refused_count = metric(url, "seckill_purchases_refused_total{reason=\"user\"}").await;
     // The bucket holds one second's worth and gains 20 a second.
     let allowed = 20 + 20 * (begin.elapsed().as_secs() + 1);
     assert!(
@@ -163,7 +165,7 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
     }
     let allowed = 10 + 10 * (begin.elapsed().as_secs() + 1);
     assert!(200 - refusals <= allowed, "{refusals} refusals in {:?}", begin.elapsed());
-    assert_eq!(metric(url, "purchases_refused_total{reason=\"address\"}").await, refusals);
+    assert_eq!(metric(url, "seckill_purchases_refused_total{reason=\"address\"}").await, refusals);
     // An unknown session from there is refused, too, and not looked up.
     for _ in 0..30 {
         let call = post(url, &format!("/voucher-order/seckill/{sale}")).token(&"a".repeat(32));

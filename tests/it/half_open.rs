@@ -32,7 +32,7 @@ async fn open_all_connections(stack: &Stack, sale: i64, connections: usize) {
         let buying = users.iter().map(|user| buy(stack.url(), user, sale));
         let opened = eventually("all connections are used", TIMEOUT, async || {
             let page = get(stack.url(), "/metrics").text().await;
-            let used = r#"database_connections{state="in_use"} "#;
+            let used = r#"seckill_database_connections{state="in_use"} "#;
             let used = page.lines().find_map(|line| line.strip_prefix(used));
             used.is_some_and(|used| used == connections.to_string())
         });

@@ -61,9 +61,9 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
         let metrics = get(url, "/metrics").text().await;
         let of = "strategy=\"reentrant-lock\"";
         for line in [
-            format!("purchases_total{{{of},outcome=\"{outcome}\"}} {count}\n"),
-            format!("purchase_duration_seconds_bucket{{{of},le=\"+Inf\"}} {count}\n"),
-            format!("purchase_duration_seconds_count{{{of}}} {count}\n"),
+            format!("seckill_purchases_total{{{of},outcome=\"{outcome}\"}} {count}\n"),
+            format!("seckill_purchase_duration_seconds_bucket{{{of},le=\"+Inf\"}} {count}\n"),
+            format!("seckill_purchase_duration_seconds_count{{{of}}} {count}\n"),
         ] {
             assert!(metrics.contains(&line), "{line} is missing:\n{metrics}");
         }

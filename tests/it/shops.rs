@@ -304,7 +304,7 @@ async fn without_redis_reads_go_on_and_invalidations_are_delivered_later() {
         .await;
     }
     eventually("the invalidation is delivered", WAIT_LIMIT, || async {
-        metric(&urls[0], "cache_pending_invalidations").await == 0
+        metric(&urls[0], "seckill_cache_pending_invalidations").await == 0
     })
     .await;
 }
@@ -381,15 +381,15 @@ async fn absent_ids_do_not_reach_the_database() {
         get(stack.url(), "/shop/1").send().await.data();
         get(stack.url(), &format!("/shop/{absent}")).send().await.refused(200, "SHOP_NOT_FOUND");
         let filtered =
-            metric(stack.url(), "cache_hits_total{cache=\"shop\",layer=\"filter\"}").await;
+            metric(stack.url(), "seckill_cache_hits_total{cache=\"shop\",layer=\"filter\"}").await;
         filtered > 0
     })
     .await;
-    let loads = metric(stack.url(), "cache_loads_total{cache=\"shop\"}").await;
+    let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await;
     for id in 6_000_000..6_000_500 {
         let answer = get(stack.url(), &format!("/shop/{id}")).send().await;
         answer.refused(200, "SHOP_NOT_FOUND");
     }
-    let loads = metric(stack.url(), "cache_loads_total{cache=\"shop\"}").await - loads;
+    let loads = metric(stack.url(), "seckill_cache_loads_total{cache=\"shop\"}").await - loads;
     assert!(loads <= 5, "{loads} loads for 500 absent ids, with a filter of one shop");
 }

@@ -493,5 +493,5 @@ async fn a_full_stream_and_added_stock() {
     assert_eq!(counter_and_claims(&mut redis, sale).await.0, Some(2));
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 2));
     let metrics = get(stack.url(), "/metrics").text().await;
-    assert!(metrics.contains("stream_ordered_total 3\n"), "{metrics}");
+    assert!(metrics.contains("seckill_stream_ordered_total 3\n"), "{metrics}");
 }

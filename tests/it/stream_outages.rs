@@ -149,7 +149,7 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_added_again() {
         assert_eq!(stack.database.number(&stock).await, 0);
         for url in stack.urls() {
             eventually("no copy is left", TIMEOUT, || async {
-                get(&url, "/metrics").text().await.contains("stream_unconfirmed_orders 0\n")
+                get(&url, "/metrics").text().await.contains("seckill_stream_unconfirmed_orders 0\n")
             })
             .await;
         }

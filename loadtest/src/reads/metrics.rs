@@ -96,12 +96,12 @@ impl Layers {
     /// [`Error::Metric`].
     pub fn read(page: &Page) -> Result<Self, Error> {
         Ok(Self {
-            loads: page.get("cache_loads_total")?,
-            local_hits: page.get("cache_hits_total memory")?,
-            redis_hits: page.get("cache_hits_total redis")?,
-            null_hits: page.get("cache_hits_total null")?,
-            filtered: page.get("cache_hits_total filter")?,
-            stale_served: page.get("cache_stale_served_total")?,
+            loads: page.get("seckill_cache_loads_total")?,
+            local_hits: page.get("seckill_cache_hits_total memory")?,
+            redis_hits: page.get("seckill_cache_hits_total redis")?,
+            null_hits: page.get("seckill_cache_hits_total null")?,
+            filtered: page.get("seckill_cache_hits_total filter")?,
+            stale_served: page.get("seckill_cache_stale_served_total")?,
         })
     }
 
@@ -199,25 +199,25 @@ impl Nodes {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# HELP cache_loads_total loads\n# TYPE cache_loads_total counter\n\
-        cache_loads_total{cache=\"shop-type\"} 5\ncache_loads_total{cache=\"shop\"} 17 1700000000\n\
-        cache_hits_total{node=\"a\", cache=\"shop\",layer=\"memory\"} 3.0\n\n\
-        cache_hits_total{layer=\"redis\"} 2e3\ncache_breaker_open 1\n\
-        cache_hits_total{cache=\"shop\",layer=\"null\"} NaN\nrubbish\n";
+    const TEXT: &str = "# HELP seckill_cache_loads_total loads\n# TYPE seckill_cache_loads_total counter\n\
+        seckill_cache_loads_total{cache=\"shop-type\"} 5\nseckill_cache_loads_total{cache=\"shop\"} 17 1700000000\n\
+        seckill_cache_hits_total{node=\"a\", cache=\"shop\",layer=\"memory\"} 3.0\n\n\
+        seckill_cache_hits_total{layer=\"redis\"} 2e3\nseckill_cache_breaker_open 1\n\
+        seckill_cache_hits_total{cache=\"shop\",layer=\"null\"} NaN\nrubbish\n";
 
     #[test]
     fn the_right_caches_samples_are_read_in_every_spelling() {
         let page = Page::parse("u", TEXT);
-        assert_eq!(page.get("cache_loads_total").unwrap(), 17);
-        assert_eq!(page.get("cache_hits_total memory").unwrap(), 3);
-        assert_eq!(page.get("cache_hits_total redis").unwrap(), 2000);
-        assert_eq!(page.get("cache_breaker_open").unwrap(), 1);
+        assert_eq!(page.get("seckill_cache_loads_total").unwrap(), 17);
+        assert_eq!(page.get("seckill_cache_hits_total memory").unwrap(), 3);
+        assert_eq!(page.get("seckill_cache_hits_total redis").unwrap(), 2000);
+        assert_eq!(page.get("seckill_cache_breaker_open").unwrap(), 1);
     }
 
     #[test]
     fn what_is_absent_or_no_number_is_named() {
         let page = Page::parse("http://x", TEXT);
-        for name in ["cache_hits_total filter", "cache_hits_total null"] {
+        for name in ["seckill_cache_hits_total filter", "seckill_cache_hits_total null"] {
             let message = page.get(name).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains("http://x"), "{message}");
         }

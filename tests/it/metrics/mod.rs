@@ -35,7 +35,7 @@ async fn every_line_follows_the_format_and_values_change() {
     let url = stack.url();
     eventually("all locks are released", TIMEOUT, async || {
         let page = Page::of(url).await;
-        let held = |kind| page.get("locks_held", &[("kind", kind)]);
+        let held = |kind| page.get("seckill_locks_held", &[("kind", kind)]);
         ["reentrant", "setnx", "process"].into_iter().all(|kind| held(kind) == 0.0)
     })
     .await;
@@ -44,21 +44,25 @@ async fn every_line_follows_the_format_and_values_change() {
         [("reentrant", "reentrant-lock"), ("setnx", "setnx-lock"), ("process", "process-lock")]
     {
         let of = [("kind", kind)];
-        let acquired = page.get("lock_acquires_total", &[("kind", kind), ("outcome", "acquired")]);
+        let acquired =
+            page.get("seckill_lock_acquires_total", &[("kind", kind), ("outcome", "acquired")]);
         assert!(acquired >= 1.0, "{kind}");
-        assert_eq!(page.get("lock_wait_seconds_count", &of), acquired, "{kind}");
-        assert_eq!(page.get("lock_hold_seconds_count", &of), acquired, "{kind}");
-        assert!(page.get("lock_hold_seconds_sum", &of) > 0.0, "{kind}");
+        assert_eq!(page.get("seckill_lock_wait_seconds_count", &of), acquired, "{kind}");
+        assert_eq!(page.get("seckill_lock_hold_seconds_count", &of), acquired, "{kind}");
+        assert!(page.get("seckill_lock_hold_seconds_sum", &of) > 0.0, "{kind}");
         let ordered = [("strategy", strategy), ("outcome", "ordered")];
-        assert_eq!(page.get("purchases_total", &ordered), 1.0, "{strategy}");
+        assert_eq!(page.get("seckill_purchases_total", &ordered), 1.0, "{strategy}");
     }
-    assert_eq!(page.get("purchase_duration_seconds_count", &[("strategy", "group-commit")]), 2.0);
-    assert_eq!(page.get("group_batch_orders_sum", &[]), 1.0);
-    assert!(page.get("session_lookups_total", &[("answered_by", "redis")]) >= 2.0);
-    assert!(page.get("session_lookups_total", &[("answered_by", "memory")]) >= 1.0);
-    assert!(page.get("sessions_in_memory", &[]) >= 2.0);
-    assert!(page.get("http_connections_open", &[]) >= 1.0);
-    assert!(page.get("database_connections", &[("state", "idle")]) >= 1.0);
+    assert_eq!(
+        page.get("seckill_purchase_duration_seconds_count", &[("strategy", "group-commit")]),
+        2.0
+    );
+    assert_eq!(page.get("seckill_group_batch_orders_sum", &[]), 1.0);
+    assert!(page.get("seckill_session_lookups_total", &[("answered_by", "redis")]) >= 2.0);
+    assert!(page.get("seckill_session_lookups_total", &[("answered_by", "memory")]) >= 1.0);
+    assert!(page.get("seckill_sessions_in_memory", &[]) >= 2.0);
+    assert!(page.get("seckill_http_connections_open", &[]) >= 1.0);
+    assert!(page.get("seckill_database_connections", &[("state", "idle")]) >= 1.0);
     assert!(page.get("process_resident_memory_bytes", &[]) > 1e6);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let age = now.as_secs_f64() - page.get("process_start_time_seconds", &[]);
@@ -94,28 +98,32 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     }
     eventually("the lock, the queue and the pool are measured", TIMEOUT, async || {
         let page = Page::of(url).await;
-        let queued =
-            page.get("group_purchases_waiting", &[]) + page.get("group_purchases_in_flight", &[]);
-        page.get("locks_held", &[("kind", "reentrant")]) == 1.0
+        let queued = page.get("seckill_group_purchases_waiting", &[])
+            + page.get("seckill_group_purchases_in_flight", &[]);
+        page.get("seckill_locks_held", &[("kind", "reentrant")]) == 1.0
             && queued == 3.0
-            && page.get("group_batches_in_flight", &[]) == 1.0
-            && page.get("database_connections", &[("state", "in_use")]) >= 2.0
-            && page.get("purchases_in_flight", &[]) >= 1.0
+            && page.get("seckill_group_batches_in_flight", &[]) == 1.0
+            && page.get("seckill_database_connections", &[("state", "in_use")]) >= 2.0
+            && page.get("seckill_purchases_in_flight", &[]) >= 1.0
     })
     .await;
     // The same user once more: the lock is busy.
     buy(url, &users[0], locked).await.refused(200, "LOCK_BUSY");
     let page = Page::of(url).await;
     let busy = [("kind", "reentrant"), ("outcome", "busy")];
-    let tries = |page: &Page| page.get("lock_acquires_total", &busy);
+    let tries = |page: &Page| page.get("seckill_lock_acquires_total", &busy);
     assert_eq!(tries(&page) - tries(&before), 1.0);
-    assert_eq!(page.get("database_connections_max", &[]), 4.0);
+    assert_eq!(page.get("seckill_database_connections_max", &[]), 4.0);
     database.set(Mode::Forward);
     while stuck.join_next().await.is_some() {}
     eventually("nothing is left", TIMEOUT, async || {
         let page = Page::of(url).await;
-        let names = ["group_purchases_waiting", "group_purchases_in_flight", "purchases_in_flight"];
-        page.get("locks_held", &[("kind", "reentrant")]) == 0.0
+        let names = [
+            "seckill_group_purchases_waiting",
+            "seckill_group_purchases_in_flight",
+            "seckill_purchases_in_flight",
+        ];
+        page.get("seckill_locks_held", &[("kind", "reentrant")]) == 0.0
             && names.into_iter().all(|name| page.get(name, &[]) == 0.0)
     })
     .await;
@@ -141,6 +149,9 @@ async fn the_guide_lists_every_metric_and_no_other() {
     let listed: Vec<&str> = rows.keys().copied().collect();
     let printed: Vec<&str> = page.0.keys().map(String::as_str).collect();
     assert_eq!(listed, printed, "docs/METRICS.md and /metrics");
+    for name in printed {
+        assert!(name.starts_with("seckill_") || name.starts_with("process_"), "{name}: its prefix");
+    }
     for (name, family) in &page.0 {
         let labels: Vec<String> = family.labels().iter().map(|l| format!("`{l}`")).collect();
         let labels = if labels.is_empty() { "–".to_owned() } else { labels.join(" ") };

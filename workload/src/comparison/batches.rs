@@ -1,4 +1,4 @@
-//! How many orders shared a commit, from the histogram `group_batch_orders` in the instances' metrics. It does
+//! How many orders shared a commit, from the histogram `seckill_group_batch_orders` in the instances' metrics. It does
 //! not tell sales apart: with two lanes on `group-commit`, both show the commits of both.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -10,7 +10,7 @@ use crate::{
 
 /// Time limit of one reading.
 const LIMIT: Duration = Duration::from_secs(2);
-const NAME: &str = "group_batch_orders";
+const NAME: &str = "seckill_group_batch_orders";
 
 /// Commits of all instances so far.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -94,9 +94,9 @@ mod tests {
     fn instances_add_up_and_sizes_are_between_bounds() {
         let text = |one, all| {
             format!(
-                "# TYPE group_batch_orders histogram\ngroup_batch_orders_bucket{{le=\"1\"}} {one}\n\
-                 group_batch_orders_bucket{{le=\"4\"}} {all}\ngroup_batch_orders_bucket{{le=\"+Inf\"}} {all}\n\
-                 group_batch_orders_sum {}\ngroup_batch_orders_count {all}\n",
+                "# TYPE seckill_group_batch_orders histogram\nseckill_group_batch_orders_bucket{{le=\"1\"}} {one}\n\
+                 seckill_group_batch_orders_bucket{{le=\"4\"}} {all}\nseckill_group_batch_orders_bucket{{le=\"+Inf\"}} {all}\n\
+                 seckill_group_batch_orders_sum {}\nseckill_group_batch_orders_count {all}\n",
                 one + 3 * (all - one)
             )
         };

@@ -219,7 +219,7 @@ impl Sample {
     async fn take(nodes: &mut Nodes) -> Self {
         let Ok(pages) = nodes.pages().await else { return Self::default() };
         let breakers: Result<Vec<_>, _> =
-            pages.iter().map(|page| page.get("cache_breaker_open")).collect();
+            pages.iter().map(|page| page.get("seckill_cache_breaker_open")).collect();
         Self {
             layers: Layers::sum(&pages).ok(),
             breakers_open: breakers.ok().map(|open| open.iter().sum()),

@@ -277,7 +277,7 @@ impl Run<'_> {
                 ReadStrategy::LogicalExpiry => self.keys.is_fresh(id).await?,
                 _ => self.keys.value(id).await?.is_some(),
             };
-            let running = self.nodes.sum("cache_loads_running").await?;
+            let running = self.nodes.sum("seckill_cache_loads_running").await?;
             Ok::<_, Error>((fresh && running == 0).then_some(()))
         })
         .await?;
