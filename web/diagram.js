@@ -8,7 +8,7 @@ const Diagram = (() => {
     'diagram.shared': ['One lock in Redis, for all nodes', 'Redis 里一把锁，所有节点共用'],
     'diagram.buyer': ['one buyer, two requests', '一位买家，两个请求'],
     'diagram.node': ['Node {n}', '节点 {n}'], 'diagram.memory': ['its memory', '它的内存'],
-    'diagram.mine': ['lock: held', '锁：已持有'], 'diagram.redis': ['Redis: one lock', 'Redis：一把锁'],
+    'diagram.mine': ['lock: held', '锁：已拿到'], 'diagram.redis': ['Redis: one lock', 'Redis：一把锁'],
     'diagram.got': ['1 acquires it', '1 获得锁'], 'diagram.taken': ['2 is refused', '2 被拒绝'],
     'diagram.database': ['Database', '数据库'], 'diagram.order': ['order {n}', '订单 {n}'],
     'diagram.two': ['✕ two orders', '✕ 两个订单'], 'diagram.one': ['✓ one order', '✓ 一个订单'],

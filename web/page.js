@@ -15,7 +15,7 @@ const Page = (() => {
     'code.PHONE_INVALID': ['That is not a mainland China mobile number (11 digits).', '手机号格式不对（11 位大陆手机号）。'],
     'code.CODE_INVALID': ['The code is wrong or has expired. Request a new one.', '验证码错误或已过期，请重新获取。'],
     'code.SOLD_OUT': ['Sold out.', '已售罄。'],
-    'code.STOCK_CHANGED': ['The stock changed meanwhile; there may be some left. Try again.', '库存刚刚发生变化，可能还有剩余，请再试一次。'],
+    'code.STOCK_CHANGED': ['The stock changed while you were buying; there may be some left. Try again.', '库存刚刚发生变化，可能还有剩余，请再试一次。'],
     'code.ALREADY_ORDERED': ['You have one already. One per person.', '您已经抢到过了，每人限购一份。'],
     'code.LOCK_BUSY': ['Another purchase of yours is still being processed.', '您的另一次抢购还在处理中。'],
     'code.SALE_NOT_BEGUN': ['The sale has not begun yet.', '秒杀尚未开始。'],

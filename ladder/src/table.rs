@@ -33,7 +33,7 @@ table! {
         why: text(
             "Many buyers read the same stock before anyone writes, and all of them take it. More is sold than \
              there was, and one buyer can order twice.",
-            "许多买家在任何人写入之前读到了同一个库存，于是都买走了它。卖出的比拥有的多，同一买家还可能下两单。",
+            "许多买家在任何人写入之前读到了同一个库存，于是都买走了它。结果超卖，同一买家还可能下两单。",
         ),
         moral: text(
             "Nobody is kept out between reading and writing: both requests found no order of this buyer, \

@@ -123,6 +123,25 @@ fn every_file_and_heading_a_document_names_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// A release is tagged `v` and the version of the change log's top section: CONTRIBUTING.md.
+#[test]
+fn the_version_is_that_of_the_top_section_of_the_change_log() {
+    let log = std::fs::read_to_string(root().join("CHANGELOG.md")).unwrap();
+    let sections: Vec<&str> = log.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let version = |section: &str| -> Vec<u64> {
+        let number = section.split(' ').next().unwrap_or_default();
+        let parts =
+            number.split('.').map(|part| part.parse().unwrap_or_else(|_| panic!("{section}")));
+        parts.collect()
+    };
+    let versions: Vec<Vec<u64>> = sections.iter().map(|section| version(section)).collect();
+    assert_eq!(versions[0], version(env!("CARGO_PKG_VERSION")), "{}", sections[0]);
+    assert!(
+        versions.is_sorted_by(|newer, older| newer.len() == 3 && newer > older),
+        "{sections:?}"
+    );
+}
+
 /// The reader above can fail.
 #[test]
 fn the_reader_of_documents_sees_links_and_paths() {
