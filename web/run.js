@@ -184,7 +184,7 @@ function RunView(root, after = null) {
     stories.replaceChildren();
     players = [];
     for (const { lane, story } of all) {
-      const parts = Story.explain(lane.strategy, story);
+      const parts = Story.explain(lane.strategy, story, run.setting.tries);
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
       const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
         make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length })),

@@ -61,7 +61,7 @@ const Stepper = (() => {
     const nodes = [...new Set(requests.map((request) => request.node))].sort();
     const uses = (place) => steps.some((step) => step.place === place);
     const lockLine = (held) => (held.length
-      ? held.map((lock) => make('p', { class: 'scene-lock held' }, '🔒 ', t('scene.lock.held', { name: lock.name })))
+      ? held.map((lock) => make('p', { class: 'scene-lock held' }, t('scene.lock.held', { name: lock.name })))
       : make('p', { class: 'scene-lock' }, t('scene.lock.free')));
     const box = (kind, title, ...children) => make('div', { class: `scene-box ${kind}` }, make('strong', null, title), ...children);
     const twice = oneBuyer && orders.length > 1;

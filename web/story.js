@@ -31,7 +31,8 @@ const Story = (() => {
     placed: 'two', inserted: 'two', decremented: 'two', committed: 'three', 'batch-committed': 'three', queued: 'six', admitted: 'two', consumed: 'three', answered: 'six',
   };
 
-  function explain(strategy, story) {
+  // `tries` is how many requests each buyer sent; a story may show fewer.
+  function explain(strategy, story, tries = 0) {
     const names = story.requests.map((_, at) => String.fromCharCode(65 + at));
     const port = (node) => node.split(':').pop();
     const user = (request) => (request.userId.length > 7 ? `…${request.userId.slice(-5)}` : request.userId);
@@ -67,7 +68,9 @@ const Story = (() => {
 
     const where = story.requests.map((request, at) => t('story.where', { name: names[at], node: port(request.node) })).join(Words.language() === 'zh' ? '，' : ', ');
     const alone = new Set(story.requests.map((request) => request.node)).size === 1;
-    const sent = t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: story.requests.length, where });
+    const count = story.requests.length;
+    const sent = t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: Math.max(tries, count), where })
+      + (oneBuyer && tries > count ? ` ${t('story.sent.some', { count })}` : '');
     return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: t(conclusion(story, moments)), plot: plot(story, steps, names, port) };
   }
 

@@ -151,6 +151,7 @@ Words.add({
   'story.sent.same': ['Buyer {user} sends {count} requests at the same moment. nginx distributes them: {where}.', '买家 {user} 在同一时刻发出 {count} 个请求，nginx 将它们分发：{where}。'],
   'story.sent.alone': ['Buyer {user} sends {count} requests at the same moment: {where}.', '买家 {user} 在同一时刻发出 {count} 个请求：{where}。'],
   'story.sent.others': ['{count} buyers each send a request at the same moment: {where}.', '{count} 位买家在同一时刻发出请求：{where}。'],
+  'story.sent.some': ['These {count} of them show why it ended so.', '其中这 {count} 个说明了结果的原因。'],
   'story.where': ['{name} to node {node}', '{name} 到节点 {node}'],
   'step.locked.memory': ['Node {node} acquires the lock of buyer {user} in its own memory.', '节点 {node} 在自己的内存里获得买家 {user} 的锁。'],
   'step.locked.memory.again': ['Node {node} acquires the lock of the same buyer in its own memory: another lock, independent of the first.', '节点 {node} 在它自己的内存里获得同一买家的锁：这是另一把锁，与前一把无关。'],

@@ -62,6 +62,7 @@ class Lab(BrowserTest):
 
         story = page.locator(".story.two-orders")
         expect(story).to_contain_text("in its own memory")
+        expect(story).to_contain_text("sends 4 requests at the same moment")
         expect(story).to_contain_text("independent of the first")
         expect(story).to_contain_text("one buyer, two orders")
         expect(story.locator("svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))

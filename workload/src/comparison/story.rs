@@ -163,8 +163,11 @@ fn held(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> {
         let (ordered, others): (Vec<_>, Vec<_>) =
             attempts.into_iter().partition(|attempt| attempt.order_id().is_some());
         let [ordered] = ordered[..] else { continue };
-        let mut chosen: Vec<_> =
-            others.into_iter().filter(|other| other.overlaps(ordered)).collect();
+        // One that met a server in trouble tells nothing of the strategy.
+        let tells = |other: &&Attempt<'_>| {
+            other.overlaps(ordered) && !other.record.observed.reply.is_trouble()
+        };
+        let mut chosen: Vec<_> = others.into_iter().filter(tells).collect();
         if chosen.is_empty() {
             continue;
         }
@@ -348,6 +351,20 @@ mod tests {
         assert_eq!(found[0].requests.len(), 2);
         assert_eq!(found[0].requests[1].reply, "LOCK_BUSY");
         assert_eq!(stories(&records[..1]), []);
+    }
+
+    #[test]
+    fn a_refusal_for_want_of_a_server_is_no_contrast() {
+        let records = [
+            record(1, "a", 0, 0, Reply::Ordered(1), TAKEN),
+            record(1, "b", 0, 10, refused("OVERLOADED"), "arrived@1+0"),
+            record(1, "a", 0, 30, Reply::AlreadyOrdered(None), "arrived@1+0"),
+        ];
+        let replies = |story: &Story| -> Vec<String> {
+            story.requests.iter().map(|request| request.reply.clone()).collect()
+        };
+        assert_eq!(replies(&stories(&records)[0]), ["ORDERED", "ALREADY_ORDERED"]);
+        assert_eq!(stories(&records[..2]), []);
     }
 
     #[test]
