@@ -1,14 +1,11 @@
 //! MySQL / MariaDB: how connections are made, and the time limit of each step. SQL stays portable to both.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use secrecy::SecretString;
-use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{Connection, Executor, MySqlConnection};
+use sqlx::{Connection, MySqlConnection};
 
+use super::connection_set::{self, ConnectionSet, Settings};
 use super::database_url::{cannot_connect, options};
 use super::pool::{Pool, Shared};
 
@@ -25,18 +22,23 @@ const IDLE_TRANSACTION_SECONDS: u32 = 5;
 /// The same on MySQL, which has one only for connections that send nothing, in a transaction or not.
 const MYSQL_WAIT_SECONDS: u32 = 30;
 
-/// On MySQL, a connection that was idle for longer is not used again: the server is about to close it.
+/// A connection that was idle for longer is not used again: something between here and the server may have forgotten it.
+const IDLE_LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// The same on MySQL, where the server is about to close it.
 const MYSQL_IDLE_LIMIT: Duration = Duration::from_secs(20);
 
-/// The session's settings. Of the two comments each product executes its own: MariaDB leaves out versions from 50700 to
+/// What a session begins with. Of the two comments each product executes its own: MariaDB leaves out versions from 50700 to
 /// 99999, and MySQL what begins with an M.
-fn session_settings() -> String {
-    format!(
+fn begin_with() -> Vec<String> {
+    let limits = format!(
         "SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_SECONDS} \
          /*M!100300 , idle_transaction_timeout = {IDLE_TRANSACTION_SECONDS}, \
          idle_write_transaction_timeout = {IDLE_TRANSACTION_SECONDS} */ \
          /*!50700 , wait_timeout = {MYSQL_WAIT_SECONDS} */"
-    )
+    );
+    // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
+    vec![limits, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned()]
 }
 
 /// One connection, apart from any pool.
@@ -70,9 +72,7 @@ impl Database {
 
     /// Connections of the pool at this moment.
     pub fn usage(&self) -> PoolUsage {
-        let idle = self.pool.idle();
-        let in_use = self.pool.size().saturating_sub(idle);
-        PoolUsage { idle, in_use, max: self.pool.max() }
+        PoolUsage { idle: self.pool.idle(), in_use: self.pool.in_use(), max: self.pool.max() }
     }
 }
 
@@ -118,41 +118,21 @@ async fn open(
     timeout: Duration,
     beside: Option<&Pool>,
 ) -> anyhow::Result<Database> {
-    let options = options(url)?;
-    let closes_idle = Arc::new(AtomicBool::new(false));
-    let closing = closes_idle.clone();
-    let shared = Shared::with(beside);
-    let of_pool = shared.clone();
-    let connections = MySqlPoolOptions::new()
-        .max_connections(connections)
-        .acquire_timeout(timeout)
-        // A ping before every use would cost each request a round trip. A dead connection fails the next statement on
-        // it, which is answered 503.
-        .test_before_acquire(false)
-        .after_connect(|connection, _| {
-            Box::pin(async move {
-                connection.execute(session_settings().as_str()).await?;
-                // The default, REPEATABLE READ, takes gap locks on which a sale's inserts deadlock.
-                connection
-                    .execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                    .await?;
-                Ok(())
-            })
-        })
-        .before_acquire(move |_, connection| {
-            let closing = closing.load(Ordering::Relaxed);
-            let usable = of_pool.is_current(connection.age)
-                && (!closing || connection.idle_for < MYSQL_IDLE_LIMIT);
-            Box::pin(std::future::ready(Ok(usable)))
-        })
-        .connect_with(options.clone())
-        .await
-        .map_err(|error| cannot_connect(&error, &options))?;
-    let database = Database { pool: Pool::new(connections, shared), timeout };
-    let version = sqlx::query_scalar::<_, String>("SELECT VERSION()").fetch_one(&database.pool);
-    let version = database.bounded(version).await.context("the database does not answer")?;
-    closes_idle.store(!version.contains("MariaDB"), Ordering::Relaxed);
-    Ok(database)
+    let (options, begin_with) = (options(url)?, begin_with());
+    let opening = async {
+        let mut first = connection_set::open(&options, &begin_with).await?;
+        let version = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first).await?;
+        Ok((first, version))
+    };
+    let opened = tokio::time::timeout(timeout, opening).await;
+    let opened = opened.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    let (first, version): (_, String) = opened.map_err(|error| cannot_connect(&error, &options))?;
+    let idle_limit = if version.contains("MariaDB") { IDLE_LIMIT } else { MYSQL_IDLE_LIMIT };
+    let settings = Settings { options, begin_with, max: connections, limit: timeout, idle_limit };
+    // A ping before every use would cost each request a round trip. A dead connection fails the next statement on it,
+    // which is answered 503.
+    let connections = ConnectionSet::new(settings, first);
+    Ok(Database { pool: Pool::new(connections, Shared::with(beside)), timeout })
 }
 
 /// Facts about the server, for `doctor`.

@@ -1,9 +1,8 @@
-//! The pool of database connections. It is sqlx's, behind a type that decides what becomes of a connection after its use:
+//! The pool of database connections. It decides what becomes of a connection after its use:
 //!
-//! - A connection is handed back only if its last statement was answered. One whose statement was cut short, by a
-//!   time limit or because its future was dropped, is closed, and so the server rolls back what was open on it.
-//! - Handing back is bounded. sqlx pings each connection first, without a limit: behind a connection that went silent
-//!   its place would be lost for good.
+//! - A connection is handed back only if its last statement was answered, and then at once, without a ping. One whose
+//!   statement was cut short, by a time limit or because its future was dropped, is closed, and so the server rolls back
+//!   what was open on it.
 //! - What broke one connection, a restart of the server or a middlebox that forgot its connections, has mostly broken the
 //!   idle ones as well, and they are the next to be used. They are pinged at once, also those of other pools to the same
 //!   server, and closed if they do not answer.
@@ -11,7 +10,7 @@
 //!   one. No connection that was opened before is used again, in any pool: those that only read would read an old state
 //!   for as long as they live.
 //!
-//! sqlx opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
+//! The driver opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
 //! here; the three rules stand in their place, with a time limit for each statement (`Database::bounded`).
 
 use std::ops::{Deref, DerefMut};
@@ -23,13 +22,13 @@ use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, BoxStream};
 use parking_lot::{Mutex, RwLock};
 use sqlx::mysql::{MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
-use sqlx::pool::PoolConnection;
-use sqlx::{Describe, Either, Execute, Executor, MySql, MySqlConnection, MySqlPool};
+use sqlx::{Connection, Describe, Either, Execute, Executor, MySql, MySqlConnection};
 use tokio_util::task::TaskTracker;
 
+use super::connection_set::{ConnectionSet, OpenConnection};
 use super::server_error::{is_read_only, leaves_usable};
 
-/// Longest wait for the answer to a ping before a connection is handed back, or found dead.
+/// Longest wait for the answer to a ping before a connection is found dead, and for those in use when the pool closes.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 
 /// The idle connections are pinged at most this often.
@@ -42,19 +41,19 @@ const LEAVE_EVERY: Duration = Duration::from_millis(500);
 /// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own.
 #[derive(Clone, Debug)]
 pub struct Pool {
-    connections: MySqlPool,
+    connections: Arc<ConnectionSet>,
     shared: Arc<Shared>,
 }
 
 /// What the pools to one server share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pools: Mutex<Vec<MySqlPool>>,
+    pools: Mutex<Vec<Arc<ConnectionSet>>>,
     /// When the idle connections were last pinged.
     checked: Mutex<Option<Instant>>,
     /// When the server was last found read-only.
     left: RwLock<Option<Instant>>,
-    /// Connections on their way back.
+    /// Idle connections that are being pinged.
     tasks: TaskTracker,
 }
 
@@ -64,15 +63,16 @@ impl Shared {
         beside.map(|pool| pool.shared.clone()).unwrap_or_default()
     }
 
-    /// Whether a connection of this age may be used: it was opened after the server was last found read-only.
-    pub(super) fn is_current(&self, age: Duration) -> bool {
-        self.left.read().is_none_or(|left| age < left.elapsed())
+    /// Whether a connection that was opened then may be used: the server was not found read-only since.
+    fn is_current(&self, opened: Instant) -> bool {
+        self.left.read().is_none_or(|left| left < opened)
     }
 }
 
 impl Pool {
     /// A pool of these connections.
-    pub(super) fn new(connections: MySqlPool, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(connections: ConnectionSet, shared: Arc<Shared>) -> Self {
+        let connections = Arc::new(connections);
         shared.pools.lock().push(connections.clone());
         Pool { connections, shared }
     }
@@ -80,9 +80,9 @@ impl Pool {
     /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
     /// [`sqlx::Error::PoolTimedOut`].
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
-        let connection = self.connections.acquire().await?;
-        let pool = self.clone();
-        Ok(PooledConnection { connection, pool, answered: true })
+        let is_current = |opened| self.shared.is_current(opened);
+        let connection = Some(self.connections.acquire(is_current).await?);
+        Ok(PooledConnection { connection, pool: self.clone(), answered: true })
     }
 
     /// A connection to a server that takes writes. Only such a server says for certain that something is not there: a replica
@@ -109,25 +109,24 @@ impl Pool {
 
     /// Connections that are open and idle.
     pub fn idle(&self) -> u32 {
-        u32::try_from(self.connections.num_idle()).unwrap_or(u32::MAX)
+        self.connections.idle()
     }
 
-    /// Connections that are open, or being opened.
-    pub fn size(&self) -> u32 {
-        self.connections.size()
+    /// Connections that are in use, or being opened.
+    pub fn in_use(&self) -> u32 {
+        self.connections.in_use()
     }
 
-    /// Upper bound of [`Pool::size`].
+    /// Upper bound of both together.
     pub fn max(&self) -> u32 {
-        self.connections.options().get_max_connections()
+        self.connections.max()
     }
 
-    /// Closes all connections, within the limit of a ping each; nothing can be acquired any more.
+    /// Closes all connections; nothing can be acquired any more. Takes at most three times the limit of a ping.
     pub async fn close(&self) {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
-        // A connection in use is waited for by sqlx without limit; what is in use now was abandoned.
-        if tokio::time::timeout(PING_LIMIT, self.connections.close()).await.is_err() {
+        if !self.connections.close(PING_LIMIT).await {
             tracing::warn!("database connections are still in use");
         }
     }
@@ -150,11 +149,7 @@ impl Pool {
             *left = Some(Instant::now());
         }
         tracing::warn!("the database is read-only: its connections are closed, for new ones");
-        for pool in &*self.shared.pools.lock() {
-            for mut idle in (0..pool.num_idle()).map_while(|_| pool.try_acquire()) {
-                idle.close_on_drop();
-            }
-        }
+        self.shared.pools.lock().iter().for_each(|pool| pool.drop_idle());
     }
 
     /// Pings the idle connections of all pools to this server, each of which is then handed back or closed.
@@ -167,12 +162,13 @@ impl Pool {
         let pools = self.shared.pools.lock().clone();
         self.shared.tasks.spawn(async move {
             // Taken all at once: nobody is to get one of them untested.
-            let idle = pools
+            let idle: Vec<_> = pools
                 .iter()
-                .flat_map(|pool| (0..pool.num_idle()).map_while(|_| pool.try_acquire()));
-            let checks: Vec<_> = idle.map(|mut idle| hand_back(&mut idle)).collect();
-            let checked = checks.len();
-            let silent = join_all(checks).await.into_iter().filter(|answered| !answered).count();
+                .flat_map(|pool| pool.take_idle().into_iter().map(move |idle| (pool, idle)))
+                .collect();
+            let checked = idle.len();
+            let answers = join_all(idle.into_iter().map(|(pool, idle)| ping(pool, idle))).await;
+            let silent = answers.into_iter().filter(|answered| !answered).count();
             if silent > 0 {
                 tracing::warn!(checked, silent, "idle database connections did not answer");
             }
@@ -189,17 +185,24 @@ pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Resu
 }
 
 /// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.
-fn hand_back(connection: &mut PoolConnection<MySql>) -> impl Future<Output = bool> + Send + use<> {
-    let returning = connection.return_to_pool();
-    // Dropped, it closes the connection and gives its place back.
-    async { tokio::time::timeout(PING_LIMIT, returning).await.is_ok() }
+async fn ping(pool: &ConnectionSet, mut connection: OpenConnection) -> bool {
+    let answer = tokio::time::timeout(PING_LIMIT, connection.raw.ping()).await;
+    let answered = answer.is_ok_and(|answer| answer.is_ok());
+    if answered {
+        pool.give_back(connection);
+    }
+    answered
 }
+
+/// Only dropping takes it.
+const PRESENT: &str = "a pooled connection has its connection until it is dropped";
 
 /// A connection of the pool. Dropped, it is handed back if its last statement was answered, as told by
 /// [`PooledConnection::answered`]; else it is closed.
 #[derive(Debug)]
 pub struct PooledConnection {
-    connection: PoolConnection<MySql>,
+    /// There until it is dropped.
+    connection: Option<OpenConnection>,
     pool: Pool,
     answered: bool,
 }
@@ -224,7 +227,7 @@ impl Deref for PooledConnection {
     type Target = MySqlConnection;
 
     fn deref(&self) -> &MySqlConnection {
-        &self.connection
+        &self.connection.as_ref().expect(PRESENT).raw
     }
 }
 
@@ -232,24 +235,19 @@ impl Deref for PooledConnection {
 impl DerefMut for PooledConnection {
     fn deref_mut(&mut self) -> &mut MySqlConnection {
         self.answered = false;
-        &mut self.connection
+        &mut self.connection.as_mut().expect(PRESENT).raw
     }
 }
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        if self.answered {
-            let returning = hand_back(&mut self.connection);
-            self.pool.shared.tasks.spawn(async move {
-                if !returning.await {
-                    tracing::warn!("a database connection did not answer and is closed");
-                }
-            });
-            return;
+        let connection = self.connection.take();
+        if !self.answered {
+            // Closed by being dropped here.
+            self.pool.check_idle();
+        } else if let Some(connection) = connection {
+            self.pool.connections.give_back(connection);
         }
-        // Closed in the background within a limit of sqlx's.
-        self.connection.close_on_drop();
-        self.pool.check_idle();
     }
 }
 

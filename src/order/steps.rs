@@ -25,7 +25,7 @@ fn detail(BuyerStatus { stock, order_id }: &BuyerStatus) -> String {
     format!("stock={stock},order={}", if order_id.is_some() { "yes" } else { "no" })
 }
 
-/// One text checked the buyer, inserted and decremented.
+/// One text checked the buyer and inserted; on unit rows, it claimed a unit as well.
 pub fn placed(outcome: &Result<Placement, Error>) -> Step {
     let outcome = match outcome {
         Ok(Placement::Placed) => "taken",
@@ -36,6 +36,15 @@ pub fn placed(outcome: &Result<Placement, Error>) -> Step {
         Err(_) => "failed",
     };
     Step("placed", format!("outcome={outcome}"))
+}
+
+/// One text decremented and committed, or found nothing left.
+pub fn taken<T>(outcome: &Result<Option<T>, Error>) -> Step {
+    match outcome {
+        Ok(Some(_)) => Step("placed", "outcome=nothing-left".to_owned()),
+        Ok(None) => Step("committed", String::new()),
+        Err(_) => Step("committed", "outcome=failed".to_owned()),
+    }
 }
 
 /// The order was inserted.

@@ -89,11 +89,18 @@ async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() 
                 stack.proxies.database.set(Mode::HalfOpen);
             };
             let (answer, ()) = tokio::join!(buying, fault);
-            answer.refused(503, "UNAVAILABLE");
+            if strategy == "reentrant-lock" && answer.body["code"] == "OUTCOME_UNKNOWN" {
+                // The row is waited for in the request that commits: what became of it is looked up, until the time
+                // limit, which comes before the server gives the silent connection up.
+                assert_eq!(answer.status, 503);
+            } else {
+                answer.refused(503, "UNAVAILABLE");
+            }
         })
         .await;
         assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
     }
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
 }
 
 /// A connection whose statement was answered must give its place back, even if it goes silent at that moment.
@@ -197,7 +204,8 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
 async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
     let stack = Stack::behind_proxies(&[]).await;
     let users = stack.users(2).await;
-    let sale = stack.publish(5, "reentrant-lock").await;
+    // The strategy whose transactions hold the row while they wait for a request.
+    let sale = stack.publish(5, "row-lock").await;
     let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() \
                AND ID <> CONNECTION_ID() AND COMMAND = 'Query' AND INFO LIKE '%tb_seckill_voucher%'";
     while_sale_is_locked(&stack, sale, async {

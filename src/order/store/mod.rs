@@ -2,6 +2,7 @@
 //!
 //! - [`orders`]: reads, and [`OrderStore`] itself.
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
+//! - [`commit`]: its end.
 //! - [`batch`]: many orders of one sale in one transaction.
 //! - [`buyers`]: who bought lately.
 //! - [`units`]: the pools of the strategy `unit-rows`.
@@ -12,6 +13,7 @@
 
 pub mod batch;
 pub mod buyers;
+pub mod commit;
 pub mod id_offsets;
 pub mod lifetime;
 pub mod orders;

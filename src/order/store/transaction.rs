@@ -1,27 +1,24 @@
 //! One purchase's database transaction: each statement that a strategy may run in it is a method.
 //!
 //! It is opened lazily. [`super::OrderStore::begin`] sends nothing; the first method sends `START TRANSACTION`,
-//! and a method that is sent as text ([`OrderTransaction::place`], [`OrderTransaction::insert_batch`]) sends it in
-//! front of its own statements. So opening and placing an order are one round trip, and nothing is waited for
-//! between the insert and the hot stock row.
+//! and a method that is sent as text ([`OrderTransaction::insert_if_first`], [`OrderTransaction::insert_batch`]) sends it
+//! in front of its own statements. So opening and inserting are one round trip.
+//!
+//! Its end is in [`super::commit`].
 //!
 //! Those methods are text because the protocol lets no prepared statements be sent together. All that is
 //! put into the text are integers.
 //!
 //! Whatever fails before the commit made no order: a transaction that is dropped open closes its connection, and
-//! the server rolls back. Only [`OrderTransaction::commit`] can end in [`Error::OutcomeUnknown`].
+//! the server rolls back.
 
-use std::time::Duration;
-
-use backon::Retryable;
 use futures_util::StreamExt;
 use sqlx::mysql::MySqlDatabaseError;
-use sqlx::{Executor, MySql, MySqlConnection, raw_sql};
+use sqlx::{Either, Executor, MySql, MySqlConnection, Row, raw_sql};
 use tokio::time::Instant;
 
 use crate::connection::mysql::Database;
 use crate::connection::pool::PooledConnection;
-use crate::connection::server_error::is_read_only;
 use crate::error::Error;
 use crate::order::model::{Buyer, BuyerStatus, NewOrder, Placement};
 use crate::order::steps;
@@ -33,18 +30,15 @@ const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
 /// MySQL's and MariaDB's error number for a duplicate key.
 const DUPLICATE_ENTRY: u16 = 1062;
 
-/// Pause between two reads of an order whose commit is in doubt.
-const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
-
 /// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit`] or
 /// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
 /// server rolls back, whatever state the protocol is in.
 pub struct OrderTransaction {
-    db: Database,
+    pub(super) db: Database,
     connection: PooledConnection,
     /// All statements up to the commit share one time limit. The commit has one of its own: it must not be cut
     /// short because the others were slow.
-    deadline: Instant,
+    pub(super) deadline: Instant,
     state: State,
 }
 
@@ -74,22 +68,26 @@ impl OrderTransaction {
         Ok(OrderTransaction { db, connection, deadline, state: State::New })
     }
 
-    /// Inserts the order unless the buyer has a committed one already, and takes one from the stock if there is one:
-    /// one round trip, which also opens the transaction. To be committed where the order is [`Placement::Placed`],
-    /// else to be rolled back.
+    /// Inserts the order unless the buyer has a committed one already; says whether it did. One round trip, which also opens
+    /// the transaction.
     ///
-    /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock. The errors are those
-    /// of [`OrderTransaction::insert`].
-    pub async fn place(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        trace::step(self.place_as_text(order), steps::placed).await
+    /// Two of these at once can both insert an order of one buyer; callers prevent that with a lock.
+    ///
+    /// # Errors
+    /// Those of [`OrderTransaction::insert`].
+    ///
+    /// # Cancellation
+    /// Dropped, nothing is committed.
+    pub async fn insert_if_first(&mut self, order: &NewOrder) -> Result<bool, Error> {
+        let placement = trace::step(self.insert_as_text(order), steps::placed).await?;
+        Ok(placement == Placement::Placed)
     }
 
-    async fn place_as_text(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        let TextOutcome { changed, error } = self.run_text(&place_sql(order)).await?;
+    async fn insert_as_text(&mut self, order: &NewOrder) -> Result<Placement, Error> {
+        let TextOutcome { changed, error } = self.run_text(&insert_sql(order)).await?;
         match (error, &changed[..]) {
             (Some(error), _) => Err(duplicate(&error).unwrap_or_else(|| error.into())),
             (None, [0, ..]) => Ok(Placement::AlreadyOrdered),
-            (None, [_, _, 0]) => Ok(Placement::SoldOut),
             (None, _) => Ok(Placement::Placed),
         }
     }
@@ -155,68 +153,59 @@ impl OrderTransaction {
         stock.ok_or(Error::VoucherNotFound)
     }
 
-    /// Locks the sale's row until this transaction ends, then reads the buyer's status.
+    /// Locks the sale's row until this transaction ends, then reads the buyer's status: one round trip, which also opens the
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`Error::VoucherNotFound`], and those of the database.
+    ///
+    /// # Cancellation
+    /// Dropped, the row is unlocked as soon as the server has closed the connection.
     pub async fn lock_sale(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
-        // Outside the step, as in `insert`.
-        self.open().await?;
         trace::step(self.lock_and_read(buyer), steps::row_locked).await
     }
 
     async fn lock_and_read(&mut self, buyer: Buyer) -> Result<BuyerStatus, Error> {
-        let stock = self.lock_stock(buyer.voucher_id).await?;
-        // A statement of its own: under READ COMMITTED it sees what was committed before the lock
-        // was won, which a subquery of the locking statement might not.
-        let order = sqlx::query_scalar::<_, i64>(
-            "SELECT id FROM tb_voucher_order WHERE user_id = ? AND voucher_id = ? AND status <> 4 \
-             LIMIT 1",
-        )
-        .bind(buyer.user_id)
-        .bind(buyer.voucher_id);
-        let (deadline, connection) = self.open().await?;
-        let order_id = until(deadline, order.fetch_optional(connection)).await?;
-        Ok(BuyerStatus { stock, order_id })
-    }
-
-    /// Commits, and resolves the outcome where the reply was lost, by looking up `order`, which may be any order of the
-    /// transaction.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] is definite: nothing was done. [`Error::OutcomeUnknown`] only where the database
-    /// could not be asked for as long as one step may take; the first tries may meet connections that died with
-    /// the one that was to commit.
-    pub async fn commit(self, order: &NewOrder) -> Result<(), Error> {
-        trace::step(self.commit_and_resolve(order), steps::committed).await
-    }
-
-    async fn commit_and_resolve(self, order: &NewOrder) -> Result<(), Error> {
-        let db = self.db.clone();
-        match self.commit_once(order.id).await {
-            Err(Error::OutcomeUnknown(_)) => {}
-            outcome => return outcome,
-        }
-        let deadline = Instant::now() + db.timeout;
-        let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
-        // Boxed, because it is rare, and every purchase would carry its size.
-        match (|| Box::pin(is_committed(&db, order))).retry(pauses).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Unavailable("the database")),
-            Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
+        let Buyer { user_id, voucher_id } = buyer;
+        // Two statements: under READ COMMITTED the second sees what was committed before the lock was won, which a
+        // subquery of the locking statement might not.
+        let statements = format!(
+            "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = {voucher_id} \
+             FOR UPDATE; SELECT id FROM tb_voucher_order \
+             WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1"
+        );
+        match self.read_text(&statements).await?[..] {
+            [Some(stock), order_id] => Ok(BuyerStatus { stock, order_id }),
+            [None, _] => Err(Error::VoucherNotFound),
+            ref other => Err(Error::Internal(format!("2 statements gave {} results", other.len()))),
         }
     }
 
-    /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
-    /// existence of an order does not prove.
-    pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
-        self.deadline = Instant::now() + self.db.timeout;
-        match self.plain("COMMIT").await {
-            Ok(()) => {
-                self.ended();
-                Ok(())
+    /// Runs several statements as one text; returns the number in the first row and column of each, if there is one.
+    async fn read_text(&mut self, statements: &str) -> Result<Vec<Option<i64>>, Error> {
+        let begins = self.state == State::New;
+        self.state = State::Open;
+        let text = format!("{}{statements}", if begins { "START TRANSACTION; " } else { "" });
+        let connection = &mut self.connection;
+        let reading = async {
+            let (mut numbers, mut number) = (Vec::with_capacity(3), None);
+            let mut steps = raw_sql(&text).fetch_many(&mut **connection);
+            while let Some(step) = steps.next().await {
+                match step? {
+                    Either::Left(_) => numbers.push(number.take()),
+                    Either::Right(row) => number = number.or(row.try_get(0)?),
+                }
             }
-            Err(error) if is_read_only(&error) => Err(error.into()),
+            Ok(numbers)
+        };
+        match until(self.deadline, reading).await {
+            Ok(mut numbers) => {
+                numbers.drain(..usize::from(begins).min(numbers.len()));
+                Ok(numbers)
+            }
             Err(error) => {
-                tracing::warn!(order_id, %error, "the commit's reply was lost");
-                Err(Error::OutcomeUnknown(Some(order_id)))
+                self.connection.failed(&error);
+                Err(error.into())
             }
         }
     }
@@ -231,7 +220,7 @@ impl OrderTransaction {
     }
 
     /// The connection can be used again.
-    fn ended(&mut self) {
+    pub(super) fn ended(&mut self) {
         self.state = State::Ended;
         self.connection.answered();
     }
@@ -262,7 +251,7 @@ impl OrderTransaction {
         Ok(outcome)
     }
 
-    async fn run_statements(&mut self, text: &str) -> TextOutcome {
+    pub(super) async fn run_statements(&mut self, text: &str) -> TextOutcome {
         let mut changed = Vec::with_capacity(4);
         let running = async {
             let mut results = raw_sql(text).execute_many(&mut *self.connection);
@@ -279,7 +268,7 @@ impl OrderTransaction {
     }
 
     /// Runs a statement that the server does not prepare.
-    async fn plain(&mut self, sql: &'static str) -> sqlx::Result<()> {
+    pub(super) async fn plain(&mut self, sql: &'static str) -> sqlx::Result<()> {
         let done = until(self.deadline, self.connection.execute(sql)).await;
         done.map(drop).inspect_err(|error| self.connection.failed(error))
     }
@@ -300,38 +289,14 @@ impl OrderTransaction {
     }
 }
 
-/// Whether this order was committed, waiting for any transaction that may still decide it: a locking read on a row that is
-/// being inserted does not return until that transaction has ended. A server that takes no writes is not asked: the replica
-/// of a primary that is gone may have received the order and not applied it yet. The id of an order that was rolled back
-/// may be another buyer's by now, if the counter was lost meanwhile.
-async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
-    let query = sqlx::query_as::<_, (i64, i64)>(
-        "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
-         WHERE id = ? LOCK IN SHARE MODE",
-    )
-    .bind(order.id);
-    let read = async {
-        let mut connection = db.pool.acquire_writable().await?;
-        let found = query.fetch_optional(&mut *connection).await?;
-        connection.answered();
-        Ok(found)
-    };
-    let found = db.bounded(read).await?;
-    Ok(found == Some((order.buyer.user_id, order.buyer.voucher_id)))
-}
-
-/// The hot row is changed last, and not touched where nothing was inserted.
-fn place_sql(order: &NewOrder) -> String {
+fn insert_sql(order: &NewOrder) -> String {
     let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
     let unguarded = u8::from(unguarded);
     format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
          SELECT {id}, {user_id}, {voucher_id}, {unguarded} FROM DUAL WHERE NOT EXISTS \
          (SELECT 1 FROM tb_voucher_order \
-         WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4); \
-         SET @inserted = ROW_COUNT(); \
-         UPDATE tb_seckill_voucher SET stock = stock - 1 \
-         WHERE @inserted > 0 AND voucher_id = {voucher_id} AND stock > 0"
+         WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4)"
     )
 }
 

@@ -4,7 +4,7 @@
 //! run under their lock.
 
 use super::{Buyer, Error, PurchaseContext, Sale};
-use crate::order::model::{NewOrder, Placement};
+use crate::order::model::NewOrder;
 use crate::order::store::OrderTransaction;
 
 /// Buys; see the module.
@@ -14,29 +14,29 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
     place_order(context, &order).await
 }
 
-/// Checks the buyer, inserts, decrements and commits, in one transaction. Safe for one buyer at a
+/// Checks the buyer, inserts, decrements and commits, in one transaction of two round trips. Safe for one buyer at a
 /// time; callers ensure that with a lock.
 pub async fn place_order(context: &PurchaseContext, order: &NewOrder) -> Result<i64, Error> {
     let mut transaction = context.store.begin().await?;
-    let placement = transaction.place(order).await?;
-    end(transaction, order, placement).await
+    let inserted = transaction.insert_if_first(order).await?;
+    end(transaction, order, inserted).await
 }
 
-/// Commits an order that is placed; undoes the transaction of one that is refused.
+/// Decrements and commits where the order is inserted; undoes the transaction where the buyer had one, or nothing is
+/// left.
 pub async fn end(
     transaction: OrderTransaction,
     order: &NewOrder,
-    placement: Placement,
+    inserted: bool,
 ) -> Result<i64, Error> {
-    let refusal = match placement {
-        Placement::Placed => None,
-        Placement::AlreadyOrdered => Some(Error::AlreadyOrdered(None)),
-        Placement::SoldOut => Some(Error::SoldOut),
+    let (open, refusal) = if inserted {
+        match transaction.take_and_commit(order).await? {
+            None => return Ok(order.id),
+            Some(open) => (open, Error::SoldOut),
+        }
+    } else {
+        (transaction, Error::AlreadyOrdered(None))
     };
-    if let Some(refusal) = refusal {
-        transaction.rollback().await?;
-        return Err(refusal);
-    }
-    transaction.commit(order).await?;
-    Ok(order.id)
+    open.rollback().await?;
+    Err(refusal)
 }

@@ -13,8 +13,8 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
     let mut transaction = context.store.begin().await?;
     let lock = context.process_locks.acquire(buyer.user_id.cast_unsigned());
     let guard = trace::step(lock, steps::locked_in_memory).await;
-    let placement = transaction.place(&order).await;
+    let inserted = transaction.insert_if_first(&order).await;
     drop(guard);
     steps::unlocked_in_memory();
-    conditional::end(transaction, &order, placement?).await
+    conditional::end(transaction, &order, inserted?).await
 }

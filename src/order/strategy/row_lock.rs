@@ -2,7 +2,7 @@
 //! any number of nodes and needs no Redis lock; but every buyer queues on one row for the length of a whole
 //! transaction.
 
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, PurchaseContext, Sale, conditional};
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
@@ -15,7 +15,5 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
         return Err(refusal);
     }
     transaction.insert(&order).await?;
-    transaction.decrement(buyer.voucher_id).await?;
-    transaction.commit(&order).await?;
-    Ok(order.id)
+    conditional::end(transaction, &order, true).await
 }

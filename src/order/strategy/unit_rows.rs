@@ -3,7 +3,7 @@
 //! purchase refills it from the stock, which remains the only place from which other nodes sell. No lock is needed: a
 //! second order of one user is refused by the unique index.
 
-use super::{Buyer, Error, PurchaseContext, Sale, conditional};
+use super::{Buyer, Error, PurchaseContext, Sale};
 use crate::order::model::{NewOrder, Placement};
 use crate::order::store::units::{Claim, Refill};
 
@@ -38,9 +38,13 @@ async fn try_claim(
 ) -> Result<i64, Error> {
     let mut transaction = context.store.begin().await?;
     let placement = transaction.place_with_unit(order, claim).await?;
-    let outcome = conditional::end(transaction, order, placement).await;
-    if placement != Placement::AlreadyOrdered {
-        return outcome;
+    if placement == Placement::Placed {
+        transaction.commit(order).await?;
+        return Ok(order.id);
+    }
+    transaction.rollback().await?;
+    if placement == Placement::SoldOut {
+        return Err(Error::SoldOut);
     }
     // A key refused the order: the one of users or, after the counter of ids was lost, that of ids.
     let status = context.store.buyer_status(order.buyer).await?;

@@ -20,9 +20,9 @@ use tokio::task::JoinSet;
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
 const LATE_BY: Duration = Duration::from_millis(30);
 
-/// The request COMMIT of MySQL's protocol: a query's code and its text. The text alone is part of READ COMMITTED, which
-/// every new connection sets.
-const COMMIT: &[u8] = b"\x03COMMIT";
+/// The request COMMIT of MySQL's protocol: a query's code and its text, or the last of several statements in one text. The
+/// word alone is part of READ COMMITTED, which every new connection sets.
+const COMMITS: [&[u8]; 2] = [b"\x03COMMIT", b"; COMMIT"];
 
 /// What the proxy does to its connections.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -229,15 +229,16 @@ async fn forward_requests(
         }
         let contains =
             |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
+        let commits = || COMMITS.into_iter().any(contains);
         let current = *mode.borrow();
         match current {
             Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
-            Mode::LoseCommit if contains(COMMIT) => return None,
-            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if contains(COMMIT) => {
+            Mode::LoseCommit if commits() => return None,
+            Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => {
                 losing.store(true, Ordering::SeqCst);
             }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
-            Mode::DelayCommit(time) if contains(COMMIT) => tokio::time::sleep(time).await,
+            Mode::DelayCommit(time) if commits() => tokio::time::sleep(time).await,
             Mode::DelayRequests(text, time) if contains(text.as_bytes()) => {
                 tokio::time::sleep(time).await;
             }

@@ -1,0 +1,145 @@
+//! The end of a purchase's transaction, and what became of it where the reply was lost.
+//!
+//! The hot row, the sale's stock, is changed in the request that commits ([`OrderTransaction::take_and_commit`]): it is
+//! locked for as long as the server takes for two statements, and not while a reply and the next request travel. All
+//! buyers of the sale queue for that row.
+//!
+//! Only here can a purchase end in [`Error::OutcomeUnknown`].
+
+use std::time::Duration;
+
+use backon::Retryable;
+use tokio::time::Instant;
+
+use super::transaction::{OrderTransaction, TextOutcome};
+use crate::connection::mysql::Database;
+use crate::connection::server_error::is_read_only;
+use crate::error::Error;
+use crate::order::model::NewOrder;
+use crate::order::steps;
+use crate::request::trace;
+
+/// Pause between two reads of an order whose commit is in doubt.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
+
+impl OrderTransaction {
+    /// Commits, and resolves the outcome where the reply was lost, by looking up `order`, which may be any order of the
+    /// transaction.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] is definite: nothing was done. [`Error::OutcomeUnknown`] only where the database
+    /// could not be asked for as long as one step may take; the first tries may meet connections that died with
+    /// the one that was to commit.
+    pub async fn commit(self, order: &NewOrder) -> Result<(), Error> {
+        trace::step(self.commit_and_resolve(order), steps::committed).await
+    }
+
+    async fn commit_and_resolve(self, order: &NewOrder) -> Result<(), Error> {
+        let db = self.db.clone();
+        match self.commit_once(order.id).await {
+            // Boxed, because it is rare, and every purchase would carry its size.
+            Err(Error::OutcomeUnknown(_)) => Box::pin(resolve(&db, order)).await,
+            outcome => outcome,
+        }
+    }
+
+    /// Takes one from the stock of the order's sale and commits, in one round trip; where nothing is left, nothing is done,
+    /// and the transaction is returned open. This transaction must have inserted `order`, and that must have been
+    /// answered: by it a lost reply is resolved, as in [`OrderTransaction::commit`].
+    ///
+    /// # Errors
+    /// As of [`OrderTransaction::commit`]; and [`Error::Conflict`], after which nothing was done.
+    ///
+    /// # Cancellation
+    /// Dropped, the transaction may be committed or not.
+    pub async fn take_and_commit(self, order: &NewOrder) -> Result<Option<Self>, Error> {
+        trace::step(self.take_and_resolve(order), steps::taken).await
+    }
+
+    async fn take_and_resolve(mut self, order: &NewOrder) -> Result<Option<Self>, Error> {
+        self.deadline = Instant::now() + self.db.timeout;
+        let text = take_sql(order.buyer.voucher_id);
+        let TextOutcome { changed, error } = self.run_statements(&text).await;
+        let Some(error) = error else {
+            self.ended();
+            return Ok(None);
+        };
+        let refused = error.as_database_error().is_some();
+        match changed[..] {
+            // Nothing was left, and the text ended with the statement that looks.
+            [0] if refused => Ok(Some(self)),
+            // Likewise, but its reply was lost; or the server refused to change the row, and the text ended there.
+            [0] => Err(error.into()),
+            [] if refused => Err(error.into()),
+            _ if is_read_only(&error) => Err(error.into()),
+            _ => {
+                tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
+                let db = self.db.clone();
+                // Closes the connection, so that the server ends the transaction.
+                drop(self);
+                Box::pin(resolve(&db, order)).await.map(|()| None)
+            }
+        }
+    }
+
+    /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
+    /// existence of an order does not prove.
+    pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
+        self.deadline = Instant::now() + self.db.timeout;
+        match self.plain("COMMIT").await {
+            Ok(()) => {
+                self.ended();
+                Ok(())
+            }
+            Err(error) if is_read_only(&error) => Err(error.into()),
+            Err(error) => {
+                tracing::warn!(order_id, %error, "the commit's reply was lost");
+                Err(Error::OutcomeUnknown(Some(order_id)))
+            }
+        }
+    }
+}
+
+/// Finds out whether a transaction was committed whose commit has no reply, by one of its orders. Its insert must have been
+/// answered: then the transaction, wherever its end is held up, has the row, and looking at the row waits for that end.
+async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
+    let deadline = Instant::now() + db.timeout;
+    let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
+    match (|| is_committed(db, order)).retry(pauses).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Error::Unavailable("the database")),
+        Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
+    }
+}
+
+/// Whether this order was committed, waiting for any transaction that may still decide it: a locking read on a row that is
+/// being inserted does not return until that transaction has ended. A server that takes no writes is not asked: the replica
+/// of a primary that is gone may have received the order and not applied it yet. The id of an order that was rolled back
+/// may be another buyer's by now, if the counter was lost meanwhile.
+async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
+    let query = sqlx::query_as::<_, (i64, i64)>(
+        "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
+         WHERE id = ? LOCK IN SHARE MODE",
+    )
+    .bind(order.id);
+    let read = async {
+        let mut connection = db.pool.acquire_writable().await?;
+        let found = query.fetch_optional(&mut *connection).await?;
+        connection.answered();
+        Ok(found)
+    };
+    let found = db.bounded(read).await?;
+    Ok(found == Some((order.buyer.user_id, order.buyer.voucher_id)))
+}
+
+/// Changes the hot row and commits. The server runs a text up to the first statement that fails, so the one in the middle
+/// fails where the row was not changed: the largest integer, plus one, is out of range. Plain SQL has no other statement
+/// that fails on a condition, on both MySQL and MariaDB.
+fn take_sql(voucher_id: i64) -> String {
+    format!(
+        "UPDATE tb_seckill_voucher SET stock = stock - 1 \
+         WHERE voucher_id = {voucher_id} AND stock > 0; \
+         SET @taken = {} + (ROW_COUNT() <> 1); COMMIT",
+        i64::MAX
+    )
+}
