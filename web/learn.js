@@ -18,7 +18,12 @@ const Learn = (() => {
   }
 
   const level = () => Levels[number];
-  const title = ({ id, strategy }) => (Levels.filter((other) => other.strategy === strategy).length > 1 ? `${strategy} (${Levels.filter((other) => other.strategy === strategy).findIndex((other) => other.id === id) + 1})` : strategy);
+  const language = () => (Words.language() === 'zh' ? 1 : 0); // of the pairs in Ladder
+  // Its strategy, numbered where that has several levels.
+  function title({ id, strategy }) {
+    const same = Levels.filter((one) => one.strategy === strategy).map((one) => one.id);
+    return same.length > 1 ? `${strategy} (${same.indexOf(id) + 1})` : strategy;
+  }
 
   function open(which) {
     number = which;
@@ -118,7 +123,7 @@ const Learn = (() => {
     if (!end) return null;
     const { interleavings, broken, states, shortest } = proof;
     const values = { interleavings: Words.number(interleavings), broken: Words.number(broken), states: Words.number(states), moves: shortest ? shortest.length : 0 };
-    const why = Ladder[level().strategy].why[Words.language() === 'zh' ? 1 : 0];
+    const why = Ladder[level().strategy].why[language()];
     const last = number === Levels.length - 1;
     return make('section', { class: `result ${end === 'lost' ? 'bad' : 'good'}`, 'data-end': end },
       make('h3', { id: 'result-title', tabindex: '-1', 'data-key': 'result' }, t(`end.${end}`, { moves: moves.length })),
@@ -178,12 +183,11 @@ const Learn = (() => {
     const focused = document.activeElement && document.activeElement.dataset.key;
     const wasOver = document.querySelector('.result') !== null;
     const { strategy, id } = level();
-    const language = Words.language() === 'zh' ? 1 : 0;
     levels();
     byId('level').replaceChildren(...[
       make('p', { class: 'soft' }, t('level.number', { number: number + 1, count: Levels.length })),
       make('h2', { id: 'level-title' }, make('code', null, strategy)),
-      make('p', { class: 'idea' }, Ladder[strategy].idea[language], Words.has(`note.${id}`) ? ` ${t(`note.${id}`)}` : ''),
+      make('p', { class: 'idea' }, Ladder[strategy].idea[language()], Words.has(`note.${id}`) ? ` ${t(`note.${id}`)}` : ''),
       Board.given(level()),
       prediction(),
       ...(end ? [result(), ...board()] : board()),
@@ -194,9 +198,8 @@ const Learn = (() => {
   }
 
   document.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || !guess || proving || (end && !shown)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey || !guess || proving || end) return;
     const key = event.key.toLowerCase();
-    if (shown) return;
     const name = { 1: 'N1', 2: 'N2' }[key] || (/^[a-f]$/.test(key) && game.cast.some((actor) => actor.name === key.toUpperCase()) ? key.toUpperCase() : null);
     const possible = game.moves(state);
     const move = possible.find((one) => one === name) || (key === 'e' && possible.find((one) => one.includes(':')));
