@@ -199,11 +199,11 @@ async fn measure(
 ) -> anyhow::Result<()> {
     let began = Instant::now();
     let publisher = servers::instance(environment, "publisher", &[]).await?;
-    let servers = Servers::start(environment, buyers, pool, against).await?;
+    let servers = Servers::start(environment, buyers, pool).await?;
     environment.delete_orders().await?;
     let target = publisher.target.clone();
     let mut runner = Runner { environment, buyers, publisher: target, runs: Vec::new() };
-    let results = rounds::measure(&mut runner, &servers, settings).await?;
+    let results = rounds::measure(&mut runner, &servers, &against, settings).await?;
     let scenarios = scenarios::measure(&mut runner, &servers, settings.duration).await?;
     let memory = InstanceMemory::measure(environment, &servers.one).await?;
     let rounds = (settings.rounds, settings.duration);

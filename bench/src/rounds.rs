@@ -104,6 +104,7 @@ fn say(text: &str) {
 pub async fn measure(
     runner: &mut Runner<'_>,
     servers: &Servers,
+    against: &[Node],
     settings: &Settings,
 ) -> anyhow::Result<Results> {
     let mut results = Results::new();
@@ -128,6 +129,7 @@ pub async fn measure(
     let mut round = Round {
         runner,
         servers,
+        against,
         settings: &warm_up,
         number: 0,
         has_stream,
@@ -160,6 +162,7 @@ async fn knows_stream(runner: &Runner<'_>) -> anyhow::Result<bool> {
 struct Round<'a, 'r> {
     runner: &'a mut Runner<'r>,
     servers: &'a Servers,
+    against: &'a [Node],
     settings: &'a Settings,
     /// From 1; 0 is the warm-up.
     number: usize,
@@ -230,7 +233,7 @@ impl<'a> Round<'a, '_> {
         // The bare route uses no other server: what those do meanwhile is not its cost.
         self.results.put("P3", servers);
         self.results.put("6", group.orders_per_s / bare.answers_per_s);
-        for (node, run) in self.servers.against.iter().zip(&others) {
+        for (node, run) in self.against.iter().zip(&others) {
             let [service, servers] = processor_time(run);
             self.results.put_of(node, "P2", service);
             self.results.put_of(node, "P3", servers);
@@ -243,7 +246,7 @@ impl<'a> Round<'a, '_> {
             self.results.put("1", group.orders_per_s / locked.orders_per_s);
             self.results.put("2", group.orders_per_s / single.orders_per_s);
             self.results.put("3", locked.orders_per_s / single.orders_per_s);
-            for (node, run) in self.servers.against.iter().zip(&others) {
+            for (node, run) in self.against.iter().zip(&others) {
                 self.results.put_of(node, "1", run.orders_per_s / locked.orders_per_s);
                 self.results.put_of(node, "2", run.orders_per_s / single.orders_per_s);
             }
@@ -287,7 +290,7 @@ impl<'a> Round<'a, '_> {
         let bare = self.run(plan).await?;
         self.results.put("5", sold_out.answers_per_s / bare.answers_per_s);
         self.results.put("P1", sold_out.cpu.service_us / bare.cpu.service_us);
-        for (node, run) in self.servers.against.iter().zip(others) {
+        for (node, run) in self.against.iter().zip(others) {
             self.results.put_of(node, "5", run.answers_per_s / bare.answers_per_s);
             self.results.put_of(node, "P1", run.cpu.service_us / bare.cpu.service_us);
         }
@@ -297,7 +300,7 @@ impl<'a> Round<'a, '_> {
     /// The nodes of others, each with a sale of its own.
     async fn others(&mut self, name: usize, stock: Stock) -> anyhow::Result<Vec<Run>> {
         let mut runs = Vec::new();
-        for Node { server, strategy, prefix, runs: names } in &self.servers.against {
+        for Node { server, strategy, prefix, runs: names } in self.against {
             let (name, repeat) = (names[name], stock == Stock::SoldOut);
             let servers = vec![server];
             let plan = Plan { name, servers, prefix, stock, repeat, ..self.plan(strategy) };

@@ -13,7 +13,6 @@ use testkit::wait::until;
 use workload::Target;
 use workload::http::{Call, Connection};
 
-use crate::against::Node;
 use crate::command::is_installed;
 use crate::environment::{Buyers, Environment};
 
@@ -117,8 +116,6 @@ pub struct Servers {
     pub bare: Server,
     /// nginx in front of `one` and `two`; `None` where it is not installed.
     pub nginx: Option<Server>,
-    /// Nodes that others have started.
-    pub against: Vec<Node>,
 }
 
 impl Servers {
@@ -130,7 +127,6 @@ impl Servers {
         environment: &Environment,
         buyers: &Buyers,
         connections: u32,
-        against: Vec<Node>,
     ) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
@@ -147,7 +143,6 @@ impl Servers {
             one,
             two,
             nginx,
-            against,
         })
     }
 }
