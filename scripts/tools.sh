@@ -23,7 +23,8 @@ chaos() {
   if ((!short)); then
     command -v faketime >/dev/null || (install_packages faketime) >&2 ||
       note "without libfaketime no clock is stepped" >&2
-    [[ " $* " == *" --older-binary"* ]] || build_older >&2
+    # Only rounds on one Redis and one database have an older binary.
+    [[ " $* " == *@(" --older-binary"|sentinel|cluster|replicated|asynchronous)* ]] || build_older >&2
   fi
   [[ " $* " == *" --older-binary"* || ! -x $(older_binary) ]] || older=(--older-binary "$(older_binary)")
   build "$PROFILE" seckill seckill-loadtest
