@@ -97,7 +97,9 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             for after in After::all(means.layout) {
                 for _ in 0..options.recoveries {
                     let number = u32::try_from(recoveries.len()).unwrap_or(u32::MAX);
-                    recoveries.push(recovery::measure(&cluster, strategy, after, number).await?);
+                    let recovery = recovery::measure(&cluster, strategy, after, number).await?;
+                    eprintln!("recovery: {recovery}");
+                    recoveries.push(recovery);
                 }
             }
         }

@@ -7,6 +7,7 @@
 //! the recovery.
 
 use std::{
+    fmt::{Display, Formatter},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -84,6 +85,16 @@ pub struct Recovery {
     pub usual: f64,
     /// Time to 95 % of that, in milliseconds; `None`: not within ten seconds.
     pub back_ms: Option<u64>,
+}
+
+impl Display for Recovery {
+    fn fmt(&self, to: &mut Formatter<'_>) -> std::fmt::Result {
+        write!(to, "{} at {:.0} orders/s, {}: ", self.strategy, self.usual, self.after.text())?;
+        match self.back_ms {
+            Some(ms) => write!(to, "back after {ms} ms"),
+            None => write!(to, "not back within {} s", LIMIT.as_secs()),
+        }
+    }
 }
 
 /// Orders are counted for so long at a time.
