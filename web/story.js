@@ -71,7 +71,7 @@ const Story = (() => {
     const count = story.requests.length;
     const sent = t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: Math.max(tries, count), where })
       + (oneBuyer && tries > count ? ` ${t('story.sent.some', { count })}` : '');
-    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: t(conclusion(story, moments)), plot: plot(story, steps, names, port) };
+    return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: conclusion(story, moments), plot: plot(story, steps, names, port) };
   }
 
   // The key of a step's sentence, and whether the step is decisive: where it goes wrong, or where that is prevented.
@@ -86,8 +86,14 @@ const Story = (() => {
       case 'locked': {
         const beside = others(held).length > 0;
         const before = all.some((other) => other.step === 'locked' && other.which !== one.which && other.moment < one.moment);
-        if (one.place === 'memory' && beside && oneBuyer) return { key: 'step.locked.memory.again', strong: true };
+        // A node learns late of its own release in Redis: only who has not committed still holds the lock for certain.
+        const again = one.place === 'redis' ? uncommitted(held) : beside;
+        if (again && oneBuyer) return { key: `${key}.${one.place}.again`, strong: true };
         return { key: before && !beside && oneBuyer ? `${key}.${one.place}.after` : `${key}.${one.place}`, strong: false };
+      }
+      case 'unlocked': {
+        const early = all.some((other) => other.step === 'committed' && other.which === one.which && other.moment > one.moment);
+        return { key: early ? 'step.unlocked.early' : key, strong: early };
       }
       case 'lock-busy': return { key: `${key}.${one.place}`, strong: true };
       case 'looked': {
@@ -100,6 +106,7 @@ const Story = (() => {
         return { key: same ? 'step.looked.same' : 'step.looked.stock', strong: same };
       }
       case 'placed': {
+        if (strategy === 'unit-rows' && (outcome === 'taken' || outcome === 'nothing-left')) return { key: `step.placed.unit.${outcome}`, strong: false };
         const unseen = outcome === 'taken' && oneBuyer && uncommitted(written);
         return { key: unseen ? 'step.placed.blind' : `step.placed.${outcome}`, strong: unseen || outcome === 'ordered-before' || outcome === 'index-refused' };
       }
@@ -119,14 +126,13 @@ const Story = (() => {
     }
   }
 
+  // What the requests met, where that is a mark of its own; else what the strategy is, not what its steps look like.
   function conclusion(story, moments) {
-    if (story.kind === 'oversold') return 'conclusion.oversold';
-    const places = new Set(moments.filter((one) => one.step === 'locked' || one.step === 'lock-busy').map((one) => one.place));
-    if (story.kind === 'held' && moments.some((one) => one.step === 'consumed')) return 'conclusion.admitted';
-    if (story.kind === 'held' && moments.some((one) => one.outcome === 'index-refused')) return 'conclusion.index';
-    if (story.kind === 'held') return places.has('redis') ? 'conclusion.shared-lock' : 'conclusion.held';
-    const nodes = new Set(story.requests.map((request) => request.node));
-    return places.has('memory') && nodes.size > 1 ? 'conclusion.two-locks' : 'conclusion.no-lock';
+    const met = (fact) => story.kind === 'held' && moments.some(fact);
+    if (met((one) => one.step === 'consumed')) return t('conclusion.admitted');
+    if (met((one) => one.outcome === 'index-refused')) return t('conclusion.index');
+    if (story.moral) return story.moral[Words.language() === 'zh' ? 1 : 0];
+    return t({ oversold: 'conclusion.oversold', held: 'conclusion.held' }[story.kind] || 'conclusion.no-lock');
   }
 
   function plot(story, steps, names, port) {

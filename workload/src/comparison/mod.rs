@@ -36,7 +36,7 @@ pub mod story;
 
 use batches::Batches;
 use commits::{Commits, Seen};
-use document::{LaneResult, Setting, State};
+use document::{LaneResult, Setting, State, StoryKind};
 pub use environment::Environment;
 pub use run_state::RunState;
 use sampler::Sampler;
@@ -233,6 +233,9 @@ fn finish(
     {
         let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(&faults);
+        if let Ok(strategy) = lane.strategy.parse() {
+            lane.stories.iter_mut().for_each(|story| story.moral = moral(strategy, story.kind));
+        }
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency));
         let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
@@ -265,6 +268,16 @@ fn spans(events: &[document::Event]) -> Vec<(f64, f64)> {
     faults.map(|event| (event.at, end(event))).collect()
 }
 
+/// What is learnt from a story of this kind, where it ended as the strategy makes it end.
+fn moral(strategy: Strategy, kind: StoryKind) -> Option<[&'static str; 2]> {
+    let is_typical = match kind {
+        StoryKind::TwoOrders => strategy.is_unsafe(),
+        StoryKind::Held => !strategy.is_unsafe(),
+        StoryKind::Oversold => false,
+    };
+    is_typical.then(|| strategy.row().moral.pair())
+}
+
 /// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or
 /// turned away while a server was ill.
 fn conformance(setting: &Setting, report: &Report) -> Conformance {
@@ -282,5 +295,22 @@ pub struct Summary<'a>(pub &'a document::Document);
 impl fmt::Display for Summary<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show::write(self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_moral_of_a_story_is_that_of_the_strategy_where_it_ended_as_that_makes_it_end() {
+        let second = Strategy::LockInTransaction;
+        let [told, _] = moral(second, StoryKind::TwoOrders).expect("a moral");
+        assert!(told.contains("released before the commit"), "{told}");
+        assert_eq!(moral(second, StoryKind::Held), None);
+        assert_eq!(moral(Strategy::Naive, StoryKind::Oversold), None);
+        // A second order under a safe strategy is a fault of ours: nothing is learnt from the strategy.
+        assert_eq!(moral(Strategy::ReentrantLock, StoryKind::TwoOrders), None);
+        assert!(moral(Strategy::ReentrantLock, StoryKind::Held).is_some());
     }
 }

@@ -209,10 +209,10 @@ fn better<'a>(
 fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
-    let readers = None;
     Story {
         kind,
-        readers,
+        readers: None,
+        moral: None,
         requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
     }
 }
