@@ -31,6 +31,11 @@ class Learn(BrowserTest):
                     yield page
                     self.assert_fits(page)
 
+    def assert_accessible_where_served(self, page):
+        # In a file the checker may not load the style sheets.
+        if page.url.startswith("http"):
+            self.assert_accessible_in_both_languages(page)
+
     def test_a_level_is_won_by_a_violation(self):
         for page in self.everywhere("conditional"):
             expect(move(page, "A")).to_have_count(0)  # the prediction comes first
@@ -62,6 +67,7 @@ class Learn(BrowserTest):
 
     def test_a_level_is_lost_and_shows_how_and_what_the_lab_recorded(self):
         for page in self.everywhere("process-lock-2"):
+            self.assert_accessible_where_served(page)
             page.locator("[data-guess=holds]").click()
             page.locator("[data-key='board.prove']").click()
             lost = end(page, "lost")
@@ -71,6 +77,7 @@ class Learn(BrowserTest):
                 page.locator("[data-key='board.play']").click()
             expect(page.locator("[data-invariant=second-order]")).to_have_class(re.compile("bad"))
             expect(page.locator(".log li")).to_have_count(steps)
+            self.assert_accessible_where_served(page)
             expect(lost.locator(".record")).to_contain_text("Recorded by the lab in a run on 2 nodes")
             page.locator("[data-key='record.play']").click()
             while page.locator("[data-key='board.play']").count():
