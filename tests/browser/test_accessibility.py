@@ -45,6 +45,12 @@ class Accessible(BrowserTest):
         expect(page.locator("#sale .notice")).to_contain_text("no flash sale")
         self.assert_accessible(page)
 
+    def test_the_model_and_the_lab_before_a_run(self):
+        for path, shown in (("/learn", "main h1"), ("/lab", "select[name=lane-0]")):
+            page = self.open(path)
+            expect(page.locator(shown)).to_have_count(1)
+            self.assert_accessible_in_both_languages(page)
+
     def test_the_lab_with_a_run_and_its_report(self):
         run = finished_run()
         page = self.open(f"/lab#run={run}")
