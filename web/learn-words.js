@@ -2,10 +2,10 @@
 // The texts of the page where the visitor is the scheduler.
 
 Words.add({
-  'learn.title': ['Flash sale: you are the scheduler', '秒杀：你就是调度器'],
-  'learn.heading': ['You are the scheduler', '你就是调度器'],
+  'learn.title': ['Flash sale: you are the scheduler', '秒杀：您就是调度器'],
+  'learn.heading': ['You are the scheduler', '您就是调度器'],
   'learn.intro': ['Each request is a list of steps, and you decide whose step comes next. Try to sell more than there is, or to give one buyer two orders. If you think that no order of steps can do it, say so: the page then tries all of them.',
-    '每个请求都是一串步骤，下一步轮到谁由你决定。试试把库存卖超，或让同一位买家得到两个订单。如果你认为任何先后顺序都做不到，就直接说出来：页面会把所有顺序都试一遍。'],
+    '每个请求都是一串步骤，下一步轮到谁由您决定。试试把库存卖超，或让同一位买家得到两个订单。如果您认为任何先后顺序都做不到，就直接说出来：页面会把所有顺序都试一遍。'],
   'learn.foot': ['The steps are the statements and commands that the service sends. The model runs in this page; nothing is sent anywhere.',
     '这些步骤就是服务实际发出的语句和命令。模型在本页面内运行，不向任何地方发送数据。'],
   'learn.levels': ['Levels', '关卡'],
@@ -33,7 +33,7 @@ Words.add({
   'guess.oversold': ['It sells more than there is', '会超卖'],
   'guess.second-order': ['One buyer gets two orders', '同一买家会得到两个订单'],
   'guess.holds': ['Neither, whatever the order of steps', '都不会，无论步骤先后如何'],
-  'guess.was': ['Your prediction: “{guess}”.', '你的预测：“{guess}”。'],
+  'guess.was': ['Your prediction: “{guess}”.', '您的预测：“{guess}”。'],
   'guess.right': ['That was right.', '猜对了。'], 'guess.wrong': ['That was wrong.', '猜错了。'],
 
   // The board.
@@ -100,7 +100,7 @@ Words.add({
   'answer.LOCK_BUSY': ['another is being processed', '另一个请求正在处理'], 'answer.STOCK_CHANGED': ['the stock changed', '库存已变动'],
 
   // The end.
-  'end.violation': ['Won: you broke it in {moves} steps.', '通过：你用 {moves} 步打破了它。'],
+  'end.violation': ['Won: you broke it in {moves} steps.', '通过：您用 {moves} 步打破了它。'],
   'end.proof': ['Won: nothing breaks it.', '通过：没有顺序能打破它。'],
   'end.lost': ['Lost: it can be broken.', '未通过：它是可以打破的。'],
   'end.none': ['All {interleavings} interleavings were tried ({states} different states). None breaks it.', '全部 {interleavings} 种交错顺序都试过了（{states} 个不同状态），没有一种能打破它。'],
