@@ -95,7 +95,10 @@ const Story = (() => {
         const early = all.some((other) => other.step === 'committed' && other.which === one.which && other.moment > one.moment);
         return { key: early ? 'step.unlocked.early' : key, strong: early };
       }
-      case 'lock-busy': return { key: `${key}.${one.place}`, strong: true };
+      case 'lock-busy': {
+        const later = all.some((other) => other.step === 'locked' && other.which === one.which && other.moment > one.moment);
+        return { key: later ? `${key}.later` : `${key}.${one.place}`, strong: !later };
+      }
       case 'looked': {
         if (one.order === true) return { key: 'step.looked.some', strong: true };
         if (one.order === false && oneBuyer) {

@@ -161,6 +161,7 @@ Words.add({
   'step.locked.redis.after': ['Node {node} acquires the lock of buyer {user} in Redis, which is free again.', '节点 {node} 在 Redis 里获得买家 {user} 的锁：它刚被释放。'],
   'step.lock-busy.redis': ['Node {node} tries to acquire the same lock in Redis. It is held, so the request is refused.', '节点 {node} 向 Redis 请求同一把锁。锁已被持有，请求被拒绝。'],
   'step.lock-busy.memory': ['Node {node} finds the lock held, so the request is refused.', '节点 {node} 发现锁已被持有，拒绝请求。'],
+  'step.lock-busy.later': ['Node {node} finds the lock held, and tries again later.', '节点 {node} 发现锁已被持有，稍后再试。'],
   'step.lock-failed': ['Node {node} gets no reply when it acquires the lock.', '节点 {node} 没有得到关于锁的答复。'],
   'step.looked.none': ['Node {node} reads: stock {stock}; no order of this buyer.', '节点 {node} 查询：库存 {stock}；这位买家没有订单。'],
   'step.looked.blind': ['Node {node} reads: stock {stock}; still no order of this buyer, as the other request has not committed yet.', '节点 {node} 查询：库存 {stock}；仍没有这位买家的订单，因为另一个请求还没有提交。'],

@@ -242,6 +242,14 @@ class Explanations(BrowserTest):
         self.assertIn(("A", "unlocked", True), [step[:3] for step in steps])
         self.assertEqual(conclusion, "Released too early.")
 
+    def test_a_lock_that_is_tried_again_is_no_refusal(self):
+        first = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 5, {"outcome": "taken"}), ("committed", 8, 1, {})]
+        second = [("lock-busy", 2, 0, {"place": "redis"}), ("locked", 4, 0, {"place": "redis"})]
+        steps, _ = self.explain("setnx-unowned", "two-orders", request(8081, first), request(8082, second))
+        said = {(name, step): text for name, step, _, text in steps}
+        self.assertIn("tries again later", said["B", "lock-busy"])
+        self.assertIn("the lease of its lock has ended", said["B", "locked"])
+
     def test_a_commit_comes_before_the_reads_that_saw_it(self):
         first = [("row-locked", 0, 1, {"stock": 1, "order": False}), ("committed", 2, 3, {})]
         second = [("row-locked", 1, 3, {"stock": 0, "order": True})] # replied before the first node received its commit's reply
