@@ -18,7 +18,7 @@ local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])
 local most, again = tonumber(ARGV[1]), ARGV[3] == '1'
-local stocks, replies = {}, {}
+local stocks, taken, replies = {}, {}, {}
 
 local function reply(word, first, second)
   replies[#replies + 1] = word
@@ -60,7 +60,7 @@ for at = 4, #ARGV, 4 do
     elseif redis.call('SADD', claims, user) == 0 then
       reply('claimed')
     else
-      stock = redis.call('DECR', counter)
+      stock, taken[counter] = stock - 1, (taken[counter] or 0) + 1
       local entry = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
       redis.call('HSET', statuses, order, 'p ' .. voucher .. ' ' .. entry)
       redis.call('EXPIRE', statuses, ARGV[2])
@@ -69,5 +69,9 @@ for at = 4, #ARGV, 4 do
     end
     stocks[voucher] = stock
   end
+end
+-- One write for each sale instead of one for each purchase.
+for counter, count in pairs(taken) do
+  redis.call('DECRBY', counter, count)
 end
 return replies
