@@ -134,7 +134,7 @@ const Story = (() => {
     const met = (fact) => story.kind === 'held' && moments.some(fact);
     if (met((one) => one.step === 'consumed')) return t('conclusion.admitted');
     if (met((one) => one.outcome === 'index-refused')) return t('conclusion.index');
-    if (story.moral) return story.moral[Words.language() === 'zh' ? 1 : 0];
+    if (story.moral) return `${story.moral[Words.language() === 'zh' ? 1 : 0]} ${story.kind === 'held' ? t('conclusion.one') : ''}`.trim();
     return t({ oversold: 'conclusion.oversold', held: 'conclusion.held' }[story.kind] || 'conclusion.no-lock');
   }
 

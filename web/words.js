@@ -202,6 +202,7 @@ Words.add({
   'reply.SOLD_OUT': ['“Sold out”.', '“已售罄”。'], 'reply.ALREADY_ORDERED': ['“You have one already”.', '“您已经抢到过了”。'],
   'reply.LOCK_BUSY': ['“Another purchase of yours is being processed”.', '“您的另一次抢购正在处理”。'], 'reply.STOCK_CHANGED': ['“The stock changed”, though some is left.', '“库存已变动”，其实还有剩余。'],
   'legend.lock': ['lock', '锁'], 'legend.look': ['read', '查询'], 'legend.write': ['write', '写入'], 'legend.commit': ['commit', '提交'], 'legend.refused': ['refused', '被拒绝'], 'legend.answer': ['reply', '答复'],
+  'conclusion.one': ['One buyer, one order.', '一位买家，一个订单。'],
   'conclusion.no-lock': ['Each request read before the other had committed, saw no order, and inserted one. Check and insert must be atomic, or protected by one lock that all nodes share.', '双方都在对方提交之前查询，都没看到订单，于是各插入一个。检查与插入必须是原子的，或由所有节点共用的一把锁保护。'],
   'conclusion.oversold': ['Both read the same stock, and both decremented it. Check and decrement must be atomic.', '双方读到同一库存，也都扣减了它。检查与扣减必须是原子的。'],
   'conclusion.index': ['The lock did not keep the second request away; the database’s unique index did. One buyer, one order.', '锁没有挡住第二个请求，数据库的唯一索引挡住了。一位买家，一个订单。'],

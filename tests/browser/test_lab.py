@@ -242,6 +242,12 @@ class Explanations(BrowserTest):
         self.assertIn(("A", "unlocked", True), [step[:3] for step in steps])
         self.assertEqual(conclusion, "Released too early.")
 
+    def test_where_it_held_the_moral_ends_with_what_came_of_it(self):
+        steps = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 2, {"outcome": "taken"}), ("committed", 4, 1, {})]
+        busy = request(8082, [("lock-busy", 2, 0, {"place": "redis"})], "LOCK_BUSY")
+        _, conclusion = self.explain("reentrant-lock", "held", request(8081, steps), busy, moral=["All nodes share one lock.", "所有节点共用一把锁。"])
+        self.assertEqual(conclusion, "All nodes share one lock. One buyer, one order.")
+
     def test_a_lock_that_is_tried_again_is_no_refusal(self):
         first = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 5, {"outcome": "taken"}), ("committed", 8, 1, {})]
         second = [("lock-busy", 2, 0, {"place": "redis"}), ("locked", 4, 0, {"place": "redis"})]
