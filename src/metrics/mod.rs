@@ -1,4 +1,4 @@
-//! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units; [`page`]
+//! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units; `page.rs`
 //! puts `seckill_` before all but those of the process;
 //! `docs/METRICS.md` says what each is good for. Everything is read from this process's memory: a scrape needs neither
 //! Redis nor the database.
