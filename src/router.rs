@@ -19,10 +19,10 @@ use crate::http::extract::BODY_LIMIT_BYTES;
 use crate::http::middleware::{RequestPolicy, panicked, per_request};
 use crate::http::page;
 #[cfg(feature = "lab")]
+use crate::http::this_machine::require_admin_or_this_machine;
+#[cfg(feature = "lab")]
 use crate::lab;
 use crate::lab::Lab;
-#[cfg(feature = "lab")]
-use crate::lab::this_machine::require_admin_or_this_machine;
 use crate::metrics::{self, Metrics};
 use crate::openapi::{self, ApiDocument};
 use crate::order;

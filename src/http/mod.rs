@@ -11,3 +11,5 @@ pub mod middleware;
 pub mod page;
 pub mod reply;
 pub mod spans;
+#[cfg(feature = "lab")]
+pub mod this_machine;

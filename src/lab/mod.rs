@@ -1,6 +1,6 @@
 //! The lab: runs a real load against the real instances, two strategies side by side, while faults can be injected. For
 //! learning; its routes exist only on a server started with `--lab`, and what changes anything needs the
-//! administrator's token, or a browser [on this machine](this_machine). The load, the checker and the faults are [`workload::comparison`], which the load tool runs,
+//! administrator's token, or a browser [on this machine](crate::http::this_machine). The load, the checker and the faults are [`workload::comparison`], which the load tool runs,
 //! too; here are the routes, and in [`runner`] the runs.
 
 use axum::extract::{Request, State};
@@ -16,10 +16,10 @@ use workload::comparison::faults::InjectedFault;
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
+use crate::http::this_machine;
 use ladder::Strategy;
 
 pub mod runner;
-pub mod this_machine;
 
 pub use runner::Lab;
 use runner::{RunSummary, Started};

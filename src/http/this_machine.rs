@@ -22,9 +22,9 @@ use axum::http::{Extensions, HeaderMap};
 use axum::middleware::Next;
 use axum::response::Response;
 
+use super::auth::{ADMIN_TOKEN, AdminToken, require_admin};
+use super::extract::Peer;
 use crate::error::Error;
-use crate::http::auth::{ADMIN_TOKEN, AdminToken, require_admin};
-use crate::http::extract::Peer;
 
 /// The header that the lab's page sends with each of its requests.
 pub const PAGE: &str = "x-lab-page";
