@@ -67,7 +67,7 @@ pub enum Error {
     RunNotFound,
     #[error("no run is selling; start one, then press the button")]
     NoRun,
-    /// The lab could not inject a fault into the servers.
+    /// The lab could not do what it was asked to: inject a fault, or sign in.
     #[error("{0}")]
     LabFault(String),
 

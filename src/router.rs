@@ -137,9 +137,12 @@ fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Routes) {
     let of_admin = with_state(admin.clone(), require_admin);
     (
         handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report)
-            .merge(handlers!(lab::start, lab::stop, lab::fault).route_layer(of_this_machine))
+            .merge(
+                handlers!(lab::start, lab::stop, lab::fault, lab::sessions)
+                    .route_layer(of_this_machine),
+            )
             .merge(handlers!(lab::kill).route_layer(of_admin)),
-        handlers!(user::sent_code),
+        handlers!(user::sent_code, user::login_in_memory),
     )
 }
 
@@ -166,7 +169,7 @@ pub fn api_document() -> ApiDocument {
 /// The service's router.
 pub fn router(state: AppState, config: RouterConfig) -> Router {
     let guard = || with_state(config.admin.clone(), require_admin);
-    let sessions = state.users.sessions.clone();
+    let (sessions, in_memory) = (state.users.sessions.clone(), state.users.in_memory.clone());
     let state = Arc::new(state);
 
     let lab = config.lab.as_ref().map_or_else(Router::new, |state_of_lab| {
@@ -178,10 +181,13 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
     let routes = public()
         .merge(signed_in().route_layer(from_fn(require_user)))
         .merge(admin().route_layer(guard()))
-        .layer(with_state(sessions, renew_session))
-        .merge(purchases())
-        .merge(service())
-        .with_state(state);
+        .layer(with_state(sessions, renew_session));
+    // With `--lab` only, and never for purchases.
+    let routes = match in_memory {
+        Some(in_memory) => routes.layer(with_state(in_memory, renew_session)),
+        None => routes,
+    };
+    let routes = routes.merge(purchases()).merge(service()).with_state(state);
     let docs = Router::from(document().with_state(api_document()));
 
     Router::new()

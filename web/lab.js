@@ -59,6 +59,7 @@
     showForm();
     showBreak();
     missions.show();
+    session.show();
     loadHistory();
     if (about.running) follow(about.running);
     else if (address.has('run')) open(address.get('run'));
@@ -111,6 +112,11 @@
 
   let run = null, following = null, faultSaid = null;
 
+  function askForToken() {
+    id('token-field').hidden = id('token-where').hidden = false;
+    id('token').focus();
+  }
+
   // Starts a run and shows it; returns its id, or null where it was refused.
   async function begin(wanted, at) {
     saidAt = at;
@@ -125,10 +131,7 @@
       return reply.data.id;
     }
     say(errorText(reply), true);
-    if (reply.code === 'FORBIDDEN') {
-      id('token-field').hidden = id('token-where').hidden = false;
-      id('token').focus();
-    }
+    if (reply.code === 'FORBIDDEN') askForToken();
     if (reply.code === 'RUN_UNDER_WAY') {
       const now = await Page.ask('GET', '/lab/about', { headers: PAGE });
       if (now.ok && now.data.running) follow(now.data.running, true);
@@ -139,6 +142,15 @@
   const missions = Missions.create(id('missions'), outcome, {
     start: (wanted) => begin({ ...wanted, seed: null }, 'break-said'),
     inject: (fault) => injectFault(fault),
+    nodes: () => (about ? about.nodes : 0),
+  });
+  const session = SessionStory.create(id('session-story'), {
+    ask: async () => {
+      // Ten requests, one after the other.
+      const reply = await Page.ask('POST', '/lab/sessions', { headers: admin(), limitMs: 30000 });
+      if (reply.code === 'FORBIDDEN') askForToken();
+      return reply;
+    },
     nodes: () => (about ? about.nodes : 0),
   });
   id('break').addEventListener('click', () => begin(breakSetting(), 'break-said'));
@@ -296,6 +308,7 @@
     showForm();
     showBreak();
     if (about) missions.show();
+    session.show();
     if (said) id(saidAt).textContent = said();
     if (run) showRun();
     showHistory();

@@ -113,6 +113,7 @@ pub(super) async fn connect(
         store: UserStore::new(database.clone()),
         codes: Codes::new(redis.clone(), config.sign_in.clone(), code_sender),
         sessions,
+        in_memory: config.sale.lab.then(|| Sessions::Process(ProcessSessions::default())),
     };
     let store = OrderStore::new(database.clone(), zone);
     let ids_of = |counter: String, numbers| {

@@ -89,7 +89,7 @@ const LAB_PAGE: &str = if cfg!(feature = "lab") { include_str!("../../web/lab.ht
 const LAB: [Asset; 0] = [];
 /// The further files of the lab's page.
 #[cfg(feature = "lab")]
-const LAB: [Asset; 9] = [
+const LAB: [Asset; 10] = [
     script("plots.js", include_str!("../../web/plots.js")),
     script("story.js", include_str!("../../web/story.js")),
     script("stepper.js", include_str!("../../web/stepper.js")),
@@ -98,6 +98,7 @@ const LAB: [Asset; 9] = [
     script("diagram.js", include_str!("../../web/diagram.js")),
     script("lab-words.js", include_str!("../../web/lab-words.js")),
     script("missions.js", include_str!("../../web/missions.js")),
+    script("session-story.js", include_str!("../../web/session-story.js")),
     script("lab.js", include_str!("../../web/lab.js")),
 ];
 

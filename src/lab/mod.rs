@@ -20,9 +20,11 @@ use crate::http::this_machine;
 use ladder::Strategy;
 
 pub mod runner;
+pub mod session_story;
 
 pub use runner::Lab;
 use runner::{RunSummary, Started};
+use session_story::SessionStory;
 
 /// What a run is asked for.
 #[derive(Deserialize, Serialize, ToSchema)]
@@ -270,6 +272,19 @@ pub struct FaultRequest {
 pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) -> Reply<()> {
     lab.inject(request.fault).await?;
     Ok(reply::done())
+}
+
+/// Signs a user in at this instance, and asks it and another one who that is (admin, or the lab's page on this machine).
+///
+/// Twice: with the session in this instance's memory, where the other one answers 401, and in Redis. Replies with every
+/// request and its status. `LAB_FAULT` where there is one instance, or the sign-in fails.
+#[utoipa::path(
+    post, path = "/lab/sessions", tag = "lab", security(("x-admin-token" = [])),
+    responses((status = 200, description = "The requests and their answers.", body = SessionStory)),
+    extensions(("x-codes" = json!(["LAB_FAULT"]))),
+)]
+pub async fn sessions(State(lab): State<Lab>) -> Reply<SessionStory> {
+    Ok(reply::data(lab.session_story().await?))
 }
 
 /// Ends this process at once (admin), as a crash would.

@@ -24,6 +24,7 @@ use workload::keys::{KeyNames, KeyStyle};
 use workload::live::Progress;
 use workload::{Access, Target};
 
+use super::session_story::{self, SessionStory};
 use crate::clock::Zone;
 use crate::config::{KeyConfig, KeyStyleName, ServeConfig};
 use crate::error::Error;
@@ -217,6 +218,17 @@ impl Lab {
             Ok(Ok(Err(error))) => Err(Error::LabFault(error.to_string())),
             Ok(Err(error)) => Err(Error::Internal(format!("a fault's task: {error}"))),
         }
+    }
+
+    /// Plays the story of a session in one node's memory, at this instance and the next.
+    ///
+    /// # Errors
+    /// [`Error::LabFault`] where there is one instance, or the sign-in fails.
+    pub async fn session_story(&self) -> Result<SessionStory, Error> {
+        let [own, other, ..] = &self.0.environment.nodes[..] else {
+            return Err(Error::LabFault("this needs two instances, and there is one".to_owned()));
+        };
+        session_story::play(own, other).await
     }
 
     /// Stops what runs, and waits for its end.

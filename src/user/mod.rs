@@ -30,6 +30,8 @@ pub struct Users {
     pub codes: Codes,
     /// Sessions, shared with the first sign-in layer.
     pub sessions: Sessions,
+    /// Sessions in this process's memory, beside the others: with `--lab` only.
+    pub in_memory: Option<Sessions>,
 }
 
 /// A phone that wants to sign in.
@@ -110,14 +112,44 @@ pub async fn login(
     from: ClientAddress,
     Json(request): Json<LoginRequest>,
 ) -> Result<Response, Error> {
+    sign_in(&users, &users.sessions, from, request).await
+}
+
+/// Signs in as `POST /user/login` does, and keeps the session in this instance's memory (lab only).
+///
+/// The token goes into the cookie `SESSION`, as in a servlet container. Other instances do not know it, nor do purchases.
+/// For seeing that; only on a server that is started with `--lab`.
+#[utoipa::path(
+    post, path = "/lab/login", tag = "lab", request_body = LoginRequest,
+    responses((
+        status = 200, description = "The token, which the cookie has, too.", body = String, example = json!("0123456789abcdef0123456789abcdef")
+    )),
+    extensions(("x-codes" = json!(["PHONE_INVALID", "CODE_INVALID", "TOO_MANY_REQUESTS"]))),
+)]
+pub async fn login_in_memory(
+    State(users): State<Users>,
+    from: ClientAddress,
+    Json(request): Json<LoginRequest>,
+) -> Result<Response, Error> {
+    let sessions = users.in_memory.as_ref().ok_or(Error::NotFound)?;
+    sign_in(&users, sessions, from, request).await
+}
+
+/// Spends the code and opens a session among `sessions`.
+async fn sign_in(
+    users: &Users,
+    sessions: &Sessions,
+    from: ClientAddress,
+    request: LoginRequest,
+) -> Result<Response, Error> {
     let phone = Phone::parse(&request.phone).ok_or(Error::PhoneInvalid)?;
     if !users.codes.spend(&phone, &request.code, from).await? {
         return Err(Error::CodeInvalid);
     }
     let user = users.store.find_or_register(&phone).await?;
-    let token = users.sessions.create(&user).await?;
+    let token = sessions.create(&user).await?;
     let reply = reply::data(token.as_str().to_owned());
-    Ok(if users.sessions.uses_cookie() {
+    Ok(if sessions.uses_cookie() {
         ([(SET_COOKIE, token.cookie())], reply).into_response()
     } else {
         reply.into_response()
@@ -131,6 +163,9 @@ pub async fn login(
 )]
 pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
     users.sessions.end(token).await?;
+    if let Some(in_memory) = &users.in_memory {
+        in_memory.end(token).await?;
+    }
     Ok(reply::done())
 }
 

@@ -157,6 +157,22 @@ class Lab(BrowserTest):
         expect(page.locator("[data-mission=read]")).to_be_focused()
         expect(page.locator("[data-mission=read]")).to_have_attribute("aria-pressed", "true")
 
+    def test_a_session_in_one_nodes_memory(self):
+        for screen in (self.screen, PHONE_SCREEN):
+            page = self.open("/lab", viewport=screen)
+            page.locator("#session-ask").click()
+            asked = lambda kept_in: page.locator(f"#session-story [data-kept-in={kept_in}] [data-step=me]")
+            expect(asked("redis")).to_have_count(2)
+            for kept_in, first, second in (("memory", "200", "401"), ("redis", "200", "200")):
+                expect(asked(kept_in).locator(".badge")).to_have_text([first, second])
+                self.assertNotEqual(*(one.get_attribute("data-node") for one in asked(kept_in).all()))
+            expect(page.locator("[data-kept-in=memory] .conclusion.bad")).to_contain_text("The same cookie, another node: 401.")
+            expect(page.locator("[data-kept-in=redis] .conclusion.good")).to_contain_text("All nodes read the same Redis")
+            self.assert_fits(page)
+            self.assert_accessible_in_both_languages(page)
+            page.get_by_role("button", name="中文").click()
+            expect(page.locator("[data-kept-in=memory] .conclusion")).to_contain_text("同一个 cookie")
+
     def check_downloads(self, page):
         with page.expect_download() as raw:
             page.locator("#raw").click()

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use redis::AsyncCommands;
 use serde_json::{Value, json};
 
 use crate::support::api::{Answer, get, post};
@@ -53,7 +54,7 @@ async fn without_lab_none_of_it_exists() {
         let answer = get(stack.url(), path).send().await;
         assert_eq!((answer.status, &answer.body["code"]), (404, &json!("NOT_FOUND")), "{path}");
     }
-    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill"] {
+    for path in ["/lab/runs", "/lab/faults", "/lab/instance/kill", "/lab/login", "/lab/sessions"] {
         let answer = post(stack.url(), path).admin().json(json!({})).send().await;
         assert_eq!(answer.status, 404, "{path}");
     }
@@ -74,6 +75,7 @@ async fn what_changes_anything_needs_the_token() {
         ("/lab/runs/1/stop", json!({})),
         ("/lab/faults", json!({"fault": "empty-redis"})),
         ("/lab/instance/kill", json!({})),
+        ("/lab/sessions", json!({})),
     ] {
         let answer = post(stack.url(), path).json(body).send().await;
         assert_eq!((answer.status, &answer.body["code"]), (403, &json!("FORBIDDEN")), "{path}");
@@ -83,6 +85,8 @@ async fn what_changes_anything_needs_the_token() {
     assert_eq!(page("/lab/runs/1/stop").send().await.body["code"], "RUN_NOT_FOUND");
     let fault = json!({"fault": "empty-redis"});
     assert_eq!(page("/lab/faults").json(fault).send().await.body["code"], "NO_RUN");
+    let alone = page("/lab/sessions").send().await;
+    assert_eq!(alone.refused(200, "LAB_FAULT"), "this needs two instances, and there is one");
     let about = async |name: &str, value: &str| {
         let call = get(stack.url(), "/lab/about").header("x-lab-page", "1");
         call.header(name, value).send().await.data()["thisMachine"].clone()
@@ -288,4 +292,60 @@ async fn a_code_is_shown_to_who_has_no_phone() {
     let login = json!({"phone": "13800138000", "code": code});
     post(stack.url(), "/user/login").json(login).send().await.data();
     assert_eq!(shown().await.body["code"], "CODE_INVALID");
+}
+
+#[tokio::test]
+async fn a_session_in_one_nodes_memory_is_unknown_to_the_other_and_one_in_redis_is_not() {
+    let stack = stack().await;
+    let story = post(stack.url(), "/lab/sessions").header("x-lab-page", "1").send().await;
+    let parts = story.data()["parts"].as_array().unwrap();
+    let nodes = stack.urls();
+    for (part, kept_in, outcome, header, second) in [
+        (&parts[0], "memory", "lost", "cookie", 401),
+        (&parts[1], "redis", "holds", "authorization", 200),
+    ] {
+        assert_eq!(
+            (&part["keptIn"], &part["outcome"]),
+            (&json!(kept_in), &json!(outcome)),
+            "{part}"
+        );
+        let asked: Vec<_> = part["requests"].as_array().unwrap().iter().rev().take(2).collect();
+        for (asked, node, status) in [(asked[1], &nodes[0], 200), (asked[0], &nodes[1], second)] {
+            assert_eq!(asked["request"], "GET /user/me");
+            let seen = (&asked["carries"], &asked["status"]);
+            assert_eq!(seen, (&json!(header), &json!(status)), "{part}");
+            assert!(node.ends_with(asked["node"].as_str().unwrap()), "{node}: {part}");
+        }
+    }
+    let kept: Vec<String> = stack.redis.conn().await.keys("login:token:*").await.unwrap();
+    assert_eq!(kept.len(), 1, "the first session is in no Redis");
+
+    // What the story does, by hand: the session ends with a logout, and purchases never look there.
+    let [one, two] = [&nodes[0], &nodes[1]];
+    post(one, "/user/code?phone=13800138000").send().await.data();
+    let code = get(one, "/lab/code/13800138000").send().await.data().clone();
+    let login = json!({"phone": "13800138000", "code": code});
+    let answer = post(one, "/lab/login").json(login).send().await;
+    let cookie = answer.headers["set-cookie"].to_str().unwrap().split(';').next().unwrap();
+    let token = answer.data().as_str().unwrap();
+    let me = async |at: &str| get(at, "/user/me").header("cookie", cookie).send().await;
+    me(one).await.data();
+    me(two).await.refused(401, "UNAUTHORIZED");
+    get(one, "/user/me").token(token).send().await.refused(401, "UNAUTHORIZED");
+    let buy = post(one, "/voucher-order/seckill/1").header("cookie", cookie).send().await;
+    buy.refused(401, "UNAUTHORIZED");
+    post(one, "/user/logout").header("cookie", cookie).send().await.data();
+    me(one).await.refused(401, "UNAUTHORIZED");
+}
+
+#[tokio::test]
+async fn an_instance_that_does_not_answer_is_told_as_that() {
+    let mut stack = stack().await;
+    stack.instances[1].kill();
+    let story = post(stack.url(), "/lab/sessions").admin().send().await;
+    for part in story.data()["parts"].as_array().unwrap() {
+        assert_eq!(part["outcome"], "unclear", "{part}");
+        let last = part["requests"].as_array().unwrap().last().unwrap();
+        assert!(last["status"].is_null() && last["step"] == "me", "{part}");
+    }
 }
