@@ -23,6 +23,7 @@ pub mod publish;
 pub mod sales;
 pub mod stock_events;
 pub mod store;
+pub mod unit_pool;
 
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
 use stock_events::StockEvents;

@@ -20,6 +20,7 @@ use chrono::{DateTime, Utc};
 use redis::AsyncCommands;
 
 use super::store::{SaleRow, VoucherStore};
+use super::unit_pool::UnitPool;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::Keys;
@@ -46,8 +47,8 @@ pub struct Sale {
     pub window: Window,
     /// Whether nothing was left.
     pub sold_out: bool,
-    /// No unit in the sale's pool has a lower id (see `order/store/units.rs`); 0 where it had none.
-    pub first_unit: u64,
+    /// What this node knows of the sale's pool, on the strategy `unit-rows`. All readings of the sale share it.
+    pub units: Arc<UnitPool>,
     /// Where nothing was left: when the first of the readings in a row that found nothing left was there. Whoever has an
     /// order had it committed before that.
     pub sold_out_since: Instant,
@@ -112,7 +113,7 @@ impl Sale {
                 read_at: Instant::now(),
             },
             sold_out: row.stock < 1,
-            first_unit: row.first_unit.cast_unsigned(),
+            units: Arc::default(),
             sold_out_since: Instant::now(),
             asked_at,
         })
@@ -145,6 +146,7 @@ struct Entry {
     value: RwLock<Value>,
     /// Single-flight: one task loads while the others wait for it, so a burst costs one query, not thousands.
     load: tokio::sync::Mutex<()>,
+    units: Arc<UnitPool>,
 }
 
 #[derive(Default)]
@@ -215,6 +217,7 @@ impl SaleCache {
         };
         let is_java = row.issued.is_none() && self.has_counter(voucher_id).await?;
         let mut sale = Sale::read(voucher_id, &row, is_java, asked_at)?;
+        sale.units = entry.units.clone();
         if sale.sold_out
             && let Some(before) = before.filter(|before| before.sold_out)
         {
@@ -294,7 +297,6 @@ mod tests {
             issued: Some(1),
             now: now.naive_utc(),
             stock: 1,
-            first_unit: 0,
         };
         change(&mut row);
         Sale::read(1, &row, false, Instant::now()).unwrap()

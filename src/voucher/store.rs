@@ -70,8 +70,6 @@ row! {
         pub issued: Option<i64>,
         /// With the units that are in the sale's pool.
         pub stock: i64,
-        /// The least id of these units; 0 where there are none.
-        pub first_unit: i64,
         pub now: NaiveDateTime,
     }
 }
@@ -227,8 +225,7 @@ impl VoucherStore {
         let sql = format!(
             "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
              CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {UNITS} AS SIGNED) AS stock, \
-             COALESCE((SELECT CAST(MIN(u.id) AS SIGNED) FROM tb_stock_unit u \
-             WHERE u.voucher_id = s.voucher_id), 0) AS first_unit, UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
+             UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
              WHERE s.voucher_id = ?"
         );
         let query = sqlx::query_as(&sql).bind(voucher_id);

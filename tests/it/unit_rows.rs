@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use seckill::order::store::units::POOL;
 use serde_json::json;
 use testkit::wait::eventually;
@@ -89,6 +90,45 @@ async fn a_unit_that_is_claimed_is_not_sold_out_yet() {
     };
     tokio::join!(waiting, undoing);
     assert_eq!(pool_and_stock(&stack, sale).await, (0, 0));
+}
+
+/// While the first refill waits for the sale's row, which another node has locked, all purchases of the node wait for that
+/// refill, and only the refill has a connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_waits_for_a_refill_whoever_wants_it() {
+    const BUYERS: i64 = 40;
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(BUYERS).await;
+    let sale = stack.publish(BUYERS, "unit-rows").await;
+    let mut locked = stack.database.pool.begin().await.unwrap();
+    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
+        .bind(sale)
+        .execute(&mut *locked)
+        .await
+        .unwrap();
+    let buying = join_all(users.iter().map(|user| buy(stack.url(), user, sale)));
+    let watching = async {
+        eventually("all have come", TIMEOUT, || async {
+            let metrics = get(stack.url(), "/metrics").text().await;
+            metrics.contains(&format!("seckill_purchases_in_flight {BUYERS}\n"))
+        })
+        .await;
+        // The last look may still be listed, under another connection.
+        let waits = "SELECT COUNT(*) FROM information_schema.processlist WHERE DB = DATABASE() \
+                     AND INFO LIKE '%tb_seckill_voucher%FOR UPDATE%' AND INFO NOT LIKE '%processlist%'";
+        let mut waiting = 0;
+        for _ in 0..20 {
+            waiting = stack.database.number(waits).await.max(waiting);
+        }
+        locked.rollback().await.unwrap();
+        waiting
+    };
+    let (answers, waiting) = tokio::join!(buying, watching);
+    assert!(waiting <= 1, "{waiting} connections wait for a refill");
+    let sold = answers.iter().filter(|answer| answer.body["success"] == true).count() as i64;
+    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+    assert_eq!(stack.database.number(&orders).await, sold);
+    assert_eq!(pool_and_stock(&stack, sale).await, (BUYERS - sold, 0));
 }
 
 /// Two instances drain more than one pool, while a Java node, which knows only the stock, sells from the same sale.

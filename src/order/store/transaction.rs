@@ -182,7 +182,7 @@ impl OrderTransaction {
     }
 
     /// Runs several statements as one text; returns the number in the first row and column of each, if there is one.
-    async fn read_text(&mut self, statements: &str) -> Result<Vec<Option<i64>>, Error> {
+    pub(super) async fn read_text(&mut self, statements: &str) -> Result<Vec<Option<i64>>, Error> {
         let begins = self.state == State::New;
         self.state = State::Open;
         let text = format!("{}{statements}", if begins { "START TRANSACTION; " } else { "" });

@@ -1,55 +1,60 @@
 //! Unit rows: one row per unit of stock, of which a purchase claims one that nobody else has locked (`FOR UPDATE SKIP
-//! LOCKED`), so that buyers do not queue at the sale's row. The rows are a bounded pool: when no unit is free, the next
-//! purchase refills it from the stock, which remains the only place from which other nodes sell. No lock is needed: a
-//! second order of one user is refused by the unique index.
+//! LOCKED`), so that buyers do not queue at the sale's row. The rows are a bounded pool: when no unit is free, a purchase
+//! refills it from the stock, which remains the only place from which other nodes sell. A second order of one user is
+//! refused by the unique index.
+//!
+//! Who has to wait does so without a connection to the database: for the refill, which is one purchase's for all of the
+//! node ([`UnitPool`](crate::voucher::unit_pool::UnitPool)), and for an earlier try of the same user on this node, by a
+//! lock in the process. That lock saves connections; what is right does not depend on it.
+
+use tokio::time::timeout;
 
 use super::{Buyer, Error, PurchaseContext, Sale};
-use crate::order::model::{NewOrder, Placement};
-use crate::order::store::units::{Claim, Refill};
+use crate::order::model::Placement;
 
 /// How often a purchase finds that others took all units of a refill before it starts over.
 const REFILLS: u32 = 8;
 
 /// Buys; see the module.
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    let PurchaseContext { store, process_locks, database_timeout: limit, .. } = context;
     let order = context.new_order(buyer, sale).await?;
-    let mut claim = Claim::Unlocked(sale.first_unit);
+    let _turn = timeout(*limit, process_locks.acquire(buyer.user_id.cast_unsigned()))
+        .await
+        .map_err(|_| Error::Unavailable("the database"))?;
     for _ in 0..REFILLS {
-        match try_claim(context, &order, claim).await {
-            // Where the last units were in flight, they are sold by now.
-            Err(Error::SoldOut) if claim != Claim::Any => {}
-            outcome => return outcome,
+        let mut look = sale.units.look();
+        if look.first.is_some() {
+            let mut transaction = store.begin().await?;
+            // While this one waited for its connection, others may have found that no unit is free.
+            look = sale.units.look();
+            if let Some(first) = look.first {
+                match transaction.place_with_unit(&order, first).await? {
+                    Placement::Placed => {
+                        return transaction.commit(&order).await.map(|()| order.id);
+                    }
+                    // A key refused the order: the one of users or, after the counter of ids was lost, that of ids.
+                    Placement::AlreadyOrdered => {
+                        let existing = transaction.undo_for_order_of(buyer).await?;
+                        return Err(match existing {
+                            Some(id) => Error::AlreadyOrdered(Some(id)),
+                            None => Error::DuplicateId,
+                        });
+                    }
+                    Placement::SoldOut => {
+                        sale.units.found_none(look);
+                        transaction.rollback().await?;
+                    }
+                }
+            }
         }
         // Boxed, because it is rare, and every purchase would carry its size.
-        claim = match Box::pin(context.store.refill_units(buyer.voucher_id)).await? {
-            Refill::Ready => Claim::Unlocked(0),
-            Refill::InFlight => Claim::Any,
-            Refill::Empty => return Err(Error::SoldOut),
-        };
+        let refill = Box::pin(sale.units.refill(look, store.refill_units(buyer.voucher_id)));
+        let first = timeout(*limit, refill).await;
+        if first.unwrap_or(Err(Error::Unavailable("the database")))?.is_none() {
+            // Some of those for whom nothing is left have an order.
+            context.check_buyer(buyer).await?;
+        }
     }
     Err(Error::Conflict)
-}
-
-/// [`Error::SoldOut`]: there is no such unit.
-async fn try_claim(
-    context: &PurchaseContext,
-    order: &NewOrder,
-    claim: Claim,
-) -> Result<i64, Error> {
-    let mut transaction = context.store.begin().await?;
-    let placement = transaction.place_with_unit(order, claim).await?;
-    if placement == Placement::Placed {
-        transaction.commit(order).await?;
-        return Ok(order.id);
-    }
-    transaction.rollback().await?;
-    if placement == Placement::SoldOut {
-        return Err(Error::SoldOut);
-    }
-    // A key refused the order: the one of users or, after the counter of ids was lost, that of ids.
-    let status = context.store.buyer_status(order.buyer).await?;
-    Err(match status.and_then(|status| status.order_id) {
-        Some(id) => Error::AlreadyOrdered(Some(id)),
-        None => Error::DuplicateId,
-    })
 }
