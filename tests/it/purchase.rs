@@ -291,11 +291,12 @@ async fn every_log_line_of_a_request_names_it() {
     }
 }
 
-/// Opening a transaction, and placing the order in it, are one round trip; the commit is the second.
+/// Opening a transaction, and placing the order in it, are one round trip; the commit is the second. `row-lock` locks and
+/// reads first. A connection is handed back without a ping.
 #[tokio::test]
 async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     const PURCHASES: u64 = 30;
-    // One, as another one would be opened and its statements prepared where a release takes long on a busy machine.
+    // One, as another one would be opened and its statements prepared on a busy machine.
     let stack = Stack::behind_proxies(&["--database-connections", "1"]).await;
     let database = &stack.proxies.database;
     let users = stack.users(PURCHASES as i64 + 1).await;
