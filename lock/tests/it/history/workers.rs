@@ -135,6 +135,15 @@ impl Workers {
         History { events, wipes: self.wipes.clone(), failovers: self.failovers.clone() }
     }
 
+    /// Violations so far in which two hold the lock at once.
+    pub fn two_holders(&self) -> usize {
+        // Of every process up to one moment: a release that is not read yet would look like a hold.
+        let moment = now() - nanos(COMMAND);
+        let mut history = self.so_far();
+        history.events.retain(|event| event.at < moment);
+        two_holders(&violations(&history, timing(self.lease, self.replies_lost_at_wipe)))
+    }
+
     /// The register's counts so far.
     pub async fn counts(&self) -> RegisterCounts {
         Register::connect(&self.register.url()).await.counts().await
@@ -223,19 +232,13 @@ pub struct Report {
 impl Report {
     /// The violations that the checker finds.
     pub fn violations(&self) -> Vec<String> {
-        let clean_up: Nanos = nanos(self.lease + COMMAND * 4 + Duration::from_secs(1));
-        let timing = Timing {
-            lease: nanos(self.lease),
-            clean_up,
-            replies_lost_at_wipe: self.replies_lost_at_wipe,
-        };
-        violations(&self.history, timing)
+        violations(&self.history, timing(self.lease, self.replies_lost_at_wipe))
     }
 
     /// Fails unless the checker finds two holders at once.
     pub fn assert_two_holders(&self) {
         let found = self.violations();
-        let two = found.iter().filter(|line| line.starts_with("two holders")).count();
+        let two = two_holders(&found);
         println!("{two} of {} violations are two holders", found.len());
         assert!(two > 0, "seed {}: passed as a mutex", self.seed);
     }
@@ -256,4 +259,15 @@ impl Report {
         let RegisterCounts { value, writes, .. } = self.register;
         assert_eq!(value, writes, "seed {}: a stale write was accepted", self.seed);
     }
+}
+
+/// How long what may take in a history of locks with this lease.
+fn timing(lease: Duration, replies_lost_at_wipe: bool) -> Timing {
+    let clean_up: Nanos = nanos(lease + COMMAND * 4 + Duration::from_secs(1));
+    Timing { lease: nanos(lease), clean_up, replies_lost_at_wipe }
+}
+
+/// Those of the violations in which two hold the lock at once.
+fn two_holders(violations: &[String]) -> usize {
+    violations.iter().filter(|line| line.starts_with("two holders")).count()
 }
