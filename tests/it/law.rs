@@ -16,7 +16,7 @@ const TRIES: u32 = 4;
 const STOCK: u32 = 20;
 
 /// A race may not show in one sale; it must in this many.
-const SALES_UNTIL_IT_SHOWS: u32 = 8;
+const SALES_UNTIL_IT_SHOWS: u32 = 40;
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
 pub async fn options(stack: &Stack, strategy: Strategy, buyers: i64, stock: u32) -> BurstOptions {
