@@ -180,7 +180,7 @@ table! {
              操作释放。",
         ),
         oversell: Never,
-        second_order_on_one_node: Shown,
+        second_order_on_one_node: Possible,
         second_order_on_two_nodes: Shown,
         success: Success::Committed,
     };
