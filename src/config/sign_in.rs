@@ -95,7 +95,7 @@ impl SignInConfig {
             );
         };
         let endpoint = Endpoint::parse(url.expose_secret())
-            .map_err(|error| anyhow!("CODE_WEBHOOK_URL (--code-webhook-url) {error}"))?;
+            .map_err(|error| anyhow!("CODE_WEBHOOK_URL (--code-webhook-url) {error:#}"))?;
         let secret = secret.expose_secret().trim();
         let key = BASE64.decode(secret.strip_prefix("whsec_").unwrap_or(secret)).ok();
         let key = key.filter(|key| (24..=64).contains(&key.len()));

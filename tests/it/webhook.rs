@@ -1,6 +1,8 @@
 //! Sign-in codes that are posted to a receiver: what it gets, and what a buyer is told when it fails.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,12 +17,20 @@ use hmac::{Hmac, Mac};
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 use sha2::Sha256;
+use testkit::certificates::Certificates;
 use testkit::wait::eventually;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::support::api::{self, Answer};
+use crate::support::instance::Instance;
 use crate::support::stack::Stack;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -30,6 +40,7 @@ const PHONE: &str = "13800000001";
 /// A receiver that keeps what it gets. It answers with the given statuses in turn, then with 204; 0 is an answer that
 /// waits until [`Receiver::answer`] is called.
 struct Receiver {
+    address: SocketAddr,
     url: String,
     got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
     statuses: Arc<Mutex<VecDeque<u16>>>,
@@ -52,10 +63,11 @@ impl Receiver {
             StatusCode::from_u16(status.filter(|status| *status > 0).unwrap_or(204)).unwrap()
         };
         let router = Router::new().route("/sms", post(receive));
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/sms", listener.local_addr().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}/sms");
         let serving = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Receiver { url, got, statuses, open, _serving: AbortOnDropHandle::new(serving) }
+        Receiver { address, url, got, statuses, open, _serving: AbortOnDropHandle::new(serving) }
     }
 
     fn will_answer(&self, statuses: impl IntoIterator<Item = u16>) {
@@ -76,15 +88,51 @@ impl Receiver {
     }
 }
 
-/// An instance that posts codes to this address.
-async fn posting_to(url: &str, timeout_ms: &str) -> Stack {
+fn arguments<'a>(url: &'a str, timeout_ms: &'a str) -> Vec<&'a str> {
     let args = ["--code-sender", "webhook", "--code-webhook-url", url];
     let more = ["--code-webhook-secret", SECRET, "--code-webhook-timeout-ms", timeout_ms];
-    Stack::start(1, &[args, more].concat()).await
+    [args, more].concat()
+}
+
+/// An instance that posts codes to this address.
+async fn posting_to(url: &str, timeout_ms: &str) -> Stack {
+    Stack::start(1, &arguments(url, timeout_ms)).await
 }
 
 async fn ask(stack: &Stack, phone: &str) -> Answer {
-    api::post(stack.url(), &format!("/user/code?phone={phone}")).send().await
+    ask_at(stack.url(), phone).await
+}
+
+async fn ask_at(url: &str, phone: &str) -> Answer {
+    api::post(url, &format!("/user/code?phone={phone}")).send().await
+}
+
+/// TLS before a receiver, on a port of its own, until the handle is dropped.
+async fn tls_before(
+    receiver: SocketAddr,
+    certificates: &Certificates,
+) -> (SocketAddr, AbortOnDropHandle<()>) {
+    let certificate = CertificateDer::from_pem_file(certificates.path("server.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(certificates.path("server.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            // Clients that do not trust the certificate end the handshake.
+            let Ok(mut secure) = acceptor.accept(stream).await else { continue };
+            let mut plain = TcpStream::connect(receiver).await.unwrap();
+            tokio::io::copy_bidirectional(&mut secure, &mut plain).await.ok();
+        }
+    };
+    (address, AbortOnDropHandle::new(tokio::spawn(serve)))
 }
 
 async fn signs_in(stack: &Stack, phone: &str, code: &str) -> bool {
@@ -198,10 +246,8 @@ async fn a_receiver_that_cannot_be_reached_is_told_as_503_and_the_documented_one
     python.env("CODE_WEBHOOK_SECRET", SECRET).env("PORT", port.to_string());
     let mut python = python.stderr(Stdio::null()).spawn().expect("start python3");
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
-    eventually("it listens", LIMIT, async || {
-        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
-    })
-    .await;
+    eventually("it listens", LIMIT, async || TcpStream::connect(("127.0.0.1", port)).await.is_ok())
+        .await;
     ask(&stack, PHONE).await.data();
     let line = tokio::time::timeout(LIMIT, lines.next_line()).await.expect("a line in time");
     let line = line.unwrap().expect("a line");
@@ -210,4 +256,74 @@ async fn a_receiver_that_cannot_be_reached_is_told_as_503_and_the_documented_one
     // Another secret: the request is not believed.
     let forged = api::post(&format!("http://127.0.0.1:{port}"), "/").json(json!({}));
     assert_eq!(forged.raw().await.0, 401);
+}
+
+#[tokio::test]
+async fn by_https_a_code_goes_only_to_a_receiver_whose_certificate_is_trusted() {
+    let receiver = Receiver::start().await;
+    let (trusted, others) = (Certificates::new(), Certificates::new());
+    let (address, tls) = tls_before(receiver.address, &trusted).await;
+    let url = format!("https://{address}/sms");
+    let args: Vec<_> = arguments(&url, "1500").into_iter().map(str::to_owned).collect();
+    let mut stack = Stack::start(0, &[]).await;
+    let environment = |roots: PathBuf| {
+        [stack.env(), vec![("SSL_CERT_FILE", roots.display().to_string())]].concat()
+    };
+    let trusting = environment(trusted.path("authority.crt"));
+    let distrusting = environment(others.path("authority.crt"));
+    let without = environment(others.path("nowhere.crt"));
+    stack.instances.push(Instance::start(&args, &trusting).await);
+    stack.instances.push(Instance::start(&args, &distrusting).await);
+    let [one, two] = [stack.instances[0].url.clone(), stack.instances[1].url.clone()];
+    let warnings = |instance: &Instance| -> Vec<String> {
+        let log = instance.log().into_iter();
+        log.filter(|line| line.contains("a sign-in code could not be sent")).collect()
+    };
+
+    ask_at(&one, PHONE).await.data();
+    let [(_, body)] = &receiver.since(0)[..] else { panic!("one request") };
+    assert!(signs_in(&stack, PHONE, &code_in(body)).await);
+
+    // Signed by another authority: one sentence that says so, and nothing is posted.
+    ask_at(&two, PHONE).await.refused(503, "UNAVAILABLE");
+    assert_eq!(receiver.count(), 1);
+    let [warning] = &warnings(&stack.instances[1])[..] else { panic!("one line") };
+    assert!(warning.contains("invalid peer certificate: "), "{warning}");
+
+    // No answer to the handshake: nothing was sent.
+    tls.abort();
+    assert!(tls.await.unwrap_err().is_cancelled());
+    let _silent = TcpListener::bind(address).await.unwrap();
+    ask_at(&one, PHONE).await.refused(503, "UNAVAILABLE");
+    let [warning] = &warnings(&stack.instances[0])[..] else { panic!("one line") };
+    assert!(warning.contains("connecting took too long"), "{warning}");
+    for url in [&one, &two] {
+        let metrics = api::get(url, "/metrics").text().await;
+        let line = "seckill_sign_in_codes_total{outcome=\"not_sent\"} 1";
+        assert!(metrics.contains(line), "{metrics}");
+    }
+
+    // No certificates to trust: no start.
+    let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
+    let output = command.args(&args).envs(without).output().expect("run seckill");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let says = "CODE_WEBHOOK_URL (--code-webhook-url) needs root certificates: ";
+    assert!(text.contains(says), "{text}");
+}
+
+/// The receiver is slow with the rest of its reply: that it has taken the code is known by then.
+#[tokio::test]
+async fn a_code_is_sent_once_the_receiver_has_answered_with_its_status() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stack = posting_to(&format!("http://{}/", listener.local_addr().unwrap()), "1000").await;
+    let answer = async {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 4096];
+        assert_ne!(stream.read(&mut request).await.unwrap(), 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n").await.unwrap();
+        stream
+    };
+    let (asked, _stream) = tokio::join!(ask(&stack, PHONE), answer);
+    asked.data();
 }
