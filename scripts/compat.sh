@@ -10,10 +10,11 @@ COMPAT_DATABASE=(
   schema law purchase group_commit lifetime late_commit database_errors resilience half_open
   audit admin_writes shops vouchers start time_zones unit_rows database_bad_input
 )
-# On a Redis: every script, GEO, Bloom filter, sessions, ids, stream and its epochs.
+# On a Redis: every script, GEO, Bloom filter, sessions, ids, stream and its epochs; a cluster, Sentinel, TLS, rights.
 COMPAT_REDIS=(
   law purchase sold_out sign_in ids shops java_node start
   stream stream_faults stream_outages stream_rebuild redis_outage
+  cluster_style redis_cluster redis_sentinel redis_input
 )
 # What in the lock's tests says nothing about a server.
 COMPAT_NOT_LOCK=(--skip history:: --skip documentation:: --skip public_api:: --skip readme:: --skip examples::)
@@ -93,7 +94,7 @@ compat_path() { [[ -n ${SERVER_PACKAGES[$1]:-} ]] || PATH=$(server_root "$1")/bi
 # named and runs once more, alone: with a busy machine's delays left out, it is the server that differs.
 compat_tests() {
   local output failed=() status=0
-  output=$(mktemp "$DATA/log/compat-XXXXXX")
+  output=$(mktemp --tmpdir="$DATA/log")
   without_settings cargo test -p "$1" --test it -- "${@:2}" >"$output" 2>&1 || status=$?
   if ((status)); then
     mapfile -t failed < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output")
