@@ -13,14 +13,14 @@ const Diagram = (() => {
     'diagram.database': ['Database', '数据库'], 'diagram.order': ['order {n}', '订单 {n}'],
     'diagram.two': ['✕ two orders', '✕ 两个订单'], 'diagram.one': ['✓ one order', '✓ 一个订单'],
     'diagram.separate.1': ['A buyer clicks twice. nginx sends one request to node 1 and the other to node 2.', '买家点了两次。nginx 把一个请求发给节点 1，另一个发给节点 2。'],
-    'diagram.separate.2': ['Node 1 acquires the lock of this buyer in its separate memory.', '节点 1 在自己的内存里获得这位买家的锁。'],
+    'diagram.separate.2': ['Node 1 acquires the lock of this buyer in its own memory.', '节点 1 在自己的内存里获得这位买家的锁。'],
     'diagram.separate.3': ['Node 2 does the same in its memory. That is another lock: node 2 cannot see the memory of node 1.', '节点 2 在它自己的内存里做同样的事。那是另一把锁：它看不见节点 1 的内存。'],
-    'diagram.separate.4': ['Both query the database for an order of this buyer, both find none, and both insert one.', '两者都查询数据库里这位买家的订单，都没有查到，于是各插入一个订单。'],
+    'diagram.separate.4': ['Both query the database for an order by this buyer, both find none, and both insert one.', '两者都查询数据库里这位买家的订单，都没有查到，于是各插入一个订单。'],
     'diagram.shared.1': ['The same two requests, on the same two nodes.', '同样的两个请求，同样的两个节点。'],
     'diagram.shared.2': ['Node 1 acquires the lock of this buyer in Redis.', '节点 1 在 Redis 里获得这位买家的锁。'],
     'diagram.shared.3': ['Node 2 tries to acquire the same lock in the same Redis. It is held, so node 2 refuses the request.', '节点 2 向同一个 Redis 请求同一把锁。锁已被持有，于是拒绝该请求。'],
     'diagram.shared.4': ['Only node 1 continues to the database: one order.', '只有节点 1 继续访问数据库：一个订单。'],
-    'diagram.alt.own': ['Two nodes, each with a lock in its separate memory; the database has two orders of one buyer.', '两个节点各有一把内存锁；数据库里同一买家有两个订单。'],
+    'diagram.alt.own': ['Two nodes, each with a lock in its own memory; the database has two orders by one buyer.', '两个节点各有一把内存锁；数据库里同一买家有两个订单。'],
     'diagram.alt.shared': ['Two nodes that share one lock in Redis; the database has one order.', '两个节点共用 Redis 里的一把锁；数据库里只有一个订单。'],
   });
   const t = Words.t;

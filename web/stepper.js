@@ -4,12 +4,12 @@
 
 const Stepper = (() => {
   Words.add({
-    'stepper.name': ['Step through the record', '逐步回放记录'],
+    'stepper.name': ['Step through the recording', '逐步回放记录'],
     'stepper.play': ['Play', '播放'], 'stepper.pause': ['Pause', '暂停'],
-    'stepper.back': ['One step back', '后退一步'], 'stepper.next': ['One step on', '前进一步'],
+    'stepper.back': ['One step back', '后退一步'], 'stepper.next': ['One step forward', '前进一步'],
     'stepper.position': ['Step', '步骤'],
     'stepper.at': ['Step {at} of {count}', '第 {at} 步，共 {count} 步'], 'stepper.before': ['Before the first step', '第一步之前'],
-    'scene.name': ['What the servers hold at this step', '此刻各服务器上的状态'],
+    'scene.name': ['What each server holds at this step', '此刻各服务器上的状态'],
     'scene.node': ['Node {node}', '节点 {node}'], 'scene.redis': ['Redis', 'Redis'], 'scene.database': ['Database', '数据库'],
     'scene.lock.free': ['no lock held', '没有锁被持有'], 'scene.lock.held': ['lock held by {name}', '锁由 {name} 持有'],
     'scene.none': ['no orders', '没有订单'],
@@ -19,8 +19,8 @@ const Stepper = (() => {
     'scene.sent': ['{name} is sent', '{name} 已发出'],
     'scene.read': ['{name} has read', '{name} 已读取'], 'scene.locked': ['{name} holds a lock', '{name} 持有锁'],
     'scene.refused': ['{name} is refused', '{name} 被拒绝'], 'scene.wrote': ['{name} has written', '{name} 已写入'],
-    'scene.committed': ['{name} is committed', '{name} 已提交'], 'scene.answered': ['{name} is answered', '{name} 已得到答复'],
-    'scene.two': ['Two orders of one buyer', '同一买家的两个订单'],
+    'scene.committed': ['{name} is committed', '{name} 已提交'], 'scene.answered': ['{name} is answered', '{name} 已得到响应'],
+    'scene.two': ['Two orders by one buyer', '同一买家的两个订单'],
   });
   const t = Words.t;
   const PER_STEP_MS = 1100;

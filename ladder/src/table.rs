@@ -36,7 +36,7 @@ table! {
             "许多买家在任何人写入之前读到了同一个库存，于是都买走了它。结果超卖，同一买家还可能下两单。",
         ),
         moral: text(
-            "Nobody is kept out between reading and writing: both requests found no order of this buyer, \
+            "Nobody is kept out between reading and writing: both requests found no order by this buyer, \
              and both wrote one.",
             "读与写之间不阻止任何人：两个请求都没查到这位买家的订单，于是都写下一个。",
         ),
@@ -53,8 +53,8 @@ table! {
             "只有库存仍等于刚才读到的值，才减一。",
         ),
         why: text(
-            "It never oversells, but of a hundred who read the same number one succeeds; the rest are refused \
-             though there is enough. And it guards the stock, not the buyer: a second order gets through.",
+            "It never oversells, but of a hundred who read the same number, one succeeds; the rest are refused \
+             although there is enough. And it guards the stock, not the buyer: a second order gets through.",
             "不会超卖，但一百人读到同一个数字时只有一人成功，其余人明明有货也被拒绝。而且它只保护库存、不管买家：\
              同一人仍可能下第二单。",
         ),
@@ -117,12 +117,12 @@ table! {
     LockInTransaction = Row {
         name: "lock-in-transaction",
         idea: text(
-            "As conditional, under a lock per buyer in the node's memory that is taken inside the transaction and \
+            "Like conditional, but under a lock per buyer in the node's memory that is taken inside the transaction and \
              released before its commit.",
             "同 conditional，另在节点内存里对买家加锁；锁在事务之内获得，在提交之前就释放。",
         ),
         why: text(
-            "As synchronized inside a @Transactional method: after the release and before the commit, the \
+            "Like synchronized inside a @Transactional method: after the release and before the commit, the \
              buyer's next request takes the lock and sees no order yet. A single node is enough for two orders.",
             "如同在 @Transactional 方法里使用 synchronized：锁已释放、事务尚未提交时，同一买家的下一个请求拿到锁，\
              却还看不到订单。单个节点就足以产生两个订单。",
@@ -141,7 +141,7 @@ table! {
     ProcessLock = Row {
         name: "process-lock",
         idea: text(
-            "As conditional, under a lock per buyer in each node's own memory.",
+            "Like conditional, but under a lock per buyer in each node's own memory.",
             "同 conditional，另在每个节点自己的内存里对买家加锁。",
         ),
         why: text(
@@ -163,7 +163,7 @@ table! {
     SetnxUnowned = Row {
         name: "setnx-unowned",
         idea: text(
-            "As conditional, under a lock per buyer in Redis: SET NX with a short lease, and a DEL at the end that \
+            "Like conditional, but under a lock per buyer in Redis: SET NX with a short lease, and a DEL at the end that \
              does not ask whose lock it is.",
             "同 conditional，另在 Redis 里为每位买家放一把锁：租期很短的 SET NX，结束时直接 DEL，不问锁是谁的。",
         ),
@@ -188,7 +188,7 @@ table! {
     SetnxLock = Row {
         name: "setnx-lock",
         idea: text(
-            "As conditional, under a lock per buyer in Redis, which all nodes share: SET NX with an expiry.",
+            "Like conditional, but under a lock per buyer in Redis, which all nodes share: SET NX with an expiry.",
             "同 conditional，另在所有节点共用的 Redis 里为每位买家放一把锁：带过期时间的 SET NX。",
         ),
         why: text(
@@ -211,7 +211,7 @@ table! {
     ReentrantLock = Row {
         name: "reentrant-lock",
         idea: text(
-            "As conditional, under a Redisson-compatible lock per buyer in Redis, renewed while its holder lives.",
+            "Like conditional, but under a Redisson-compatible lock per buyer in Redis, renewed while its holder lives.",
             "同 conditional，另在 Redis 里为每位买家放一把与 Redisson 兼容的锁，持有者存活期间自动续期。",
         ),
         why: text(
@@ -240,7 +240,7 @@ table! {
         why: text(
             "The fastest answer: “admitted” comes before the order. The database checks each order all the same: \
              a script that admits too many makes refusals, never an oversell.",
-            "答复最快：“已抢到名额”早于订单。数据库仍会检查每个订单：放行过多只会产生拒绝，绝不会超卖。",
+            "响应最快：“已抢到名额”早于订单。数据库仍会检查每个订单：放行过多只会产生拒绝，绝不会超卖。",
         ),
         moral: text(
             "Redis runs one script at a time: the one of the first request recorded the buyer, so the \
@@ -262,7 +262,7 @@ table! {
         why: text(
             "It needs no lock: the database’s unique index drops second orders, and the stock falls by the \
              number really inserted. Each buyer is answered after the commit.",
-            "不需要锁：第二个订单由数据库唯一索引丢弃，库存按真正插入的数量减少。每位买家都在提交之后才得到答复。",
+            "不需要锁：第二个订单由数据库唯一索引丢弃，库存按真正插入的数量减少。每位买家都在提交之后才得到响应。",
         ),
         moral: text(
             "No lock is needed: the database's unique index drops the second order, whether both are in \
@@ -278,7 +278,7 @@ table! {
     UnitRows = Row {
         name: "unit-rows",
         idea: text(
-            "Part of the stock lies in a pool, one row for each unit; a purchase takes a row that nobody else has \
+            "Part of the stock is kept in a pool, one row for each unit; a purchase takes a row that nobody else has \
              locked (SKIP LOCKED).",
             "把一部分库存放进一个池子，每件一行；抢购时取走一行没有被别人锁住的（SKIP LOCKED）。",
         ),

@@ -131,7 +131,7 @@ class Lab(BrowserTest):
         self.assertEqual(place(), (4, count - 4))
         story.locator("input[type=range]").press("End")
         self.assertEqual(place(), (count, 0))
-        expect(story.locator(".scene")).to_contain_text("Two orders of one buyer")
+        expect(story.locator(".scene")).to_contain_text("Two orders by one buyer")
         # From left to right as they are numbered.
         places = page.evaluate("[...document.querySelectorAll('.story.two-orders .numbered')].map((one) => [Number(one.dataset.number), Number(one.querySelector('circle').getAttribute('cx'))]).sort((a, b) => a[0] - b[0]).map(([, x]) => x)")
         self.assertEqual(places, sorted(places))

@@ -77,7 +77,7 @@ class Shop(BrowserTest):
         page.clock.install(time=datetime.now() - timedelta(hours=3))
         page.goto("about:blank") # the fake clock applies to the next page
         page.goto(Sale(begins_in=6).path)
-        expect(page.locator("#buy")).to_have_text("Not begun yet")
+        expect(page.locator("#buy")).to_have_text("Not started yet")
         expect(page.locator(".countdown")).to_contain_text("00:00:0")
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
         page.locator("#buy").click()

@@ -33,8 +33,8 @@ pub const RETURNS: u32 = 5;
 const MEANING: &str = "\
 Reading the stock and then writing it sells what is not there; checking it in the same statement
 stops that, but not a second order of the same buyer.
-A lock that is released before the commit, or whose lease ends before the work, stops nothing: on one
-instance as on two.
+A lock that is released before the commit lets second orders through, on one instance as on two; so does
+one whose lease ends before the work, whenever that happens.
 A lock inside the process stops the second order on one instance only: behind a proxy, the same
 buyer also reaches the other, which knows nothing of that lock.
 A lock that all instances share, a row of the database or a key in Redis, holds on two as on one,
