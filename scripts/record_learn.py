@@ -3,8 +3,8 @@
 
 usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load compare --json RUN.json, or the lab's download
 
-For each strategy, kind of story and number of nodes, the first one found is taken; that a strategy held is told only where
-no run broke it. With at most three tries a buyer, stories tell of all of them.
+For each strategy, kind of story, number of nodes, and whether the unique index alone refused the second order (as where the
+lab cut leases short), the first one found is taken; that a strategy held is told only where no run broke it. With at most three tries a buyer, stories tell of all of them.
 """
 
 import json
@@ -31,13 +31,14 @@ def main(files):
             for story in lane["stories"]:
                 nodes = len({request["node"] for request in story["requests"]})
                 record = {"strategy": lane["strategy"], "kind": story["kind"], "requests": story["requests"]}
-                found.setdefault((lane["strategy"], story["kind"], nodes), brief(record))
-    broken = {(strategy, nodes) for strategy, kind, nodes in found if kind != "held"}
+                index = any(step.get("outcome") == "index-refused" for request in story["requests"] for step in request["steps"])
+                found.setdefault((lane["strategy"], story["kind"], nodes, index), brief(record))
+    broken = {(strategy, nodes) for strategy, kind, nodes, _ in found if kind != "held"}
     found = {key: record for key, record in found.items() if key[1] != "held" or (key[0], key[2]) not in broken}
     lines = [f"  {json.dumps(record, separators=(',', ':'))},\n" for _, record in sorted(found.items())]
     FILE.write_text(HEAD + "".join(lines) + "];\n")
-    for strategy, kind, nodes in sorted(found):
-        print(f"{strategy}: {kind}, {nodes} node(s)")
+    for strategy, kind, nodes, index in sorted(found):
+        print(f"{strategy}: {kind}, {nodes} node(s){', refused by the index alone' if index else ''}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ const Levels = (() => {
     level('process-lock-1', 'process-lock', twice, 2),
     level('process-lock-2', 'process-lock', onTwoNodes, 2),
     level('setnx-unowned', 'setnx-unowned', [['x', 1], ['x', 2], ['x', 2]], 3, { events: { lease: 1 } }),
+    level('setnx-unowned-compare', 'setnx-unowned', onTwoNodes, 2, { events: { lease: 1 }, program: 'compared' }),
     level('setnx-lock', 'setnx-lock', [['x', 1], ['x', 2], ['y', 2]], 2),
     level('setnx-lock-lease', 'setnx-lock', onTwoNodes, 2, { events: { lease: 1 } }),
     level('reentrant-lock', 'reentrant-lock', onTwoNodes, 2, { index: true, events: { pause: 1, forget: 1 } }),

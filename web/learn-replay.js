@@ -52,7 +52,8 @@ const Replay = (() => {
     }
 
     function agrees(step, name, said) {
-      if (step.step === 'lock-busy' || said.key === 'lock-redis.busy') return step.step === 'lock-busy' && said.key === 'lock-redis.busy';
+      const isBusy = ['lock-redis.again', 'lock-redis.busy'].includes(said.key);
+      if (step.step === 'lock-busy' || isBusy) return step.step === 'lock-busy' && isBusy;
       if (name === 'look' && step.order !== undefined && step.order !== (said.key === 'look.order')) return false;
       return record.kind !== 'oversold' || step.stock === undefined || said.values.stock === undefined || step.stock === said.values.stock;
     }

@@ -50,7 +50,8 @@ const Steps = (() => {
     },
   });
   const decrement = decrementIf('decrement', 'decremented', () => true);
-  const decrementWhere = decrementIf('decrement-where', 'placed', (w) => w.s.stock > 0, 'SOLD_OUT');
+  // In one text with the commit.
+  const decrementWhere = decrementIf('decrement-where', 'committed', (w) => w.s.stock > 0, 'SOLD_OUT');
   const decrementSame = decrementIf('decrement-same', 'decremented', (w) => w.s.stock === w.self.seen, 'STOCK_CHANGED');
   const readStock = {
     name: 'read-stock', trace: 'looked',
@@ -93,8 +94,11 @@ const Steps = (() => {
         return w.say('lock-redis');
       }
       w.self.tried = (w.self.tried || 0) + 1;
-      if (w.self.tried < tries) w.self.at -= 1;
-      else w.end('LOCK_BUSY');
+      if (w.self.tried < tries) {
+        w.self.at -= 1;
+        return w.say('lock-redis.again');
+      }
+      w.end('LOCK_BUSY');
       w.say('lock-redis.busy');
     },
   });
@@ -113,6 +117,22 @@ const Steps = (() => {
       const holder = w.s.redis[w.buyer];
       w.say(holder === undefined ? 'unlock.lost' : holder === w.me ? 'unlock' : 'delete-lock.foreign', { holder: holder === undefined ? '' : w.cast[holder].name });
       delete w.s.redis[w.buyer];
+    },
+  };
+
+  // The same in two commands, with a look at the value before: --setnx-unowned-compare.
+  const compareLock = {
+    name: 'compare-lock', cleanup: true,
+    run(w) {
+      w.self.same = w.s.redis[w.buyer] === w.me;
+      w.say(w.self.same ? 'compare-lock' : 'compare-lock.other');
+    },
+  };
+  const deleteIfSame = {
+    name: 'delete-lock', trace: 'unlocked', cleanup: true,
+    run(w) {
+      if (w.self.same) deleteLock.run(w);
+      else w.say('unlock.lost');
     },
   };
 
@@ -290,7 +310,7 @@ const Steps = (() => {
 
   return {
     look, insert, insertUnless, decrement, decrementWhere, decrementSame, readStock, lockRow, commit, lockMemory,
-    unlockMemory, tryRedis, unlockRedis, deleteLock, queue, untilCommitted, takeQueue, insertBatch, decrementBatch,
+    unlockMemory, tryRedis, unlockRedis, deleteLock, compareLock, deleteIfSame, queue, untilCommitted, takeQueue, insertBatch, decrementBatch,
     commitBatch, admit, readEntry, insertEntry, decrementEntry, commitEntry, acknowledge, claimUnit, commitUnit,
     lockStock, refill, unitsEnd,
   };

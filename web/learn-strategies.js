@@ -11,10 +11,13 @@ const Programs = (() => {
     'naive': { request: [look, s.insert, s.decrement, s.commit] },
     'compare-and-set': { request: [look, s.insert, s.readStock, s.decrementSame, s.commit] },
     'conditional': { request: [look, ...place, s.commit] },
-    'row-lock': { request: [s.lockRow, s.look('row-locked'), s.insert, s.decrement, s.commit] },
-    'lock-in-transaction': { request: [s.lockMemory, ...place, s.unlockMemory, s.commit] },
+    'row-lock': { request: [s.lockRow, s.look('row-locked'), s.insert, s.decrementWhere, s.commit] },
+    'lock-in-transaction': { request: [s.lockMemory, s.insertUnless, s.unlockMemory, s.decrementWhere, s.commit] },
     'process-lock': { request: [look, s.lockMemory, ...place, s.commit, s.unlockMemory] },
-    'setnx-unowned': { request: [s.tryRedis(2), ...place, s.commit, s.deleteLock], events: ['lease'] },
+    'setnx-unowned': {
+      request: [s.tryRedis(2), ...place, s.commit, s.deleteLock], events: ['lease'],
+      compared: [s.tryRedis(2), ...place, s.commit, s.compareLock, s.deleteIfSame], // --setnx-unowned-compare
+    },
     'setnx-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['lease'] },
     'reentrant-lock': { request: [lockRedis, ...place, s.commit, s.unlockRedis], events: ['pause', 'forget'] },
     'stream': {

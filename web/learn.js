@@ -138,21 +138,38 @@ const Learn = (() => {
       recording());
   }
 
-  // The record that fits the level: of the same strategy, and of the same end.
-  function recording() {
-    const setup = level();
+  const nodesOf = (record) => new Set(record.requests.map((request) => request.node)).size;
+  // Whether the strategy's own guard was lost in it, and the unique index alone refused the second order.
+  const isIndexRefused = (record) => record.requests.some((request) => request.steps.some((step) => step.outcome === 'index-refused'));
+
+  // The record that fits the level: of the same strategy, of the same end, and on as many nodes. Where a lock can be lost,
+  // one in which that happened: the service always has the index behind such a lock.
+  function recordOf(setup, breaks) {
     const nodes = new Set(setup.requests.map(([, node]) => node)).size;
-    const fitting = Records.filter((one) => one.strategy === setup.strategy && (one.kind === 'held') === (proof.broken === 0));
-    const record = fitting.find((one) => new Set(one.requests.map((request) => request.node)).size === nodes) || fitting[0];
+    const loses = !Ladder[setup.strategy].unsafe && ['lease', 'pause', 'forget'].some((event) => event in setup.events);
+    const fits = (one) => [(one.kind === 'held') !== breaks || (loses && isIndexRefused(one)), isIndexRefused(one) === loses, nodesOf(one) === nodes];
+    const score = (one) => fits(one).reduce((sum, fit) => 2 * sum + fit, 0);
+    return Records.filter((one) => one.strategy === setup.strategy && fits(one)[0]).sort((a, b) => score(b) - score(a))[0];
+  }
+
+  // What a recorded step was, by its outcome.
+  function recorded({ step, outcome, orders, stock, order }, strategy) {
+    const key = [`trace.${step}.${outcome}`, strategy === 'unit-rows' && `trace.${step}.unit`, step === 'batch-committed' && orders === 1 && 'trace.batch-committed.alone', `trace.${step}`]
+      .find((one) => one && Words.has(one));
+    return [t(key, { orders }), stock !== undefined && t('trace.stock', { stock }), order === true && t('trace.order')].filter(Boolean).join(' · ');
+  }
+
+  function recording() {
+    const record = recordOf(level(), proof.broken > 0);
     if (!record) return null;
-    const count = new Set(record.requests.map((request) => request.node)).size;
+    const count = nodesOf(record);
     const steps = record.requests.flatMap((request, which) => [
-      ...request.steps.filter(({ step }) => step !== 'arrived' && step !== 'answered').map((step) => ({ which, at: step.at + (step.took || 0), text: `${t(`trace.${step.step}`)}${step.stock === undefined ? '' : ` · ${t('trace.stock', { stock: step.stock })}`}` })),
+      ...request.steps.filter(({ step }) => step !== 'arrived' && step !== 'answered').map((step) => ({ which, at: step.at + (step.took || 0), text: recorded(step, record.strategy) })),
       { which, at: request.answered, text: t('record.reply', { reply: t(`answer.${request.reply}`) }) },
     ]).sort((a, b) => a.at - b.at);
     const port = (node) => node.split(':').pop();
     return make('section', { class: 'record' }, make('h3', null, t('record.title')),
-      make('p', null, t(`record.${record.kind}`, { count: record.requests.length, nodes: t(count === 1 ? 'record.nodes.1' : 'record.nodes', { count }) })),
+      make('p', null, t(isIndexRefused(record) ? 'record.index' : `record.${record.kind}`, { count: record.requests.length, nodes: t(count === 1 ? 'record.nodes.1' : 'record.nodes', { count }) })),
       make('div', { class: 'table-frame', tabindex: '0', role: 'group', 'aria-label': t('record.title') }, make('table', null,
         make('thead', null, make('tr', null, make('th', { scope: 'col' }, t('record.ms')), record.requests.map((request, at) => make('th', { scope: 'col' }, `${'ABC'[at]} · ${t('node', { node: port(request.node) })}`)))),
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),

@@ -144,6 +144,10 @@ fn the_levels_are_the_ladder_and_their_figures_are_documented() {
     strategies.dedup();
     assert_eq!(strategies, Strategy::ALL.map(Strategy::name), "a level for each, in this order");
 
+    let half_cure = levels.iter().find(|level| level["id"] == "setnx-unowned-compare");
+    let half_cure = half_cure.expect("a level with a lock that is compared before its deletion");
+    assert!(number(half_cure, "/broken") > 0, "compare, then delete, in two commands: no cure");
+
     let page = root().join("docs/LEARN.md");
     let text = fs::read_to_string(&page).expect("docs/LEARN.md");
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| {

@@ -160,6 +160,7 @@ pub(super) async fn connect(
         redis: redis.clone(),
         process_locks: ProcessLocks::new(),
         setnx_lease: config.sale.setnx_lease,
+        setnx_unowned_compare: config.sale.setnx_unowned_compare,
         database_timeout: timeout,
     };
     let limits = AdmissionLimits {

@@ -87,4 +87,7 @@ pub struct SaleConfig {
     #[arg(long = "setnx-lease-ms", env = "SETNX_LEASE_MS", default_value = "30000",
           value_parser = parse::milliseconds)]
     pub setnx_lease: Duration,
+    /// Half a cure for the strategy setnx-unowned: it compares the lock's value before its DEL, in two commands.
+    #[arg(long, env = "SETNX_UNOWNED_COMPARE", hide = NO_LAB)]
+    pub setnx_unowned_compare: bool,
 }

@@ -33,6 +33,8 @@ pub struct PurchaseContext {
     pub process_locks: ProcessLocks,
     /// Lease of the setnx lock.
     pub setnx_lease: Duration,
+    /// Whether setnx-unowned compares the lock's value before it deletes it.
+    pub setnx_unowned_compare: bool,
     /// Longest time one database step may take.
     pub database_timeout: Duration,
 }

@@ -1,14 +1,18 @@
 """The page where the visitor is the scheduler, served and opened as a file, on a desktop's and on a phone's screen."""
 
 import re
+import threading
 import unittest
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from playwright.sync_api import expect
 
 from support import PHONE_SCREEN, BrowserTest
 
-FILE = f"file://{Path(__file__).parents[2] / 'web' / 'learn.html'}"
+ROOT = Path(__file__).parents[2]
+FILE = f"file://{ROOT / 'web' / 'learn.html'}"
 DESKTOP = {"width": 1280, "height": 900}
 
 
@@ -113,9 +117,51 @@ class Learn(BrowserTest):
                 page.locator("[data-key='end.show']").click()
                 while page.locator("[data-key='board.play']").count():
                     page.locator("[data-key='board.play']").click()
+            # Each level ends with what real servers did.
+            expect(page.locator(".record tbody tr").first).to_be_visible()
             # A text that is missing shows its key.
             self.assertNotRegex(page.locator("#level").inner_text(), r"\b(move|said|waits|event|given|note|trace|answer|table|helper|guess|end)\.[a-z]")
         expect(page.locator(".result")).to_contain_text(f"of {count} levels won")
+
+    def test_a_recording_says_what_each_step_came_to(self):
+        page = self.open(FILE)
+        for level, *said in [
+            ("row-lock", "row locked · stock", "has an order"),
+            ("process-lock-1", "has an order: nothing inserted"),
+            ("setnx-lock-lease", "unique index refuses the insert", "while locks expired early"),
+            ("reentrant-lock", "unique index refuses the insert"),
+            ("stream", "admitted by the script", "refused by the script", "written by the consumer"),
+            ("group-commit", "in a commit, not inserted", re.compile("committed, [0-9]+ orders at once|committed alone")),
+            ("unit-rows", "inserted, unit claimed", "has an order: nothing inserted"),
+        ]:
+            page.locator(f"[data-level={level}]").click()
+            page.locator("[data-guess=holds]").click()
+            page.locator("[data-key='board.prove']").click()
+            for one in said:
+                expect(page.locator(".record")).to_contain_text(one)
+
+
+class StaticHost(BrowserTest):
+    """The folder web/ as it is, below a path of a server that knows nothing of it."""
+
+    def setUp(self):
+        super().setUp()
+        handler = type("Quiet", (SimpleHTTPRequestHandler,), {"log_message": lambda *_: None})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=ROOT))
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.base = f"http://127.0.0.1:{server.server_port}"
+
+    def test_a_level_is_played(self):
+        page = self.open("/web/learn.html#naive")
+        page.locator("[data-guess=oversold]").click()
+        page.keyboard.type("abaaabbb")
+        expect(end(page, "violation")).to_be_visible()
+        expect(page.locator(".record")).to_contain_text("Recorded by the lab")
+        # Nothing leads to pages that are not there.
+        expect(page.locator("nav.served-only")).to_be_hidden()
+        self.assertEqual(page.locator("a[href^='/']:visible").count(), 0)
 
 
 if __name__ == "__main__":

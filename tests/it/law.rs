@@ -89,6 +89,22 @@ async fn every_strategy_on_two_instances() {
     ladder(2).await;
 }
 
+/// To compare the lock's value and then delete it, in two commands, does not keep a second order away either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_compared_before_its_deletion_breaks_all_the_same() {
+    let stack = Stack::start(2, &["--lab", "--setnx-unowned-compare"]).await;
+    let slow = "CREATE TRIGGER slow AFTER INSERT ON tb_voucher_order FOR EACH ROW DO SLEEP(0.01)";
+    stack.database.run(slow).await;
+    for _ in 0..SALES_UNTIL_IT_SHOWS {
+        let verdict = sale(&stack, Strategy::SetnxUnowned).await.verdict;
+        assert_eq!((verdict.oversold, verdict.lost, verdict.phantom), (0, 0, 0), "{verdict:?}");
+        if verdict.duplicates > 0 {
+            return;
+        }
+    }
+    panic!("no second order in {SALES_UNTIL_IT_SHOWS} sales");
+}
+
 /// Without the unique index, the lock alone prevents a second order. Transactions take long between the insert and the
 /// commit, so that a lock that is missing there, or released early, lets a second order in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

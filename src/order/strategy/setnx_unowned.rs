@@ -1,8 +1,9 @@
-//! Per-user lock in Redis as tutorials begin it: `SET key 1 NX PX lease`, and at the end a plain `DEL`. The value names no
-//! owner, so the `DEL` removes the lock whose ever it is. The lease ends in mid-work, and a second request acquires the
+//! Per-user lock in Redis as tutorials begin it: `SET key value NX PX lease`, and at the end a plain `DEL`. The value is not
+//! looked at, so the `DEL` removes the lock whose ever it is. The lease ends in mid-work, and a second request acquires the
 //! lock; the first one finishes and deletes the second one's lock; a third acquires it. Requests that overlap see no order
-//! of each other. To compare the value before the `DEL` is half a cure: these are two commands, and between them the
-//! lease can end. [`super::setnx_lock`] does both in one script. Unsafe on purpose.
+//! of each other. To compare the value before the `DEL` (`--setnx-unowned-compare`) is half a cure: these are two commands,
+//! between which the lease can end, and the lease that ends in mid-work is as it was. [`super::setnx_lock`] does both in
+//! one script. Unsafe on purpose.
 
 use std::time::Duration;
 
@@ -21,23 +22,32 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
     let order = context.new_order(buyer, sale).await?;
     let key = format!("lock:setnx-unowned:order:{}", buyer.user_id);
     // A request that finds the lock held tries once more, when the lease may have ended.
-    if acquire(context, &key).await?.is_none() {
+    if acquire(context, &key, order.id).await?.is_none() {
         tokio::time::sleep(LEASE).await;
-        acquire(context, &key).await?.ok_or(Error::LockBusy)?;
+        acquire(context, &key, order.id).await?.ok_or(Error::LockBusy)?;
     }
     let outcome = conditional::place_order(context, &order).await;
-    // Whose lock this is by now is not asked.
-    let deleted: RedisResult<()> =
-        redis::cmd("DEL").arg(&key).query_async(&mut context.redis.clone()).await;
-    if let Err(error) = deleted {
+    if let Err(error) = release(context, &key, order.id).await {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");
     }
     steps::unlocked_in_redis();
     outcome
 }
 
-async fn acquire(context: &PurchaseContext, key: &str) -> RedisResult<Option<String>> {
+async fn release(context: &PurchaseContext, key: &str, owner: i64) -> RedisResult<()> {
+    let mut redis = context.redis.clone();
+    if context.setnx_unowned_compare {
+        let held: Option<i64> = redis::cmd("GET").arg(key).query_async(&mut redis).await?;
+        if held != Some(owner) {
+            return Ok(());
+        }
+    }
+    // Whose lock this is by now is not asked.
+    redis::cmd("DEL").arg(key).query_async(&mut redis).await
+}
+
+async fn acquire(context: &PurchaseContext, key: &str, owner: i64) -> RedisResult<Option<String>> {
     let mut set = redis::cmd("SET");
-    set.arg(key).arg(1).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
+    set.arg(key).arg(owner).arg("NX").arg("PX").arg(LEASE.as_millis() as u64);
     trace::step(set.query_async(&mut context.redis.clone()), steps::tried_in_redis).await
 }
