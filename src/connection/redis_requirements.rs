@@ -33,7 +33,8 @@ pub async fn check(redis: &Redis) -> anyhow::Result<()> {
 
 /// What INFO says, and how many masters a cluster has that was given as one server.
 fn judge(info: &str, masters: u32) -> anyhow::Result<()> {
-    if field(info, "redis_mode") == Some("sentinel") {
+    // Valkey names it otherwise.
+    if [field(info, "redis_mode"), field(info, "server_mode")].contains(&Some("sentinel")) {
         bail!(
             "REDIS_URL (--redis-url): this is a sentinel: redis-sentinel://host:port,host:port/master names a master by \
              its sentinels"
@@ -83,6 +84,7 @@ mod tests {
         for (info, masters, says) in [
             ("redis_version:6.0.16\r\nrole:master\r\n", 1, "version is 6.0.16"),
             ("redis_version:7.2.4\r\nredis_mode:sentinel\r\n", 1, "redis-sentinel://"),
+            ("redis_version:7.2.4\r\nserver_mode:sentinel\r\n", 1, "redis-sentinel://"),
             ("redis_version:7.2.4\r\nrole:slave\r\nmaster_host:h\r\n", 1, "replica of h"),
             ("redis_version:7.2.4\r\nrole:master\r\n", 3, "one of 3 masters"),
             ("role:master\r\n", 1, "version is unknown"),
