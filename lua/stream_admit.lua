@@ -1,5 +1,6 @@
 -- Admits several purchases in one call: for each, the stock counter, the claim, and the stream entry that a consumer
 -- will turn into an order, all or nothing. Sent twice with the same order id (a reply was lost), it counts once.
+-- The entries are delivered to the caller's consumer here, which thus need not read them.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
@@ -7,10 +8,15 @@
 -- ARGV[1]  most entries that may wait in the stream
 -- ARGV[2]  how long the status of an order is kept, s
 -- ARGV[3]  1 where this is sent again and may have been run, else 0
--- ARGV[4…] for each purchase: user, voucher, order id, the epoch in which that id was leased
+-- ARGV[4]  the epoch in which the order ids were leased
+-- ARGV[5]  the group
+-- ARGV[6]  the caller's consumer; '' where it takes nothing now
+-- ARGV[7…] for each purchase: user, voucher, order id
 --
--- Returns  for each purchase three strings, in one flat list: `admitted`, entry, epoch; `refused`, code; `other epoch`;
--- `no counter` (none that is exact); `claimed`; `sold out`, entries that wait; `full`. Missing strings are ''.
+-- Returns  in one flat list: for each purchase two strings, `admitted`, entry; `refused`, code; `other epoch`; `no counter`
+-- (none that is exact); `claimed`; `sold out`, entries that wait; `full`; a missing string is ''. Then the epoch, and how
+-- many of the entries that were added here are delivered, the first ones. Then the older ones that were delivered before
+-- them, for each: entry, order, user, voucher.
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
 -- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
@@ -18,27 +24,27 @@ local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])
 local most, again = tonumber(ARGV[1]), ARGV[3] == '1'
-local stocks, taken, replies = {}, {}, {}
+-- In another one the id counter may have started over, and another node may have been given these ids.
+local is_current = epoch ~= '' and epoch == ARGV[4]
+local stocks, taken, added, replies = {}, {}, {}, {}
 
-local function reply(word, first, second)
+local function reply(word, detail)
   replies[#replies + 1] = word
-  replies[#replies + 1] = first or ''
-  replies[#replies + 1] = second or ''
+  replies[#replies + 1] = detail or ''
 end
 
-for at = 4, #ARGV, 4 do
-  local user, voucher, order, leased_in = unpack(ARGV, at, at + 3)
+for at = 7, #ARGV, 3 do
+  local user, voucher, order = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local statuses, claims = 'seckill:place' .. shard .. user, 'seckill:order' .. shard .. voucher
   local status = again and redis.call('HGET', statuses, order)
   if status then
     local entry = string.match(status, '^p %d+ (.+)$')
     if entry then
-      reply('admitted', entry, epoch)
+      reply('admitted', entry)
     else
       reply('refused', string.match(status, '^r %d+ (.+)$'))
     end
-  elseif epoch == '' or epoch ~= leased_in then
-    -- The id counter may have started over since, and another node may have been given this id.
+  elseif not is_current then
     reply('other epoch')
   else
     local counter = 'seckill:stock' .. shard .. voucher
@@ -65,7 +71,8 @@ for at = 4, #ARGV, 4 do
       redis.call('HSET', statuses, order, 'p ' .. voucher .. ' ' .. entry)
       redis.call('EXPIRE', statuses, ARGV[2])
       waiting = waiting + 1
-      reply('admitted', entry, epoch)
+      added[#added + 1] = entry
+      reply('admitted', entry)
     end
     stocks[voucher] = stock
   end
@@ -73,5 +80,27 @@ end
 -- One write for each sale instead of one for each purchase.
 for counter, count in pairs(taken) do
   redis.call('DECRBY', counter, count)
+end
+local older = {}
+local delivered = 0
+if #added > 0 and ARGV[6] ~= '' then
+  -- pcall: without the group nothing is delivered, and maintenance makes it.
+  local read = redis.pcall('XREADGROUP', 'GROUP', ARGV[5], ARGV[6], 'COUNT', #added, 'STREAMS', KEYS[1], '>')
+  for _, entry in ipairs(read and read[1] and read[1][2] or {}) do
+    if entry[1] == added[delivered + 1] then
+      delivered = delivered + 1
+    else
+      local of = {}
+      for at = 1, #entry[2], 2 do of[entry[2][at]] = entry[2][at + 1] end
+      for _, field in ipairs({entry[1], of['id'] or '', of['userId'] or '', of['voucherId'] or ''}) do
+        older[#older + 1] = field
+      end
+    end
+  end
+end
+replies[#replies + 1] = epoch
+replies[#replies + 1] = tostring(delivered)
+for _, field in ipairs(older) do
+  replies[#replies + 1] = field
 end
 return replies

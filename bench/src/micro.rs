@@ -120,7 +120,8 @@ pub async fn raw_ids(access: &Access, duration: Duration) -> anyhow::Result<f64>
 /// An id that no sale has.
 const BENCH_SALE: &str = "999999999999";
 
-/// The script of the strategy `stream`, as the service runs it for each new buyer; admissions per second.
+/// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
+/// second. It delivers the entries to a consumer, as there.
 pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Result<f64> {
     let script = load(access, include_str!("../../lua/stream_admit.lua")).await?;
     let mut redis = redis_connection::connect(&access.redis_url).await?;
@@ -131,6 +132,8 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
         .set("bench:epoch", "bench")
         .sadd("bench:counters", BENCH_SALE)
         .del(&["bench:stream", &claims])
+        .cmd("XGROUP")
+        .arg(&["CREATE", "bench:stream", "g1", "0", "MKSTREAM"])
         .query_async(&mut redis)
         .await?;
     let call = [
@@ -143,10 +146,12 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
         "1000000000",
         "60",
         "0",
+        "bench",
+        "g1",
+        "bench",
         "__rand_int__",
         BENCH_SALE,
         "__rand_int__",
-        "bench",
     ];
     let wanted = requests(duration, 40_000.0);
     let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;

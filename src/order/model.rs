@@ -16,7 +16,7 @@ pub struct Buyer {
 }
 
 /// An order about to be inserted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewOrder {
     /// Drawn from [`crate::id::IdGenerator`].
     pub id: i64,

@@ -49,6 +49,7 @@ mod sign_in;
 mod sold_out;
 mod start;
 mod stream;
+mod stream_deliveries;
 mod stream_faults;
 mod stream_outages;
 mod stream_rebuild;

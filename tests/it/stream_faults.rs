@@ -138,8 +138,8 @@ async fn entries_of_a_dead_consumer_are_taken_over() {
         .execute(&mut *holder)
         .await
         .unwrap();
-    for user in &users {
-        crate::support::stack::buy(stack.url(), user, sale).await.bought();
+    for (user, url) in users.iter().zip(stack.urls().iter().cycle()) {
+        crate::support::stack::buy(url, user, sale).await.bought();
     }
     let mut dead = stack.instances.pop().expect("a second instance");
     dead.kill();

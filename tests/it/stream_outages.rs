@@ -122,13 +122,14 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_added_again() {
             for (user, url) in users[..6].iter().zip(stack.urls().iter().cycle()) {
                 ids.push(buy(url, user, sale).await.bought());
             }
-            let _: () = redis.del("stream.orders").await.unwrap();
+            let mut lose = redis::pipe();
+            lose.atomic().del("stream.orders");
             if by_hand {
                 // Somebody mends it at once, and so hides that there was no group.
-                let mut create = redis::cmd("XGROUP");
-                create.arg("CREATE").arg("stream.orders").arg("g1").arg("$").arg("MKSTREAM");
-                let _: () = create.query_async(&mut redis).await.unwrap();
+                let create = ["CREATE", "stream.orders", "g1", "$", "MKSTREAM"];
+                lose.cmd("XGROUP").arg(&create);
             }
+            let _: () = lose.query_async(&mut redis).await.unwrap();
             ids
         })
         .await;

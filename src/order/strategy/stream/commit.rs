@@ -15,13 +15,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use futures_util::FutureExt;
 use redis::AsyncCommands;
 
-use super::entry::{Entry, position};
+use super::entry::{Content, Entry, position};
 use super::names::{GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
 use super::sale_queues::{Batch, Outcome};
 use crate::error::Error;
-use crate::order::model::NewOrder;
+use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::batch::BatchError;
 use crate::scripts;
 
@@ -208,9 +208,7 @@ impl StreamNode {
             .arg(&self.consumer)
             .arg(STATUS_TTL_S)
             .arg(DEAD_LETTERS);
-        let buyers =
-            resolved.iter().map(|(entry, _)| (entry.field("userId"), entry.field("voucherId")));
-        self.keys.declare(&mut script, buyers);
+        self.keys.declare(&mut script, resolved.iter().map(|(entry, _)| entry.buyer()));
         let (mut ordered, mut refused, mut dead_lettered) = (0, 0, 0);
         for (entry, resolution) in resolved {
             let (name, code, count) = match resolution {
@@ -221,8 +219,16 @@ impl StreamNode {
                 }
             };
             *count += 1;
-            script.arg(&entry.id).arg(entry.field("id")).arg(entry.field("userId"));
-            script.arg(entry.field("voucherId")).arg(name).arg(code);
+            script.arg(&entry.id);
+            match &entry.content {
+                Content::Order(NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. }) => {
+                    script.arg(id).arg(user_id).arg(voucher_id)
+                }
+                Content::Invalid { order, user, voucher } => {
+                    script.arg(order).arg(user).arg(voucher)
+                }
+            };
+            script.arg(name).arg(code);
         }
         script.invoke_async::<i64>(&mut self.redis.clone()).await?;
         self.stats.ordered.fetch_add(ordered, Relaxed);

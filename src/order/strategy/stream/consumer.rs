@@ -1,7 +1,7 @@
-//! The consumer of this process: it reads new entries, and those that are pending under its name (after a start, a
-//! failure, when some were taken over, and about once a second), into a queue per sale, and has each sale's batches
-//! committed as a future of its own. It waits for new entries on a connection of its own, because a blocking read keeps
-//! the commands behind it waiting too.
+//! The consumer of this process: it puts entries into a queue per sale, and has each sale's batches committed as a future of
+//! its own. What this process admits is delivered to it by the admission script (`deliveries`). It reads what others add,
+//! and what is pending under its name (after a start, a failure, when some were taken over, and about once a second). It
+//! waits for new entries on a connection of its own, because a blocking read keeps the commands behind it waiting too.
 //!
 //! While the database does not answer at all, nothing new is read: another node may reach it.
 
@@ -13,11 +13,13 @@ use futures_util::future::{BoxFuture, FutureExt, pending};
 use futures_util::stream::FuturesUnordered;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value};
+use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::deliveries::Delivery;
 use super::entry::{Entry, read_entries};
 use super::names::GROUP;
 use super::node::StreamNode;
-use super::sale_queues::{Batch, Outcome, SaleQueues};
+use super::sale_queues::{Batch, GATHER, Outcome, SaleQueues};
 use crate::error::Error;
 use crate::order::model::NewOrder;
 use crate::scripts;
@@ -31,9 +33,6 @@ const OWN_PENDING_EVERY: Duration = Duration::from_secs(1);
 
 /// Where many are pending, reading them takes at most one part of so many of the time.
 const OWN_PENDING_SHARE: u32 = 10;
-
-/// Pause after a small read. Its buyers have their answers already, and a larger batch costs less per order.
-const GATHER: Duration = Duration::from_millis(5);
 
 /// Pauses after failures to read: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
@@ -63,6 +62,10 @@ struct Consumer {
     node: Arc<StreamNode>,
     queues: SaleQueues,
     commits: FuturesUnordered<BoxFuture<'static, (Batch, Outcome)>>,
+    /// What the admission script delivers.
+    deliveries: Option<UnboundedReceiver<Delivery>>,
+    /// Whether nothing waits to be delivered, as far as is known. Else the script takes nothing: what waits comes first.
+    caught_up: bool,
     connection: Option<ReadConnection>,
     /// New entries are being read, and the lease's generation in which that began.
     reading_new: Running<(u64, NewEntries)>,
@@ -164,8 +167,10 @@ impl Consumer {
         let now = Instant::now();
         Consumer {
             queues: SaleQueues::new(node.limits.batch),
+            deliveries: node.deliveries.receiver(),
             node,
             commits: FuturesUnordered::new(),
+            caught_up: false,
             connection: None,
             reading_new: None,
             reading_page: None,
@@ -199,7 +204,12 @@ impl Consumer {
             self.commits.push(commit.boxed());
         }
         self.begin_probe(now);
-        self.begin_reads(now, read_new);
+        let has_room = !self.database_away && self.queues.has_room(now);
+        if has_room && now >= self.read_due {
+            self.begin_reads(now, read_new);
+        }
+        self.caught_up &= has_room && read_new && self.queues.has_room_for_all();
+        self.node.deliveries.take_in(self.caught_up.then_some(generation));
         let timers = [
             self.queues.next_change(now),
             Some(now + LOOK),
@@ -209,6 +219,7 @@ impl Consumer {
         let stop = self.node.stop.clone();
         tokio::select! {
             Some((batch, outcome)) = self.commits.next() => self.committed(batch, outcome),
+            Some(delivery) = received(&mut self.deliveries) => self.delivered(delivery),
             (began_in, read) = finished(&mut self.reading_new) => self.new_read(began_in, read),
             (began_in, read) = finished(&mut self.reading_page) => self.page_read(began_in, read),
             answers = finished(&mut self.probing) => self.probed(answers),
@@ -230,9 +241,6 @@ impl Consumer {
     }
 
     fn begin_reads(&mut self, now: Instant, read_new: bool) {
-        if self.database_away || now < self.read_due || !self.queues.has_room(now) {
-            return;
-        }
         let generation = self.queues.generation();
         let due = |consumer: &Self| consumer.page_after.is_none() && now >= consumer.pages_due;
         if self.reading_page.is_none() && (self.node.take_own_pending() || due(self)) {
@@ -252,20 +260,31 @@ impl Consumer {
         }
     }
 
+    fn delivered(&mut self, delivery: Delivery) {
+        self.caught_up &= !delivery.left_some;
+        self.offer(delivery.generation, delivery.entries);
+    }
+
+    /// Queues entries that were delivered in this generation.
+    fn offer(&mut self, generation: u64, entries: Vec<Entry>) {
+        if generation == self.queues.generation() {
+            self.queues.offer(entries, false, Instant::now());
+        } else {
+            self.node.read_own_pending_soon();
+        }
+    }
+
     fn new_read(&mut self, began_in: u64, read: NewEntries) {
         let now = Instant::now();
         match read {
             Ok((entries, connection)) => {
                 self.connection = Some(connection);
                 self.pause = PAUSES.0;
+                self.caught_up = entries.len() < self.node.limits.batch;
                 if !entries.is_empty() && entries.len() < self.node.limits.batch / 4 {
                     self.read_due = now + GATHER;
                 }
-                if began_in == self.queues.generation() {
-                    self.queues.offer(entries, false, now);
-                } else {
-                    self.node.read_own_pending_soon();
-                }
+                self.offer(began_in, entries);
             }
             Err(error) => self.read_failed(&error, now),
         }
@@ -356,4 +375,9 @@ async fn finished<T>(running: &mut Running<T>) -> T {
     let output = future.await;
     *running = None;
     output
+}
+
+/// Waits for what the admission script delivers.
+async fn received(deliveries: &mut Option<UnboundedReceiver<Delivery>>) -> Option<Delivery> {
+    deliveries.as_mut()?.recv().await
 }

@@ -1,6 +1,6 @@
 //! Stream entries, parsed from Redis's replies. No I/O may come in here.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 
 use redis::Value;
 
@@ -11,24 +11,62 @@ use crate::order::model::{Buyer, NewOrder};
 pub(super) struct Entry {
     /// `<ms>-<sequence>`.
     pub id: String,
-    /// `None` where it was deleted while it was pending.
-    pub fields: Option<HashMap<String, String>>,
+    pub content: Content,
+}
+
+/// What an entry asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Content {
+    Order(NewOrder),
+    /// Nothing that could be an order: its fields as they are, empty where they are missing, or where the entry was
+    /// deleted while it was pending.
+    Invalid {
+        order: String,
+        user: String,
+        voucher: String,
+    },
 }
 
 impl Entry {
-    /// The order it asks for; `None` where a field is missing or is not an id.
-    pub fn order(&self) -> Option<NewOrder> {
-        let number = |name| self.field(name).parse::<i64>().ok().filter(|number| *number > 0);
-        Some(NewOrder {
-            id: number("id")?,
-            buyer: Buyer { user_id: number("userId")?, voucher_id: number("voucherId")? },
-            unguarded: false,
-        })
+    /// An entry with these fields.
+    pub fn new(id: String, order: &str, user: &str, voucher: &str) -> Self {
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
+        let content = match (number(order), number(user), number(voucher)) {
+            (Some(id), Some(user_id), Some(voucher_id)) => Content::Order(NewOrder {
+                id,
+                buyer: Buyer { user_id, voucher_id },
+                unguarded: false,
+            }),
+            _ => Content::Invalid {
+                order: order.to_owned(),
+                user: user.to_owned(),
+                voucher: voucher.to_owned(),
+            },
+        };
+        Entry { id, content }
     }
 
-    /// A field's text, empty where there is none.
-    pub fn field(&self, name: &str) -> &str {
-        self.fields.as_ref().and_then(|fields| fields.get(name)).map_or("", String::as_str)
+    /// The entry of this order.
+    pub fn of(id: String, order: NewOrder) -> Self {
+        Entry { id, content: Content::Order(order) }
+    }
+
+    /// The order it asks for; `None` where a field is missing or is not an id.
+    pub fn order(&self) -> Option<NewOrder> {
+        match self.content {
+            Content::Order(order) => Some(order),
+            Content::Invalid { .. } => None,
+        }
+    }
+
+    /// The user and the voucher that it names, as text.
+    pub fn buyer(&self) -> (Cow<'_, str>, Cow<'_, str>) {
+        match &self.content {
+            Content::Order(NewOrder { buyer: Buyer { user_id, voucher_id }, .. }) => {
+                (user_id.to_string().into(), voucher_id.to_string().into())
+            }
+            Content::Invalid { user, voucher, .. } => (user.into(), voucher.into()),
+        }
     }
 }
 
@@ -47,16 +85,13 @@ pub(super) fn read_entries(reply: &Value) -> Vec<Entry> {
 
 fn entry(value: &Value) -> Option<Entry> {
     let parts = items(value);
-    let fields = match parts.get(1)? {
-        Value::Nil => None,
-        fields => Some(pairs(items(fields))),
+    let fields = items(parts.get(1)?);
+    let field = |name: &str| {
+        let pair = fields.chunks_exact(2).rfind(|pair| text(&pair[0]) == name);
+        pair.map_or("", |pair| text(&pair[1]))
     };
-    Some(Entry { id: text(parts.first()?)?, fields })
-}
-
-fn pairs(flat: &[Value]) -> HashMap<String, String> {
-    let pair = |pair: &[Value]| Some((text(&pair[0])?, text(&pair[1])?));
-    flat.chunks_exact(2).filter_map(pair).collect()
+    let id = text(parts.first()?).to_owned();
+    Some(Entry::new(id, field("id"), field("userId"), field("voucherId")))
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -66,12 +101,12 @@ fn items(value: &Value) -> &[Value] {
     }
 }
 
-fn text(value: &Value) -> Option<String> {
+/// Empty where it is none.
+fn text(value: &Value) -> &str {
     match value {
-        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
-        Value::SimpleString(text) => Some(text.clone()),
-        Value::Int(number) => Some(number.to_string()),
-        _ => None,
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).unwrap_or(""),
+        Value::SimpleString(text) => text,
+        _ => "",
     }
 }
 
@@ -108,7 +143,7 @@ mod tests {
             let order = entry.order().unwrap();
             assert_eq!((order.id, order.buyer.user_id, order.buyer.voucher_id), (9, 7, 8));
         }
-        assert_eq!((entries[2].id.as_str(), &entries[2].fields), ("3-0", &None));
+        assert_eq!((entries[2].id.as_str(), entries[2].order().is_none()), ("3-0", true));
         assert_eq!(read_entries(&Value::Nil), vec![]);
     }
 

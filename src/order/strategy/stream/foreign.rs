@@ -198,7 +198,7 @@ impl StreamNode {
             let order = Acknowledged { entry: new, id, user, voucher }.order();
             // The node that admitted it forgets it with the old entry: a copy outlives a Redis that loses its data.
             if let Some(order) = order {
-                self.unconfirmed.keep(order, epoch.to_string(), new);
+                self.unconfirmed.keep(order, epoch.clone(), new);
             }
         }
         if !replaced.is_empty() {

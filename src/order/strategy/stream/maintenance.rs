@@ -134,7 +134,7 @@ impl StreamNode {
                 if entry.is_empty() {
                     self.unconfirmed.forget(order.id);
                 } else {
-                    self.unconfirmed.keep(*order, epoch.to_owned(), entry);
+                    self.unconfirmed.keep(*order, epoch.into(), entry);
                 }
             }
             self.stats.replayed.fetch_add(lost.len() as u64, Relaxed);

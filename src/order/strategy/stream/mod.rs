@@ -10,7 +10,8 @@
 //!
 //! - [`service`]: [`service::OrderStream`], the handle, and admission: one script (`admission_script`) takes stock, claim
 //!   and entry together; the buyer's answer is *pending*. `node` is what it shares with its tasks.
-//! - `consumer`: reads entries into `sale_queues`, one per sale; `commit`: commits them in batches
+//! - `consumer`: puts entries into `sale_queues`, one per sale: those that the script has delivered to it (`deliveries`), and
+//!   those that it reads, of others; `commit`: commits them in batches
 //!   ([`crate::order::batch`]) while the consumer's `lease` holds, and acknowledges after the commit, never before.
 //! - `lookup`, `order_status`: the status of an admitted order, for its buyer. `claims`: what a claim stands for.
 //!   `entry_index`: the entries of the stream by order and buyer, as a Java node's script writes no status.
@@ -41,6 +42,7 @@ mod admission_script;
 mod claims;
 mod commit;
 mod consumer;
+mod deliveries;
 mod ended_sales;
 mod entry;
 mod entry_index;

@@ -9,7 +9,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::admission_script::{self, AdmissionBatcher};
+use super::admission_script::{AdmissionBatcher, AdmissionScript};
+use super::deliveries::Deliveries;
 use super::entry_index::EntryIndex;
 use super::lease::Lease;
 use super::names::CONSUMER_PREFIX;
@@ -48,6 +49,8 @@ pub struct StreamNode {
     pub(super) committer: BatchCommitter,
     /// This process's consumer name in the group.
     pub(super) consumer: String,
+    /// What the admission script delivers to it.
+    pub(super) deliveries: Arc<Deliveries>,
     /// For how long what was delivered to us is ours.
     pub(super) lease: Lease,
     pub(super) unconfirmed: UnconfirmedOrders,
@@ -74,8 +77,17 @@ impl StreamNode {
         ids: Arc<IdGenerator>,
         limits: StreamLimits,
     ) -> Self {
+        let consumer = format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4());
+        let deliveries = Arc::new(Deliveries::default());
+        let script = AdmissionScript {
+            redis: redis.clone(),
+            keys: keys.clone(),
+            backlog: limits.backlog,
+            consumer: consumer.as_str().into(),
+            deliveries: deliveries.clone(),
+        };
         StreamNode {
-            admissions: admission_script::batcher(redis.clone(), keys.clone(), limits.backlog),
+            admissions: script.batcher(),
             committer: BatchCommitter::new(store.clone(), limits.timeout),
             entry_index: EntryIndex::new(redis.clone(), keys.clone(), limits.backlog),
             nodes,
@@ -84,7 +96,8 @@ impl StreamNode {
             store,
             ids,
             limits,
-            consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
+            consumer,
+            deliveries,
             lease: Lease::default(),
             unconfirmed: UnconfirmedOrders::default(),
             rebuilds: Rebuilds::default(),

@@ -18,6 +18,10 @@ const AT_ONCE: [usize; 2] = [4, 2];
 /// A commit that takes longer than this makes its sale troubled.
 const SLOW: Duration = Duration::from_millis(200);
 
+/// A small batch of a sale begins at least this long after the one before it: its buyers have their answers already, and a
+/// larger batch costs less per order.
+pub(super) const GATHER: Duration = Duration::from_millis(5);
+
 /// Pauses of a sale after failures: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
@@ -41,6 +45,8 @@ pub(super) struct SaleQueues {
 struct Queue {
     waiting: VecDeque<Held>,
     committing_since: Option<Instant>,
+    /// A batch of fewer entries than are worth one begins then at the earliest.
+    small_due: Option<Instant>,
     troubled: bool,
     failures: u32,
     paused_until: Option<Instant>,
@@ -146,7 +152,7 @@ impl SaleQueues {
         }
         let ready = self.sales.iter_mut().filter(|(_, queue)| {
             let class = usize::from(queue.is_troubled(now));
-            queue.is_ready(now) && running[class] < AT_ONCE[class]
+            queue.is_ready(now, self.batch) && running[class] < AT_ONCE[class]
         });
         let first = |queue: &Queue| queue.waiting.front().map(|held| position(&held.entry.id));
         let (sale, queue) = ready.min_by_key(|(_, queue)| first(queue))?;
@@ -155,6 +161,7 @@ impl SaleQueues {
         let redelivered = queue.waiting.iter().take(count).any(|held| held.redelivered);
         let entries = queue.waiting.drain(..count).map(|held| held.entry).collect();
         queue.committing_since = Some(now);
+        queue.small_due = Some(now + GATHER);
         let (voucher_id, generation) = (*sale, self.generation);
         Some(Batch { voucher_id, entries, redelivered, generation, began: now })
     }
@@ -221,6 +228,11 @@ impl SaleQueues {
         !self.sales.values().any(full)
     }
 
+    /// Whether there is room for entries of any sale, troubled or not, so that none stays pending in Redis, to be read again.
+    pub fn has_room_for_all(&self) -> bool {
+        !self.sales.values().any(|queue| queue.overflowed || queue.waiting.len() >= self.batch)
+    }
+
     /// The lease's generation in which the entries were read.
     pub fn generation(&self) -> u64 {
         self.generation
@@ -235,7 +247,8 @@ impl SaleQueues {
     pub fn next_change(&self, now: Instant) -> Option<Instant> {
         let changes = self.sales.values().filter_map(|queue| match queue.committing_since {
             Some(since) => Some(since + SLOW + Duration::from_millis(1)),
-            None => queue.paused_until.filter(|_| !queue.waiting.is_empty()),
+            None if queue.waiting.is_empty() => None,
+            None => queue.paused_until.max(queue.small_due),
         });
         changes.filter(|at| *at > now).min()
     }
@@ -249,10 +262,12 @@ impl Queue {
                 .is_some_and(|since| now.saturating_duration_since(since) > SLOW)
     }
 
-    fn is_ready(&self, now: Instant) -> bool {
+    fn is_ready(&self, now: Instant, batch: usize) -> bool {
+        let is_past = |at: Option<Instant>| at.is_none_or(|at| at <= now);
         self.committing_since.is_none()
             && !self.waiting.is_empty()
-            && self.paused_until.is_none_or(|until| until <= now)
+            && is_past(self.paused_until)
+            && (self.waiting.len() >= batch / 4 || is_past(self.small_due))
     }
 
     /// Whether there is nothing to remember of it.
@@ -266,13 +281,11 @@ mod tests {
     use super::*;
 
     fn entries(sale: i64, ids: std::ops::Range<u64>) -> Vec<Entry> {
-        let fields = |id: u64| {
-            [("id", id.to_string()), ("userId", id.to_string()), ("voucherId", sale.to_string())]
-                .map(|(name, value)| (name.to_owned(), value))
-                .into_iter()
-                .collect()
+        let entry = |id: u64| {
+            let text = id.to_string();
+            Entry::new(format!("{id}-0"), &text, &text, &sale.to_string())
         };
-        ids.map(|id| Entry { id: format!("{id}-0"), fields: Some(fields(id)) }).collect()
+        ids.map(entry).collect()
     }
 
     fn done() -> Outcome {
@@ -308,6 +321,24 @@ mod tests {
         assert_eq!(later, now + PAUSES.0);
         // What failed is first, as redelivered.
         assert_eq!(take(&mut queues, later), (7, 2, true));
+    }
+
+    #[test]
+    fn a_small_batch_waits_a_moment_after_the_one_before_it_and_a_large_one_does_not() {
+        let (mut queues, now) = (SaleQueues::new(16), Instant::now());
+        queues.offer(entries(7, 1..2), false, now);
+        let batch = queues.next_batch(now).expect("the first one begins at once");
+        queues.offer(entries(7, 2..4), false, now);
+        queues.complete(batch, &done(), now);
+        assert!(queues.next_batch(now).is_none() && queues.next_change(now) == Some(now + GATHER));
+        queues.offer(entries(7, 4..6), false, now);
+        assert_eq!(take(&mut queues, now), (7, 4, false), "a quarter of a batch");
+        let (mut queues, later) = (SaleQueues::new(16), now + GATHER);
+        queues.offer(entries(7, 1..2), false, now);
+        let batch = queues.next_batch(now).unwrap();
+        queues.offer(entries(7, 2..4), false, now);
+        queues.complete(batch, &done(), now);
+        assert_eq!(take(&mut queues, later), (7, 2, false));
     }
 
     #[test]
@@ -352,6 +383,7 @@ mod tests {
         assert!(queues.has_room(slow), "it takes long, and the others shall not wait");
         queues.offer(entries(7, 5..20), false, slow);
         assert_eq!(queues.sales[&7].waiting.len(), 4);
+        assert!(!queues.has_room_for_all());
         assert!(!queues.complete(batch, &done(), slow).read_pending, "4 wait");
         let batch = queues.next_batch(slow).unwrap();
         assert!(!queues.complete(batch, &done(), slow).read_pending);

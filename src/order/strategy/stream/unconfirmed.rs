@@ -2,6 +2,7 @@
 //! Redis that loses its data. An order leaves it when every entry up to its own is acknowledged.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
@@ -15,13 +16,13 @@ pub(super) struct UnconfirmedOrders(Mutex<HashMap<i64, Kept>>);
 struct Kept {
     order: NewOrder,
     /// The epoch of the entry, and its position in the stream.
-    epoch: String,
+    epoch: Arc<str>,
     entry: (u64, u64),
 }
 
 impl UnconfirmedOrders {
     /// Keeps an order that is in the stream as `entry`.
-    pub fn keep(&self, order: NewOrder, epoch: String, entry: &str) {
+    pub fn keep(&self, order: NewOrder, epoch: Arc<str>, entry: &str) {
         let kept = Kept { order, epoch, entry: position(entry) };
         self.0.lock().insert(order.id, kept);
     }
@@ -35,14 +36,14 @@ impl UnconfirmedOrders {
     pub fn forget_below(&self, epoch: &str, bound: &str) -> usize {
         let bound = position(bound);
         let mut orders = self.0.lock();
-        orders.retain(|_, kept| kept.epoch != epoch || kept.entry >= bound);
+        orders.retain(|_, kept| *kept.epoch != *epoch || kept.entry >= bound);
         orders.len()
     }
 
     /// The orders that were admitted in another epoch than this one.
     pub fn of_other_epochs(&self, epoch: &str) -> Vec<NewOrder> {
         let orders = self.0.lock();
-        orders.values().filter(|kept| kept.epoch != epoch).map(|kept| kept.order).collect()
+        orders.values().filter(|kept| *kept.epoch != *epoch).map(|kept| kept.order).collect()
     }
 }
 
@@ -58,7 +59,7 @@ mod tests {
             [(1, "a", "5-0"), (2, "b", "5-0"), (3, "b", "5-9"), (4, "b", "5-10")]
         {
             let buyer = Buyer { user_id: id, voucher_id: 1 };
-            orders.keep(NewOrder { id, buyer, unguarded: false }, epoch.to_owned(), entry);
+            orders.keep(NewOrder { id, buyer, unguarded: false }, epoch.into(), entry);
         }
         assert_eq!(orders.forget_below("b", "5-10"), 2);
         let lost: Vec<i64> = orders.of_other_epochs("b").iter().map(|order| order.id).collect();

@@ -1,0 +1,95 @@
+//! What the admission script delivers to the consumer of the process that calls it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+
+use crate::resilience::while_sale_is_locked;
+use crate::support::stack::{SignedIn, Stack, buy};
+use testkit::redis_server::RedisServer;
+
+/// How many entries are pending, by consumer.
+async fn pending(redis: &mut MultiplexedConnection) -> HashMap<String, u64> {
+    let mut pending = redis::cmd("XPENDING");
+    pending.arg("stream.orders").arg("g1").arg("-").arg("+").arg(100);
+    let entries: Vec<(String, String, u64, u64)> = pending.query_async(redis).await.unwrap();
+    entries.into_iter().fold(HashMap::new(), |mut counts, (_, consumer, _, _)| {
+        *counts.entry(consumer).or_default() += 1;
+        counts
+    })
+}
+
+#[tokio::test]
+async fn what_is_added_is_delivered_to_the_caller_after_what_is_older() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let prepare = redis::Script::new(
+        "redis.call('XGROUP', 'CREATE', 'stream.orders', 'g1', '0', 'MKSTREAM') \
+         redis.call('SET', 'stream.orders.epoch', 'a') \
+         redis.call('SET', 'seckill:stock:1', 9) \
+         redis.call('SADD', 'stream.orders.counters', 1) \
+         return redis.call('XADD', 'stream.orders', '*', 'userId', 5, 'voucherId', 1, 'id', 10)",
+    );
+    let older: String = prepare.invoke_async(&mut redis).await.unwrap();
+    let script = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
+    let admit = async |consumer: &str, buyers: &[(i64, i64)]| {
+        let mut admit = script.key("stream.orders");
+        admit.key("stream.orders.epoch").key("stream.orders.counters").arg(100).arg(60).arg(0);
+        admit.arg("a").arg("g1").arg(consumer);
+        for (user, order) in buyers {
+            admit.arg(user).arg(1).arg(order);
+        }
+        admit.invoke_async::<Vec<String>>(&mut server.conn().await).await.unwrap()
+    };
+    // As many are delivered as were added: the older one, and the first of these.
+    let reply = admit("c1", &[(6, 11), (7, 12)]).await;
+    assert_eq!(reply[4..], ["a", "1", &older, "10", "5", "1"]);
+    assert_eq!(pending(&mut redis).await, HashMap::from([("c1".to_owned(), 2)]));
+    // Whoever takes nothing leaves them to others.
+    assert_eq!(admit("", &[(8, 13)]).await[2..], ["a", "0"]);
+    // Two wait by now, and one is added; nothing is added for a buyer who has a claim.
+    let reply = admit("c2", &[(9, 14), (9, 15)]).await;
+    assert_eq!((&*reply[2], &*reply[4], &*reply[5]), ("claimed", "a", "0"));
+    assert_eq!(reply[7..], ["12", "7", "1"], "the oldest of the two");
+    assert_eq!(pending(&mut redis).await["c2"], 1);
+}
+
+/// Each instance commits what it admitted, so its batches are as large as those of group commit, whatever the number of
+/// instances. Until it has found that nothing older waits it takes nothing.
+#[tokio::test]
+async fn an_instance_has_what_it_admitted_delivered_to_itself() {
+    let stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(100, "stream").await;
+    let users = stack.users(96).await;
+    let redis = stack.redis.conn().await;
+    // The consumer that has all of what these buyers bought at one instance, if one has.
+    let consumer_of = async |url: &str, users: &[SignedIn]| {
+        let before = pending(&mut redis.clone()).await;
+        for user in users {
+            buy(url, user, sale).await.bought();
+        }
+        let after = pending(&mut redis.clone()).await;
+        let more = |(name, count): (&String, &u64)| {
+            (count - before.get(name).unwrap_or(&0) == users.len() as u64).then(|| name.clone())
+        };
+        after.iter().find_map(more)
+    };
+    while_sale_is_locked(&stack, sale, async {
+        let urls = stack.urls();
+        let mut tries = users.chunks(8);
+        loop {
+            let users = tries.next().expect("one of the tries finds each instance's own consumer");
+            let one = consumer_of(&urls[0], &users[..4]).await;
+            let other = consumer_of(&urls[1], &users[4..]).await;
+            if one.is_some() && other.is_some() && one != other {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    stack.stream_drained().await;
+    let orders = stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await;
+    assert_eq!(orders + stack.database.number("SELECT stock FROM tb_seckill_voucher").await, 100);
+}
