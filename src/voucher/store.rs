@@ -1,5 +1,7 @@
 //! The SQL of vouchers and of publishing sales. The statements that lower the stock are in `order/store/`.
 
+use std::sync::LazyLock;
+
 use chrono::{DateTime, NaiveDateTime, Utc};
 use futures_util::TryStreamExt;
 use serde::Serialize;
@@ -12,6 +14,7 @@ use crate::connection::idempotency::{Begun, RecordedTransaction, RecordedWrite};
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, row};
 use crate::error::Error;
+use ladder::Strategy;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
 #[derive(Debug, Serialize, ToSchema)]
@@ -74,8 +77,39 @@ row! {
     }
 }
 
-/// The units in the pool of the sale `s`, which are left to sell as its stock is; see `order/store/units.rs`.
-const UNITS: &str = "(SELECT COUNT(*) FROM tb_stock_unit u WHERE u.voucher_id = s.voucher_id)";
+/// The units in the pool of the sale `s`, which are left to sell as its stock is; see `order/store/units.rs`. Counted only
+/// on the strategy that has a pool: a purchase on any other never looks into that table.
+static UNITS: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "IF(s.strategy = '{}', \
+         (SELECT COUNT(*) FROM tb_stock_unit u WHERE u.voucher_id = s.voucher_id), 0)",
+        Strategy::UnitRows.name()
+    )
+});
+
+/// [`VoucherStore::list`].
+static SELECT_LISTED: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
+         v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
+         CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
+         CAST(s.stock + {} AS SIGNED) AS stock, s.begin_time, s.end_time \
+         FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
+         WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id",
+        *UNITS
+    )
+});
+
+/// [`VoucherStore::sale`].
+static SELECT_SALE: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
+         CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {} AS SIGNED) AS stock, \
+         UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
+         WHERE s.voucher_id = ?",
+        *UNITS
+    )
+});
 
 /// What became of a request to add stock.
 pub struct AddedStock {
@@ -163,14 +197,15 @@ impl VoucherStore {
             }
         };
         // As one text, because the hot row is locked from the first statement on; all that is put into it are integers.
+        let units = &*UNITS;
         let text = format!(
             "UPDATE tb_seckill_voucher SET stock = stock + {count}, issued = issued + {count} \
              WHERE voucher_id = {voucher_id} \
              AND GREATEST(stock, COALESCE(issued, 0)) + {count} <= {MAX_STOCK}; \
              UPDATE tb_idempotency SET result = \
-             (SELECT stock + {UNITS} FROM tb_seckill_voucher s WHERE voucher_id = {voucher_id}) \
+             (SELECT stock + {units} FROM tb_seckill_voucher s WHERE voucher_id = {voucher_id}) \
              WHERE id = {}; \
-             SELECT CAST(stock + {UNITS} AS SIGNED), strategy FROM tb_seckill_voucher s \
+             SELECT CAST(stock + {units} AS SIGNED), strategy FROM tb_seckill_voucher s \
              WHERE voucher_id = {voucher_id}",
             transaction.row()
         );
@@ -201,15 +236,7 @@ impl VoucherStore {
 
     /// A shop's vouchers on the shelf, by id.
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
-        let sql = format!(
-            "SELECT CAST(v.id AS SIGNED) AS id, CAST(v.shop_id AS SIGNED) AS shop_id, v.title, \
-             v.sub_title, v.rules, CAST(v.pay_value AS SIGNED) AS pay_value, \
-             CAST(v.actual_value AS SIGNED) AS actual_value, CAST(v.type AS SIGNED) AS kind, \
-             CAST(s.stock + {UNITS} AS SIGNED) AS stock, s.begin_time, s.end_time \
-             FROM tb_voucher v LEFT JOIN tb_seckill_voucher s ON s.voucher_id = v.id \
-             WHERE v.shop_id = ? AND v.status = 1 ORDER BY v.id"
-        );
-        let query = sqlx::query_as(&sql).bind(shop_id);
+        let query = sqlx::query_as(&SELECT_LISTED).bind(shop_id);
         let mut vouchers: Vec<ListedVoucher> =
             self.db.bounded(query.fetch_all(&self.db.pool)).await?;
         for ListedVoucher { begin_time, end_time, .. } in &mut vouchers {
@@ -222,13 +249,7 @@ impl VoucherStore {
 
     /// One sale.
     pub async fn sale(&self, voucher_id: i64) -> Result<Option<SaleRow>, Error> {
-        let sql = format!(
-            "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
-             CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {UNITS} AS SIGNED) AS stock, \
-             UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
-             WHERE s.voucher_id = ?"
-        );
-        let query = sqlx::query_as(&sql).bind(voucher_id);
+        let query = sqlx::query_as(&SELECT_SALE).bind(voucher_id);
         Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
     }
 }
