@@ -159,6 +159,7 @@
     begin(setting, 'said');
   });
   id('how').addEventListener('click', () => view.play());
+  id('guesses').addEventListener('click', () => outcome.scrollIntoView({ block: 'start' }));
   id('stop').addEventListener('click', async () => {
     const reply = await Page.ask('POST', `/lab/runs/${encodeURIComponent(run.id)}/stop`, { headers: admin() });
     if (!reply.ok) say(errorText(reply), true);
@@ -212,10 +213,13 @@
 
   // Does `work`, and leaves the lane that is in view where it is, however much what is above it has grown.
   function steady(work) {
-    const lane = [...document.querySelectorAll('.lane')].findLast((one) => one.getBoundingClientRect().top < innerHeight / 2);
-    const before = lane && lane.getBoundingClientRect().top;
+    const lanes = [...document.querySelectorAll('.lane-live')];
+    const topOf = (one) => one.getBoundingClientRect().top;
+    const lane = lanes.find((one) => topOf(one) >= 0 && topOf(one) < innerHeight) || lanes.findLast((one) => topOf(one) < innerHeight / 2);
+    if (!lane) { work(); return; }
+    const before = topOf(lane);
     work();
-    if (lane) scrollBy({ top: lane.getBoundingClientRect().top - before, behavior: 'instant' });
+    scrollBy({ top: topOf(lane) - before, behavior: 'instant' });
   }
 
   function showRun() {
@@ -234,6 +238,7 @@
     view.draw(run);
     missions.follow(run);
     id('how').hidden = running || !view.hasStory();
+    id('guesses').hidden = outcome.hidden;
     showFaults();
     showDownloads(!running);
   }
@@ -274,6 +279,7 @@
     }
     for (const button of id('faults').querySelectorAll('button')) button.disabled = !ready;
     const text = faultSaid ? faultSaid() : t('faults.idle');
+    id('fault-said').classList.toggle('idle', !faultSaid);
     if (id('fault-said').textContent !== text) id('fault-said').textContent = text;
   }
 

@@ -16,6 +16,8 @@ const Missions = (() => {
     'mission.orders': ['{left}: {a} orders, {right}: {b} orders', '{left}：{a} 个订单，{right}：{b} 个订单'],
     'mission.rates': ['{left}: {a} orders a second, {right}: {b}', '{left}：每秒 {a} 个订单，{right}：{b}'],
     'mission.violations': ['{duplicates} second orders, {oversold} oversold', '{duplicates} 个重复订单，超卖 {oversold} 份'],
+    'mission.index': ['the unique index refused {count} second orders', '唯一索引拒绝了 {count} 个重复订单'],
+    'mission.commits': ['{strategy}: {orders} orders in {commits} commits', '{strategy}：{commits} 次提交完成 {orders} 个订单'],
     'mission.luck': ['It can break; this time it did not.', '它可能出错，只是这次没有。'],
     'mission.memory': ['Two nodes, a lock in memory', '两个节点，内存里的锁'],
     'mission.memory.task': ['One buyer clicks four times; nginx spreads the clicks over two nodes. On the left each node locks in its own memory, on the right in Redis.', '一位买家点四次，nginx 把点击分给两个节点。左边每个节点在自己的内存里加锁，右边在 Redis 里加锁。'],
@@ -47,6 +49,12 @@ const Missions = (() => {
   }[ask]);
   const named = (option) => (Words.has(`mission.${option}`) ? t(`mission.${option}`) : option);
 
+  // How many commits its orders took, where they shared some.
+  function commitsOf({ strategy, result }) {
+    const commits = (result.batches || []).reduce((sum, [, count]) => sum + count, 0);
+    return commits && t('mission.commits', { strategy, orders: Words.number(result.report.verdict.orders), commits: Words.number(commits) });
+  }
+
   // What happened, as one of the options of `ask`, and in figures: a pure function of a judged run.
   function outcomeOf(run, ask) {
     const reports = run.lanes.map((lane) => lane.result.report);
@@ -55,14 +63,15 @@ const Missions = (() => {
     if (ask === 'faster' || ask === 'more') {
       const [a, b] = reports.map((report) => (ask === 'more' ? report.verdict.orders : report.orders_per_s));
       const same = ask === 'more' && a === b;
-      return { option: same ? 'equal' : a >= b ? left : right, figures: t(ask === 'more' ? 'mission.orders' : 'mission.rates', figures(a, b)) };
+      const commits = ask === 'faster' ? run.lanes.map(commitsOf).filter(Boolean) : [];
+      return { option: same ? 'equal' : a >= b ? left : right, figures: [t(ask === 'more' ? 'mission.orders' : 'mission.rates', figures(a, b)), ...commits].join('; ') };
     }
     const lane = run.lanes[ask === 'left' ? 0 : 1];
-    const { duplicates, oversold } = lane.result.report.verdict;
+    const { indexRefused = 0, report: { verdict: { duplicates, oversold } } } = lane.result;
     const broke = duplicates + oversold > 0;
     return {
       option: broke ? 'breaks' : 'holds',
-      figures: t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }) + (broke || lane.safe ? '' : ` ${t('mission.luck')}`),
+      figures: t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }) + (indexRefused ? `; ${t('mission.index', { count: indexRefused })}` : '') + (broke || lane.safe ? '' : ` ${t('mission.luck')}`),
     };
   }
 

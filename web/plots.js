@@ -85,7 +85,7 @@ const Plots = (() => {
       // The legend shows each series' latest value.
       names.push([`swatch ${broken >= 0 ? 'broken-fill' : line.kind}`, `${line.name} ${compact(line.points[line.points.length - 1][1])}`]);
     }
-    const below = legend(names, box.left, box.right - 60, height - 6);
+    const below = legend(names, width < 420 ? 4 : box.left, box.right - 60, height - 6);
     out.push(below.out);
     for (const mark of marks) {
       const late = x(mark.at) > (box.left + box.right) / 2;
@@ -149,7 +149,7 @@ const Plots = (() => {
   // As many dots as `count`, in rows: the first of each kind in `kinds` ([[kind, how many]]), the rest empty. One path a
   // kind, so that thousands of dots cost no more than a few.
   function dots({ width, name, count, kinds }) {
-    const pitch = count <= 160 ? 15 : count <= 600 ? 11 : 8;
+    const pitch = (count <= 160 ? 15 : count <= 600 ? 11 : 8) - (width < 420 ? 3 : 0);
     const across = Math.max(1, Math.floor(width / pitch));
     let next = 0;
     const row = (kind, many) => {

@@ -51,7 +51,7 @@ function RunView(root, after = null) {
     if (broken) marks.push({ at: broken.at, text: t(broken.oversold > 0 ? 'lane.first.oversold' : 'lane.first.duplicates'), kind: 'bad', row: 2 });
     const timed = [...run.lanes.flatMap((one) => one.samples), ...run.events].map((one) => one.at);
     return Plots.lines({
-      width, height: 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks, spans,
+      width, height: width < 420 ? 150 : 250, name: t('lane.plot', { strategy: lane.strategy }), unit: t('lane.seconds'), marks, spans,
       right: Math.max(run.setting.spreadSeconds || 1, 0.5, ...timed),
       top: Math.max(...run.lanes.flatMap((one) => one.samples.map((sample) => sample.rows)), 0),
       level: { value: run.setting.stock, text: t('lane.issued', { count: number(run.setting.stock) }) },
@@ -111,15 +111,23 @@ function RunView(root, after = null) {
 
   function showLane(lane, element) {
     Words.add({ [`${lane.strategy}.idea`]: lane.idea });
-    // The plot is added last: its width is known only after the layout.
     const figure = make('figure', { class: 'lane-plot' });
-    element.replaceChildren(
+    // Both stay; what is in them is drawn anew.
+    if (!element.children.length) element.append(make('div', { class: 'lane-live' }), make('div', { class: 'lane-rest' }));
+    const [live, rest] = element.children;
+    live.replaceChildren(
       make('header', null, make('h3', { class: 'mono' }, lane.strategy),
         make('span', { class: lane.safe ? 'badge good' : 'badge warn' }, t(lane.safe ? 'run.safe' : 'run.unsafe'))),
-      make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)),
-      ...[invariantList(lane), People.figure(lane, run.setting.buyers, widthOf(element) - 40), figure, tiles(lane), replies(lane),
-        indexRefused(lane), verdict(lane), batches(lane, widthOf(element) - 40)].filter(Boolean));
-    figure.append(plot(lane, widthOf(figure)));
+      make('p', { class: 'soft idea' }, t(`${lane.strategy}.idea`)), invariantList(lane), figure);
+    // On a phone this is below what both lanes show while they run, which therefore stays where it is.
+    rest.replaceChildren(...[make('p', { class: 'mono lane-name', 'aria-hidden': 'true' }, lane.strategy),
+      tiles(lane), replies(lane), indexRefused(lane), verdict(lane)].filter(Boolean));
+    // Drawn last: their width is known only after the layout.
+    const width = widthOf(figure);
+    const people = People.figure(lane, run.setting.buyers, width), shared = batches(lane, width);
+    if (people) figure.before(people);
+    if (shared) rest.append(shared);
+    figure.append(plot(lane, width));
   }
 
   function batches(lane, width) {
@@ -188,7 +196,8 @@ function RunView(root, after = null) {
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
       const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
         make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length })),
-        make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) })),
+        make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }),
+          story.fault ? make('strong', { class: 'story-fault' }, ` ${t('story.fault', { fault: t(`event.short.${story.fault}`) })}`) : null),
         stepper.element);
       stories.append(card);
       stepper.ready();

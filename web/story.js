@@ -49,7 +49,7 @@ const Story = (() => {
     const held = new Map(), looked = new Map(), written = new Set(), committed = new Set();
     const steps = moments.map((one, at) => {
       const { key: wanted, strong } = sentence(one, { strategy, held, looked, written, committed, oneBuyer, all: moments });
-      const failed = one.outcome === 'failed' && !wanted.endsWith('.failed');
+      const failed = one.outcome === 'failed' && !/\.(failed|sold-out)$/.test(wanted);
       const key = failed ? 'step.failed' : Words.has(wanted) ? wanted : 'step.other';
       if (one.step === 'locked') held.set(one.which, one);
       if (one.step === 'unlocked') held.delete(one.which);
@@ -121,7 +121,8 @@ const Story = (() => {
       case 'decremented':
         return { key: strategy === 'naive' ? 'step.decremented.naive' : `step.decremented.${outcome || 'done'}`, strong: false };
       case 'batch-committed':
-        if (outcome !== 'failed') return { key: one.orders === 1 ? `${key}.alone` : key, strong: false };
+        if (outcome !== 'failed') return { key: { 1: `${key}.alone`, 2: `${key}.pair` }[one.orders] || key, strong: false };
+        if (one.request.reply === 'SOLD_OUT') return { key: `${key}.sold-out`, strong: true };
         // falls through
       case 'admitted':
         return { key: outcome === 'failed' ? `${key}.failed` : key, strong: outcome === 'failed' };

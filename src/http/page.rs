@@ -89,9 +89,10 @@ const LAB_PAGE: &str = if cfg!(feature = "lab") { include_str!("../../web/lab.ht
 const LAB: [Asset; 0] = [];
 /// The further files of the lab's page.
 #[cfg(feature = "lab")]
-const LAB: [Asset; 10] = [
+const LAB: [Asset; 11] = [
     script("plots.js", include_str!("../../web/plots.js")),
     script("story.js", include_str!("../../web/story.js")),
+    script("scene.js", include_str!("../../web/scene.js")),
     script("stepper.js", include_str!("../../web/stepper.js")),
     script("people.js", include_str!("../../web/people.js")),
     script("run.js", include_str!("../../web/run.js")),

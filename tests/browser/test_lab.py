@@ -51,6 +51,8 @@ class Lab(BrowserTest):
         # One shaded span in each lane's plot, and how many got which reply.
         expect(page.locator(".lane .fault-span")).to_have_count(2)
         expect(lane(page, "reentrant-lock").locator(".replies")).to_contain_text("200 ordered")
+        # The story is one that the fault met.
+        expect(page.locator(".story.two-orders .story-fault")).to_contain_text("Recorded while the fault lasted: Redis paused.")
 
         self.assertGreater(count(page, "process-lock", "duplicates"), 0)
         self.assertEqual(count(page, "reentrant-lock", "duplicates"), 0)
@@ -65,7 +67,7 @@ class Lab(BrowserTest):
         expect(story).to_contain_text("sends 4 requests at the same moment")
         expect(story).to_contain_text("independent of the first")
         expect(story).to_contain_text("one buyer, two orders")
-        expect(story.locator("svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))
+        expect(story.locator("figure svg")).to_have_attribute("aria-label", re.compile("Node .*Node "))
         expect(page.locator(".story.held")).to_contain_text("One buyer, one order.")
         page.get_by_role("button", name="中文").click()
         expect(story).to_contain_text("一位买家，两个订单")
@@ -118,8 +120,20 @@ class Lab(BrowserTest):
         story.locator("input[type=range]").fill("0")
         self.assertEqual(place(), (0, count))
         expect(story.locator(".scene")).to_contain_text("no orders")
-        story.locator(".stepper-next").click()
-        self.assertEqual(place(), (1, count - 1))
+        # The diagram is moved by the run's own requests: each is where its step happened.
+        tokens = story.locator(".token")
+        at = lambda: [token.get_attribute("data-place") for token in tokens.all()]
+        self.assertEqual(set(at()), {"buyer"})
+        nodes = set()
+        for number in range(1, count + 1):
+            story.locator(".stepper-next").click()
+            self.assertEqual(place(), (number, count - number))
+            name = story.locator(f"li.step[data-number='{number}'] .request-name").inner_text()
+            expect(story.locator(".token.now")).to_have_attribute("data-name", name)
+            expect(story.locator(".scene-said")).to_contain_text(story.locator(f"li.step[data-number='{number}'] .what").inner_text())
+            nodes.update(at())
+        self.assertEqual(set(at()), {"buyer"})
+        self.assertEqual(len(nodes - {"buyer", "database"}), 2, nodes)
         # The list, the plot and the slider are one.
         story.locator(".numbered[data-number='3'] text").click()
         self.assertEqual(place(), (3, count - 3))
@@ -135,6 +149,27 @@ class Lab(BrowserTest):
         # From left to right as they are numbered.
         places = page.evaluate("[...document.querySelectorAll('.story.two-orders .numbered')].map((one) => [Number(one.dataset.number), Number(one.querySelector('circle').getAttribute('cx'))]).sort((a, b) => a[0] - b[0]).map(([, x]) => x)")
         self.assertEqual(places, sorted(places))
+
+    def test_the_first_minute_on_a_phone(self):
+        page = self.open("/lab", viewport=PHONE_SCREEN)
+        expect(page.locator("#break")).to_be_in_viewport(ratio=1)
+        page.locator("#break").click()
+        page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
+        both = [lane(page, strategy) for strategy in ("process-lock", "reentrant-lock")]
+        for one in both:
+            expect(one.locator(".people svg")).to_be_in_viewport(ratio=1)
+            expect(one.locator(".lane-plot svg")).to_be_in_viewport(ratio=0.6)
+        expect(page.locator("#stop")).to_be_in_viewport(ratio=1)
+        expect(both[0].locator("[data-invariant=duplicates]")).to_have_class(re.compile("broken"))
+        tops = lambda: [one.locator(".lane-live").evaluate("(lane) => Math.round(lane.getBoundingClientRect().top)") for one in both]
+        before = tops()
+        page.locator("#run-section[data-state=done]").wait_for(timeout=RUN_TIMEOUT_MS)
+        for now, then in zip(tops(), before):
+            self.assertAlmostEqual(now, then, delta=2, msg="both charts stay where they are when the run ends")
+        self.assert_fits(page)
+        page.locator("#how").click()
+        expect(page.locator(".story.two-orders .stepper-controls")).to_be_in_viewport()
+        self.assert_fits(page)
 
     def test_a_mission_asks_for_guesses_and_shows_them_beside_what_happened(self):
         page = self.open("/lab")
@@ -153,9 +188,26 @@ class Lab(BrowserTest):
         expect(outcome.locator("[data-ask=right]")).to_contain_text("your guess: it breakswhat happened: it holds (0 second orders, 0 oversold)")
         expect(outcome).to_contain_text("Two memories are two locks.")
         expect(page.locator("[data-mission=memory]")).to_contain_text("done")
+        # From wherever one is.
+        page.evaluate("scrollTo(0, 0)")
+        page.locator("#guesses").click()
+        expect(outcome).to_be_in_viewport()
         page.locator("#mission-next").click()
         expect(page.locator("[data-mission=read]")).to_be_focused()
         expect(page.locator("[data-mission=read]")).to_have_attribute("aria-pressed", "true")
+
+    def test_the_burst_fills_the_commits(self):
+        page = self.open("/lab")
+        page.locator("[data-mission=batch]").click()
+        expect(page.locator("#mission h3")).to_have_text("Many orders, one wait for the disk")
+        page.locator("input[name=guess-right][value=holds]").check()
+        page.locator("input[name=guess-faster][value=group-commit]").check()
+        page.locator("#mission-run").click()
+        faster = page.locator("#mission-outcome [data-ask=faster]")
+        expect(faster).to_contain_text("what happened", timeout=RUN_TIMEOUT_MS)
+        orders, commits = (int(number) for number in re.search(r"group-commit: (\d+) orders in (\d+) commits", faster.inner_text()).groups())
+        print(f"the burst: {orders} orders in {commits} commits")
+        self.assertGreaterEqual(orders / commits, 5)
 
     def test_a_session_in_one_nodes_memory(self):
         for screen in (self.screen, PHONE_SCREEN):
@@ -190,17 +242,19 @@ class Lab(BrowserTest):
     def test_a_run_fits_a_phone_and_can_be_stopped(self):
         page = self.open_lab(viewport=PHONE_SCREEN, language="zh-CN")
         page.locator("select[name=lane-1]").select_option("group-commit")
-        page.locator("input[name=spreadSeconds]").fill("20")
+        page.locator("#slow").check()
+        expect(page.locator("input[name=spreadSeconds]")).to_have_value("20")
         page.locator("#start").click()
         page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
         # What happens is in view, and so is the button that ends it.
         expect(lane(page, "process-lock").locator("svg").first).to_be_in_viewport()
         expect(page.locator("#stop")).to_be_in_viewport()
-        lane(page, "group-commit").scroll_into_view_if_needed()
+        shown = lane(page, "group-commit").locator(".lane-live")
+        shown.scroll_into_view_if_needed()
         expect(page.locator("#stop")).to_be_in_viewport()
         expect(lane(page, "group-commit").locator("svg").first).to_be_visible()
         self.assert_fits(page)
-        top = lambda: lane(page, "group-commit").evaluate("(lane) => Math.round(lane.getBoundingClientRect().top)")
+        top = lambda: shown.evaluate("(lane) => Math.round(lane.getBoundingClientRect().top)")
         before = top()
         # Not by a mouse: to click, the browser's driver would scroll to the place that the head has without being stuck.
         page.locator("#stop").evaluate("(button) => button.click()")
@@ -291,13 +345,36 @@ class Explanations(BrowserTest):
         busy = request(8082, [("lock-busy", 2, 0.5, {"place": "redis"})], "LOCK_BUSY")
         states = page.evaluate('''(story) => {
             const { steps } = Story.explain('reentrant-lock', story);
-            return [0, ...steps.map((step) => step.number)].map((at) => Stepper.stateAt(steps, at))
+            return [0, ...steps.map((step) => step.number)].map((at) => Scene.stateAt(steps, at))
               .map(({ requests, locks, orders }) => [requests.map((one) => one.doing).join(), locks.map((one) => one.name).join(), orders.map((one) => `${one.name}:${one.state}`).join()]);
         }''', {"kind": "held", "requests": [request(8081, steps), busy]})
         self.assertEqual(states, [
             ["sent,sent", "", ""], ["locked,sent", "A", ""], ["wrote,sent", "A", "A:open"], ["wrote,refused", "A", "A:open"],
             ["committed,refused", "A", "A:committed"], ["committed,refused", "", "A:committed"],
             ["answered,refused", "", "A:committed"], ["answered,refused", "", "A:committed"]])
+
+    def test_a_group_commit_says_how_many_orders_it_held(self):
+        for orders, said in ((1, "commits it alone"), (2, "together with one other order."), (9, "together with 8 other orders.")):
+            held = request(8081, [("batch-committed", 0, 2, {"orders": orders})])
+            late = request(8082, [("batch-committed", 1, 2, {"orders": orders, "outcome": "failed"})], "SOLD_OUT", "18")
+            steps, _ = self.explain("group-commit", "held", held, late)
+            texts = [text for _, step, _, text in steps if step == "batch-committed"]
+            self.assertIn(said, texts[0])
+            self.assertIn("finds no stock left", texts[1])
+
+    def test_a_run_says_what_the_index_alone_refused(self):
+        page = self.open("/lab")
+        verdict = {"orders": 9, "issued": 9, "oversold": 0, "duplicates": 0, "lost": 0, "phantom": 0}
+        report = {"requests_per_s": 1, "orders_per_s": 1, "latency": {"p50_ms": 1, "p99_ms": 2}, "replies": {"ORDERED": 9}, "verdict": verdict}
+        lanes = [{"strategy": "setnx-lock", "idea": ["", ""], "safe": True, "samples": [], "replies": {}, "stories": [],
+                  "result": {"conformance": {"kind": "holds"}, "report": report, "curve": [], "indexRefused": refused}} for refused in (3, 0)]
+        setting = {"lanes": ["setnx-lock"] * 2, "buyers": 9, "tries": 2, "stock": 9, "instances": 2, "spreadSeconds": 0}
+        said = page.evaluate('''(run) => {
+            const root = make('div');
+            RunView(root).draw(run);
+            return [...root.querySelectorAll('.lane')].map((lane) => lane.querySelector('.index-refused')?.textContent ?? null);
+        }''', {"id": "x", "seed": 1, "state": "done", "elapsedS": 1, "events": [], "setting": setting, "lanes": lanes})
+        self.assertEqual(said, ["No lock kept out 3 second orders; the database’s unique index refused them.", None])
 
     def test_only_an_equal_stock_is_called_the_same(self):
         look = lambda at, stock: [("looked", at, 0.1, {"stock": stock, "order": False}), ("decremented", at + 2, 1, {"outcome": "done"}), ("committed", at + 4, 1, {})]
@@ -311,11 +388,17 @@ class Missions(BrowserTest):
         page = self.open("/lab")
         lane = lambda safe, orders, per_s, duplicates=0, oversold=0: {"safe": safe, "result": {"report": {
             "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold}}}}
-        outcome = lambda ask, *lanes: page.evaluate("([run, ask]) => Missions.outcomeOf(run, ask).option", [{"setting": {"lanes": ["a", "b"]}, "lanes": lanes}, ask])
+        read = lambda ask, *lanes: page.evaluate("([run, ask]) => Missions.outcomeOf(run, ask)", [{"setting": {"lanes": ["a", "b"]}, "lanes": lanes}, ask])
+        outcome = lambda *asked: read(*asked)["option"]
         safe, broken = lane(True, 100, 500), lane(False, 90, 700, duplicates=2)
         self.assertEqual([outcome(ask, broken, safe) for ask in ("left", "right", "faster", "more")], ["breaks", "holds", "a", "b"])
         self.assertEqual(outcome("more", safe, safe), "equal")
         self.assertEqual(outcome("left", lane(False, 9, 1, oversold=1), safe), "breaks")
+        safe["result"]["indexRefused"] = 7
+        self.assertEqual(read("right", broken, safe)["figures"], "0 second orders, 0 oversold; the unique index refused 7 second orders")
+        safe.update(strategy="b")
+        safe["result"]["batches"] = [[1, 2], [16, 3]]
+        self.assertEqual(read("faster", broken, safe)["figures"], "a: 700 orders a second, b: 500; b: 100 orders in 5 commits")
 
 
 class Refused(BrowserTest):

@@ -181,6 +181,9 @@ pub struct Story {
     /// How many read the same stock and took one, of whom the requests are the first; where that is what it shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readers: Option<usize>,
+    /// The fault that its requests met, where one was injected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<&'static str>,
     /// What is learnt from it, in English and Chinese, where that follows from the strategy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moral: Option<[&'static str; 2]>,

@@ -40,6 +40,7 @@ use document::{LaneResult, Setting, State, StoryKind};
 pub use environment::Environment;
 pub use run_state::RunState;
 use sampler::Sampler;
+use story::FaultSpan;
 
 /// Connections of each lane.
 const CONNECTIONS: usize = 256;
@@ -234,7 +235,10 @@ fn finish(
         let attempts = story::Attempts::of(&records, commits);
         lane.stories = attempts.stories(&faults);
         if let Ok(strategy) = lane.strategy.parse() {
-            lane.stories.iter_mut().for_each(|story| story.moral = moral(strategy, story.kind));
+            let instances = setting.instances;
+            for story in &mut lane.stories {
+                story.moral = moral(strategy, story.kind, instances);
+            }
         }
         let mut recorder = Recorder::new(3);
         records.iter().for_each(|record| recorder.record(record.latency));
@@ -256,8 +260,8 @@ fn finish(
     document.doing = String::new();
 }
 
-/// From when to when a fault had its effect, in seconds. An instance that did not come back was away to the end.
-fn spans(events: &[document::Event]) -> Vec<(f64, f64)> {
+/// When each fault had its effect. An instance that did not come back was away to the end.
+fn spans(events: &[document::Event]) -> Vec<FaultSpan> {
     let faults = events.iter().filter(|event| event.what != "instance-back");
     let end = |event: &document::Event| match (event.seconds, &event.node) {
         (Some(seconds), _) => event.at + seconds,
@@ -265,17 +269,21 @@ fn spans(events: &[document::Event]) -> Vec<(f64, f64)> {
         // What was lost with Redis' data shows at once.
         (None, None) => event.at + 1.0,
     };
-    faults.map(|event| (event.at, end(event))).collect()
+    let span =
+        |event: &document::Event| FaultSpan { what: event.what, from: event.at, to: end(event) };
+    faults.map(span).collect()
 }
 
-/// What is learnt from a story of this kind, where it ended as the strategy makes it end.
-fn moral(strategy: Strategy, kind: StoryKind) -> Option<[&'static str; 2]> {
-    let is_typical = match kind {
-        StoryKind::TwoOrders => strategy.is_unsafe(),
-        StoryKind::Held => !strategy.is_unsafe(),
-        StoryKind::Oversold => false,
-    };
-    is_typical.then(|| strategy.row().moral.pair())
+/// What is learnt from a story of this kind, where it ended as the strategy makes it end on so many instances.
+fn moral(strategy: Strategy, kind: StoryKind, instances: u32) -> Option<[&'static str; 2]> {
+    let row = strategy.row();
+    match kind {
+        StoryKind::TwoOrders => strategy.is_unsafe().then(|| row.moral.pair()),
+        StoryKind::Held if !strategy.is_unsafe() => Some(row.moral.pair()),
+        // Such as a lock in memory on one instance: its row says why it holds there, and where it does not.
+        StoryKind::Held => strategy.holds_on(instances).then(|| row.why.pair()),
+        StoryKind::Oversold => None,
+    }
 }
 
 /// The verdict compared to the guarantees. Unsold vouchers are no violation here: buyers may have been too few, or
@@ -305,12 +313,16 @@ mod tests {
     #[test]
     fn the_moral_of_a_story_is_that_of_the_strategy_where_it_ended_as_that_makes_it_end() {
         let second = Strategy::LockInTransaction;
-        let [told, _] = moral(second, StoryKind::TwoOrders).expect("a moral");
+        let [told, _] = moral(second, StoryKind::TwoOrders, 1).expect("a moral");
         assert!(told.contains("released before the commit"), "{told}");
-        assert_eq!(moral(second, StoryKind::Held), None);
-        assert_eq!(moral(Strategy::Naive, StoryKind::Oversold), None);
+        assert_eq!(moral(second, StoryKind::Held, 1), None);
+        assert_eq!(moral(Strategy::Naive, StoryKind::Oversold, 2), None);
+        // A lock in memory holds on one instance, and its row says so; on two it was luck.
+        let [told, _] = moral(Strategy::ProcessLock, StoryKind::Held, 1).expect("a moral");
+        assert!(told.contains("With one node it holds"), "{told}");
+        assert_eq!(moral(Strategy::ProcessLock, StoryKind::Held, 2), None);
         // A second order under a safe strategy is a fault of ours: nothing is learnt from the strategy.
-        assert_eq!(moral(Strategy::ReentrantLock, StoryKind::TwoOrders), None);
-        assert!(moral(Strategy::ReentrantLock, StoryKind::Held).is_some());
+        assert_eq!(moral(Strategy::ReentrantLock, StoryKind::TwoOrders, 2), None);
+        assert!(moral(Strategy::ReentrantLock, StoryKind::Held, 2).is_some());
     }
 }

@@ -55,6 +55,26 @@ impl Attempt<'_> {
     }
 }
 
+/// When an injected fault had its effect, in seconds from the first request.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct FaultSpan {
+    /// Its name.
+    pub what: &'static str,
+    /// When it began.
+    pub from: f64,
+    /// When it ended; infinite where it did not.
+    pub to: f64,
+}
+
+/// The fault that the attempts met, the first of several.
+fn met(chosen: &[&Attempt<'_>], faults: &[FaultSpan]) -> Option<&'static str> {
+    let sent = chosen.iter().map(|attempt| attempt.sent_us()).min()?;
+    let answered = chosen.iter().map(|attempt| attempt.answered_us()).max()?;
+    let (begin, end) = (sent as f64 / 1e6, answered as f64 / 1e6);
+    let met = faults.iter().find(|fault| begin < fault.to && fault.from < end)?;
+    Some(met.what)
+}
+
 fn micros(value: u128) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -75,11 +95,11 @@ impl<'a> Attempts<'a> {
     }
 
     /// The stories, the clearest first: at most one of each kind, and [`StoryKind::Held`] only where nothing went
-    /// wrong. `faults` are spans of time, in seconds from the first request: attempts that met one are preferred.
-    pub fn stories(&self, faults: &[(f64, f64)]) -> Vec<Story> {
+    /// wrong. Attempts that met one of the `faults` are preferred.
+    pub fn stories(&self, faults: &[FaultSpan]) -> Vec<Story> {
         let mut found: Vec<Story> = Vec::new();
         found.extend(two_orders(&self.0, faults));
-        found.extend(oversold(&self.0));
+        found.extend(oversold(&self.0, faults));
         if found.is_empty() {
             found.extend(held(&self.0, faults));
         }
@@ -121,7 +141,7 @@ fn by_user<'a>(attempts: &'a [Attempt<'a>]) -> BTreeMap<u64, Vec<&'a Attempt<'a>
 }
 
 /// One user's orders, best within a fault, on different nodes and close together.
-fn two_orders(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> {
+fn two_orders(attempts: &[Attempt<'_>], faults: &[FaultSpan]) -> Option<Story> {
     let mut best = None;
     for attempts in by_user(attempts).into_values() {
         let mut ordered: Vec<_> =
@@ -131,11 +151,11 @@ fn two_orders(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> 
             better(&mut best, ordered, faults);
         }
     }
-    best.map(|(_, chosen)| story(StoryKind::TwoOrders, chosen))
+    best.map(|(_, chosen)| story(StoryKind::TwoOrders, chosen, faults))
 }
 
-/// The fewest vouchers that were left when more read that number, and took one, than there were.
-fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
+/// The fewest vouchers that were left when more read that number, and took one, than there were; best within a fault.
+fn oversold(attempts: &[Attempt<'_>], faults: &[FaultSpan]) -> Option<Story> {
     let mut readers: BTreeMap<i64, Vec<&Attempt<'_>>> = BTreeMap::new();
     for attempt in attempts.iter().filter(|attempt| attempt.order_id().is_some()) {
         // Only where the stock that was read is what let it through.
@@ -146,18 +166,24 @@ fn oversold(attempts: &[Attempt<'_>]) -> Option<Story> {
         }
     }
     // More took one than there were.
-    let too_many = |(stock, readers): &(i64, Vec<_>)| readers.len() as i64 > *stock;
-    let (_, mut readers) = readers.into_iter().find(too_many)?;
-    let count = readers.len();
-    readers.sort_by_key(|attempt| attempt.at_us);
-    readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
-    readers.truncate(MOST);
-    (readers.len() > 1)
-        .then(|| Story { readers: Some(count), ..story(StoryKind::Oversold, readers) })
+    readers.retain(|stock, readers| readers.len() as i64 > *stock);
+    let chosen = |mut readers: Vec<_>| {
+        let count = readers.len();
+        readers.sort_by_key(|attempt: &&Attempt<'_>| attempt.at_us);
+        readers.dedup_by_key(|attempt| attempt.record.observed.user_id);
+        readers.truncate(MOST);
+        (count, readers)
+    };
+    let mut found: Vec<_> = readers.into_values().map(chosen).collect();
+    found.retain(|(_, readers)| readers.len() > 1);
+    // Stable: the fewest vouchers stay first.
+    found.sort_by_key(|(_, readers)| met(readers, faults).is_none());
+    let (count, readers) = found.into_iter().next()?;
+    Some(Story { readers: Some(count), ..story(StoryKind::Oversold, readers, faults) })
 }
 
 /// One user's order, and the attempts at the same time that did not get one.
-fn held(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> {
+fn held(attempts: &[Attempt<'_>], faults: &[FaultSpan]) -> Option<Story> {
     let mut best = None;
     for attempts in by_user(attempts).into_values() {
         let (ordered, others): (Vec<_>, Vec<_>) =
@@ -181,7 +207,7 @@ fn held(attempts: &[Attempt<'_>], faults: &[(f64, f64)]) -> Option<Story> {
         chosen.push(ordered);
         better(&mut best, chosen, faults);
     }
-    best.map(|(_, chosen)| story(StoryKind::Held, chosen))
+    best.map(|(_, chosen)| story(StoryKind::Held, chosen, faults))
 }
 
 /// How little a story shows: whether it missed the faults, whether the index refused nothing in it, whether it is of one
@@ -192,26 +218,26 @@ type Rank = (bool, bool, bool, i64);
 fn better<'a>(
     best: &mut Option<(Rank, Vec<&'a Attempt<'a>>)>,
     chosen: Vec<&'a Attempt<'a>>,
-    faults: &[(f64, f64)],
+    faults: &[FaultSpan],
 ) {
     let one_node = chosen.iter().all(|attempt| attempt.trace.node == chosen[0].trace.node);
     let from = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     let to = chosen.iter().map(|attempt| attempt.answered_us()).max().unwrap_or_default();
-    let (begin, end) = (from as f64 / 1e6, to as f64 / 1e6);
-    let met = faults.iter().any(|(since, until)| begin < *until && *since < end);
+    let missed = !faults.is_empty() && met(&chosen, faults).is_none();
     let refused = chosen.iter().any(|attempt| attempt.is_index_refused());
-    let rank = (!faults.is_empty() && !met, !refused, one_node, to - from);
+    let rank = (missed, !refused, one_node, to - from);
     if best.as_ref().is_none_or(|(known, _)| rank < *known) {
         *best = Some((rank, chosen));
     }
 }
 
-fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>) -> Story {
+fn story(kind: StoryKind, mut chosen: Vec<&Attempt<'_>>, faults: &[FaultSpan]) -> Story {
     chosen.sort_by_key(|attempt| attempt.at_us);
     let zero = chosen.iter().map(|attempt| attempt.sent_us()).min().unwrap_or_default();
     Story {
         kind,
         readers: None,
+        fault: met(&chosen, faults),
         moral: None,
         requests: chosen.into_iter().map(|attempt| request(attempt, zero)).collect(),
     }
@@ -393,10 +419,31 @@ mod tests {
         .concat();
         let attempts = Attempts::of(&records, &HashMap::new());
         assert_eq!(attempts.index_refused(), 2);
-        let of = |faults: &[(f64, f64)]| attempts.stories(faults)[0].requests[0].user_id.clone();
-        assert_eq!(of(&[(1.9, 2.2)]), "2");
-        assert_eq!(of(&[(1.9, 3.0)]), "3");
-        assert_eq!(of(&[(3.9, f64::INFINITY)]), "4");
+        let of = |from, to| {
+            let story = attempts.stories(&[FaultSpan { what: "cut-lease", from, to }]).remove(0);
+            (story.requests[0].user_id.clone(), story.fault)
+        };
+        assert_eq!(of(1.9, 2.2), ("2".to_owned(), Some("cut-lease")));
+        assert_eq!(of(1.9, 3.0), ("3".to_owned(), Some("cut-lease")));
+        assert_eq!(of(3.9, f64::INFINITY), ("4".to_owned(), Some("cut-lease")));
+        // Outside of all faults it is told all the same, but not as one of them.
+        assert_eq!(of(8.0, 9.0), ("3".to_owned(), None));
+    }
+
+    #[test]
+    fn vouchers_that_were_sold_twice_are_told_from_inside_a_fault() {
+        let saw = |stock| format!("looked@10+20:stock={stock},order=no decremented@50+10");
+        let records = [
+            record(1, "a", 0, 0, Reply::Ordered(1), &saw(2)),
+            record(2, "a", 0, 10, Reply::Ordered(2), &saw(2)),
+            record(3, "a", 0, 20, Reply::Ordered(3), &saw(2)),
+            record(4, "a", 0, 2_000_000, Reply::Ordered(4), &saw(1)),
+            record(5, "a", 0, 2_000_010, Reply::Ordered(5), &saw(1)),
+        ];
+        let attempts = Attempts::of(&records, &HashMap::new());
+        let readers = |faults: &[FaultSpan]| attempts.stories(faults)[0].readers;
+        assert_eq!(readers(&[]), Some(2));
+        assert_eq!(readers(&[FaultSpan { what: "empty-redis", from: 0.0, to: 1.0 }]), Some(3));
     }
 
     #[test]
