@@ -1,12 +1,11 @@
-//! The route table, and the layers that every request passes. A route's method and path are stated once, in its
-//! handler's `#[utoipa::path]`; the groups here say what guards it.
+//! The route table. A route's method and path are stated once, in its handler's `#[utoipa::path]`; the groups here say
+//! what guards it. What every request passes before it is [`crate::http::middleware::per_request`].
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRef};
+use axum::extract::FromRef;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -15,11 +14,9 @@ use crate::clock::Zone;
 use crate::error::Error;
 use crate::health::{self, Health};
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
-use crate::http::extract::BODY_LIMIT_BYTES;
-use crate::http::middleware::{RequestPolicy, panicked, per_request};
-use crate::http::page;
 #[cfg(feature = "lab")]
 use crate::http::this_machine::require_admin_or_this_machine;
+use crate::http::{page, spans};
 #[cfg(feature = "lab")]
 use crate::lab;
 use crate::lab::Lab;
@@ -86,8 +83,6 @@ impl AsRef<Sessions> for AppState {
 pub struct RouterConfig {
     /// The secret of admin writes.
     pub admin: AdminToken,
-    /// What the outermost layer works with.
-    pub policy: RequestPolicy,
     /// The zone of date-times on the wire, for the pages.
     pub zone: Zone,
     /// With `--lab` only.
@@ -190,17 +185,12 @@ pub fn router(state: AppState, config: RouterConfig) -> Router {
     let routes = routes.merge(purchases()).merge(service()).with_state(state);
     let docs = Router::from(document().with_state(api_document()));
 
-    Router::new()
+    let router = Router::new()
         .merge(routes)
         .merge(lab)
         .merge(docs)
         .merge(page::routes(config.lab.is_some(), config.zone))
         .fallback(async || Error::NotFound)
-        .method_not_allowed_fallback(async || Error::MethodNotAllowed)
-        // As one: each call of `layer` would box every request once more.
-        .layer((
-            with_state(Arc::new(config.policy), per_request),
-            CatchPanicLayer::custom(panicked),
-            DefaultBodyLimit::max(BODY_LIMIT_BYTES),
-        ))
+        .method_not_allowed_fallback(async || Error::MethodNotAllowed);
+    spans::with_routes(router)
 }

@@ -1,5 +1,7 @@
 //! Starts, serves and stops: configuration → application state → listening server → graceful shutdown.
 
+use std::sync::Arc;
+
 use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -8,7 +10,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::ServeConfig;
 use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
-use crate::http::middleware::RequestPolicy;
+use crate::http::middleware::{RequestPolicy, per_request};
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::expiry;
@@ -56,19 +58,20 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         idle: config.http.drain_idle,
         deadline,
     };
+    let policy = RequestPolicy {
+        timeout: config.http.request_timeout,
+        closing: drain.closing.clone(),
+        traced_as: lab.as_ref().map(|lab| lab.node().into()),
+        spans: spans.clone(),
+    };
     let router_config = RouterConfig {
         admin: AdminToken(config.http.admin_token.clone()),
-        policy: RequestPolicy {
-            timeout: config.http.request_timeout,
-            closing: drain.closing.clone(),
-            traced_as: lab.as_ref().map(|lab| lab.node().into()),
-            spans: spans.clone(),
-        },
         zone: config.sale.time_zone,
         lab: lab.clone(),
     };
-    let router = router(state, router_config);
-    let server = listen::serve(listener, router, connections, drain);
+    let (policy, router) = (Arc::new(policy), router(state, router_config));
+    let answer = move |request, timer| per_request(policy.clone(), router.clone(), timer, request);
+    let server = listen::serve(listener, answer, connections, drain);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.

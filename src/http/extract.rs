@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::rejection::{JsonRejection, PathRejection};
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Request};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
@@ -18,7 +18,10 @@ use crate::request::client_address::{ClientAddress, ClientNetworks};
 
 /// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
 /// under 4 KiB.
-pub const BODY_LIMIT_BYTES: usize = 64 * 1024;
+const BODY_LIMIT_BYTES: usize = 64 * 1024;
+
+/// Set where a body is read: as a layer it would cost every request an entry in its extensions.
+const BODY_LIMIT: DefaultBodyLimit = DefaultBodyLimit::max(BODY_LIMIT_BYTES);
 
 /// A JSON body.
 pub struct Json<T>(pub T);
@@ -26,7 +29,8 @@ pub struct Json<T>(pub T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Error;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, Error> {
+        BODY_LIMIT.apply(&mut request);
         match axum::Json::<T>::from_request(request, state).await {
             Ok(axum::Json(value)) => Ok(Json(value)),
             Err(JsonRejection::JsonDataError(error)) => {
@@ -64,7 +68,8 @@ pub struct Params<T>(pub T);
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Params<T> {
     type Rejection = Error;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+    async fn from_request(mut request: Request, state: &S) -> Result<Self, Error> {
+        BODY_LIMIT.apply(&mut request);
         let is_form = request
             .headers()
             .get(CONTENT_TYPE)

@@ -7,22 +7,25 @@
 //! open new connections up to that very moment. Idle connections stay open for the request that may be on its way, until
 //! their clients close them or a limit is reached.
 
+use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use axum::Router;
-use axum::http::Request;
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use futures_util::FutureExt;
+use hyper::body::{Body as _, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt;
 
+use super::connection_timer::ConnectionTimer;
 use super::extract::Peer;
 
 /// Connections that the kernel queues until they are accepted: a sale opens with a burst of them.
@@ -54,16 +57,24 @@ pub struct Drain {
     pub deadline: Duration,
 }
 
-/// Serves `router` until `drain` has begun and its grace period is over, then closes the listener, then the connections:
-/// each after its next reply, idle ones after a time. Returns when all are closed, or at the deadline; the value says
-/// whether all were closed. `connections` must be new; it counts the open ones.
-pub async fn serve(
+/// Serves until `drain` has begun and its grace period is over, then closes the listener, then the connections: each
+/// after its next reply, idle ones after a time. Returns when all are closed, or at the deadline; the value says whether
+/// all were closed. `answer` gets each request, with a timer that its connection keeps. `connections` must be new; it
+/// counts the open ones.
+pub async fn serve<A, F>(
     listener: TcpListener,
-    router: Router,
+    answer: A,
     connections: TaskTracker,
     drain: Drain,
-) -> bool {
+) -> bool
+where
+    A: Fn(Request, ConnectionTimer) -> F + Clone + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
+{
     let graceful = GracefulShutdown::new();
+    let handle = |stream: TcpStream, peer: SocketAddr| {
+        handle(stream, peer.ip(), answer.clone(), &graceful, &connections);
+    };
     let stop = async {
         drain.begun.cancelled().await;
         let begun = Instant::now();
@@ -77,9 +88,7 @@ pub async fn serve(
             begun = &mut stop => break begun,
         };
         match stream {
-            Ok((stream, peer)) => {
-                handle(stream, peer.ip(), router.clone(), &graceful, &connections);
-            }
+            Ok((stream, peer)) => handle(stream, peer),
             Err(error) => {
                 // Probably out of file descriptors: without a pause this loop would spin.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -88,7 +97,7 @@ pub async fn serve(
         }
     };
     for (stream, peer) in close(listener) {
-        handle(stream, peer.ip(), router.clone(), &graceful, &connections);
+        handle(stream, peer);
     }
     drain.closing.cancel();
     connections.close();
@@ -125,25 +134,32 @@ fn close(listener: TcpListener) -> Vec<(TcpStream, SocketAddr)> {
     accepted
 }
 
-fn handle(
+fn handle<A, F>(
     stream: TcpStream,
     peer: IpAddr,
-    router: Router,
+    answer: A,
     graceful: &GracefulShutdown,
     connections: &TaskTracker,
-) {
+) where
+    A: Fn(Request, ConnectionTimer) -> F + Send + 'static,
+    F: Future<Output = Response> + Send + 'static,
+{
     // Nagle's algorithm would hold small replies back for up to 40 ms.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    let service = router.map_request(move |mut request: Request<Incoming>| {
+    let timer = ConnectionTimer::on_this_runtime();
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        // Most requests have none, and an empty body of axum's own is not boxed.
+        let none = request.body().is_end_stream();
+        let mut request = request.map(|body| if none { Body::empty() } else { Body::new(body) });
         request.extensions_mut().insert(Peer(peer));
-        request
+        answer(request, timer.clone()).map(Ok::<_, Infallible>)
     });
     let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
+        .timer(ConnectionTimer::on_this_runtime())
         .header_read_timeout(HEADER_READ_TIMEOUT)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        .serve_connection(TokioIo::new(stream), service);
     let connection = graceful.watch(connection);
     connections.spawn(async move {
         if let Err(error) = connection.await {
@@ -157,7 +173,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream as Client;
 
-    use axum::routing::get;
+    use axum::response::IntoResponse;
 
     use super::*;
 
@@ -172,8 +188,8 @@ mod tests {
     }
 
     async fn serve(listener: TcpListener, drain: Drain) -> bool {
-        let router = Router::new().route("/", get(async || "here"));
-        super::serve(listener, router, TaskTracker::new(), drain).await
+        let answer = |_, _| async { "here".into_response() };
+        super::serve(listener, answer, TaskTracker::new(), drain).await
     }
 
     fn listener() -> (TcpListener, SocketAddr) {

@@ -1,16 +1,21 @@
-//! Middleware of every request: request id, time limit, step trace, span, `connection: close` once the listener is closed,
-//! and the reply to a panic.
+//! What every request passes before the route table: request id, time limit, step trace, span, `connection: close` once
+//! the listener is closed, and the reply to a panic. One `async fn` around the router and not layers in it: a layer is
+//! cloned and boxed with the route for each request, some ten allocations in all.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
+use axum::Router;
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
+use tower::Service;
 
 use crate::error::Error;
+use crate::http::connection_timer::ConnectionTimer;
 use crate::http::reply::Envelope;
 use crate::http::spans::Spans;
 use crate::request::context::RequestContext;
@@ -31,11 +36,12 @@ pub struct RequestPolicy {
     pub spans: Spans,
 }
 
-/// The outermost layer.
+/// Answers a request by `router`.
 pub async fn per_request(
-    State(policy): State<Arc<RequestPolicy>>,
+    policy: Arc<RequestPolicy>,
+    mut router: Router,
+    timer: ConnectionTimer,
     request: Request,
-    next: Next,
 ) -> Response {
     let id = request_id(&request);
     let asked =
@@ -53,12 +59,19 @@ pub async fn per_request(
     };
     let started = Instant::now();
     let answer = async {
-        let response = match tokio::time::timeout(policy.timeout, next.run(request)).await {
-            Ok(response) => response,
-            Err(_) => Error::Unavailable("an answer within the time limit").into_response(),
+        // In a block, so that a panic of the call is caught like one of its future.
+        let routed = AssertUnwindSafe(async { router.call(request).await }).catch_unwind();
+        let response = match timer.limit(started + policy.timeout, routed).await {
+            Some(Ok(Ok(response))) => response,
+            Some(Ok(Err(never))) => match never {},
+            Some(Err(panic)) => panicked(panic),
+            None => Error::Unavailable("an answer within the time limit").into_response(),
         };
-        let (status, elapsed) = (response.status().as_u16(), started.elapsed());
-        tracing::debug!(status, elapsed_us = elapsed.as_micros() as u64, "answered");
+        tracing::debug!(
+            status = response.status().as_u16(),
+            elapsed_us = started.elapsed().as_micros() as u64,
+            "answered"
+        );
         response
     };
     let mut response = context.scope(answer).await;
@@ -89,17 +102,34 @@ fn request_id(request: &Request) -> HeaderValue {
         (1..=64).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
     });
     given.cloned().unwrap_or_else(|| {
-        let id = format!("{:016x}", rand::random::<u64>());
-        HeaderValue::from_str(&id).unwrap_or(HeaderValue::from_static("-"))
+        let id = hexadecimal(rand::random());
+        HeaderValue::from_bytes(&id).unwrap_or(HeaderValue::from_static("-"))
     })
 }
 
+/// The 16 digits of `number`.
+fn hexadecimal(number: u64) -> [u8; 16] {
+    std::array::from_fn(|at| b"0123456789abcdef"[(number >> (60 - 4 * at) & 15) as usize])
+}
+
 /// Turns a handler's panic into a 500 in the envelope, and into a log line with its message.
-pub fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
+fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
     let message = panic
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "a panic without a message".to_owned());
     Error::Internal(format!("panic: {message}")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_id_has_16_hexadecimal_digits() {
+        for number in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
+            assert_eq!(hexadecimal(number), *format!("{number:016x}").as_bytes());
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 pub mod admission;
 pub mod auth;
+pub mod connection_timer;
 pub mod docs;
 pub mod extract;
 pub mod listen;

@@ -99,11 +99,30 @@ impl IdGenerator {
     /// # Errors
     /// See [`Error`]. If the future is dropped, a block that was being leased is lost, and no id repeats.
     pub async fn next(&self) -> Result<i64, Error> {
+        let mut id = [0];
+        self.fill(&mut id).await?;
+        Ok(id[0])
+    }
+
+    /// The next ids, all that `ids` has room for, with one reading of the clock and one lock for those of a block.
+    ///
+    /// # Errors
+    /// As of [`IdGenerator::next`]; ids that were handed out until then are lost.
+    pub async fn fill(&self, ids: &mut [i64]) -> Result<(), Error> {
+        let mut free = ids.iter_mut();
+        let mut slot = free.next();
         loop {
             let seconds = (self.clock)().and_utc().timestamp();
-            let day = match self.lease.lock().next_id(seconds)? {
-                NextId::Id(id) => return Ok(id),
-                NextId::NeedsBlock(day) => day,
+            let day = {
+                let mut lease = self.lease.lock();
+                loop {
+                    let Some(id) = slot.as_deref_mut() else { return Ok(()) };
+                    match lease.next_id(seconds)? {
+                        NextId::Id(next) => *id = next,
+                        NextId::NeedsBlock(day) => break day,
+                    }
+                    slot = free.next();
+                }
             };
             let _refilling = self.refill.lock().await;
             let (empty, abandoned) = {

@@ -6,10 +6,8 @@
 //! to a request.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::client_address::ClientAddress;
 use super::concurrency_limit::ConcurrencyLimit;
@@ -34,8 +32,8 @@ pub struct AdmissionLimits {
 pub struct Admission(Arc<Inner>);
 
 struct Inner {
-    permits: Arc<Semaphore>,
-    max_in_flight: u32,
+    /// A plain count: a semaphore would be one more allocation that all threads share, and nobody waits for a permit.
+    in_flight: AtomicU32,
     concurrency: ConcurrencyLimit,
     per_user: RateLimiter<i64>,
     per_address: RateLimiter<ClientAddress>,
@@ -47,15 +45,13 @@ struct Inner {
 const REASONS: [&str; 3] = ["overloaded", "user", "address"];
 
 /// A permit of an admitted request, held until it is dropped. Work that outlives its client takes it along.
-pub struct InFlightPermit {
-    // Never read: it is there to be dropped.
-    _permit: OwnedSemaphorePermit,
-    admission: Admission,
-}
+pub struct InFlightPermit(Admission);
 
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        self.admission.0.concurrency.complete();
+        let Inner { in_flight, concurrency, .. } = &*self.0.0;
+        in_flight.fetch_sub(1, Ordering::Relaxed);
+        concurrency.complete();
     }
 }
 
@@ -63,8 +59,7 @@ impl Admission {
     /// Admission by these limits.
     pub fn new(limits: AdmissionLimits) -> Self {
         Admission(Arc::new(Inner {
-            permits: Arc::new(Semaphore::new(limits.in_flight as usize)),
-            max_in_flight: limits.in_flight,
+            in_flight: AtomicU32::new(0),
             concurrency: ConcurrencyLimit::new(limits.in_flight, limits.max_wait),
             per_user: RateLimiter::new(limits.per_user_per_second),
             per_address: RateLimiter::new(limits.per_address_per_second),
@@ -74,8 +69,7 @@ impl Admission {
 
     /// Requests in flight.
     pub fn in_flight(&self) -> u32 {
-        let free = u32::try_from(self.0.permits.available_permits()).unwrap_or(u32::MAX);
-        self.0.max_in_flight.saturating_sub(free)
+        self.0.in_flight.load(Ordering::Relaxed)
     }
 
     /// Requests refused so far, by reason.
@@ -89,18 +83,16 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
-        let Inner { permits, concurrency, per_address, refused, .. } = &*self.0;
+        let Inner { in_flight, concurrency, per_address, refused, .. } = &*self.0;
         let [overloaded, _, over_rate] = refused;
         if !address.is_unlimited() {
             counted(per_address.check(&address), over_rate)?;
         }
-        let permit = if concurrency.admits(self.in_flight(), Instant::now()) {
-            permits.clone().try_acquire_owned().map_err(|_| Error::Overloaded)
-        } else {
-            Err(Error::Overloaded)
-        };
-        let permit = counted(permit, overloaded)?;
-        Ok(InFlightPermit { _permit: permit, admission: self.clone() })
+        let now = Instant::now();
+        let one_more = |count| concurrency.admits(count, now).then_some(count + 1);
+        let admitted = in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        counted(admitted.map_err(|_| Error::Overloaded), overloaded)?;
+        Ok(InFlightPermit(self.clone()))
     }
 
     /// Counts an admitted request for its user.

@@ -21,6 +21,9 @@ pub struct ConcurrencyLimit {
     max: u32,
     max_wait: Duration,
     limit: AtomicU32,
+    begun: Instant,
+    /// When to measure again, in µs since it began: until then the mutex is left alone.
+    due_us: AtomicU64,
     /// Requests completed since the last measurement.
     completed: AtomicU64,
     measured: Mutex<Throughput>,
@@ -35,8 +38,16 @@ struct Throughput {
 impl ConcurrencyLimit {
     /// At most `max` in flight, and no more than are completed within `max_wait`.
     pub fn new(max: u32, max_wait: Duration) -> Self {
-        let measured = Mutex::new(Throughput { at: Instant::now(), rate: None });
-        ConcurrencyLimit { max, max_wait, limit: max.into(), completed: 0.into(), measured }
+        let begun = Instant::now();
+        ConcurrencyLimit {
+            max,
+            max_wait,
+            limit: max.into(),
+            begun,
+            due_us: 0.into(),
+            completed: 0.into(),
+            measured: Mutex::new(Throughput { at: begun, rate: None }),
+        }
     }
 
     /// Counts a completed request.
@@ -51,6 +62,10 @@ impl ConcurrencyLimit {
     }
 
     fn measure(&self, in_flight: u32, now: Instant) {
+        let now_us = now.saturating_duration_since(self.begun).as_micros() as u64;
+        if now_us < self.due_us.load(Ordering::Relaxed) {
+            return;
+        }
         // Without the lock, another thread is measuring.
         let Some(mut measured) = self.measured.try_lock() else { return };
         let elapsed = now.saturating_duration_since(measured.at);
@@ -59,6 +74,7 @@ impl ConcurrencyLimit {
         }
         let newest = self.completed.swap(0, Ordering::Relaxed) as f64 / elapsed.as_secs_f64();
         measured.at = now;
+        self.due_us.store(now_us + WINDOW.as_micros() as u64, Ordering::Relaxed);
         measured.rate = (in_flight >= MIN_LIMIT).then(|| match measured.rate {
             Some(rate) => rate + WEIGHT * (newest - rate),
             None => newest,

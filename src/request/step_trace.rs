@@ -21,6 +21,8 @@ pub struct StepTrace {
     node: Arc<str>,
     arrived: (SystemTime, Instant),
     steps: Mutex<Vec<Recorded>>,
+    #[cfg(feature = "otlp")]
+    route: std::sync::OnceLock<String>,
 }
 
 /// A step with its times.
@@ -44,7 +46,25 @@ impl StepTrace {
     /// Begins now, on this node.
     pub fn begin(node: Arc<str>) -> Self {
         let arrived = (SystemTime::now(), Instant::now());
-        StepTrace { node, arrived, steps: Mutex::default() }
+        StepTrace {
+            node,
+            arrived,
+            steps: Mutex::default(),
+            #[cfg(feature = "otlp")]
+            route: std::sync::OnceLock::new(),
+        }
+    }
+
+    /// Notes the route that the request has come to, once.
+    #[cfg(feature = "otlp")]
+    pub fn note_route(&self, route: &str) {
+        self.route.get_or_init(|| route.to_owned());
+    }
+
+    /// The route that the request has come to, if any.
+    #[cfg(feature = "otlp")]
+    pub fn route(&self) -> Option<&str> {
+        self.route.get().map(String::as_str)
     }
 
     /// Records a step that began at `since` and ends now.

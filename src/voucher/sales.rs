@@ -173,10 +173,10 @@ impl SaleCache {
     /// [`Error::VoucherNotFound`]; [`Error::Unavailable`] where the database did not answer in time (or Redis, for a
     /// sale that a Java node may have published), or the sale has a strategy that this version does not know.
     pub async fn get(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
-        let entry = self.entry(voucher_id);
-        if let Some(sale) = entry.fresh() {
+        if let Some(sale) = self.entries.read().by_id.get(&voucher_id).and_then(|of| of.fresh()) {
             return Ok(sale);
         }
+        let entry = self.entry(voucher_id);
         // Bounds the wait for the others too, so that a hanging database is not waited for in turns.
         tokio::time::timeout(self.timeout, self.load(voucher_id, &entry))
             .await

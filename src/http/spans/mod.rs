@@ -10,14 +10,20 @@ mod client;
 mod otlp;
 
 #[cfg(feature = "otlp")]
-pub use otlp::{Open, Spans};
+pub use otlp::{Open, Spans, with_routes};
 
 #[cfg(not(feature = "otlp"))]
 mod none {
+    use axum::Router;
     use axum::extract::Request;
     use axum::http::{HeaderValue, StatusCode};
 
     use crate::request::step_trace::StepTrace;
+
+    /// Nothing to add.
+    pub fn with_routes(router: Router) -> Router {
+        router
+    }
 
     /// No spans.
     #[derive(Clone, Default)]
@@ -50,4 +56,4 @@ mod none {
 }
 
 #[cfg(not(feature = "otlp"))]
-pub use none::{Open, Spans};
+pub use none::{Open, Spans, with_routes};

@@ -5,8 +5,11 @@
 use std::env;
 
 use anyhow::Context as _;
+use axum::Router;
 use axum::extract::{MatchedPath, Request};
 use axum::http::{HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use opentelemetry::propagation::TextMapPropagator;
 use opentelemetry::trace::{Span as _, SpanKind, Status, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
@@ -18,6 +21,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use tokio::runtime::Handle;
 
 use super::client::Client;
+use crate::request::context::RequestContext;
 use crate::request::step_trace::StepTrace;
 
 /// Either of them turns spans on. Unlike in the specification there is no default address: mostly nothing listens there.
@@ -28,7 +32,23 @@ const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP
 pub struct Spans(Option<(SdkTracerProvider, SdkTracer)>);
 
 /// The span of a request under way. Dropped without a reply, because the client hung up, it ends without a status.
-pub struct Open(Span);
+pub struct Open {
+    span: Span,
+    method: String,
+}
+
+/// Notes for each request which of these routes it has come to, for the span's name.
+pub fn with_routes(router: Router) -> Router {
+    router.layer(from_fn(note_route))
+}
+
+async fn note_route(request: Request, next: Next) -> Response {
+    let trace = RequestContext::with_current(|context| context.trace.clone()).flatten();
+    if let (Some(trace), Some(route)) = (trace, request.extensions().get::<MatchedPath>()) {
+        trace.note_route(route.as_str());
+    }
+    next.run(request).await
+}
 
 impl Spans {
     /// Spans as the environment configures them; none without an endpoint. `node` names this process. To be called within
@@ -65,20 +85,18 @@ impl Spans {
         let parent = TraceContextPropagator::new()
             .extract_with_context(&Context::new(), &HeaderExtractor(request.headers()));
         let method = request.method().as_str();
-        let mut attributes = vec![
+        let attributes = vec![
             KeyValue::new("http.request.method", method.to_owned()),
             KeyValue::new("url.path", request.uri().path().to_owned()),
             KeyValue::new("request.id", id.to_str().unwrap_or_default().to_owned()),
         ];
-        let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-        let name = route.map_or(method.to_owned(), |route| format!("{method} {route}"));
-        attributes.extend(route.map(|route| KeyValue::new("http.route", route.to_owned())));
+        // The route is not known yet: see [`note_route`].
         let span = tracer
-            .span_builder(name)
+            .span_builder(method.to_owned())
             .with_kind(SpanKind::Server)
             .with_attributes(attributes)
             .start_with_context(tracer, &parent);
-        Some(Open(span))
+        Some(Open { span, method: method.to_owned() })
     }
 
     /// Exports the remaining spans. To be called after the last request.
@@ -97,9 +115,13 @@ impl Open {
     /// Ends the span with the reply's status, and the request's steps as events.
     pub fn answered(mut self, status: StatusCode, steps: Option<&StepTrace>) {
         let code = i64::from(status.as_u16());
-        self.0.set_attribute(KeyValue::new("http.response.status_code", code));
+        self.span.set_attribute(KeyValue::new("http.response.status_code", code));
+        if let Some(route) = steps.and_then(StepTrace::route) {
+            self.span.update_name(format!("{} {route}", self.method));
+            self.span.set_attribute(KeyValue::new("http.route", route.to_owned()));
+        }
         if status.is_server_error() {
-            self.0.set_status(Status::error(""));
+            self.span.set_status(Status::error(""));
         }
         for (step, at, took) in steps.map(StepTrace::steps).unwrap_or_default() {
             let took = i64::try_from(took.as_micros()).unwrap_or(i64::MAX);
@@ -107,8 +129,8 @@ impl Open {
             let saw = step.1.split(',').filter_map(|pair| pair.split_once('='));
             attributes
                 .extend(saw.map(|(key, value)| KeyValue::new(key.to_owned(), value.to_owned())));
-            self.0.add_event_with_timestamp(step.0, at, attributes);
+            self.span.add_event_with_timestamp(step.0, at, attributes);
         }
-        self.0.end();
+        self.span.end();
     }
 }

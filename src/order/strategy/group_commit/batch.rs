@@ -169,12 +169,13 @@ impl BatchContext {
         voucher_id: i64,
         buyers: &[BatchedBuyer],
     ) -> Result<Vec<NewOrder>, Error> {
-        let mut orders = Vec::with_capacity(buyers.len());
-        for BatchedBuyer { first, .. } in buyers {
-            let buyer = Buyer { user_id: first.user_id, voucher_id };
-            orders.push(NewOrder { id: self.ids.next().await?, buyer, unguarded: false });
-        }
-        Ok(orders)
+        let mut ids = vec![0; buyers.len()];
+        self.ids.fill(&mut ids).await?;
+        let order = |(id, buyer): (i64, &BatchedBuyer)| {
+            let buyer = Buyer { user_id: buyer.first.user_id, voucher_id };
+            NewOrder { id, buyer, unguarded: false }
+        };
+        Ok(ids.into_iter().zip(buyers).map(order).collect())
     }
 
     async fn commit(&self, voucher_id: i64, orders: &[NewOrder]) -> Result<Outcomes, BatchError> {
