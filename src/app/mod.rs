@@ -33,6 +33,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
 
+    // Before anybody can know that it serves: a signal that came between would end it without draining.
+    let stopped = stop_signal()?;
     let listener = listen::bind(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
     })?;
@@ -76,8 +78,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     tokio::select! {
         // Ends only by draining, which starts below.
         _ = &mut server => {}
-        stop = stop_signal() => {
-            tracing::info!(signal = stop?, "draining: readiness is false, purchases in flight finish");
+        signal = stopped => {
+            tracing::info!(signal, "draining: readiness is false, purchases in flight finish");
             draining.cancel();
         }
     }
@@ -113,12 +115,14 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for SIGTERM or SIGINT; returns its name.
-async fn stop_signal() -> anyhow::Result<&'static str> {
+/// From this call on, SIGTERM and SIGINT do not end the process: the future waits for the first, and returns its name.
+fn stop_signal() -> anyhow::Result<impl Future<Output = &'static str>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
     })
 }
