@@ -131,7 +131,8 @@ impl StreamNode {
         }
     }
 
-    /// The epoch that this node knows. An id that is drawn afterwards was leased in it, or in a later one.
+    /// The epoch that this node knows: the run of the Redis server, a colon, and the time. An id that is drawn afterwards was
+    /// leased in it, or in a later one.
     pub(super) fn epoch(&self) -> Arc<str> {
         self.epoch.lock().clone()
     }
