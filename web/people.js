@@ -10,10 +10,11 @@ const People = (() => {
   });
   const t = Words.t;
 
-  // The caption and the dots of a lane; nothing before its first sample.
+  // The caption and the dots of a lane, from the start on, so that nothing below them moves at its first sample; nothing
+  // where an older run counted no people.
   function figure(lane, buyers, width) {
-    const sample = lane.samples[lane.samples.length - 1];
-    if (!sample || sample.people === undefined) return null;
+    const sample = lane.samples[lane.samples.length - 1] || { people: 0, rows: 0, repeated: 0 };
+    if (sample.people === undefined) return null;
     const values = { buyers, people: Words.number(sample.people), orders: Words.number(sample.rows), rest: Words.number(buyers - sample.people), repeated: Words.number(sample.repeated) };
     return make('figure', { class: 'people' },
       Plots.dots({ width, name: t('people.name', { strategy: lane.strategy }), count: buyers, kinds: [['many', sample.repeated], ['once', sample.people - sample.repeated]] }),
