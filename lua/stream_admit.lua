@@ -13,7 +13,8 @@
 -- ARGV[6]  the caller's consumer; '' where it takes nothing now
 -- ARGV[7…] for each purchase: user, voucher, order id
 --
--- Returns  in one flat list: for each purchase two strings, `admitted`, entry; `refused`, code; `other epoch`; `no counter`
+-- Returns  in one flat list: for each purchase two strings, `admitted`, entry; `stream lost`, entry (admitted by the call
+-- before, and the stream is gone since, without the statuses: to be added again); `refused`, code; `other epoch`; `no counter`
 -- (none that is exact); `claimed`; `sold out`, entries that wait; `full`; a missing string is ''. Then the epoch, and how
 -- many of the entries that were added here are delivered, the first ones. Then the older ones that were delivered before
 -- them, for each: entry, order, user, voucher.
@@ -39,7 +40,9 @@ for at = 7, #ARGV, 3 do
   local status = again and redis.call('HGET', statuses, order)
   if status then
     local entry = string.match(status, '^p %d+ (.+)$')
-    if entry then
+    if entry and #redis.call('XRANGE', KEYS[1], entry, entry) == 0 then
+      reply('stream lost', entry)
+    elseif entry then
       reply('admitted', entry)
     else
       reply('refused', string.match(status, '^r %d+ (.+)$'))

@@ -319,6 +319,7 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     let _: () = redis.mset(&counters).await.unwrap();
     let _: () = redis.sadd("stream.orders.counters", &[1, 2, 3]).await.unwrap();
     let _: () = redis.hset("seckill:place:6", 99, "r 1 ALREADY_ORDERED 5").await.unwrap();
+    let _: () = redis.hset("seckill:place:4", 98, "p 1 5-5").await.unwrap();
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     let mut admit = admit.key("stream.orders");
     admit.key("stream.orders.epoch").key("stream.orders.counters").arg(4).arg(60).arg(1);
@@ -334,6 +335,7 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
         (5, 3, 17, "no counter"),
         (5, 4, 20, "no counter"),
         (6, 1, 99, "refused"),
+        (4, 1, 98, "stream lost"),
         (8, 2, 18, "admitted"),
         (9, 2, 19, "full"),
     ];

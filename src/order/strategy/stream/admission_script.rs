@@ -158,6 +158,10 @@ fn parse(reply: &[String], epoch: &str) -> Vec<Answer> {
             ["admitted", entry] => {
                 Admission::Admitted { entry: entry.to_owned(), epoch: epoch.clone() }
             }
+            // As of no epoch: the next round of maintenance adds it again.
+            ["stream lost", entry] => {
+                Admission::Admitted { entry: entry.to_owned(), epoch: "".into() }
+            }
             ["refused", code] => Admission::Refused(refusal(code)),
             ["other epoch", _] => Admission::OtherEpoch,
             ["no counter", _] => Admission::NoCounter,
