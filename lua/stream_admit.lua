@@ -8,7 +8,7 @@
 -- ARGV[1]  most entries that may wait in the stream
 -- ARGV[2]  how long the status of an order is kept, s
 -- ARGV[3]  1 where this is sent again and may have been run, else 0
--- ARGV[4]  the epoch in which the order ids were leased
+-- ARGV[4]  the epoch in which the order ids were leased; nothing is admitted in another, nor by another run of the server
 -- ARGV[5]  the group
 -- ARGV[6]  the caller's consumer; '' where it takes nothing now
 -- ARGV[7…] for each purchase: user, voucher, order id
@@ -25,8 +25,16 @@ local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])
 local most, again = tonumber(ARGV[1]), ARGV[3] == '1'
--- In another one the id counter may have started over, and another node may have been given these ids.
-local is_current = epoch ~= '' and epoch == ARGV[4]
+
+-- Whether this is the server of the epoch. One that was started anew, or took another's place, may have older data, which name
+-- the epoch all the same, without claims and orders that were answered.
+local function is_of_this_run()
+  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+  return string.sub(epoch, 1, #run) == run
+end
+
+-- In another epoch the id counter may have started over, and another node may have been given these ids.
+local is_current = epoch ~= '' and epoch == ARGV[4] and is_of_this_run()
 local stocks, taken, added, replies = {}, {}, {}, {}
 
 local function reply(word, detail)

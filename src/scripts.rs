@@ -22,7 +22,6 @@ scripts! {
     GEO_CLAIM "geo_claim.lua"
     GEO_SEARCH "geo_search.lua"
     GEO_STORE "geo_store.lua"
-    ID_LEASE "id_lease.lua"
     RIGHTS_CHECK "rights_check.lua"
     SALE_EXPIRE "sale_expire.lua"
     SESSION_RENEW "session_renew.lua"

@@ -127,9 +127,13 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     let (stock, claims) =
         (format!("seckill:stock:{BENCH_SALE}"), format!("seckill:order:{BENCH_SALE}"));
+    // Of this run of the server, or nothing is admitted.
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut redis).await?;
+    let epoch = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    let epoch = epoch.context("INFO server has no run_id")?;
     let _: () = redis::pipe()
         .set(&stock, 2_000_000_000)
-        .set("bench:epoch", "bench")
+        .set("bench:epoch", epoch)
         .sadd("bench:counters", BENCH_SALE)
         .del(&["bench:stream", &claims])
         .cmd("XGROUP")
@@ -146,7 +150,7 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
         "1000000000",
         "60",
         "0",
-        "bench",
+        epoch,
         "g1",
         "bench",
         "__rand_int__",

@@ -2,7 +2,7 @@
 //! the day's counter`. Unique across nodes, Java nodes included, and rising per node. The counter is
 //! `icr:{prefix}:{yyyy:MM:dd}`.
 //!
-//! A Java node takes one number per id; this one leases a block of numbers by one script (the
+//! A Java node takes one number per id; this one leases a block of numbers with a single `INCRBY` (the
 //! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Three rules keep
 //! ids unique:
 //! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use chrono::{DateTime, NaiveDateTime};
 use parking_lot::Mutex;
+use redis::AsyncCommands;
 
 use crate::connection::redis::RoutedConnection;
-use crate::scripts;
 
 /// Seconds from 1970 to 2022-01-01T00:00:00, the zero of the timestamp part.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
@@ -64,8 +64,6 @@ struct Lease {
     day: i64,
     next: i64,
     last: i64,
-    /// The run of the Redis server that leased it.
-    run: Arc<str>,
     latest_id: i64,
     /// Number of abandoned leases: a block that was requested before the last of them is not used.
     abandoned: u64,
@@ -101,26 +99,16 @@ impl IdGenerator {
     /// # Errors
     /// See [`Error`]. If the future is dropped, a block that was being leased is lost, and no id repeats.
     pub async fn next(&self) -> Result<i64, Error> {
-        Ok(self.next_with_run().await?.0)
-    }
-
-    /// The next id, and the run of the Redis server that leased its number. One that was started anew with an older copy of
-    /// its data leases numbers again that were leased in the run before.
-    ///
-    /// # Errors
-    /// As of [`IdGenerator::next`].
-    pub async fn next_with_run(&self) -> Result<(i64, Arc<str>), Error> {
         let mut id = [0];
-        let run = self.fill(&mut id).await?;
-        Ok((id[0], run))
+        self.fill(&mut id).await?;
+        Ok(id[0])
     }
 
-    /// The next ids, all that `ids` has room for, with one reading of the clock and one lock for those of a block. Returns
-    /// the run of the Redis server that leased the last one's number.
+    /// The next ids, all that `ids` has room for, with one reading of the clock and one lock for those of a block.
     ///
     /// # Errors
     /// As of [`IdGenerator::next`]; ids that were handed out until then are lost.
-    pub async fn fill(&self, ids: &mut [i64]) -> Result<Arc<str>, Error> {
+    pub async fn fill(&self, ids: &mut [i64]) -> Result<(), Error> {
         let mut free = ids.iter_mut();
         let mut slot = free.next();
         loop {
@@ -128,7 +116,7 @@ impl IdGenerator {
             let day = {
                 let mut lease = self.lease.lock();
                 loop {
-                    let Some(id) = slot.as_deref_mut() else { return Ok(lease.run.clone()) };
+                    let Some(id) = slot.as_deref_mut() else { return Ok(()) };
                     match lease.next_id(seconds)? {
                         NextId::Id(next) => *id = next,
                         NextId::NeedsBlock(day) => break day,
@@ -142,11 +130,11 @@ impl IdGenerator {
                 (lease.is_empty_for(day), lease.abandoned)
             };
             if empty {
-                let (last, run) = self.lease_block(day).await?;
+                let last = self.lease_block(day).await?;
                 let first = last - i64::from(self.block_size) + 1;
                 let mut lease = self.lease.lock();
                 if lease.abandoned == abandoned {
-                    lease.start_block(day, first, last, run);
+                    lease.start_block(day, first, last);
                 }
             }
         }
@@ -160,17 +148,13 @@ impl IdGenerator {
         lease.abandoned += 1;
     }
 
-    async fn lease_block(&self, day: i64) -> Result<(i64, String), Error> {
+    async fn lease_block(&self, day: i64) -> Result<i64, Error> {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let key = format!("icr:{}:{}", self.prefix, midnight.format("%Y:%m:%d"));
-        let (count, run): (i64, String) = scripts::ID_LEASE
-            .key(key)
-            .arg(self.block_size)
-            .invoke_async(&mut self.redis.clone())
-            .await?;
+        let count: i64 = self.redis.clone().incr(key, self.block_size).await?;
         let last = self.numbers.start + count;
-        if self.numbers.contains(&last) { Ok((last, run)) } else { Err(Error::Exhausted) }
+        if self.numbers.contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
     }
 }
 
@@ -185,8 +169,8 @@ impl Lease {
         self.day != day || self.next > self.last
     }
 
-    fn start_block(&mut self, day: i64, first: i64, last: i64, run: String) {
-        (self.day, self.next, self.last, self.run) = (day, first, last, run.into());
+    fn start_block(&mut self, day: i64, first: i64, last: i64) {
+        (self.day, self.next, self.last) = (day, first, last);
     }
 
     /// The next id, with a second that is never before an earlier id's.
@@ -227,7 +211,7 @@ mod tests {
 
     fn lease(first: i64, last: i64) -> Lease {
         let mut lease = Lease::default();
-        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), first, last, String::new());
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), first, last);
         lease
     }
 
@@ -247,7 +231,7 @@ mod tests {
     fn a_counter_that_starts_over_in_the_same_second_does_not_repeat_an_id() {
         let mut lease = lease(1, 9);
         let first = id(lease.next_id(NOON));
-        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1, 9, String::new());
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1, 9);
         assert!(id(lease.next_id(NOON)) > first);
     }
 

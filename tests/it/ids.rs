@@ -132,37 +132,6 @@ async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     assert_eq!(number(next.await), 301, "201 to 300 were leased before");
 }
 
-#[tokio::test]
-async fn an_id_comes_with_the_run_of_the_server_that_leased_its_number() {
-    let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
-    let mut server = RedisServer::start().await;
-    let ids = node(&server, clock, 2).await;
-    let run = async |server: &RedisServer| {
-        let info: String =
-            redis::cmd("INFO").arg("server").query_async(&mut server.conn().await).await.unwrap();
-        let run = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(str::to_owned);
-        run.expect("a run id")
-    };
-    let first = run(&server).await;
-    assert_eq!(*ids.next_with_run().await.unwrap().1, *first);
-    server.kill();
-    server.restart().await;
-    let second = run(&server).await;
-    assert_ne!(first, second);
-    // The block's last number; then one of a new block, once the connection is there again.
-    assert_eq!(*ids.next_with_run().await.unwrap().1, *first);
-    let next = async {
-        loop {
-            match ids.next_with_run().await {
-                Ok((_, run)) => return run,
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    let next = tokio::time::timeout(Duration::from_secs(20), next).await.expect("an id in time");
-    assert_eq!(*next, *second);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_whose_clocks_are_an_hour_apart_never_generate_the_same_id() {
     let server = RedisServer::start().await;

@@ -40,6 +40,13 @@ async fn add_entry(redis: &mut MultiplexedConnection, fields: &[(&str, &str)]) -
     add.query_async(redis).await.unwrap()
 }
 
+/// The name of an epoch of this server.
+pub async fn epoch(redis: &mut MultiplexedConnection) -> String {
+    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await.unwrap();
+    let run = info.lines().find_map(|line| line.strip_prefix("run_id:"));
+    format!("{}:1", run.expect("a run id"))
+}
+
 async fn rows(stack: &Stack) -> i64 {
     stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
 }
@@ -314,7 +321,8 @@ async fn an_instance_that_stops_leaves_the_group() {
 async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
-    let _: () = redis.set("stream.orders.epoch", "a").await.unwrap();
+    let epoch = epoch(&mut redis).await;
+    let _: () = redis.set("stream.orders.epoch", &epoch).await.unwrap();
     let counters = [("seckill:stock:1", 2), ("seckill:stock:2", 9), ("seckill:stock:4", 9)];
     let _: () = redis.mset(&counters).await.unwrap();
     let _: () = redis.sadd("stream.orders.counters", &[1, 2, 3]).await.unwrap();
@@ -323,7 +331,7 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     let mut admit = admit.key("stream.orders");
     admit.key("stream.orders.epoch").key("stream.orders.counters").arg(4).arg(60).arg(1);
-    admit.arg("a").arg("g1").arg("c1");
+    admit.arg(&epoch).arg("g1").arg("c1");
     let buyers = [
         (7, 1, 11, "admitted"),
         (7, 1, 12, "claimed"),
@@ -353,21 +361,26 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     assert_eq!(redis.xlen_of("stream.orders").await, 4);
 }
 
-/// Another node may have the same id by now: the id counter may have started over.
+/// Another node may have the same id by now: the id counter may have started over. So it may have where another server, or
+/// this one started anew, has data that name the epoch; and they may be older than what was answered in it.
 #[tokio::test]
-async fn an_id_that_was_leased_in_another_epoch_is_not_admitted() {
+async fn an_id_that_was_leased_in_another_epoch_or_on_another_server_is_not_admitted() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
+    let this = epoch(&mut redis).await;
+    let (a, b) = (format!("{this}1"), format!("{this}2"));
+    let elsewhere = format!("{:040x}:1", 10);
     let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
     let _: () = redis.sadd("stream.orders.counters", 1).await.unwrap();
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     for (epoch, leased_in, expected) in [
-        (None, "a", "other epoch"),
-        (Some("a"), "", "other epoch"),
-        (Some("a"), "b", "other epoch"),
-        (Some("a"), "a", "admitted"),
+        (None, &*a, "other epoch"),
+        (Some(&*a), "", "other epoch"),
+        (Some(&*a), &*b, "other epoch"),
+        (Some(&*elsewhere), &*elsewhere, "other epoch"),
+        (Some(&*a), &*a, "admitted"),
         // Sent again in the next epoch, which still has it: it counts once.
-        (Some("b"), "a", "admitted"),
+        (Some(&*b), &*a, "admitted"),
     ] {
         let _: () = match epoch {
             Some(epoch) => redis.set("stream.orders.epoch", epoch).await.unwrap(),

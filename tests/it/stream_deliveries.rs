@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 
 use crate::resilience::while_sale_is_locked;
+use crate::stream::epoch;
 use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::redis_server::RedisServer;
 
@@ -24,19 +25,20 @@ async fn pending(redis: &mut MultiplexedConnection) -> HashMap<String, u64> {
 async fn what_is_added_is_delivered_to_the_caller_after_what_is_older() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
+    let epoch = epoch(&mut redis).await;
     let prepare = redis::Script::new(
         "redis.call('XGROUP', 'CREATE', 'stream.orders', 'g1', '0', 'MKSTREAM') \
-         redis.call('SET', 'stream.orders.epoch', 'a') \
+         redis.call('SET', 'stream.orders.epoch', ARGV[1]) \
          redis.call('SET', 'seckill:stock:1', 9) \
          redis.call('SADD', 'stream.orders.counters', 1) \
          return redis.call('XADD', 'stream.orders', '*', 'userId', 5, 'voucherId', 1, 'id', 10)",
     );
-    let older: String = prepare.invoke_async(&mut redis).await.unwrap();
+    let older: String = prepare.arg(&epoch).invoke_async(&mut redis).await.unwrap();
     let script = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     let admit = async |consumer: &str, buyers: &[(i64, i64)]| {
         let mut admit = script.key("stream.orders");
         admit.key("stream.orders.epoch").key("stream.orders.counters").arg(100).arg(60).arg(0);
-        admit.arg("a").arg("g1").arg(consumer);
+        admit.arg(&epoch).arg("g1").arg(consumer);
         for (user, order) in buyers {
             admit.arg(user).arg(1).arg(order);
         }
@@ -44,13 +46,13 @@ async fn what_is_added_is_delivered_to_the_caller_after_what_is_older() {
     };
     // As many are delivered as were added: the older one, and the first of these.
     let reply = admit("c1", &[(6, 11), (7, 12)]).await;
-    assert_eq!(reply[4..], ["a", "1", &older, "10", "5", "1"]);
+    assert_eq!(reply[4..], [&epoch, "1", &older, "10", "5", "1"]);
     assert_eq!(pending(&mut redis).await, HashMap::from([("c1".to_owned(), 2)]));
     // Whoever takes nothing leaves them to others.
-    assert_eq!(admit("", &[(8, 13)]).await[2..], ["a", "0"]);
+    assert_eq!(admit("", &[(8, 13)]).await[2..], [&*epoch, "0"]);
     // Two wait by now, and one is added; nothing is added for a buyer who has a claim.
     let reply = admit("c2", &[(9, 14), (9, 15)]).await;
-    assert_eq!((&*reply[2], &*reply[4], &*reply[5]), ("claimed", "a", "0"));
+    assert_eq!((&*reply[2], &*reply[4], &*reply[5]), ("claimed", &*epoch, "0"));
     assert_eq!(reply[7..], ["12", "7", "1"], "the oldest of the two");
     assert_eq!(pending(&mut redis).await["c2"], 1);
 }

@@ -24,8 +24,8 @@
 //! **Guarantees.** The database decides: its constraints refuse what a wrong stock counter admits. An entry is
 //! acknowledged by one script, so its stock and claim are returned once at most. Every step can be repeated:
 //! admission by the order's id, the commit likewise. The buyer gets that id before the database could refuse it, so
-//! it must be unique: it is admitted only in the *epoch* in which its number was leased, and in a new epoch nothing
-//! is admitted for a second, so that no second of an older id comes again.
+//! it must be unique: it is admitted only in the *epoch* in which its number was leased, by the server of that epoch,
+//! and in a new epoch nothing is admitted for a second, so that no second of an older id comes again.
 //!
 //! **Limits.** An order that a Redis lost together with the node that had admitted it is lost; its buyer's
 //! answer was "pending", never "ordered". A refusal is kept in Redis alone: once that is lost, the order is unknown.

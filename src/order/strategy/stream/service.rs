@@ -77,17 +77,12 @@ impl OrderStream {
         loop {
             // Again each time: waiting for a stock counter takes a while.
             sale.window.require_open()?;
-            // The epoch first: an id that is drawn after it was leased in it, unless by a Redis that was started anew.
+            // The epoch first: an id that is drawn after it was leased in it, or in a later one.
             let epoch = node.epoch();
-            let (id, run) = node.ids.next_with_run().await?;
-            let order = NewOrder { id, buyer, unguarded: false };
+            let order = NewOrder { id: node.ids.next().await?, buyer, unguarded: false };
             drawn.push(order.id);
-            let answer = match epoch.starts_with(&*run) {
-                // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
-                true => node.admissions.request((order, epoch)).await,
-                // Nobody has noticed yet, and the data may still name the epoch: the number may be another order's.
-                false => Some(Ok(Admission::OtherEpoch)),
-            };
+            // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
+            let answer = node.admissions.request((order, epoch)).await;
             match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
                 Admission::Admitted { entry, epoch } => {
                     node.unconfirmed.keep(order, epoch, &entry);
