@@ -63,7 +63,7 @@ struct Consumer {
     queues: SaleQueues,
     commits: FuturesUnordered<BoxFuture<'static, (Batch, Outcome)>>,
     /// What the admission script delivers.
-    deliveries: Option<UnboundedReceiver<Delivery>>,
+    deliveries: UnboundedReceiver<Delivery>,
     /// Whether nothing waits to be delivered, as far as is known. Else the script takes nothing: what waits comes first.
     caught_up: bool,
     connection: Option<ReadConnection>,
@@ -88,9 +88,10 @@ struct Consumer {
 }
 
 impl StreamNode {
-    /// Consumes until the process stops, then commits what is left, if that is possible soon, and leaves the group.
-    pub(super) async fn consume(self: Arc<Self>) {
-        let mut consumer = Consumer::new(self.clone());
+    /// Consumes what is delivered to it and what it reads, until the process stops, then commits what is left, if that is
+    /// possible soon, and leaves the group.
+    pub(super) async fn consume(self: Arc<Self>, deliveries: UnboundedReceiver<Delivery>) {
+        let mut consumer = Consumer::new(self.clone(), deliveries);
         while !self.is_stopped() {
             consumer.step(true).await;
         }
@@ -163,11 +164,11 @@ impl StreamNode {
 }
 
 impl Consumer {
-    fn new(node: Arc<StreamNode>) -> Self {
+    fn new(node: Arc<StreamNode>, deliveries: UnboundedReceiver<Delivery>) -> Self {
         let now = Instant::now();
         Consumer {
             queues: SaleQueues::new(node.limits.batch),
-            deliveries: node.deliveries.receiver(),
+            deliveries,
             node,
             commits: FuturesUnordered::new(),
             caught_up: false,
@@ -219,7 +220,7 @@ impl Consumer {
         let stop = self.node.stop.clone();
         tokio::select! {
             Some((batch, outcome)) = self.commits.next() => self.committed(batch, outcome),
-            Some(delivery) = received(&mut self.deliveries) => self.delivered(delivery),
+            Some(delivery) = self.deliveries.recv() => self.delivered(delivery),
             (began_in, read) = finished(&mut self.reading_new) => self.new_read(began_in, read),
             (began_in, read) = finished(&mut self.reading_page) => self.page_read(began_in, read),
             answers = finished(&mut self.probing) => self.probed(answers),
@@ -375,9 +376,4 @@ async fn finished<T>(running: &mut Running<T>) -> T {
     let output = future.await;
     *running = None;
     output
-}
-
-/// Waits for what the admission script delivers.
-async fn received(deliveries: &mut Option<UnboundedReceiver<Delivery>>) -> Option<Delivery> {
-    deliveries.as_mut()?.recv().await
 }

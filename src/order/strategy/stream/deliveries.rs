@@ -23,17 +23,15 @@ pub(super) struct Deliveries {
     taken_in: Mutex<Option<u64>>,
     /// Without a bound of its own: the consumer takes none when it has no room, and there is one call at a time.
     sender: UnboundedSender<Delivery>,
-    receiver: Mutex<Option<UnboundedReceiver<Delivery>>>,
-}
-
-impl Default for Deliveries {
-    fn default() -> Self {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        Deliveries { taken_in: Mutex::default(), sender, receiver: Mutex::new(Some(receiver)) }
-    }
 }
 
 impl Deliveries {
+    /// The way, and its end, for the consumer.
+    pub fn new() -> (Self, UnboundedReceiver<Delivery>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (Deliveries { taken_in: Mutex::default(), sender }, receiver)
+    }
+
     /// For the consumer: from now on it takes entries in this generation, or none.
     pub fn take_in(&self, generation: Option<u64>) {
         *self.taken_in.lock() = generation;
@@ -48,10 +46,5 @@ impl Deliveries {
     pub fn send(&self, delivery: Delivery) {
         // Fails where the consumer has ended: then the entries are left to another node, as all that are pending.
         self.sender.send(delivery).ok();
-    }
-
-    /// What was sent; once, for the consumer.
-    pub fn receiver(&self) -> Option<UnboundedReceiver<Delivery>> {
-        self.receiver.lock().take()
     }
 }

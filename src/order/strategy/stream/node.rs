@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::admission_script::{AdmissionBatcher, AdmissionScript};
-use super::deliveries::Deliveries;
+use super::deliveries::{Deliveries, Delivery};
 use super::entry_index::EntryIndex;
 use super::lease::Lease;
 use super::names::CONSUMER_PREFIX;
@@ -69,6 +70,7 @@ pub struct StreamNode {
 }
 
 impl StreamNode {
+    /// The member, and what the admission script will deliver to its consumer.
     pub(super) fn new(
         nodes: Redis,
         redis: RoutedConnection,
@@ -76,9 +78,10 @@ impl StreamNode {
         store: OrderStore,
         ids: Arc<IdGenerator>,
         limits: StreamLimits,
-    ) -> Self {
+    ) -> (Self, UnboundedReceiver<Delivery>) {
         let consumer = format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4());
-        let deliveries = Arc::new(Deliveries::default());
+        let (deliveries, delivered) = Deliveries::new();
+        let deliveries = Arc::new(deliveries);
         let script = AdmissionScript {
             redis: redis.clone(),
             keys: keys.clone(),
@@ -86,7 +89,7 @@ impl StreamNode {
             consumer: consumer.as_str().into(),
             deliveries: deliveries.clone(),
         };
-        StreamNode {
+        let node = StreamNode {
             admissions: script.batcher(),
             committer: BatchCommitter::new(store.clone(), limits.timeout),
             entry_index: EntryIndex::new(redis.clone(), keys.clone(), limits.backlog),
@@ -107,7 +110,8 @@ impl StreamNode {
             maintenance_due: Notify::new(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-        }
+        };
+        (node, delivered)
     }
 
     pub(super) fn is_stopped(&self) -> bool {

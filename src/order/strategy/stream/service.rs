@@ -7,9 +7,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::admission_script::Admission;
 use super::claims::Claim;
+use super::deliveries::Delivery;
 use super::node::StreamNode;
 use super::stats::StreamStats;
 use crate::connection::redis::{Redis, RoutedConnection};
@@ -50,13 +52,17 @@ impl OrderStream {
     ) -> Result<Self, Error> {
         let node = |shard: &Arc<ShardKeys>| {
             let (ids, shard) = (ids(shard), shard.clone());
-            StreamNode::new(nodes.clone(), redis.clone(), shard, store.clone(), ids, limits)
+            let (node, delivered) =
+                StreamNode::new(nodes.clone(), redis.clone(), shard, store.clone(), ids, limits);
+            (Arc::new(node), delivered)
         };
-        let nodes: Arc<[_]> = keys.shards().iter().map(|shard| Arc::new(node(shard))).collect();
+        let (nodes, delivered): (Vec<_>, Vec<_>) = keys.shards().iter().map(node).unzip();
         // Before the first sale is published: a stock counter that is set before the epoch counts as lost.
         try_join_all(nodes.iter().map(|node| node.maintain_once())).await?;
-        nodes.iter().for_each(StreamNode::spawn_tasks);
-        Ok(OrderStream { keys, store, nodes })
+        for (node, delivered) in nodes.iter().zip(delivered) {
+            node.spawn_tasks(delivered);
+        }
+        Ok(OrderStream { keys, store, nodes: nodes.into() })
     }
 
     /// The member of the stream in which an order with this id may be; `None` where there is none.
@@ -139,9 +145,9 @@ impl OrderStream {
 }
 
 impl StreamNode {
-    fn spawn_tasks(self: &Arc<Self>) {
+    fn spawn_tasks(self: &Arc<Self>, delivered: UnboundedReceiver<Delivery>) {
         self.tasks.spawn(self.clone().maintain());
-        self.tasks.spawn(self.clone().consume());
+        self.tasks.spawn(self.clone().consume(delivered));
         self.tasks.spawn(self.clone().keep_up_sales());
         self.tasks.spawn(self.clone().find_stranded_stock());
         self.tasks.spawn(self.clone().expire_ended_sales());
