@@ -29,7 +29,7 @@ pub fn all() -> Vec<Ratio> {
     vec![
         ratio(
             "P1",
-            "service µs, sold out ÷ bare route, every buyer new",
+            "service µs, sold out ÷ bare route, another buyer each time",
             at_most(1.6, 1.3),
             "the session of a new buyer: its look-up in Redis, which other requests share, and the two wake-ups of that",
         ),
@@ -77,7 +77,7 @@ pub fn all() -> Vec<Ratio> {
         ),
         ratio(
             "5",
-            "sold-out replies/s ÷ bare route, 256 clients, every buyer new",
+            "sold-out replies/s ÷ bare route, 256 clients, another buyer each time",
             at_least(0.65, 0.85),
             "the session lookup of a new buyer in Redis and the wait for its batch; a second request within 0.8 s saves both",
         ),

@@ -80,7 +80,11 @@ pub(super) async fn connect(
     .context("cannot set up the locks on Redis")?;
 
     let sessions = match config.sign_in.sessions {
-        SessionStore::Redis => Sessions::Shared(SharedSessions::new(redis.clone(), keys.style())),
+        SessionStore::Redis => {
+            let sessions = SharedSessions::new(redis.clone(), keys.style());
+            sessions.track(nodes.clone());
+            Sessions::Shared(sessions)
+        }
         SessionStore::Process => Sessions::Process(ProcessSessions::default()),
     };
     let one_slot = keys.style() != KeyStyle::Default;

@@ -243,6 +243,9 @@ impl Metrics {
             .sample(&[("answered_by", "redis")], sessions.from_redis);
         page.gauge("sessions_in_memory", "Sessions in this process's memory.")
             .sample(&[], sessions.in_memory);
+        let help =
+            "1 while Redis reports sessions that end, so that those in memory need no lookup.";
+        page.gauge("sessions_tracked", help).sample(&[], u8::from(sessions.tracked));
         let help = "Sign-in codes, by what the sender said.";
         let mut family = page.counter("sign_in_codes_total", help);
         for (outcome, count) in self.codes.sender().counts() {

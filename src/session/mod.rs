@@ -1,10 +1,11 @@
 //! Sessions: a token held by the client, a hash in Redis under `login:token:{token}`, shared by all nodes of either
 //! language. How a user signs in is not known here.
 //!
-//! - [`shared`](SharedSessions): sessions in Redis, each cached in this process for a moment; concurrent lookups share
-//!   a round trip.
+//! - [`shared`](SharedSessions): sessions in Redis, each kept in this process until Redis reports its end
+//!   ([`invalidations`]); concurrent lookups share a round trip.
 //! - [`sessions`](ProcessSessions): sessions in one process's memory, for the lab.
 
+mod invalidations;
 mod memory;
 mod sessions;
 mod shared;

@@ -37,7 +37,7 @@ impl Sessions {
         }
     }
 
-    /// Ends a session: here at once, on other nodes within a second.
+    /// Ends a session: here at once, on other nodes within a second at the latest.
     pub async fn end(&self, token: Token) -> Result<(), Error> {
         match self {
             Sessions::Shared(sessions) => sessions.end(token).await,
@@ -63,7 +63,7 @@ impl Sessions {
         }
     }
 
-    /// Stops the background task. To be called after the last request.
+    /// Stops the background tasks. To be called after the last request.
     pub async fn shutdown(&self) {
         if let Sessions::Shared(sessions) = self {
             sessions.shutdown().await;

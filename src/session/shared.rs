@@ -1,31 +1,30 @@
-//! Sessions in Redis, shared by all nodes. Each node caches the sessions that it sees for less than a second, and renews
-//! many in one round trip: at the start of a sale every buyer's first request needs its session.
+//! Sessions in Redis, shared by all nodes. Each node keeps those that it has seen in memory until Redis reports that they
+//! ended, and looks many up in one round trip: at the start of a sale every buyer's first request needs its session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
+use super::invalidations;
 use super::memory::SessionMemory;
 use super::token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 use super::user::CurrentUser;
 use crate::connection::coalescer::Coalescer;
-use crate::connection::redis::RoutedConnection;
+use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
 use crate::keys::KeyStyle;
 use crate::scripts::SESSION_RENEW;
 
-/// How long a node uses a session that it read from Redis. A logout on any node thus takes effect on all within a
-/// second, with time to spare, and a busy user's session is looked up about once a second instead of at every request.
-const CACHE_TTL: Duration = Duration::from_millis(800);
-
 /// Sessions that one script call renews at most, so that it never blocks Redis for long.
 const MAX_BATCH: usize = 128;
 
-/// A session's time to live is renewed at most this often. A write at every request would cost more than the lookup,
-/// for a minute in 25 days.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(60);
+/// A session's time to live is renewed at most this often. A write at every request would cost more than the lookup, and
+/// is reported to all nodes, which look the session up once more: for ten minutes in 25 days.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(600);
 
 type Renewed = Result<Option<CurrentUser>, Error>;
 
@@ -35,7 +34,10 @@ pub struct SharedSessions {
     redis: RoutedConnection,
     /// Renews many in one script; `None` in the key style of a cluster, where each session is in a slot of its own.
     renewals: Option<Coalescer<Token, Renewed>>,
-    recent: Arc<SessionMemory>,
+    memory: Arc<SessionMemory>,
+    /// The task that is told which sessions end.
+    tasks: TaskTracker,
+    stop: CancellationToken,
     /// Lookups answered from memory, and by Redis.
     lookups: Arc<[AtomicU64; 2]>,
 }
@@ -49,6 +51,8 @@ pub struct SessionStats {
     pub from_memory: u64,
     /// Lookups answered by Redis.
     pub from_redis: u64,
+    /// Whether Redis reports sessions that end.
+    pub tracked: bool,
 }
 
 impl SharedSessions {
@@ -57,8 +61,17 @@ impl SharedSessions {
         let connection = redis.clone();
         let batches = move |tokens| renew(connection.clone(), tokens);
         let renewals = (style == KeyStyle::Default).then(|| Coalescer::start(MAX_BATCH, batches));
-        let recent = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
-        SharedSessions { redis, renewals, recent, lookups: Arc::default() }
+        let memory = Arc::new(SessionMemory::new(MAX_IN_MEMORY));
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        SharedSessions { redis, renewals, memory, tasks, stop, lookups: Arc::default() }
+    }
+
+    /// From now on Redis reports sessions that end, until [`SharedSessions::shutdown`]; not on a cluster.
+    pub fn track(&self, nodes: Redis) {
+        if !nodes.is_cluster() {
+            let receiving = invalidations::receive(nodes, self.memory.clone());
+            self.tasks.spawn(self.stop.clone().run_until_cancelled_owned(receiving));
+        }
     }
 
     /// Opens a session; fields and time to live are written atomically.
@@ -84,11 +97,11 @@ impl SharedSessions {
     /// trip.
     pub(super) async fn renew(&self, token: Token) -> Result<Option<Arc<CurrentUser>>, Error> {
         let now = Instant::now();
-        if let Some(user) = self.recent.get(&token, now) {
+        if let Some(user) = self.memory.get(&token, now) {
             self.lookups[0].fetch_add(1, Relaxed);
             return Ok(Some(user));
         }
-        let logouts = self.recent.logouts(&token);
+        let ends = self.memory.ends(&token);
         self.lookups[1].fetch_add(1, Relaxed);
         let renewed = match &self.renewals {
             Some(renewals) => renewals.request(token).await,
@@ -98,28 +111,32 @@ impl SharedSessions {
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
             // Counted from before the lookup, so that a logout in between takes effect in time.
-            Some(user) => self.recent.keep(token, user.clone(), logouts, now + CACHE_TTL),
-            None => self.recent.remove(&token),
+            Some(user) => self.memory.keep(&token, user.clone(), ends, now),
+            None => self.memory.remove(&token),
         }
         Ok(user)
     }
 
-    /// Ends a session: here at once, on every other node within a second.
+    /// Ends a session: here at once, on every other node as soon as Redis reports it, within a second at the latest.
     pub(super) async fn end(&self, token: Token) -> Result<(), Error> {
         let () = self.redis.clone().del(token.key()).await?;
-        self.recent.end(&token);
+        self.memory.end(&token);
         Ok(())
     }
 
     pub(super) fn stats(&self) -> SessionStats {
         let [from_memory, from_redis] = [0, 1].map(|place| self.lookups[place].load(Relaxed));
-        SessionStats { in_memory: self.recent.len(), from_memory, from_redis }
+        let tracked = self.memory.is_tracked(Instant::now());
+        SessionStats { in_memory: self.memory.len(), from_memory, from_redis, tracked }
     }
 
     pub(super) async fn shutdown(&self) {
+        self.stop.cancel();
         if let Some(renewals) = &self.renewals {
             renewals.shutdown().await;
         }
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 

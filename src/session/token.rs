@@ -12,6 +12,9 @@ pub(super) const MAX_IN_MEMORY: usize = 100_000;
 /// The name of the session cookie.
 const COOKIE: &str = "SESSION";
 
+/// What the keys of all sessions begin with.
+pub(super) const KEY_PREFIX: &str = "login:token:";
+
 /// Characters of a token.
 const TOKEN_LENGTH: usize = 32;
 
@@ -61,7 +64,12 @@ impl Token {
 
     /// The session's key in Redis.
     pub(super) fn key(&self) -> String {
-        format!("login:token:{}", self.as_str())
+        format!("{KEY_PREFIX}{}", self.as_str())
+    }
+
+    /// The token of a session's key in Redis.
+    pub(super) fn of_key(key: &[u8]) -> Option<Self> {
+        Token::parse(str::from_utf8(key.strip_prefix(KEY_PREFIX.as_bytes())?).ok()?)
     }
 }
 
@@ -77,5 +85,7 @@ mod tests {
         for forged in ["", "Bearer ", "abc", "*", &"g".repeat(32), &"a".repeat(33)] {
             assert_eq!(Token::parse(forged), None, "{forged}");
         }
+        assert_eq!(Token::of_key(token.key().as_bytes()), Some(token));
+        assert_eq!(Token::of_key(b"login:token:rights"), None);
     }
 }

@@ -44,6 +44,7 @@ mod redis_sentinel;
 mod resilience;
 mod rolling;
 mod schema;
+mod session_tracking;
 mod shops;
 mod sign_in;
 mod sold_out;

@@ -9,6 +9,7 @@ use serde_json::json;
 use testkit::redis_sentinel::{MASTER, RedisSentinel, in_sync};
 use testkit::wait::eventually;
 
+use crate::session_tracking::tracked;
 use crate::support::api::{self, ADMIN_TOKEN, get, post};
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
@@ -134,4 +135,12 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     buy_by_every_strategy(base, &other).await;
     let me = get(base, "/user/me").token(&user.token).send().await;
     assert_eq!(me.data()["id"], json!(user.id), "the session of before the failover");
+
+    tracked(base).await;
+    let deleted: u64 = master.del(format!("login:token:{}", user.token)).await.expect("a DEL");
+    assert_eq!(deleted, 1);
+    eventually("the new master reports ended sessions", Duration::from_millis(300), async || {
+        get(base, "/user/me").token(&user.token).send().await.status == 401
+    })
+    .await;
 }

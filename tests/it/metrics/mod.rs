@@ -10,7 +10,7 @@ use crate::support::stack::{Stack, buy};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
-mod page;
+pub mod page;
 
 use page::Page;
 
