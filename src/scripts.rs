@@ -43,4 +43,5 @@ scripts! {
     STREAM_REBUILD_END "stream_rebuild_end.lua"
     STREAM_RECLAIM "stream_reclaim.lua"
     STREAM_REPLAY "stream_replay.lua"
+    STREAM_SETTLED "stream_settled.lua"
 }

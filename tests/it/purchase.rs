@@ -40,6 +40,7 @@ async fn an_order_is_made_once_and_can_be_looked_up() {
         order["createTime"].as_str().unwrap().parse().expect("a local date-time");
     assert!((zone.now() - created).abs() < TimeDelta::seconds(30), "{created}");
     // Another user's order is not found, like one that does not exist.
+    stack.settled().await;
     for path in [format!("/voucher-order/{id}"), "/voucher-order/1".to_owned()] {
         get(one, &path).token(&users[1].token).send().await.refused(200, "ORDER_NOT_FOUND");
     }

@@ -1,6 +1,7 @@
 //! Faults during a sale on the stream, in addition to those that `resilience` injects on every strategy.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -9,7 +10,9 @@ use seckill_loadtest::chaos::redis_data::{self, RedisData};
 use workload::burst::Report;
 
 use crate::resilience::{big_burst, lock_sale, with_fault};
+use crate::support::api::get;
 use crate::support::stack::{Stack, buy};
+use testkit::redis_server::RedisServer;
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -70,8 +73,7 @@ async fn a_redis_that_comes_back_with_an_old_snapshot_admits_nobody_twice() {
     let holder = lock_sale(&stack, sale).await;
     let first = join_all(users[..40].iter().map(async |user| buy(&url, user, sale).await.bought()));
     let first = first.await;
-    stack.redis.kill();
-    let again = join_all(users[..40].iter().map(async |user| {
+    let again = users[..40].iter().map(async |user| {
         loop {
             let answer = buy(&url, user, sale).await;
             if answer.status != 503 {
@@ -79,18 +81,58 @@ async fn a_redis_that_comes_back_with_an_old_snapshot_admits_nobody_twice() {
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-    }));
-    let again = tokio::time::timeout(TIMEOUT, again);
-    let (restarted, again) =
-        tokio::join!(redis_data::restart(&mut stack.redis, RedisData::Old), again);
-    restarted.unwrap();
+    });
+    let again = while_it_comes_back(&mut stack.redis, join_all(again)).await;
     holder.rollback().await.unwrap();
-    for (answer, id) in again.expect("answers in time").iter().zip(first) {
+    for (answer, id) in again.iter().zip(first) {
         answer.refused(200, "ALREADY_ORDERED");
         assert_eq!(answer.body["orderId"], id.to_string());
     }
     stack.stream_drained().await;
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 41);
+}
+
+/// Until its instance has added it again, Redis knows nothing of an order that was admitted after the snapshot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_a_redis_that_comes_back_with_an_old_snapshot_no_pending_order_is_said_not_to_exist() {
+    let mut stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(100, "stream").await;
+    let users = stack.users(9).await;
+    let url = stack.url().to_owned();
+    buy(&url, &users[8], sale).await.bought();
+    stack.stream_drained().await;
+    redis_data::take_snapshot(&stack.redis).await.unwrap();
+    let holder = lock_sale(&stack, sale).await;
+    let look_ups = users[..8].iter().map(async |user| {
+        let order = buy(&url, user, sale).await.bought();
+        let mut was_away = false;
+        loop {
+            let path = format!("/voucher-order/{order}");
+            let answer = get(&url, &path).token(&user.token).send().await;
+            match answer.status {
+                503 => was_away = true,
+                202 if !was_away => {}
+                _ => return answer,
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let mut look_ups = Box::pin(join_all(look_ups));
+    let pending = tokio::time::timeout(Duration::from_millis(500), &mut look_ups).await;
+    assert!(pending.is_err(), "all are pending: {pending:?}");
+    for answer in while_it_comes_back(&mut stack.redis, look_ups).await {
+        assert_eq!(answer.status, 202, "{answer:?}");
+    }
+    holder.rollback().await.unwrap();
+}
+
+/// Kills Redis, and restarts it with its snapshot, while `work` is done.
+async fn while_it_comes_back<T>(redis: &mut RedisServer, work: impl Future<Output = T>) -> T {
+    redis.kill();
+    let work = tokio::time::timeout(TIMEOUT, work);
+    let (restarted, done) = tokio::join!(redis_data::restart(redis, RedisData::Old), work);
+    restarted.unwrap();
+    done.expect("answers in time")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -195,6 +195,20 @@ impl Stack {
         }
     }
 
+    /// Waits until Redis has been there for so long that an order that it does not know does not exist.
+    pub async fn settled(&self) {
+        let script = redis::Script::new(include_str!("../../../lua/stream_settled.lua"));
+        let redis = self.redis.conn().await;
+        for shard in self.keys.shards() {
+            testkit::wait::eventually("it is settled", std::time::Duration::from_secs(30), || {
+                let (mut redis, mut settled) = (redis.clone(), script.key(&shard.epoch));
+                settled.arg(1000);
+                async move { settled.invoke_async::<bool>(&mut redis).await.expect("an answer") }
+            })
+            .await;
+        }
+    }
+
     /// Registers and signs in a user through the API, with the code from Redis.
     pub async fn sign_in(&self, phone: &str) -> SignedIn {
         post(self.url(), &format!("/user/code?phone={phone}")).send().await.data();

@@ -6,22 +6,22 @@ use super::entry_index::{Entries, Lookup};
 use super::node::StreamNode;
 use super::order_status::{AdmittedStatus, parse, refusal};
 use super::service::OrderStream;
+use super::stock_counter::GRACE;
 use crate::error::Error;
 use crate::order::model::Order;
+use crate::scripts;
 
 impl OrderStream {
     /// One of the user's own orders, on whatever strategy it was bought; `None` while it is admitted, and neither committed
     /// nor refused yet.
     ///
     /// # Errors
-    /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`].
+    /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`], also of an order that Redis
+    /// may have lost and that may be added again.
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
-        let committed = async || {
-            let order = self.store.find(order_id).await?;
-            Ok::<_, Error>(order.filter(|order| order.user_id == user_id))
-        };
-        if let Some(order) = committed().await? {
-            return Ok(Some(order));
+        let own = |order: Order| (order.user_id == user_id).then_some(order);
+        if let Some(order) = self.store.find(order_id).await? {
+            return own(order).ok_or(Error::OrderNotFound).map(Some);
         }
         let Some(node) = self.of_order(order_id) else { return Err(Error::OrderNotFound) };
         let status = async || {
@@ -32,10 +32,13 @@ impl OrderStream {
         let mut text = status().await?;
         if text.is_none() {
             // A Java node's script writes none.
-            if node.is_in_stream(user_id, order_id).await? {
-                return Ok(None);
+            if let Some(buyer) = node.buyer_in_stream(order_id).await? {
+                return if buyer == user_id { Ok(None) } else { Err(Error::OrderNotFound) };
             }
-            // The entry may have been refused since, or committed.
+            if !node.is_settled().await? {
+                return Err(Error::Unavailable("Redis"));
+            }
+            // The entry may have been refused since, or committed, or added again.
             text = status().await?;
         }
         match text.as_deref().and_then(parse) {
@@ -44,17 +47,25 @@ impl OrderStream {
             // Known nowhere: that it does not exist, only the primary can say.
             None => {
                 let order = self.store.find_on_primary(order_id).await?;
-                let own = order.filter(|order| order.user_id == user_id);
-                own.ok_or(Error::OrderNotFound).map(Some)
+                order.and_then(own).ok_or(Error::OrderNotFound).map(Some)
             }
         }
     }
 }
 
 impl StreamNode {
-    async fn is_in_stream(&self, user_id: i64, order_id: i64) -> Result<bool, Error> {
+    /// Whether every node has added again what Redis may have lost. Until then an order that it does not know may be pending.
+    async fn is_settled(&self) -> Result<bool, Error> {
+        let mut settled = scripts::STREAM_SETTLED.key(&self.keys.epoch);
+        settled.arg(GRACE.as_millis() as u64);
+        Ok(settled.invoke_async(&mut self.redis.clone()).await?)
+    }
+
+    async fn buyer_in_stream(&self, order_id: i64) -> Result<Option<i64>, Error> {
         let of_order = |entries: &Entries| entries.of_order(order_id);
-        let found = self.entry_index.find(&self.epoch(), of_order).await?;
-        Ok(matches!(found, Lookup::Found(order) if order.buyer.user_id == user_id))
+        Ok(match self.entry_index.find(&self.epoch(), of_order).await? {
+            Lookup::Found(order) => Some(order.buyer.user_id),
+            Lookup::Missing { .. } => None,
+        })
     }
 }

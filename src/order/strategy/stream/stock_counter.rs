@@ -32,7 +32,7 @@ use crate::order::store::rebuild::SaleSnapshot;
 use crate::scripts;
 
 /// How long after a loss no counter is rebuilt: by then every node has added again what it had admitted.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// How long a step of a rebuild may take before another node may try.
 const TOKEN_LIFE: Duration = Duration::from_secs(5);
