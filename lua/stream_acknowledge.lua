@@ -12,9 +12,12 @@
 -- ARGV[2]  the caller's consumer
 -- ARGV[3]  how long a refusal is kept, s
 -- ARGV[4]  most dead letters that are kept
--- ARGV[5…] for each entry: entry, order id, user, voucher, resolution, code or error
+-- ARGV[5]  the voucher of the orders that are committed
+-- ARGV[6]  how many are
+-- ARGV[7…] their entries, the latest last; then, for each entry that is not committed: entry, order id, user, voucher,
+--          resolution, code or error
 --
--- Resolutions: `ordered`; `sold out`, the database has nothing left; `already ordered`, the user keeps the claim because
+-- Resolutions: `sold out`, the database has nothing left; `already ordered`, the user keeps the claim because
 -- there is an order; `refused`, the user may try again; `dead letter`, likewise, and the entry goes to the dead-letter
 -- stream.
 --
@@ -23,7 +26,8 @@
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
 -- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
-local ordered, entries, sales, done = {}, {}, {}, 0
+local committed, sales, done = tonumber(ARGV[6]), {}, 0
+local entries = {unpack(ARGV, 7, 6 + committed)}
 
 local function undo(entry, order, user, voucher, resolution, code)
   if resolution == 'dead letter' then
@@ -57,44 +61,37 @@ local function undo(entry, order, user, voucher, resolution, code)
   end
 end
 
--- The later of two entries.
-local function later(one, other)
+local function is_after(one, other)
   local ms, sequence = string.match(one, '^(%d+)-(%d+)$')
-  local other_ms, other_sequence = string.match(other or '0-0', '^(%d+)-(%d+)$')
+  local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
   ms, other_ms = tonumber(ms), tonumber(other_ms)
-  local is_later = ms > other_ms or ms == other_ms and tonumber(sequence) > tonumber(other_sequence)
-  return is_later and one or other or one
+  return ms > other_ms or ms == other_ms and tonumber(sequence) > tonumber(other_sequence)
 end
 
-for at = 5, #ARGV, 6 do
+if committed > 0 then
+  -- What follows from it may be done twice.
+  done = redis.call('XACK', KEYS[1], ARGV[1], unpack(entries))
+  sales[ARGV[5]] = entries[committed]
+end
+for at = 7 + committed, #ARGV, 6 do
   local entry, order, user, voucher, resolution, code = unpack(ARGV, at, at + 5)
-  if resolution == 'ordered' then
-    -- What follows from it may be done twice.
-    ordered[#ordered + 1] = entry
-    redis.call('HDEL', 'seckill:place' .. shard .. user, order)
-    entries[#entries + 1] = entry
-  elseif #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, ARGV[2]) == 1 then
+  if #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, ARGV[2]) == 1 then
     done = done + redis.call('XACK', KEYS[1], ARGV[1], entry)
     undo(entry, order, user, voucher, resolution, code)
     entries[#entries + 1] = entry
   end
-  if resolution ~= 'ordered' then
-    sales[voucher] = true
-  elseif sales[voucher] ~= true then
-    sales[voucher] = later(entry, sales[voucher])
-  end
-end
-if #ordered > 0 then
-  done = done + redis.call('XACK', KEYS[1], ARGV[1], unpack(ordered))
+  sales[voucher] = true
 end
 if #entries > 0 then
   redis.call('XDEL', KEYS[1], unpack(entries))
-  redis.call('HDEL', KEYS[2], unpack(entries))
+  if redis.call('EXISTS', KEYS[2]) == 1 then
+    redis.call('HDEL', KEYS[2], unpack(entries))
+  end
   -- A rebuild that is counting what is in flight has to count again, unless the orders are committed, and their entries were
   -- there when it began: it asks the database which of those are.
   for voucher, last in pairs(sales) do
     local begun_at = string.match(redis.call('GET', 'seckill:rebuild' .. shard .. voucher) or '', ' (.+)$') or '0-0'
-    if last == true or later(last, begun_at) ~= begun_at then
+    if last == true or is_after(last, begun_at) then
       redis.call('DEL', 'seckill:rebuild' .. shard .. voucher)
     end
   end

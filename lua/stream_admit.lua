@@ -1,30 +1,29 @@
 -- Admits several purchases in one call: for each, the stock counter, the claim, and the stream entry that a consumer
 -- will turn into an order, all or nothing. Sent twice with the same order id (a reply was lost), it counts once.
--- The entries are delivered to the caller's consumer here, which thus need not read them.
+-- The entries are delivered to the caller's consumer here, which thus need not read them. That an order is pending is
+-- written nowhere else: its entry says so.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
 -- KEYS[3]  stream.orders.counters: sales whose counter is exact; any other is being rebuilt, or is to be
 -- ARGV[1]  most entries that may wait in the stream
--- ARGV[2]  how long the status of an order is kept, s
--- ARGV[3]  1 where this is sent again and may have been run, else 0
--- ARGV[4]  the epoch in which the order ids were leased; nothing is admitted in another, nor by another run of the server
--- ARGV[5]  the group
--- ARGV[6]  the caller's consumer; '' where it takes nothing now
--- ARGV[7…] for each purchase: user, voucher, order id
+-- ARGV[2]  '' where this was certainly not run before; else an entry that is older than those that it may have added
+-- ARGV[3]  the epoch in which the order ids were leased; nothing is admitted in another, nor by another run of the server
+-- ARGV[4]  the group
+-- ARGV[5]  the caller's consumer; '' where it takes nothing now
+-- ARGV[6…] for each purchase: user, voucher, order id
 --
--- Returns  in one flat list: for each purchase two strings, `admitted`, entry; `stream lost`, entry (admitted by the call
--- before, and the stream is gone since, without the statuses: to be added again); `refused`, code; `other epoch`; `no counter`
--- (none that is exact); `claimed`; `sold out`, entries that wait; `full`; a missing string is ''. Then the epoch, and how
--- many of the entries that were added here are delivered, the first ones. Then the older ones that were delivered before
--- them, for each: entry, order, user, voucher.
+-- Returns  in one flat list: for each purchase a string, which is the entry where it is admitted, else `refused: ` and the code
+-- (after it was admitted by the call before), `other epoch`, `no counter` (none that is exact), `claimed`, `sold out: ` and how
+-- many entries wait, or `full`. Then the epoch, and how many of the entries that were added here are delivered, the first ones.
+-- Then the older ones that were delivered before them, for each: entry, order, user, voucher.
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
 -- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])
-local most, again = tonumber(ARGV[1]), ARGV[3] == '1'
+local most, again = tonumber(ARGV[1]), ARGV[2] ~= ''
 
 -- Whether this is the server of the epoch. One that was started anew, or took another's place, may have older data, which name
 -- the epoch all the same, without claims and orders that were answered.
@@ -34,29 +33,35 @@ local function is_of_this_run()
 end
 
 -- In another epoch the id counter may have started over, and another node may have been given these ids.
-local is_current = epoch ~= '' and epoch == ARGV[4] and is_of_this_run()
+local is_current = epoch ~= '' and epoch == ARGV[3] and is_of_this_run()
 local stocks, taken, added, replies = {}, {}, {}, {}
 
-local function reply(word, detail)
-  replies[#replies + 1] = word
-  replies[#replies + 1] = detail or ''
+local function fields(entry)
+  local of = {}
+  for at = 1, #entry[2], 2 do of[entry[2][at]] = entry[2][at + 1] end
+  return of['id'] or '', of['userId'] or '', of['voucherId'] or ''
 end
 
-for at = 7, #ARGV, 3 do
+-- What the call before this one may have added: the entry, by order and user.
+local present = {}
+for _, entry in ipairs(again and redis.call('XRANGE', KEYS[1], '(' .. ARGV[2], '+') or {}) do
+  local order, user = fields(entry)
+  present[order .. ' ' .. user] = entry[1]
+end
+
+for at = 6, #ARGV, 3 do
   local user, voucher, order = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local statuses, claims = 'seckill:place' .. shard .. user, 'seckill:order' .. shard .. voucher
-  local status = again and redis.call('HGET', statuses, order)
-  if status then
-    local entry = string.match(status, '^p %d+ (.+)$')
-    if entry and #redis.call('XRANGE', KEYS[1], entry, entry) == 0 then
-      reply('stream lost', entry)
-    elseif entry then
-      reply('admitted', entry)
-    else
-      reply('refused', string.match(status, '^r %d+ (.+)$'))
-    end
+  local claims = 'seckill:order' .. shard .. voucher
+  local entry = again and present[order .. ' ' .. user]
+  local status = again and not entry and redis.call('HGET', 'seckill:place' .. shard .. user, order)
+  local refused = status and string.match(status, '^r %d+ (.+)$')
+  local reply
+  if entry then
+    reply = entry
+  elseif refused then
+    reply = 'refused: ' .. refused
   elseif not is_current then
-    reply('other epoch')
+    reply = 'other epoch'
   else
     local counter = 'seckill:stock' .. shard .. voucher
     local stock = stocks[voucher]
@@ -64,29 +69,27 @@ for at = 7, #ARGV, 3 do
       stock = tonumber(redis.call('GET', counter))
     end
     if not stock then
-      reply('no counter')
+      reply = 'no counter'
     elseif stock <= 0 or waiting >= most then
       -- A user with a claim gets that answer even when nothing is left.
       if redis.call('SISMEMBER', claims, user) == 1 then
-        reply('claimed')
+        reply = 'claimed'
       elseif stock <= 0 then
-        reply('sold out', tostring(waiting))
+        reply = 'sold out: ' .. waiting
       else
-        reply('full')
+        reply = 'full'
       end
     elseif redis.call('SADD', claims, user) == 0 then
-      reply('claimed')
+      reply = 'claimed'
     else
       stock, taken[counter] = stock - 1, (taken[counter] or 0) + 1
-      local entry = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
-      redis.call('HSET', statuses, order, 'p ' .. voucher .. ' ' .. entry)
-      redis.call('EXPIRE', statuses, ARGV[2])
+      reply = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
       waiting = waiting + 1
-      added[#added + 1] = entry
-      reply('admitted', entry)
+      added[#added + 1] = reply
     end
     stocks[voucher] = stock
   end
+  replies[#replies + 1] = reply
 end
 -- One write for each sale instead of one for each purchase.
 for counter, count in pairs(taken) do
@@ -94,16 +97,14 @@ for counter, count in pairs(taken) do
 end
 local older = {}
 local delivered = 0
-if #added > 0 and ARGV[6] ~= '' then
+if #added > 0 and ARGV[5] ~= '' then
   -- pcall: without the group nothing is delivered, and maintenance makes it.
-  local read = redis.pcall('XREADGROUP', 'GROUP', ARGV[5], ARGV[6], 'COUNT', #added, 'STREAMS', KEYS[1], '>')
+  local read = redis.pcall('XREADGROUP', 'GROUP', ARGV[4], ARGV[5], 'COUNT', #added, 'STREAMS', KEYS[1], '>')
   for _, entry in ipairs(read and read[1] and read[1][2] or {}) do
     if entry[1] == added[delivered + 1] then
       delivered = delivered + 1
     else
-      local of = {}
-      for at = 1, #entry[2], 2 do of[entry[2][at]] = entry[2][at + 1] end
-      for _, field in ipairs({entry[1], of['id'] or '', of['userId'] or '', of['voucherId'] or ''}) do
+      for _, field in ipairs({entry[1], fields(entry)}) do
         older[#older + 1] = field
       end
     end

@@ -6,7 +6,8 @@
 -- ARGV[1]  the group
 -- ARGV[2]  the caller's consumer
 -- ARGV[3]  most entries that are delivered to it; beyond them, whoever reads on gets the new ones
--- ARGV[4…] for each: entry, the consumer that keeps it
+-- ARGV[4]  how long the status of an order is kept, s
+-- ARGV[5…] for each: entry, the consumer that keeps it
 --
 -- Returns  for each that was replaced: the new entry, order, user, voucher; in one flat list.
 --
@@ -15,7 +16,7 @@
 -- Only a Java node makes it needed, and that knows the default style alone; so they are not declared as KEYS.
 local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local replaced = {}
-for at = 4, #ARGV, 2 do
+for at = 5, #ARGV, 2 do
   local entry, consumer = ARGV[at], ARGV[at + 1]
   if #redis.call('XPENDING', KEYS[1], ARGV[1], entry, entry, 1, consumer) == 1 then
     local content = redis.call('XRANGE', KEYS[1], entry, entry)[1]
@@ -28,8 +29,10 @@ for at = 4, #ARGV, 2 do
       local new = redis.call('XADD', KEYS[1], '*', unpack(content[2]))
       local statuses = 'seckill:place' .. shard .. user
       local status = redis.call('HGET', statuses, order)
-      if status == 'p ' .. voucher .. ' ' .. entry then
+      -- For the node that admitted it, which knows the old entry and adds the order again where that is lost.
+      if user ~= '' and (not status or status == 'p ' .. voucher .. ' ' .. entry) then
         redis.call('HSET', statuses, order, 'p ' .. voucher .. ' ' .. new)
+        redis.call('EXPIRE', statuses, ARGV[4])
       end
       -- A rebuild that is counting what is in flight would count both.
       redis.call('DEL', 'seckill:rebuild' .. shard .. voucher)

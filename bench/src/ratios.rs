@@ -121,7 +121,7 @@ pub fn all() -> Vec<Ratio> {
             "13",
             "stream admissions/s ÷ its script by redis-benchmark",
             at_least(0.5, 0.8),
-            "Redis: five writes an order, each also to its log, beside what the consumer reads and acknowledges",
+            "Redis: an order's claim, entry, delivery, acknowledgement and deletion, most of them also to its log",
         ),
         ratio(
             "14",

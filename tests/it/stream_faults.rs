@@ -92,13 +92,14 @@ async fn a_redis_that_comes_back_with_an_old_snapshot_admits_nobody_twice() {
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 41);
 }
 
-/// Until its instance has added it again, Redis knows nothing of an order that was admitted after the snapshot.
+/// Until its instance has added it again, Redis knows nothing of an order that was admitted after the snapshot, and neither does
+/// another instance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_a_redis_that_comes_back_with_an_old_snapshot_no_pending_order_is_said_not_to_exist() {
-    let mut stack = Stack::start(1, &[]).await;
+    let mut stack = Stack::start(2, &[]).await;
     let sale = stack.publish(100, "stream").await;
     let users = stack.users(9).await;
-    let url = stack.url().to_owned();
+    let [url, other] = [0, 1].map(|at| stack.instances[at].url.clone());
     buy(&url, &users[8], sale).await.bought();
     stack.stream_drained().await;
     redis_data::take_snapshot(&stack.redis).await.unwrap();
@@ -108,7 +109,7 @@ async fn of_a_redis_that_comes_back_with_an_old_snapshot_no_pending_order_is_sai
         let mut was_away = false;
         loop {
             let path = format!("/voucher-order/{order}");
-            let answer = get(&url, &path).token(&user.token).send().await;
+            let answer = get(&other, &path).token(&user.token).send().await;
             match answer.status {
                 503 => was_away = true,
                 202 if !was_away => {}

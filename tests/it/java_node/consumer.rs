@@ -31,8 +31,8 @@ pub struct Delivered {
     pub order: i64,
 }
 
-/// Admits a buyer and delivers the entry to `c1` in one step, before a consumer of ours can have it. ARGV[4] is 1 for an
-/// admission by our script, which also writes the order's status.
+/// Admits a buyer and delivers the entry to `c1` in one step, before a consumer of ours can have it. ARGV[4] is 1 where the
+/// order's status names the entry, as where it has come in place of another, or an older node of ours has admitted it.
 const HOLD: &str = "
 redis.call('INCRBY', 'seckill:stock:' .. ARGV[1], -1)
 redis.call('SADD', 'seckill:order:' .. ARGV[1], ARGV[2])

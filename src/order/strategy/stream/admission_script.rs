@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ConstantBuilder};
+use parking_lot::Mutex;
 
 use super::deliveries::{Deliveries, Delivery};
-use super::entry::Entry;
-use super::names::{GROUP, STATUS_TTL_S};
+use super::entry::{Entry, Position, position, text};
+use super::names::GROUP;
 use super::order_status::refusal;
+use super::unconfirmed::UnconfirmedOrders;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::{RoutedConnection, was_not_run};
 use crate::error::Error;
@@ -24,9 +26,6 @@ const RETRIES: ConstantBuilder =
 /// Buyers that one call admits at most, so that it never keeps Redis from others for long.
 const BATCH: usize = 64;
 
-/// Strings that the script returns for each.
-const STRINGS: usize = 2;
-
 /// An order, and the epoch in which its id was leased.
 type Request = (NewOrder, Arc<str>);
 type Answer = Result<Admission, Error>;
@@ -36,10 +35,7 @@ pub(super) type AdmissionBatcher = Coalescer<Request, Answer>;
 
 /// What the script decided.
 pub(super) enum Admission {
-    Admitted {
-        entry: String,
-        epoch: Arc<str>,
-    },
+    Admitted,
     Refused(Error),
     /// Redis lost its data, or was started anew, since the order's id was leased.
     OtherEpoch,
@@ -65,6 +61,10 @@ pub(super) struct AdmissionScript {
     /// This process's consumer, and the way to it.
     pub consumer: Arc<str>,
     pub deliveries: Arc<Deliveries>,
+    /// Where a copy of what is admitted is kept.
+    pub unconfirmed: Arc<UnconfirmedOrders>,
+    /// The last entry that a call has added: those of a call whose reply was lost come after it.
+    pub last_entry: Arc<Mutex<Position>>,
 }
 
 impl AdmissionScript {
@@ -93,26 +93,17 @@ impl AdmissionScript {
             // After a lost reply nobody knows what was delivered: the consumer reads what is pending under its name.
             let taken_in = self.deliveries.taken_in().filter(|_| !in_doubt);
             let consumer = if taken_in.is_some() { &*self.consumer } else { "" };
+            let after = if in_doubt { text(*self.last_entry.lock()) } else { String::new() };
             let mut script = scripts::STREAM_ADMIT.key(&self.keys.stream);
             script.key(&self.keys.epoch).key(&self.keys.exact_counters);
-            script.arg(self.backlog).arg(STATUS_TTL_S).arg(i32::from(in_doubt)).arg(epoch);
-            script.arg(GROUP).arg(consumer);
+            script.arg(self.backlog).arg(after).arg(epoch).arg(GROUP).arg(consumer);
             for NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. } in orders {
                 script.arg(user_id).arg(voucher_id).arg(id);
             }
             let buyers = orders.iter().map(|order| order.buyer);
             self.keys.declare(&mut script, buyers.map(|buyer| (buyer.user_id, buyer.voucher_id)));
             match script.invoke_async::<Vec<String>>(&mut self.redis).await {
-                Ok(reply) => {
-                    let (answers, delivered) =
-                        reply.split_at(reply.len().min(STRINGS * orders.len()));
-                    let answers = parse(answers, delivered.first().map_or("", String::as_str));
-                    if let Some(generation) = taken_in {
-                        let delivery = delivery(generation, orders, &answers, delivered);
-                        self.deliveries.send(delivery);
-                    }
-                    return answers;
-                }
+                Ok(reply) => return self.replied(reply, orders, taken_in),
                 Err(error) => {
                     tracing::warn!(%error, "the admission script did not answer");
                     in_doubt |= !was_not_run(&error);
@@ -130,50 +121,66 @@ impl AdmissionScript {
     }
 }
 
-/// What the script delivered: the first so many of those that it admitted, and older entries.
-fn delivery(
-    generation: u64,
-    orders: &[NewOrder],
-    answers: &[Answer],
-    delivered: &[String],
-) -> Delivery {
-    let count = delivered.get(1).and_then(|count| count.parse().ok()).unwrap_or(0);
-    let added = orders.iter().zip(answers).filter_map(|(order, answer)| match answer {
-        Ok(Admission::Admitted { entry, .. }) => Some((order, entry)),
-        _ => None,
-    });
-    let left_some = added.clone().count() > count;
-    let ours = added.take(count).map(|(order, entry)| Entry::of(entry.clone(), *order));
-    let older = delivered.get(2..).unwrap_or_default().chunks_exact(4);
-    let older = older.map(|entry| Entry::new(entry[0].clone(), &entry[1], &entry[2], &entry[3]));
-    Delivery { generation, entries: older.chain(ours).collect(), left_some }
+impl AdmissionScript {
+    /// Keeps what was admitted, and sends the consumer what was delivered in this generation of its lease.
+    fn replied(
+        &self,
+        mut reply: Vec<String>,
+        orders: &[NewOrder],
+        taken_in: Option<u64>,
+    ) -> Vec<Answer> {
+        let delivered = reply.split_off(reply.len().min(orders.len()));
+        let answers = reply.iter().map(|reply| answer(reply)).collect();
+        let admitted: Vec<Entry> = reply
+            .into_iter()
+            .zip(orders)
+            .filter(|(reply, _)| is_entry(reply))
+            .map(|(entry, order)| Entry::of(entry, *order))
+            .collect();
+        if let Some(last) = admitted.last() {
+            *self.last_entry.lock() = position(&last.id);
+        }
+        let epoch = delivered.first().map_or("", String::as_str).into();
+        let kept = admitted.iter().filter_map(|entry| Some((entry.order()?, position(&entry.id))));
+        self.unconfirmed.keep(&epoch, kept);
+        if let Some(generation) = taken_in {
+            self.deliveries.send(delivery(generation, admitted, &delivered));
+        }
+        answers
+    }
 }
 
-/// The answers in the reply, which came in this epoch.
-fn parse(reply: &[String], epoch: &str) -> Vec<Answer> {
-    let epoch: Arc<str> = epoch.into();
-    let answer = |words: &[String]| {
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        Ok(match words[..] {
-            ["admitted", entry] => {
-                Admission::Admitted { entry: entry.to_owned(), epoch: epoch.clone() }
-            }
-            // As of no epoch: the next round of maintenance adds it again.
-            ["stream lost", entry] => {
-                Admission::Admitted { entry: entry.to_owned(), epoch: "".into() }
-            }
-            ["refused", code] => Admission::Refused(refusal(code)),
-            ["other epoch", _] => Admission::OtherEpoch,
-            ["no counter", _] => Admission::NoCounter,
-            ["claimed", _] => Admission::Claimed,
-            ["sold out", waiting] => {
-                Admission::SoldOut { waiting: waiting.parse().unwrap_or(u64::MAX) }
-            }
-            ["full", _] => Admission::Full,
-            _ => return Err(Error::Internal(format!("stream_admit.lua returned {words:?}"))),
-        })
-    };
-    reply.chunks(STRINGS).map(answer).collect()
+/// What the script delivered: the first so many of those that it admitted, and older entries.
+fn delivery(generation: u64, mut admitted: Vec<Entry>, delivered: &[String]) -> Delivery {
+    let count = delivered.get(1).and_then(|count| count.parse().ok()).unwrap_or(0);
+    let left_some = admitted.len() > count;
+    admitted.truncate(count);
+    let older = delivered.get(2..).unwrap_or_default().chunks_exact(4);
+    let older = older.map(|entry| Entry::new(entry[0].clone(), &entry[1], &entry[2], &entry[3]));
+    Delivery { generation, entries: older.chain(admitted).collect(), left_some }
+}
+
+/// Whether the reply is the id of an entry.
+fn is_entry(reply: &str) -> bool {
+    reply.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// What the script's reply to a purchase says.
+fn answer(reply: &str) -> Answer {
+    if is_entry(reply) {
+        return Ok(Admission::Admitted);
+    }
+    Ok(match reply.split_once(": ").unwrap_or((reply, "")) {
+        ("refused", code) => Admission::Refused(refusal(code)),
+        ("other epoch", _) => Admission::OtherEpoch,
+        ("no counter", _) => Admission::NoCounter,
+        ("claimed", _) => Admission::Claimed,
+        ("sold out", waiting) => {
+            Admission::SoldOut { waiting: waiting.parse().unwrap_or(u64::MAX) }
+        }
+        ("full", _) => Admission::Full,
+        _ => return Err(Error::Internal(format!("stream_admit.lua returned {reply:?}"))),
+    })
 }
 
 #[cfg(test)]
@@ -184,23 +191,29 @@ mod tests {
     fn the_consumer_gets_what_was_delivered_and_hears_of_what_was_not() {
         let order =
             |id| NewOrder { id, buyer: Buyer { user_id: id, voucher_id: 7 }, unguarded: false };
-        let reply =
-            |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        let orders = [order(1), order(2), order(3)];
-        let answers = reply(&["admitted", "5-1", "claimed", "", "admitted", "5-2"]);
-        let answers = parse(&answers, "epoch");
+        let admitted =
+            || [("5-1", 1), ("5-2", 3)].map(|(entry, id)| Entry::of(entry.to_owned(), order(id)));
         let older = Entry::new("4-0".to_owned(), "9", "8", "7");
-        let [first, last] = [("5-1", orders[0]), ("5-2", orders[2])]
-            .map(|(id, order)| Entry::of(id.to_owned(), order));
+        let [first, last] = admitted();
         for (delivered, entries, left_some) in [
             (&["epoch", "2"][..], vec![first.clone(), last], false),
             (&["epoch", "1", "4-0", "9", "8", "7"], vec![older, first], true),
             (&["epoch", "0"], vec![], true),
         ] {
-            let found = delivery(3, &orders, &answers, &reply(delivered));
+            let delivered: Vec<String> = delivered.iter().map(|text| (*text).into()).collect();
+            let found = delivery(3, admitted().into(), &delivered);
             assert_eq!(found, Delivery { generation: 3, entries, left_some });
         }
-        let none = parse(&reply(&["sold out", "0", "full", "", "claimed", ""]), "epoch");
-        assert!(!delivery(3, &orders, &none, &reply(&["epoch", "0"])).left_some);
+        let none = ["epoch", "0"].map(str::to_owned);
+        assert!(!delivery(3, Vec::new(), &none).left_some);
+    }
+
+    #[test]
+    fn a_reply_is_an_entry_or_says_why_there_is_none() {
+        assert!(matches!(answer("5-1"), Ok(Admission::Admitted)));
+        assert!(matches!(answer("sold out: 12"), Ok(Admission::SoldOut { waiting: 12 })));
+        let refused = answer("refused: ALREADY_ORDERED 5");
+        assert!(matches!(refused, Ok(Admission::Refused(Error::AlreadyOrdered(Some(5))))));
+        assert!(matches!(answer(""), Err(Error::Internal(_))));
     }
 }

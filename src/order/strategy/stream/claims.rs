@@ -1,11 +1,8 @@
 //! The claims of a sale: a set of the users who are not admitted again. A claim is respected while its order is in the
 //! database, or its entry in the stream, whichever node's script made it; one with neither is dropped.
 
-use redis::AsyncCommands;
-
 use super::entry_index::Lookup;
 use super::node::StreamNode;
-use super::order_status::{AdmittedStatus, parse};
 use crate::error::Error;
 use crate::order::model::Buyer;
 use crate::scripts;
@@ -24,20 +21,9 @@ pub(super) enum Claim {
 impl StreamNode {
     /// What a user's claim on a sale stands for.
     pub(super) async fn claim(&self, buyer: Buyer) -> Result<Claim, Error> {
-        let statuses: Vec<(String, String)> =
-            self.redis.clone().hgetall(self.keys.statuses(buyer.user_id)).await?;
-        let voucher = buyer.voucher_id.to_string();
-        let pending = |(id, text): &(String, String)| match parse(text) {
-            Some(AdmittedStatus::Pending { voucher: of }) if of == voucher => id.parse().ok(),
-            _ => None,
-        };
-        if let Some(id) = statuses.iter().find_map(pending) {
-            return Ok(Claim::Order(id));
-        }
         if let Some(id) = self.ordered(buyer).await? {
             return Ok(Claim::Order(id));
         }
-        // Admitted by a script that writes no status.
         let last_entry =
             match self.entry_index.find(&self.epoch(), |entries| entries.of_buyer(buyer)).await? {
                 Lookup::Found(order) => return Ok(Claim::Order(order.id)),

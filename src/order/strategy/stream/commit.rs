@@ -96,7 +96,7 @@ impl StreamNode {
         for resolved in resolved.chunks(ACKNOWLEDGED_AT_ONCE) {
             // After a lost reply they may be acknowledged, and a refusal told: they are tried again only if they are
             // still pending.
-            if let Err(error) = self.acknowledge(resolved).await {
+            if let Err(error) = self.acknowledge(batch.voucher_id, resolved).await {
                 outcome.failed_in_redis(error);
             }
         }
@@ -197,8 +197,12 @@ impl StreamNode {
         Ok((failures >= TRIES).then_some(Resolution::DeadLetter(detail)))
     }
 
-    /// Acknowledges, and undoes in Redis what was refused.
-    async fn acknowledge(&self, resolved: &[(&Entry, Resolution)]) -> Result<(), Error> {
+    /// Acknowledges entries of a sale, and undoes in Redis what was refused.
+    async fn acknowledge(
+        &self,
+        voucher_id: i64,
+        resolved: &[(&Entry, Resolution)],
+    ) -> Result<(), Error> {
         let mut script = scripts::STREAM_ACKNOWLEDGE.key(&self.keys.stream);
         script
             .key(&self.keys.failures)
@@ -209,10 +213,15 @@ impl StreamNode {
             .arg(STATUS_TTL_S)
             .arg(DEAD_LETTERS);
         self.keys.declare(&mut script, resolved.iter().map(|(entry, _)| entry.buyer()));
-        let (mut ordered, mut refused, mut dead_lettered) = (0, 0, 0);
-        for (entry, resolution) in resolved {
+        let (ordered, others): (Vec<_>, Vec<_>) =
+            resolved.iter().partition(|(_, resolution)| matches!(resolution, Resolution::Ordered));
+        let mut ordered: Vec<&str> = ordered.iter().map(|(entry, _)| entry.id.as_str()).collect();
+        ordered.sort_unstable_by_key(|id| position(id));
+        script.arg(voucher_id).arg(ordered.len()).arg(&ordered);
+        let (mut refused, mut dead_lettered) = (0, 0);
+        for (entry, resolution) in others {
             let (name, code, count) = match resolution {
-                Resolution::Ordered => ("ordered", "", &mut ordered),
+                Resolution::Ordered => continue,
                 Resolution::Refused(name, code) => (*name, code.as_str(), &mut refused),
                 Resolution::DeadLetter(error) => {
                     ("dead letter", error.as_str(), &mut dead_lettered)
@@ -231,7 +240,7 @@ impl StreamNode {
             script.arg(name).arg(code);
         }
         script.invoke_async::<i64>(&mut self.redis.clone()).await?;
-        self.stats.ordered.fetch_add(ordered, Relaxed);
+        self.stats.ordered.fetch_add(ordered.len() as u64, Relaxed);
         self.stats.refused.fetch_add(refused, Relaxed);
         self.stats.dead_lettered.fetch_add(dead_lettered, Relaxed);
         Ok(())

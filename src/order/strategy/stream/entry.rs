@@ -6,6 +6,9 @@ use redis::Value;
 
 use crate::order::model::{Buyer, NewOrder};
 
+/// An entry's id as numbers, which compare as Redis compares them.
+pub(super) type Position = (u64, u64);
+
 /// One entry, as written by a node of either language.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
@@ -87,10 +90,10 @@ fn entry(value: &Value) -> Option<Entry> {
     let parts = items(value);
     let fields = items(parts.get(1)?);
     let field = |name: &str| {
-        let pair = fields.chunks_exact(2).rfind(|pair| text(&pair[0]) == name);
-        pair.map_or("", |pair| text(&pair[1]))
+        let pair = fields.chunks_exact(2).rfind(|pair| string(&pair[0]) == name);
+        pair.map_or("", |pair| string(&pair[1]))
     };
-    let id = text(parts.first()?).to_owned();
+    let id = string(parts.first()?).to_owned();
     Some(Entry::new(id, field("id"), field("userId"), field("voucherId")))
 }
 
@@ -102,7 +105,7 @@ fn items(value: &Value) -> &[Value] {
 }
 
 /// Empty where it is none.
-fn text(value: &Value) -> &str {
+fn string(value: &Value) -> &str {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).unwrap_or(""),
         Value::SimpleString(text) => text,
@@ -110,10 +113,15 @@ fn text(value: &Value) -> &str {
     }
 }
 
-/// An entry's id as numbers, which compare as Redis compares them.
-pub(super) fn position(id: &str) -> (u64, u64) {
+/// The position that an entry's id names.
+pub(super) fn position(id: &str) -> Position {
     let (ms, sequence) = id.split_once('-').unwrap_or((id, "0"));
     (ms.parse().unwrap_or(0), sequence.parse().unwrap_or(0))
+}
+
+/// The entry's id at this position.
+pub(super) fn text((ms, sequence): Position) -> String {
+    format!("{ms}-{sequence}")
 }
 
 #[cfg(test)]

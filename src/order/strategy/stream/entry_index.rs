@@ -9,7 +9,7 @@ use std::time::Instant;
 use redis::Value;
 use tokio::sync::Mutex;
 
-use super::entry::{entries, position};
+use super::entry::{Position, entries, position, text};
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::ShardKeys;
@@ -17,8 +17,6 @@ use crate::order::model::{Buyer, NewOrder};
 
 /// Entries in one command.
 const PAGE: usize = 1000;
-
-type Position = (u64, u64);
 
 /// What a look-up found.
 pub(super) enum Lookup {
@@ -174,10 +172,6 @@ impl EntryIndex {
             }
         }
     }
-}
-
-fn text((ms, sequence): Position) -> String {
-    format!("{ms}-{sequence}")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use super::entry::position;
 use super::names::{CONSUMER_PREFIX, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
@@ -184,7 +185,7 @@ impl StreamNode {
         // Should a reply be lost below, this epoch's entries are in the stream all the same.
         let epoch = self.epoch();
         let mut script = scripts::STREAM_FOREIGN_TAKEOVER.key(&self.keys.stream);
-        script.arg(GROUP).arg(&self.consumer).arg(self.limits.batch);
+        script.arg(GROUP).arg(&self.consumer).arg(self.limits.batch).arg(STATUS_TTL_S);
         for (entry, consumer) in &overdue {
             script.arg(entry).arg(consumer);
         }
@@ -198,7 +199,7 @@ impl StreamNode {
             let order = Acknowledged { entry: new, id, user, voucher }.order();
             // The node that admitted it forgets it with the old entry: a copy outlives a Redis that loses its data.
             if let Some(order) = order {
-                self.unconfirmed.keep(order, epoch.clone(), new);
+                self.unconfirmed.keep(&epoch, [(order, position(new))]);
             }
         }
         if !replaced.is_empty() {

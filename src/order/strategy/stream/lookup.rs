@@ -29,26 +29,27 @@ impl OrderStream {
             let mut redis = node.redis.clone();
             redis.hget::<_, _, Option<String>>(statuses, order_id.to_string()).await
         };
-        let mut text = status().await?;
+        let (mut text, mut settled) = (status().await?, true);
         if text.is_none() {
-            // A Java node's script writes none.
+            if node.unconfirmed.contains(user_id, order_id) {
+                return Ok(None);
+            }
             if let Some(buyer) = node.buyer_in_stream(order_id).await? {
                 return if buyer == user_id { Ok(None) } else { Err(Error::OrderNotFound) };
             }
-            if !node.is_settled().await? {
-                return Err(Error::Unavailable("Redis"));
-            }
+            settled = node.is_settled().await?;
             // The entry may have been refused since, or committed, or added again.
             text = status().await?;
         }
         match text.as_deref().and_then(parse) {
-            Some(AdmittedStatus::Pending { .. }) => Ok(None),
-            Some(AdmittedStatus::Refused { code }) => Err(refusal(code)),
-            // Known nowhere: that it does not exist, only the primary can say.
-            None => {
-                let order = self.store.find_on_primary(order_id).await?;
-                order.and_then(own).ok_or(Error::OrderNotFound).map(Some)
-            }
+            Some(AdmittedStatus::Pending) => return Ok(None),
+            Some(AdmittedStatus::Refused { code }) => return Err(refusal(code)),
+            None => {}
+        }
+        // Known nowhere: that it does not exist, only the primary can say.
+        match self.store.find_on_primary(order_id).await? {
+            None if !settled => Err(Error::Unavailable("Redis")),
+            order => order.and_then(own).ok_or(Error::OrderNotFound).map(Some),
         }
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::entry::position;
+use super::entry::{position, text};
 use super::heartbeats::Heartbeats;
 use super::lease::DEAD_AFTER;
 use super::names::{CONSUMER_PREFIX, EPOCH_GROUP, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use crate::error::Error;
 use crate::keys::record::record;
+use crate::order::model::NewOrder;
 use crate::scripts;
 
 /// Pause between two rounds.
@@ -114,27 +115,30 @@ impl StreamNode {
     async fn replay(&self, epoch: &str) -> Result<(), Error> {
         let orders = self.unconfirmed.of_other_epochs(epoch);
         for orders in orders.chunks(REPLAYED_AT_ONCE) {
-            let buyers = self.store.buyers_of(orders).await?;
+            let ids: Vec<NewOrder> = orders.iter().map(|(order, _)| *order).collect();
+            let buyers = self.store.buyers_of(&ids).await?;
             let (committed, lost): (Vec<_>, Vec<_>) =
-                orders.iter().copied().partition(|order| buyers.contains_key(&order.id));
-            committed.iter().for_each(|order| self.unconfirmed.forget(order.id));
+                orders.iter().copied().partition(|(order, _)| buyers.contains_key(&order.id));
+            committed.iter().for_each(|(order, _)| self.unconfirmed.forget(order.id));
             if lost.is_empty() {
                 continue;
             }
             let mut script = scripts::STREAM_REPLAY.key(&self.keys.stream);
             script.key(&self.keys.exact_counters).arg(STATUS_TTL_S);
-            for order in &lost {
+            for (order, entry) in &lost {
                 script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
+                script.arg(text(*entry));
             }
-            let buyers = lost.iter().map(|order| order.buyer);
+            let buyers = lost.iter().map(|(order, _)| order.buyer);
             let buyers = buyers.map(|buyer| (buyer.user_id, buyer.voucher_id));
             self.keys.declare(&mut script, buyers);
             let entries: Vec<String> = script.invoke_async(&mut self.redis.clone()).await?;
-            for (order, entry) in lost.iter().zip(&entries) {
+            let epoch: Arc<str> = epoch.into();
+            for ((order, _), entry) in lost.iter().zip(&entries) {
                 if entry.is_empty() {
                     self.unconfirmed.forget(order.id);
                 } else {
-                    self.unconfirmed.keep(*order, epoch.into(), entry);
+                    self.unconfirmed.keep(&epoch, [(*order, position(entry))]);
                 }
             }
             self.stats.replayed.fetch_add(lost.len() as u64, Relaxed);

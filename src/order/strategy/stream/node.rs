@@ -54,7 +54,7 @@ pub struct StreamNode {
     pub(super) deliveries: Arc<Deliveries>,
     /// For how long what was delivered to us is ours.
     pub(super) lease: Lease,
-    pub(super) unconfirmed: UnconfirmedOrders,
+    pub(super) unconfirmed: Arc<UnconfirmedOrders>,
     pub(super) rebuilds: Rebuilds,
     pub(super) admissions: AdmissionBatcher,
     pub(super) entry_index: EntryIndex,
@@ -82,12 +82,15 @@ impl StreamNode {
         let consumer = format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4());
         let (deliveries, delivered) = Deliveries::new();
         let deliveries = Arc::new(deliveries);
+        let unconfirmed = Arc::new(UnconfirmedOrders::default());
         let script = AdmissionScript {
             redis: redis.clone(),
             keys: keys.clone(),
             backlog: limits.backlog,
             consumer: consumer.as_str().into(),
             deliveries: deliveries.clone(),
+            unconfirmed: unconfirmed.clone(),
+            last_entry: Arc::default(),
         };
         let node = StreamNode {
             admissions: script.batcher(),
@@ -102,7 +105,7 @@ impl StreamNode {
             consumer,
             deliveries,
             lease: Lease::default(),
-            unconfirmed: UnconfirmedOrders::default(),
+            unconfirmed,
             rebuilds: Rebuilds::default(),
             stats: StreamStats::default(),
             epoch: Mutex::new("".into()),

@@ -1,22 +1,23 @@
-//! The status of an admitted order, as text in Redis. A user's statuses are a hash by order id:
-//! `p <voucher> <entry>` while the order is pending, `r <voucher> <code> [<order the user has>]` once it is refused,
-//! and nothing once it is committed, for then the database has it. No I/O may come in here.
+//! The status of an admitted order, as text in Redis. A user's statuses are a hash by order id: `r <voucher> <code> [<order
+//! the user has>]` once it is refused. Nothing is written while it is pending, for its entry is in the stream, and nothing once
+//! it is committed, for then the database has it; but where an entry has come in place of another, `p <voucher> <entry>`
+//! names it. No I/O may come in here.
 
 use crate::error::Error;
 
 /// The status of an order that is not in the database.
 #[derive(Debug, PartialEq)]
 pub(super) enum AdmittedStatus<'a> {
-    Pending { voucher: &'a str },
+    Pending,
     Refused { code: &'a str },
 }
 
 /// Reads a status; `None` where the text is not one.
 pub(super) fn parse(text: &str) -> Option<AdmittedStatus<'_>> {
     let (kind, rest) = text.split_once(' ')?;
-    let (voucher, rest) = rest.split_once(' ')?;
+    let (_voucher, rest) = rest.split_once(' ')?;
     match kind {
-        "p" => Some(AdmittedStatus::Pending { voucher }),
+        "p" => Some(AdmittedStatus::Pending),
         "r" => Some(AdmittedStatus::Refused { code: rest }),
         _ => None,
     }
@@ -44,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_status_reads_back() {
-        assert_eq!(parse("p 7 1-0"), Some(AdmittedStatus::Pending { voucher: "7" }));
+        assert_eq!(parse("p 7 1-0"), Some(AdmittedStatus::Pending));
         assert_eq!(parse("r 7 SOLD_OUT"), Some(AdmittedStatus::Refused { code: "SOLD_OUT" }));
         assert_eq!(parse(""), None);
         assert!(matches!(refusal("ALREADY_ORDERED 5"), Error::AlreadyOrdered(Some(5))));

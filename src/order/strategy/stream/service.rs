@@ -90,8 +90,7 @@ impl OrderStream {
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
             let answer = node.admissions.request((order, epoch)).await;
             match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
-                Admission::Admitted { entry, epoch } => {
-                    node.unconfirmed.keep(order, epoch, &entry);
+                Admission::Admitted => {
                     node.stats.admitted.fetch_add(1, Relaxed);
                     return Ok(order.id);
                 }

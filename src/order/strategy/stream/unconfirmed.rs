@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::entry::position;
+use super::entry::{Position, position};
 use crate::order::model::NewOrder;
 
 /// The orders, by id.
@@ -17,14 +17,21 @@ struct Kept {
     order: NewOrder,
     /// The epoch of the entry, and its position in the stream.
     epoch: Arc<str>,
-    entry: (u64, u64),
+    entry: Position,
 }
 
 impl UnconfirmedOrders {
-    /// Keeps an order that is in the stream as `entry`.
-    pub fn keep(&self, order: NewOrder, epoch: Arc<str>, entry: &str) {
-        let kept = Kept { order, epoch, entry: position(entry) };
-        self.0.lock().insert(order.id, kept);
+    /// Keeps orders that are in the stream as these entries of the epoch.
+    pub fn keep(&self, epoch: &Arc<str>, entries: impl IntoIterator<Item = (NewOrder, Position)>) {
+        let mut orders = self.0.lock();
+        for (order, entry) in entries {
+            orders.insert(order.id, Kept { order, epoch: epoch.clone(), entry });
+        }
+    }
+
+    /// Whether it is one of this user's.
+    pub fn contains(&self, user_id: i64, id: i64) -> bool {
+        self.0.lock().get(&id).is_some_and(|kept| kept.order.buyer.user_id == user_id)
     }
 
     /// Forgets an order.
@@ -40,10 +47,11 @@ impl UnconfirmedOrders {
         orders.len()
     }
 
-    /// The orders that were admitted in another epoch than this one.
-    pub fn of_other_epochs(&self, epoch: &str) -> Vec<NewOrder> {
+    /// The orders that were admitted in another epoch than this one, with the entries that they had.
+    pub fn of_other_epochs(&self, epoch: &str) -> Vec<(NewOrder, Position)> {
         let orders = self.0.lock();
-        orders.values().filter(|kept| *kept.epoch != *epoch).map(|kept| kept.order).collect()
+        let others = orders.values().filter(|kept| *kept.epoch != *epoch);
+        others.map(|kept| (kept.order, kept.entry)).collect()
     }
 }
 
@@ -59,10 +67,12 @@ mod tests {
             [(1, "a", "5-0"), (2, "b", "5-0"), (3, "b", "5-9"), (4, "b", "5-10")]
         {
             let buyer = Buyer { user_id: id, voucher_id: 1 };
-            orders.keep(NewOrder { id, buyer, unguarded: false }, epoch.into(), entry);
+            let order = NewOrder { id, buyer, unguarded: false };
+            orders.keep(&epoch.into(), [(order, position(entry))]);
         }
         assert_eq!(orders.forget_below("b", "5-10"), 2);
-        let lost: Vec<i64> = orders.of_other_epochs("b").iter().map(|order| order.id).collect();
-        assert_eq!(lost, [1]);
+        let lost: Vec<_> = orders.of_other_epochs("b");
+        assert_eq!((lost[0].0.id, lost[0].1, lost.len()), (1, (5, 0), 1));
+        assert!(orders.contains(1, 1) && !orders.contains(2, 1));
     }
 }
