@@ -24,16 +24,11 @@ local shard = (string.match(KEYS[1], ':{%d+}$') or '') .. ':'
 local epoch = redis.call('GET', KEYS[2]) or ''
 local waiting = redis.call('XLEN', KEYS[1])
 local most, again = tonumber(ARGV[1]), ARGV[2] ~= ''
-
--- Whether this is the server of the epoch. One that was started anew, or took another's place, may have older data, which name
--- the epoch all the same, without claims and orders that were answered.
-local function is_of_this_run()
-  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
-  return string.sub(epoch, 1, #run) == run
-end
-
--- In another epoch the id counter may have started over, and another node may have been given these ids.
-local is_current = epoch ~= '' and epoch == ARGV[3] and is_of_this_run()
+-- In another epoch the id counter may have started over, and another node may have been given these ids. Another run of the
+-- server than the epoch's (it was started anew, or took another's place) may have older data, which name the epoch all the
+-- same, without claims and orders that were answered.
+local is_current = epoch ~= '' and epoch == ARGV[3]
+  and string.find(redis.call('INFO', 'server'), 'run_id:' .. string.match(epoch, '^%x*'), 1, true)
 local stocks, taken, added, replies = {}, {}, {}, {}
 
 local function fields(entry)
