@@ -139,7 +139,7 @@ async fn every_feature_works_through_sentinel_and_after_a_failover() {
     tracked(base).await;
     let deleted: u64 = master.del(format!("login:token:{}", user.token)).await.expect("a DEL");
     assert_eq!(deleted, 1);
-    eventually("the new master reports ended sessions", Duration::from_millis(300), async || {
+    eventually("the new master reports ended sessions", Duration::from_millis(500), async || {
         get(base, "/user/me").token(&user.token).send().await.status == 401
     })
     .await;

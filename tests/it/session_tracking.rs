@@ -16,8 +16,8 @@ use crate::support::stack::{SignedIn, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How soon a reported end takes effect, on a busy machine; unreported it takes up to 0.8 s.
-const SOON: Duration = Duration::from_millis(300);
+/// How soon a reported end takes effect, on a very busy machine; unreported it takes 0.8 s, where it was just read.
+const SOON: Duration = Duration::from_millis(500);
 
 async fn is_tracked(base: &str) -> bool {
     Page::of(base).await.get("seckill_sessions_tracked", &[]) == 1.0
@@ -87,13 +87,15 @@ async fn a_session_that_ends_elsewhere_is_refused_at_once() {
     }
 }
 
-/// A renewal is a change, which is reported as well: the session is then looked up once more.
+/// A renewal is a change, which is reported as well: the session is then looked up once more. So it is where a PING was late.
+/// Without tracking it is looked up four times in three seconds.
 #[tokio::test]
 async fn a_busy_session_is_looked_up_once_or_twice() {
     let stack = Stack::lab(1).await;
     let user = &stack.users(1).await[0];
     tracked(stack.url()).await;
-    assert_eq!(lookups(stack.url(), user).await, 1.0);
+    let first = lookups(stack.url(), user).await;
+    assert!((1.0..=2.0).contains(&first), "{first} look-ups");
     let key = format!("login:token:{}", user.token);
     let mut redis = stack.redis.conn().await;
     let _: bool = redis.expire(&key, 60).await.unwrap();
