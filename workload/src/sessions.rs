@@ -7,8 +7,8 @@ use crate::{Access, Error, buyers::Buyer, redis_connection};
 
 /// Sessions written at a time.
 const AT_A_TIME: usize = 1_000;
-/// How long a session lasts, in seconds.
-const TTL: u32 = 3_600;
+/// How long a session lasts, in seconds: as after a sign-in, so that the service does not renew it at once.
+const TTL: u32 = 36_000 * 60;
 
 /// `count` buyers with ids from `first` on. They have no sessions yet.
 ///
