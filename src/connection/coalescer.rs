@@ -3,6 +3,8 @@
 //! request. Nothing waits for a timer: a single request is sent alone, at once.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use futures_util::FutureExt;
 use tokio::sync::{mpsc, oneshot};
@@ -17,16 +19,18 @@ struct Waiting<Q, A> {
 
 /// The queue of requests and the task that sends it in batches. Cheap to clone.
 pub struct Coalescer<Q, A> {
-    /// Without a bound of its own: the number of requests in flight bounds it.
+    /// Without a bound of its own: the number of requests in flight bounds it, but for those whose callers have gone.
     queue: mpsc::UnboundedSender<Waiting<Q, A>>,
+    waiting: Arc<AtomicUsize>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl<Q, A> Clone for Coalescer<Q, A> {
     fn clone(&self) -> Self {
-        let Coalescer { queue, tasks, stop } = self;
-        Coalescer { queue: queue.clone(), tasks: tasks.clone(), stop: stop.clone() }
+        let Coalescer { queue, waiting, tasks, stop } = self;
+        let (queue, waiting) = (queue.clone(), waiting.clone());
+        Coalescer { queue, waiting, tasks: tasks.clone(), stop: stop.clone() }
     }
 }
 
@@ -50,18 +54,26 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         F: Fn(Vec<Q>) -> T + Send + Sync + 'static,
         T: Future<Output = Vec<A>> + Send + 'static,
     {
-        let (queue, waiting) = mpsc::unbounded_channel();
+        let (queue, queued) = mpsc::unbounded_channel();
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let sending = stop.clone().run_until_cancelled_owned(run(waiting, max_batch, send));
-        (Coalescer { queue, tasks, stop }, sending)
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let run = run(queued, waiting.clone(), max_batch, send);
+        let sending = stop.clone().run_until_cancelled_owned(run);
+        (Coalescer { queue, waiting, tasks, stop }, sending)
     }
 
     /// The reply to `request`; `None` where there is none, because of a shutdown or a failed batch. Dropping the future
     /// does not take the request back.
     pub async fn request(&self, request: Q) -> Option<A> {
         let (reply, received) = oneshot::channel();
+        self.waiting.fetch_add(1, Relaxed);
         self.queue.send(Waiting { request, reply }).ok()?;
         received.await.ok()
+    }
+
+    /// How many requests are in no batch yet.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
     }
 
     /// Stops; waiting requests get no reply.
@@ -74,6 +86,7 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
 /// Sends one batch after the other.
 async fn run<Q, A, F, T>(
     mut queue: mpsc::UnboundedReceiver<Waiting<Q, A>>,
+    queued: Arc<AtomicUsize>,
     max_batch: usize,
     send: F,
 ) where
@@ -82,6 +95,7 @@ async fn run<Q, A, F, T>(
 {
     let mut waiting = Vec::with_capacity(max_batch);
     while queue.recv_many(&mut waiting, max_batch).await > 0 {
+        queued.fetch_sub(waiting.len(), Relaxed);
         let (requests, receivers): (Vec<Q>, Vec<_>) =
             waiting.drain(..).map(|Waiting { request, reply }| (request, reply)).unzip();
         // A panic costs this batch its replies, and not the batches to come.

@@ -57,7 +57,7 @@ impl PurchaseService {
     }
 
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped because the client
-    /// hung up; it keeps its `permit` until then (on group-commit, the queue has a bound of its own).
+    /// hung up; it keeps its `permit` until then (on group-commit and stream, the queue has a bound of its own).
     ///
     /// # Errors
     /// The refusals of the contract; [`Error::OutcomeUnknown`] where an order may exist; every other error means that
@@ -79,7 +79,7 @@ impl PurchaseService {
         permit: InFlightPermit,
     ) -> Result<Purchased, Error> {
         self.0.admit(buyer, &sale).await?;
-        let queues = sale.strategy == Strategy::GroupCommit;
+        let queues = matches!(sale.strategy, Strategy::GroupCommit | Strategy::Stream);
         let purchased =
             if sale.strategy.is_deferred() { Purchased::Pending } else { Purchased::Committed };
         let inner = self.0.clone();

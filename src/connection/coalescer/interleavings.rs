@@ -62,7 +62,7 @@ fn start(bug: Bug) -> Coalescer<u32, u32> {
         }
     }));
     tasks.close();
-    Coalescer { queue, tasks, stop }
+    Coalescer { queue, waiting: Default::default(), tasks, stop }
 }
 
 fn run(stops: bool, bug: Bug) {

@@ -87,6 +87,10 @@ impl OrderStream {
             let epoch = node.epoch();
             let order = NewOrder { id: node.ids.next().await?, buyer, unguarded: false };
             drawn.push(order.id);
+            // Of callers that have gone: they bring no permit, and the script may not answer.
+            if node.admissions.waiting() >= node.limits.backlog {
+                return Err(Error::Overloaded);
+            }
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
             let answer = node.admissions.request((order, epoch)).await;
             match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
