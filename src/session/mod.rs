@@ -2,7 +2,7 @@
 //! language. How a user signs in is not known here.
 //!
 //! - [`shared`](SharedSessions): sessions in Redis, each kept in this process until Redis reports its end
-//!   ([`invalidations`]); concurrent lookups share a round trip.
+//!   (`invalidations.rs`); concurrent lookups share a round trip.
 //! - [`sessions`](ProcessSessions): sessions in one process's memory, for the lab.
 
 mod invalidations;

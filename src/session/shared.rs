@@ -66,7 +66,7 @@ impl SharedSessions {
         SharedSessions { redis, renewals, memory, tasks, stop, lookups: Arc::default() }
     }
 
-    /// From now on Redis reports sessions that end, until [`SharedSessions::shutdown`]; not on a cluster.
+    /// From now on Redis reports sessions that end, until the shutdown; not on a cluster.
     pub fn track(&self, nodes: Redis) {
         if !nodes.is_cluster() {
             let receiving = invalidations::receive(nodes, self.memory.clone());
