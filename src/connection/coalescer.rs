@@ -140,11 +140,14 @@ mod tests {
         while sizes.lock().unwrap().is_empty() {
             tokio::task::yield_now().await;
         }
+        // Who asks and goes is in the queue all the same.
+        assert!(coalescer.request(9).now_or_never().is_none());
+        assert_eq!(coalescer.waiting(), 1);
         permits.add_permits(9);
         let answers = join_all((1..=6).map(|request| coalescer.request(request))).await;
         assert_eq!(answers, (1..=6).map(|request| Some(request * 10)).collect::<Vec<_>>());
-        assert_eq!(first.await.unwrap(), Some(0));
-        assert_eq!(*sizes.lock().unwrap(), [1, 4, 2]);
+        assert_eq!((first.await.unwrap(), coalescer.waiting()), (Some(0), 0));
+        assert_eq!(*sizes.lock().unwrap(), [1, 4, 3]);
         coalescer.shutdown().await;
         assert_eq!(coalescer.request(7).await, None);
     }

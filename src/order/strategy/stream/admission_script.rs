@@ -2,6 +2,7 @@
 //! in flight. Sent again under the same order id after a lost reply, it counts once. What it delivers goes to the consumer.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ConstantBuilder};
@@ -11,6 +12,7 @@ use super::deliveries::{Deliveries, Delivery};
 use super::entry::{Entry, Position, position, text};
 use super::names::GROUP;
 use super::order_status::refusal;
+use super::stats::StreamStats;
 use super::unconfirmed::UnconfirmedOrders;
 use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::{RoutedConnection, was_not_run};
@@ -63,6 +65,7 @@ pub(super) struct AdmissionScript {
     pub deliveries: Arc<Deliveries>,
     /// Where a copy of what is admitted is kept.
     pub unconfirmed: Arc<UnconfirmedOrders>,
+    pub stats: Arc<StreamStats>,
     /// The last entry that a call has added: those of a call whose reply was lost come after it.
     pub last_entry: Arc<Mutex<Position>>,
 }
@@ -119,10 +122,8 @@ impl AdmissionScript {
             tokio::time::sleep(pause).await;
         }
     }
-}
 
-impl AdmissionScript {
-    /// Keeps what was admitted, and sends the consumer what was delivered in this generation of its lease.
+    /// Counts and keeps what was admitted, also for clients that have hung up, and sends the consumer what was delivered in this generation of its lease.
     fn replied(
         &self,
         mut reply: Vec<String>,
@@ -143,6 +144,7 @@ impl AdmissionScript {
         let epoch = delivered.first().map_or("", String::as_str).into();
         let kept = admitted.iter().filter_map(|entry| Some((entry.order()?, position(&entry.id))));
         self.unconfirmed.keep(&epoch, kept);
+        self.stats.admitted.fetch_add(admitted.len() as u64, Relaxed);
         if let Some(generation) = taken_in {
             self.deliveries.send(delivery(generation, admitted, &delivered));
         }

@@ -58,7 +58,7 @@ pub struct StreamNode {
     pub(super) rebuilds: Rebuilds,
     pub(super) admissions: AdmissionBatcher,
     pub(super) entry_index: EntryIndex,
-    pub(super) stats: StreamStats,
+    pub(super) stats: Arc<StreamStats>,
     /// The epoch that this node knows.
     epoch: Mutex<Arc<str>>,
     /// Entries may be pending under our name: the consumer is to read those too.
@@ -83,6 +83,7 @@ impl StreamNode {
         let (deliveries, delivered) = Deliveries::new();
         let deliveries = Arc::new(deliveries);
         let unconfirmed = Arc::new(UnconfirmedOrders::default());
+        let stats = Arc::new(StreamStats::default());
         let script = AdmissionScript {
             redis: redis.clone(),
             keys: keys.clone(),
@@ -90,6 +91,7 @@ impl StreamNode {
             consumer: consumer.as_str().into(),
             deliveries: deliveries.clone(),
             unconfirmed: unconfirmed.clone(),
+            stats: stats.clone(),
             last_entry: Arc::default(),
         };
         let node = StreamNode {
@@ -107,7 +109,7 @@ impl StreamNode {
             lease: Lease::default(),
             unconfirmed,
             rebuilds: Rebuilds::default(),
-            stats: StreamStats::default(),
+            stats,
             epoch: Mutex::new("".into()),
             own_pending: AtomicBool::new(false),
             maintenance_due: Notify::new(),

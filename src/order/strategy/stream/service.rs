@@ -3,7 +3,6 @@
 //! an order, stranded stock) before it tries again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{join_all, try_join_all};
@@ -83,21 +82,18 @@ impl OrderStream {
         loop {
             // Again each time: waiting for a stock counter takes a while.
             sale.window.require_open()?;
-            // The epoch first: an id that is drawn after it was leased in it, or in a later one.
-            let epoch = node.epoch();
-            let order = NewOrder { id: node.ids.next().await?, buyer, unguarded: false };
-            drawn.push(order.id);
             // Of callers that have gone: they bring no permit, and the script may not answer.
             if node.admissions.waiting() >= node.limits.backlog {
                 return Err(Error::Overloaded);
             }
+            // The epoch first: an id that is drawn after it was leased in it, or in a later one.
+            let epoch = node.epoch();
+            let order = NewOrder { id: node.ids.next().await?, buyer, unguarded: false };
+            drawn.push(order.id);
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
             let answer = node.admissions.request((order, epoch)).await;
             match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
-                Admission::Admitted => {
-                    node.stats.admitted.fetch_add(1, Relaxed);
-                    return Ok(order.id);
-                }
+                Admission::Admitted => return Ok(order.id),
                 Admission::Refused(refusal) => return Err(refusal),
                 Admission::Full => return Err(Error::Overloaded),
                 Admission::Claimed => match node.claim(buyer).await? {
@@ -136,7 +132,7 @@ impl OrderStream {
 
     /// Counters of this process, and the lengths of the streams: the sum of all shards.
     pub fn stats(&self) -> StreamStats {
-        StreamStats::sum(self.nodes.iter().map(|node| &node.stats))
+        StreamStats::sum(self.nodes.iter().map(|node| &*node.stats))
     }
 
     /// Finishes the batches in flight and leaves the groups. Entries that were not read are left to other nodes. To be
