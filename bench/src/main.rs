@@ -154,7 +154,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let rounds = args.rounds.unwrap_or(rounds).max(1);
     let duration = Duration::from_millis(args.run_ms.unwrap_or(ms).max(100));
     let seckill = match args.seckill {
-        Some(path) => path,
+        Some(path) => std::path::absolute(path)?,
         None => std::env::current_exe()?.with_file_name("seckill"),
     };
     std::fs::create_dir_all(&args.out)?;

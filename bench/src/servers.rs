@@ -131,7 +131,11 @@ impl Servers {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
         let nginx = match is_installed("nginx") {
-            true => Some(nginx(environment, &one, &two).await?),
+            true => {
+                let mut nginx = nginx(environment, ["one", "two"].map(socket)).await?;
+                nginx.pids.extend(one.pids.iter().chain(&two.pids));
+                Some(nginx)
+            }
             false => None,
         };
         let strict = ["--max-purchases", OVERLOAD_PURCHASES];
@@ -151,6 +155,12 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(([127, 0, 0, 1], free_port()?).into())
 }
 
+/// The Unix socket of an instance, which nginx reaches it by, as of `./dev up`. Relative to the folder of both, as the
+/// kernel takes no long paths.
+fn socket(name: &str) -> String {
+    format!("{name}.sock")
+}
+
 /// Starts an instance of the service, with `flags` beyond the addresses.
 ///
 /// # Errors
@@ -163,7 +173,7 @@ pub async fn instance(
     let (bind, access) = (free_address()?, &environment.access);
     let mut command = Command::new(&environment.seckill);
     command
-        .args(["serve", "--lab", "--bind", &bind.to_string()])
+        .args(["serve", "--lab", "--bind", &bind.to_string(), "--bind-unix", &socket(name)])
         // Through nginx the generator is a visitor, whose rate is limited.
         .args(["--unlimited-clients", "127.0.0.0/8"])
         .args(flags)
@@ -196,8 +206,8 @@ async fn transaction(
     start((command, bind), "transaction", environment).await
 }
 
-/// Starts nginx with the project's own configuration in front of two instances.
-async fn nginx(environment: &Environment, one: &Server, two: &Server) -> anyhow::Result<Server> {
+/// Starts nginx with the project's own configuration in front of two instances with these Unix sockets.
+async fn nginx(environment: &Environment, [one, two]: [String; 2]) -> anyhow::Result<Server> {
     let bind = free_address()?;
     let home = environment.folder.join("nginx");
     std::fs::create_dir_all(&home)?;
@@ -207,22 +217,20 @@ async fn nginx(environment: &Environment, one: &Server, two: &Server) -> anyhow:
         .replace("${NGX_LISTEN}", &bind.to_string())
         .replace("${NGX_FILES}", "8192")
         .replace("${NGX_CONNECTIONS}", "8000")
-        .replace("${NGX_ONE}", &one.address.to_string())
-        .replace("${NGX_TWO}", &two.address.to_string());
+        .replace("${NGX_ONE}", &format!("unix:{one}"))
+        .replace("${NGX_TWO}", &format!("unix:{two}"));
     std::fs::write(home.join("nginx.conf"), text)?;
     // As root its workers would become `nobody`, which may not be allowed into this folder.
     let user = if rustix::process::geteuid().is_root() { "user root;" } else { "" };
     let mut command = Command::new("nginx");
     command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
-    let mut nginx = start((command, bind), "nginx", environment).await?;
-    nginx.pids.extend(one.pids.iter().chain(&two.pids));
-    Ok(nginx)
+    start((command, bind), "nginx", environment).await
 }
 
-/// Starts `command` and waits until it is ready on `address`.
+/// Starts `command` in the benchmark's folder, and waits until it is ready on `address`.
 async fn start(
-    (command, address): (Command, SocketAddr),
+    (mut command, address): (Command, SocketAddr),
     name: &str,
     environment: &Environment,
 ) -> anyhow::Result<Server> {
@@ -231,6 +239,7 @@ async fn start(
     std::fs::write(&log, "")?;
     let target: Target = format!("http://{address}").parse()?;
     let mut connection = Connection::new(target.clone(), Duration::from_secs(2));
+    command.current_dir(&environment.folder);
     let process = Process::start(command, &log)?;
     let call = Call::get("/health/ready");
     let is_ready = until(START_LIMIT, async || {

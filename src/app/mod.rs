@@ -6,11 +6,13 @@ use anyhow::{Context, ensure};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::field::display;
 
 use crate::config::ServeConfig;
 use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
 use crate::http::middleware::{RequestPolicy, per_request};
+use crate::http::sockets;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::expiry;
@@ -35,10 +37,16 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
 
     // Before anybody can know that it serves: a signal that came between would end it without draining.
     let stopped = stop_signal()?;
-    let listener = listen::bind(config.http.bind).with_context(|| {
+    let tcp = sockets::bind_tcp(config.http.bind).with_context(|| {
         format!("cannot listen on {}; is another program using it? (--bind)", config.http.bind)
     })?;
-    let address = listener.local_addr()?;
+    let unix = match &config.http.bind_unix {
+        Some(path) => Some(sockets::bind_unix(path).await.with_context(|| {
+            format!("cannot listen on the Unix socket {} (--bind-unix)", path.display())
+        })?),
+        None => None,
+    };
+    let address = tcp.local_addr()?;
     let name = config.http.node_name.clone().unwrap_or_else(|| address.to_string());
     let spans = Spans::from_environment(&name)?;
     let lab = config.sale.lab.then(|| Lab::new(&config, name, address)).transpose()?;
@@ -47,7 +55,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             "--lab: sign-in codes are public, and sales on unsafe strategies are allowed"
         );
     }
-    tracing::info!(%address, lab = config.sale.lab, "serving");
+    let unix_socket = config.http.bind_unix.as_deref().map(|path| display(path.display()));
+    tracing::info!(%address, unix_socket, lab = config.sale.lab, "serving");
     if config.http.admin_token.is_none() {
         tracing::warn!("ADMIN_TOKEN is not set: nothing can be published through this instance");
     }
@@ -73,7 +82,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     };
     let (policy, router) = (Arc::new(policy), router(state, router_config));
     let answer = move |request, timer| per_request(policy.clone(), router.clone(), timer, request);
-    let server = listen::serve(listener, answer, connections, drain);
+    let server = listen::serve(tcp, unix, answer, connections, drain);
     tokio::pin!(server);
     tokio::select! {
         // Ends only by draining, which starts below.

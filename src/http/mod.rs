@@ -1,5 +1,5 @@
 //! HTTP: what handlers and the router share. The reply envelope and error responses, extractors that refuse bad input in
-//! that envelope, the layers for sessions and admin writes, the per-request middleware, and the listener with graceful
+//! that envelope, the layers for sessions and admin writes, the per-request middleware, and the accept loop with graceful
 //! shutdown. No feature is known here, and nothing below imports it.
 
 pub mod admission;
@@ -11,6 +11,7 @@ pub mod listen;
 pub mod middleware;
 pub mod page;
 pub mod reply;
+pub mod sockets;
 pub mod spans;
 #[cfg(feature = "lab")]
 pub mod this_machine;

@@ -57,5 +57,6 @@ mod stream_rebuild;
 mod support;
 mod time_zones;
 mod unit_rows;
+mod unix_socket;
 mod vouchers;
 mod webhook;

@@ -29,7 +29,7 @@ async fn a_rolling_restart_fails_no_purchase() {
     };
     let report = rolling::run_on(&stack.access(), folder, &options, |_| ()).await;
     let report = report.expect("a run");
-    assert_eq!(report.behind.iter().map(|behind| behind.restarts.count).sum::<usize>(), 4);
+    assert_eq!(report.behind.iter().map(|behind| behind.restarts.count).sum::<usize>(), 6);
     for behind in &report.behind {
         assert!(behind.check().is_proof(), "{report}");
     }

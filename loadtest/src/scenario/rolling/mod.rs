@@ -15,7 +15,7 @@ use testkit::{
 use tokio::time::{Instant, sleep};
 
 use self::{
-    balancer::Balancer,
+    balancer::{Balancer, socket},
     load::Load,
     report::{Behind, Report},
 };
@@ -53,8 +53,10 @@ pub struct RollingOptions {
     /// How often all of them are restarted, behind each balancer
     #[arg(long, default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// What is in front of them: nginx, or a plain TCP balancer that asks for readiness (HAProxy, without retries)
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["nginx", "tcp"], value_name = "NAMES")]
+    /// What is in front of them: nginx, over TCP or Unix sockets, or a plain TCP balancer that asks for readiness
+    /// (HAProxy, without retries)
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["nginx", "nginx-unix", "tcp"],
+          value_name = "NAMES")]
     pub balancers: Vec<Balancer>,
     /// The load, as a share of the orders per second that all instances reach
     #[arg(long, default_value_t = 0.5, value_name = "SHARE")]
@@ -187,11 +189,14 @@ impl Fleet {
         let mut instances = Vec::new();
         for number in 1..=options.instances {
             let port = free_port().map_err(server("instance"))?;
+            let target: Target = format!("http://127.0.0.1:{port}").parse()?;
+            let socket = socket(folder.path(), &target);
             let mut instance = Instance {
                 program: program.clone(),
                 log: folder.path().join(format!("instance-{number}.log")),
-                target: format!("http://127.0.0.1:{port}").parse()?,
+                target,
                 environment: vec![
+                    ("BIND_UNIX", socket.display().to_string()),
                     ("DATABASE_URL", access.database_url.clone()),
                     ("REDIS_URL", access.redis_url.clone()),
                     ("ADMIN_TOKEN", access.admin_token.clone()),
