@@ -68,6 +68,23 @@ local function is_after(one, other)
   return ms > other_ms or ms == other_ms and tonumber(sequence) > tonumber(other_sequence)
 end
 
+-- Deletes the entries. XDEL looks for each of them from the beginning of its node of the stream. Where nothing but them and
+-- pending ones is in the stream, those before the first pending one are cut off together: nothing that is not delivered yet,
+-- and nothing that another kind of consumer acknowledged (stream_foreign_find.lua).
+local function delete()
+  local first = 1
+  local pending = redis.pcall('XPENDING', KEYS[1], ARGV[1])
+  local bound = pending[2] or entries[committed]
+  if bound and done > 0 and redis.call('XLEN', KEYS[1]) == pending[1] + done then
+    redis.call('XTRIM', KEYS[1], 'MINID', bound)
+    first = committed + 1
+    while first > 1 and not is_after(bound, entries[first - 1]) do first = first - 1 end
+  end
+  if first <= #entries then
+    redis.call('XDEL', KEYS[1], unpack(entries, first))
+  end
+end
+
 if committed > 0 then
   -- What follows from it may be done twice.
   done = redis.call('XACK', KEYS[1], ARGV[1], unpack(entries))
@@ -83,7 +100,7 @@ for at = 7 + committed, #ARGV, 6 do
   sales[voucher] = true
 end
 if #entries > 0 then
-  redis.call('XDEL', KEYS[1], unpack(entries))
+  delete()
   if redis.call('EXISTS', KEYS[2]) == 1 then
     redis.call('HDEL', KEYS[2], unpack(entries))
   end

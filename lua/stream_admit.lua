@@ -29,12 +29,31 @@ local most, again = tonumber(ARGV[1]), ARGV[2] ~= ''
 -- same, without claims and orders that were answered.
 local is_current = epoch ~= '' and epoch == ARGV[3]
   and string.find(redis.call('INFO', 'server'), 'run_id:' .. string.match(epoch, '^%x*'), 1, true)
-local stocks, taken, added, replies = {}, {}, {}, {}
+local sales, added, replies = {}, {}, {}
 
 local function fields(entry)
   local of = {}
   for at = 1, #entry[2], 2 do of[entry[2][at]] = entry[2][at + 1] end
   return of['id'] or '', of['userId'] or '', of['voucherId'] or ''
+end
+
+-- Each sale: the key of its claims, its counter and what that says (false where it is not exact), who has a claim, and who gets
+-- one here. One command for each sale instead of one for each purchase.
+for at = 6, is_current and #ARGV or 0, 3 do
+  local user, voucher = ARGV[at], ARGV[at + 1]
+  local sale = sales[voucher]
+  if not sale then
+    local counter, claims = 'seckill:stock' .. shard .. voucher, 'seckill:order' .. shard .. voucher
+    local stock = redis.call('SISMEMBER', KEYS[3], voucher) == 1 and tonumber(redis.call('GET', counter))
+    sale = {counter = counter, claims = claims, stock = stock, users = {}, claimed = {}, admitted = {}}
+    sales[voucher] = sale
+  end
+  sale.users[#sale.users + 1] = user
+end
+for _, sale in pairs(sales) do
+  for at, claimed in ipairs(redis.call('SMISMEMBER', sale.claims, unpack(sale.users))) do
+    sale.claimed[sale.users[at]] = claimed == 1
+  end
 end
 
 -- What the call before this one may have added: the entry, by order and user.
@@ -46,7 +65,6 @@ end
 
 for at = 6, #ARGV, 3 do
   local user, voucher, order = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local claims = 'seckill:order' .. shard .. voucher
   local entry = again and present[order .. ' ' .. user]
   local status = again and not entry and redis.call('HGET', 'seckill:place' .. shard .. user, order)
   local refused = status and string.match(status, '^r %d+ (.+)$')
@@ -58,37 +76,31 @@ for at = 6, #ARGV, 3 do
   elseif not is_current then
     reply = 'other epoch'
   else
-    local counter = 'seckill:stock' .. shard .. voucher
-    local stock = stocks[voucher]
-    if not stock and redis.call('SISMEMBER', KEYS[3], voucher) == 1 then
-      stock = tonumber(redis.call('GET', counter))
-    end
-    if not stock then
+    local sale = sales[voucher]
+    if not sale.stock then
       reply = 'no counter'
-    elseif stock <= 0 or waiting >= most then
+    elseif sale.claimed[user] then
       -- A user with a claim gets that answer even when nothing is left.
-      if redis.call('SISMEMBER', claims, user) == 1 then
-        reply = 'claimed'
-      elseif stock <= 0 then
-        reply = 'sold out: ' .. waiting
-      else
-        reply = 'full'
-      end
-    elseif redis.call('SADD', claims, user) == 0 then
       reply = 'claimed'
+    elseif sale.stock <= 0 then
+      reply = 'sold out: ' .. waiting
+    elseif waiting >= most then
+      reply = 'full'
     else
-      stock, taken[counter] = stock - 1, (taken[counter] or 0) + 1
+      sale.claimed[user], sale.stock = true, sale.stock - 1
+      sale.admitted[#sale.admitted + 1] = user
       reply = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
       waiting = waiting + 1
       added[#added + 1] = reply
     end
-    stocks[voucher] = stock
   end
   replies[#replies + 1] = reply
 end
--- One write for each sale instead of one for each purchase.
-for counter, count in pairs(taken) do
-  redis.call('DECRBY', counter, count)
+for _, sale in pairs(sales) do
+  if #sale.admitted > 0 then
+    redis.call('SADD', sale.claims, unpack(sale.admitted))
+    redis.call('DECRBY', sale.counter, #sale.admitted)
+  end
 end
 local older = {}
 local delivered = 0

@@ -185,8 +185,9 @@ impl Runner<'_> {
         let [service_us, database_us, redis_us, client_us] = [0, 1, 2, 3].map(spent_us);
         let cpu = Cpu { service_us, database_us, redis_us, client_us };
         if let Some(sales) = sales {
-            self.audit(sales, &attempts).await.with_context(|| plan.name.to_owned())?;
+            self.audit(sales.clone(), &attempts).await.with_context(|| plan.name.to_owned())?;
             self.environment.delete_orders().await?;
+            self.environment.delete_claims(sales).await?;
         }
         let batch = Batches::read(&asked).await.since(&batches).average();
         let run = Run { batch, ..summary(plan, round, attempts, cpu) };

@@ -451,6 +451,53 @@ async fn the_effects_of_an_acknowledgement_happen_once() {
     }
 }
 
+/// Entries in the stream, by letter: `o` is acknowledged here, `p` is pending under another consumer, `j` was acknowledged by a
+/// consumer of another kind and nobody has looked at it, `u` is not delivered yet.
+#[tokio::test]
+async fn an_acknowledgement_deletes_its_entries_and_no_others() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let acknowledge = redis::Script::new(include_str!("../../lua/stream_acknowledge.lua"));
+    for entries in
+        ["ooo", "ooou", "ju", "joo", "ojo", "oju", "opo", "poo", "oop", "oopu", "jpo", "opjou"]
+    {
+        let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
+        let mut group = redis::cmd("XGROUP");
+        group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
+        let () = group.query_async(&mut redis).await.unwrap();
+        let (mut own, mut others) = (Vec::new(), Vec::new());
+        for letter in entries.chars() {
+            let fields = [("userId", "7"), ("voucherId", "1"), ("id", "9")];
+            let entry = add_entry(&mut redis, &fields).await;
+            if letter != 'u' {
+                let mut read = redis::cmd("XREADGROUP");
+                read.arg("GROUP").arg("g1").arg(letter.to_string());
+                read.arg("STREAMS").arg("stream.orders").arg(">");
+                let _: redis::Value = read.query_async(&mut redis).await.unwrap();
+            }
+            if letter == 'j' {
+                let mut acknowledge = redis::cmd("XACK");
+                acknowledge.arg("stream.orders").arg("g1").arg(&entry);
+                let () = acknowledge.query_async(&mut redis).await.unwrap();
+            }
+            if letter == 'o' { &mut own } else { &mut others }.push(entry);
+        }
+        // The second time after a lost reply: it deletes nothing that has come since.
+        for done in [own.len(), 0] {
+            let mut acknowledge = acknowledge.key("stream.orders");
+            acknowledge.key("stream.orders.failures").key("stream.orders.dead");
+            acknowledge.key("stream.orders.counters");
+            acknowledge.arg("g1").arg("o").arg(60).arg(100).arg(1).arg(own.len()).arg(&own);
+            assert_eq!(acknowledge.invoke_async(&mut redis).await, Ok(done), "{entries}");
+            let mut range = redis::cmd("XRANGE");
+            range.arg("stream.orders").arg("-").arg("+");
+            let left: Vec<(String, Vec<String>)> = range.query_async(&mut redis).await.unwrap();
+            let left: Vec<String> = left.into_iter().map(|(entry, _)| entry).collect();
+            assert_eq!(left, others, "{entries}");
+        }
+    }
+}
+
 /// A consumer that stood still while another one took its entry over: what it decided before does not count any more, for
 /// the other one may be committing the order.
 #[tokio::test]
