@@ -1,11 +1,12 @@
 -- Admits several purchases in one call: for each, the stock counter, the claim, and the stream entry that a consumer
 -- will turn into an order, all or nothing. Sent twice with the same order id (a reply was lost), it counts once.
--- The entries are delivered to the caller's consumer here, which thus need not read them. That an order is pending is
--- written nowhere else: its entry says so.
+-- The caller's consumer holds the entries that are added here: the group goes past them, without a pending entry for each. One
+-- record for all of them says whose they are. That an order is pending is written nowhere else: its entry says so.
 --
 -- KEYS[1]  stream.orders
 -- KEYS[2]  stream.orders.epoch
 -- KEYS[3]  stream.orders.counters: sales whose counter is exact; any other is being rebuilt, or is to be
+-- KEYS[4]  stream.orders.held: for each call whose entries a consumer holds the last of them, with the consumer and the first
 -- ARGV[1]  most entries that may wait in the stream
 -- ARGV[2]  '' where this was certainly not run before; else an entry that is older than those that it may have added
 -- ARGV[3]  the epoch in which the order ids were leased; nothing is admitted in another, nor by another run of the server
@@ -15,8 +16,8 @@
 --
 -- Returns  in one flat list: for each purchase a string, which is the entry where it is admitted, else `refused: ` and the code
 -- (after it was admitted by the call before), `other epoch`, `no counter` (none that is exact), `claimed`, `sold out: ` and how
--- many entries wait, or `full`. Then the epoch, and how many of the entries that were added here are delivered, the first ones.
--- Then the older ones that were delivered before them, for each: entry, order, user, voucher.
+-- many entries wait, or `full`. Then the epoch, and `held` if the consumer holds the entries that were added here. Then
+-- older ones that are delivered to it, for each: entry, order, user, voucher.
 --
 -- The keys of a sale and of a user are built from their ids and the shard that ends the name of KEYS[1], such as `:{3}`: all
 -- are in one slot of a cluster, where they follow KEYS above. In the default key style there is no shard.
@@ -56,6 +57,20 @@ for _, sale in pairs(sales) do
   end
 end
 
+-- Delivers what is older; when nothing else is left, the consumer can hold what is added.
+local older, held = {}, false
+local function catch_up()
+  -- pcall: without the group nothing is delivered, and maintenance makes it.
+  local read = redis.pcall('XREADGROUP', 'GROUP', ARGV[4], ARGV[5], 'COUNT', 64, 'STREAMS', KEYS[1], '>')
+  local entries = read and read[1] and read[1][2] or {}
+  held = not (read and read.err) and #entries < 64
+  for _, entry in ipairs(entries) do
+    for _, field in ipairs({entry[1], fields(entry)}) do
+      older[#older + 1] = field
+    end
+  end
+end
+
 -- What the call before this one may have added: the entry, by order and user.
 local present = {}
 for _, entry in ipairs(again and redis.call('XRANGE', KEYS[1], '(' .. ARGV[2], '+') or {}) do
@@ -87,6 +102,9 @@ for at = 6, #ARGV, 3 do
     elseif waiting >= most then
       reply = 'full'
     else
+      if #added == 0 and ARGV[5] ~= '' then
+        catch_up()
+      end
       sale.claimed[user], sale.stock = true, sale.stock - 1
       sale.admitted[#sale.admitted + 1] = user
       reply = redis.call('XADD', KEYS[1], '*', 'userId', user, 'voucherId', voucher, 'id', order)
@@ -102,23 +120,14 @@ for _, sale in pairs(sales) do
     redis.call('DECRBY', sale.counter, #sale.admitted)
   end
 end
-local older = {}
-local delivered = 0
-if #added > 0 and ARGV[5] ~= '' then
-  -- pcall: without the group nothing is delivered, and maintenance makes it.
-  local read = redis.pcall('XREADGROUP', 'GROUP', ARGV[4], ARGV[5], 'COUNT', #added, 'STREAMS', KEYS[1], '>')
-  for _, entry in ipairs(read and read[1] and read[1][2] or {}) do
-    if entry[1] == added[delivered + 1] then
-      delivered = delivered + 1
-    else
-      for _, field in ipairs({entry[1], fields(entry)}) do
-        older[#older + 1] = field
-      end
-    end
-  end
+-- pcall: after a loss of the stream alone its entries may begin below those of the records, until the epoch ends.
+if held and not redis.pcall('XADD', KEYS[4], added[#added], 'consumer', ARGV[5], 'first', added[1]).err then
+  redis.call('XGROUP', 'SETID', KEYS[1], ARGV[4], added[#added])
+else
+  held = false
 end
 replies[#replies + 1] = epoch
-replies[#replies + 1] = tostring(delivered)
+replies[#replies + 1] = held and 'held' or ''
 for _, field in ipairs(older) do
   replies[#replies + 1] = field
 end

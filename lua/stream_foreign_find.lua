@@ -1,13 +1,18 @@
--- Finds entries that a consumer of another kind has acknowledged: they are still in the stream, were delivered, and are not
--- pending. Our own consumers delete what they acknowledge.
+-- Finds entries that a consumer of another kind has acknowledged: they are still in the stream, were delivered, are not
+-- pending, and none of ours holds them. Our own consumers delete what they acknowledge.
 --
 -- KEYS[1]  stream.orders
+-- KEYS[2]  stream.orders.held
 -- ARGV[1]  the group
 -- ARGV[2]  the entry to begin after; '0-0' for the first
 -- ARGV[3]  most entries that are looked at
+-- ARGV[4]  the group that marks KEYS[2]; without it nobody knows what is held, and nothing is found
 --
 -- Returns  in one flat list: the entry to go on after, or '0-0' at the end; then for each: entry, order, user, voucher.
-local delivered
+local delivered, marked
+for _, group in ipairs(redis.call('EXISTS', KEYS[2]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[2]) or {}) do
+  marked = marked or group[2] == ARGV[4]
+end
 for _, group in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
   local of = {}
   for at = 1, #group, 2 do of[group[at]] = group[at + 1] end
@@ -15,7 +20,7 @@ for _, group in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO'
     delivered = of['last-delivered-id']
   end
 end
-if not delivered then
+if not delivered or not marked then
   return {'0-0'}
 end
 local entries = redis.call('XRANGE', KEYS[1], '(' .. ARGV[2], delivered, 'COUNT', ARGV[3])
@@ -29,6 +34,18 @@ repeat
   for _, entry in ipairs(page) do pending[entry[1]] = true end
   from = #page > 0 and '(' .. page[#page][1]
 until #page < tonumber(ARGV[3])
+local function is_after(one, other)
+  local ms, sequence = string.match(one, '^(%d+)-(%d+)$')
+  local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
+  ms, other_ms = tonumber(ms), tonumber(other_ms)
+  return ms > other_ms or ms == other_ms and tonumber(sequence) > tonumber(other_sequence)
+end
+for _, record in ipairs(redis.call('XRANGE', KEYS[2], entries[1][1], '+')) do
+  if is_after(record[2][4], last) then
+    break
+  end
+  for _, entry in ipairs(redis.call('XRANGE', KEYS[1], record[2][4], record[1])) do pending[entry[1]] = true end
+end
 local found = {#entries == tonumber(ARGV[3]) and last or '0-0'}
 for _, entry in ipairs(entries) do
   if not pending[entry[1]] then

@@ -5,11 +5,12 @@
 -- KEYS[2]  stream.orders.epoch
 -- KEYS[3]  stream.orders.consumers: when each last reported, ms by Redis's clock
 -- KEYS[4]  stream.orders.dead
+-- KEYS[5]  stream.orders.held
 -- ARGV[1]  the group
 -- ARGV[2]  this node's consumer
--- ARGV[3]  the group that marks the stream of the epoch: nobody consumes by it
+-- ARGV[3]  the group that marks the streams of the epoch, KEYS[1] and KEYS[5]: nobody consumes by it
 --
--- Returns  {'lost', run} when this is not the Redis, or not the data, of the epoch, or when the stream alone was lost
+-- Returns  {'lost', run} when this is not the Redis, or not the data, of the epoch, or when one of these streams was lost
 -- (evicted, or deleted by hand, and perhaps made anew), which ends the epoch; else {'current', epoch, bound,
 -- waiting, pending, dead letters, ms by Redis's clock}. Every entry below the bound is resolved:
 -- entries are deleted when they are, also those that another kind of consumer acknowledges (stream_foreign_resolve.lua).
@@ -18,9 +19,13 @@ local epoch = redis.call('GET', KEYS[2])
 if not epoch or string.sub(epoch, 1, #run) ~= run then
   return {'lost', run}
 end
-if not redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[3], '0', 'MKSTREAM').err then
-  redis.call('DEL', KEYS[2])
-  return {'lost', run}
+for _, stream in ipairs({KEYS[1], KEYS[5]}) do
+  -- Deleted again: the epoch that follows is to see it too.
+  if not redis.pcall('XGROUP', 'CREATE', stream, ARGV[3], '0', 'MKSTREAM').err then
+    redis.call('XGROUP', 'DESTROY', stream, ARGV[3])
+    redis.call('DEL', KEYS[2])
+    return {'lost', run}
+  end
 end
 local now = redis.call('TIME')
 local ms = now[1] * 1000 + math.floor(now[2] / 1000)

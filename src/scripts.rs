@@ -27,6 +27,7 @@ scripts! {
     SESSION_RENEW "session_renew.lua"
     STOCK_ADDED "stock_added.lua"
     STOCK_RETURNED "stock_returned.lua"
+    STREAM_ADOPT "stream_adopt.lua"
     STREAM_ACKNOWLEDGE "stream_acknowledge.lua"
     STREAM_ADMIT "stream_admit.lua"
     STREAM_DROP_CLAIM "stream_drop_claim.lua"

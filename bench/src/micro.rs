@@ -121,7 +121,7 @@ pub async fn raw_ids(access: &Access, duration: Duration) -> anyhow::Result<f64>
 const BENCH_SALE: &str = "999999999999";
 
 /// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
-/// second. It delivers the entries to a consumer, as there.
+/// second. A consumer holds the entries, as there.
 pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Result<f64> {
     let script = load(access, include_str!("../../lua/stream_admit.lua")).await?;
     let mut redis = redis_connection::connect(&access.redis_url).await?;
@@ -135,7 +135,7 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
         .set(&stock, 2_000_000_000)
         .set("bench:epoch", epoch)
         .sadd("bench:counters", BENCH_SALE)
-        .del(&["bench:stream", &claims])
+        .del(&["bench:stream", "bench:held", &claims])
         .cmd("XGROUP")
         .arg(&["CREATE", "bench:stream", "g1", "0", "MKSTREAM"])
         .query_async(&mut redis)
@@ -143,10 +143,11 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
     let call = [
         "EVALSHA",
         &script,
-        "3",
+        "4",
         "bench:stream",
         "bench:epoch",
         "bench:counters",
+        "bench:held",
         "1000000000",
         "",
         epoch,
@@ -160,8 +161,8 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
     let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;
     let admitted: u64 = redis::cmd("XLEN").arg("bench:stream").query_async(&mut redis).await?;
     ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
-    let _: () =
-        redis.del(&["bench:stream", "bench:epoch", "bench:counters", &claims, &stock]).await?;
+    let _: () = redis.del(&["bench:epoch", "bench:counters", &claims, &stock]).await?;
+    let _: () = redis.del(&["bench:stream", "bench:held"]).await?;
     Ok(rate)
 }
 

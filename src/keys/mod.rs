@@ -132,6 +132,9 @@ pub struct ShardKeys {
     pub consumers: String,
     /// Hash: how often an entry failed because of the entry itself.
     pub failures: String,
+    /// Stream: which entries each of our consumers holds, in a record for each call of the admission script. Its id is the
+    /// call's last entry; fields: `consumer`, `first` (the first entry).
+    pub held: String,
 }
 
 impl ShardKeys {
@@ -149,6 +152,7 @@ impl ShardKeys {
             complete_claims: name(".claims"),
             consumers: name(".consumers"),
             failures: name(".failures"),
+            held: name(".held"),
             tag,
             number,
             style,
@@ -279,6 +283,7 @@ mod tests {
             &shard.complete_claims,
             &shard.consumers,
             &shard.failures,
+            &shard.held,
             &shard.stock(19),
             &shard.claims(19),
             &shard.rebuild(19),

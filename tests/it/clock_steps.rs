@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
+use crate::stream_deliveries::{held, pending};
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
 use testkit::clock;
@@ -76,7 +77,14 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
         buy(stack.url(), user, sale).await.bought();
     }
     let redis = stack.redis.conn().await;
-    eventually("they are delivered", TIMEOUT, || pending_are(&redis, 3)).await;
+    eventually("the instance has them", TIMEOUT, || {
+        let mut redis = redis.clone();
+        async move {
+            let (pending, held) = (pending(&mut redis).await, held(&mut redis).await);
+            pending.values().chain(held.values()).sum::<u64>() == 3
+        }
+    })
+    .await;
     stack.instances.pop().unwrap().kill();
     clock.step_to(&redis, -3600).await;
     stack.add_instance(&[]).await;
@@ -87,13 +95,6 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     })
     .await;
     stack.stream_drained().await;
-}
-
-async fn pending_are(redis: &MultiplexedConnection, count: i64) -> bool {
-    let mut summary = redis::cmd("XPENDING");
-    summary.arg("stream.orders").arg("g1");
-    let summary: Vec<redis::Value> = summary.query_async(&mut redis.clone()).await.unwrap();
-    matches!(summary.first(), Some(redis::Value::Int(found)) if *found == count)
 }
 
 /// An order is `age` seconds old by the database's clock and `id_age` by the seconds in its id.

@@ -332,7 +332,8 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
     let lost = add_entry(&mut redis, &lost).await;
     let admit = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     let mut admit = admit.key("stream.orders");
-    admit.key("stream.orders.epoch").key("stream.orders.counters").arg(5).arg("0-0");
+    admit.key("stream.orders.epoch").key("stream.orders.counters").key("stream.orders.held");
+    admit.arg(5).arg("0-0");
     admit.arg(&epoch).arg("g1").arg("c1");
     let buyers = [
         (7, 1, 11, ""),
@@ -391,7 +392,8 @@ async fn an_id_that_was_leased_in_another_epoch_or_on_another_server_is_not_admi
             None => redis.del("stream.orders.epoch").await.unwrap(),
         };
         let mut admit = admit.key("stream.orders");
-        admit.key("stream.orders.epoch").key("stream.orders.counters").arg(100).arg("0-0");
+        admit.key("stream.orders.epoch").key("stream.orders.counters").key("stream.orders.held");
+        admit.arg(100).arg("0-0");
         admit.arg(leased_in).arg("g1").arg("").arg(7).arg(1).arg(9);
         let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
         let (admitted, reply) = (is_entry(&answer[0]), answer[0].as_str());
@@ -400,26 +402,35 @@ async fn an_id_that_was_leased_in_another_epoch_or_on_another_server_is_not_admi
     assert_eq!(counter_and_claims(&mut redis, 1).await, (Some(3), vec![7]));
 }
 
-/// A Redis that was stopped for a while executes a read whose connection was closed, and delivers entries into no reply:
-/// here by a script that reads in the consumer's name.
+/// A Redis that was stopped for a while executes what was sent on a connection that is closed by now, and leaves entries to a
+/// consumer that does not hear of it: here by scripts in the consumer's name, of which one reads and one holds.
 #[tokio::test]
-async fn entries_that_were_delivered_into_no_reply_are_found() {
+async fn entries_that_a_consumer_does_not_hear_of_are_found() {
     let stack = Stack::start(1, &[]).await;
     let sale = stack.publish(3, "stream").await;
-    let users = stack.users(2).await;
+    let users = stack.users(3).await;
     buy(stack.url(), &users[0], sale).await.bought();
     stack.stream_drained().await;
-    let steal = redis::Script::new(
-        "local consumer = redis.call('XINFO', 'CONSUMERS', KEYS[1], 'g1')[1][2] \
-         redis.call('XADD', KEYS[1], '*', 'userId', ARGV[1], 'voucherId', ARGV[2], 'id', '99') \
-         return #redis.call('XREADGROUP', 'GROUP', 'g1', consumer, 'STREAMS', KEYS[1], '>')",
-    );
+    let add = "local consumer = redis.call('XINFO', 'CONSUMERS', KEYS[1], 'g1')[1][2] \
+               local entry = redis.call('XADD', KEYS[1], '*', 'userId', ARGV[1], 'voucherId', ARGV[2], 'id', ARGV[3]) ";
+    let read = "return #redis.call('XREADGROUP', 'GROUP', 'g1', consumer, 'STREAMS', KEYS[1], '>')";
+    let hold = "redis.call('XGROUP', 'SETID', KEYS[1], 'g1', entry) \
+                redis.call('XADD', KEYS[2], entry, 'consumer', consumer, 'first', entry) \
+                return 1";
     let mut redis = stack.redis.conn().await;
-    let mut steal = steal.key("stream.orders");
-    steal.arg(users[1].id).arg(sale);
-    assert_eq!(steal.invoke_async::<i64>(&mut redis).await.unwrap(), 1);
+    for (user, id, leave) in [(&users[1], 98, read), (&users[2], 99, hold)] {
+        let script = redis::Script::new(&format!("{add}{leave}"));
+        let mut script = script.key("stream.orders");
+        script.key("stream.orders.held").arg(user.id).arg(sale).arg(id);
+        assert_eq!(script.invoke_async::<i64>(&mut redis).await.unwrap(), 1);
+    }
     stack.stream_drained().await;
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 1));
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 0));
+    eventually("no record is left", TIMEOUT, || {
+        let mut redis = redis.clone();
+        async move { redis.xlen_of("stream.orders.held").await == 0 }
+    })
+    .await;
 }
 
 /// Two consumers that acknowledge the same entry, because one was stopped for long: the effects happen once.
@@ -440,8 +451,8 @@ async fn the_effects_of_an_acknowledgement_happen_once() {
     for first in [1, 0, 0] {
         let mut acknowledge = acknowledge.key("stream.orders");
         acknowledge.key("stream.orders.failures").key("stream.orders.dead");
-        acknowledge.key("stream.orders.counters");
-        acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(1).arg(0);
+        acknowledge.key("stream.orders.counters").key("stream.orders.held");
+        acknowledge.arg("g1").arg("c1").arg("seckill-").arg(60).arg(100).arg(0).arg(1).arg(0);
         acknowledge.arg(&entry).arg(9).arg(7).arg(1);
         acknowledge.arg("dead letter").arg("why");
         let done: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();
@@ -451,51 +462,110 @@ async fn the_effects_of_an_acknowledgement_happen_once() {
     }
 }
 
-/// Entries in the stream, by letter: `o` is acknowledged here, `p` is pending under another consumer, `j` was acknowledged by a
-/// consumer of another kind and nobody has looked at it, `u` is not delivered yet.
+/// Has a consumer hold the entry that was added last, as the admission script does.
+async fn hold(redis: &mut MultiplexedConnection, entry: &str, consumer: &str) {
+    let (mut past, mut record) = (redis::cmd("XGROUP"), redis::cmd("XADD"));
+    past.arg("SETID").arg("stream.orders").arg("g1").arg(entry);
+    record.arg("stream.orders.held").arg(entry).arg(&["consumer", consumer, "first", entry]);
+    let () = past.query_async(redis).await.unwrap();
+    let () = record.query_async(redis).await.unwrap();
+}
+
+/// Entries in the stream, by letter: `o` and `h` are acknowledged here, where they were pending and held; `p` and `g` are
+/// pending under another consumer, and held by it; `j` was acknowledged by a consumer of another kind, and nobody has looked
+/// at it; `u` is not delivered yet; `r` is to be delivered anew.
 #[tokio::test]
 async fn an_acknowledgement_deletes_its_entries_and_no_others() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let acknowledge = redis::Script::new(include_str!("../../lua/stream_acknowledge.lua"));
-    for entries in
-        ["ooo", "ooou", "ju", "joo", "ojo", "oju", "opo", "poo", "oop", "oopu", "jpo", "opjou"]
-    {
+    for entries in [
+        "ooo", "hhh", "ohoh", "ooou", "ju", "joo", "ojo", "hjh", "oju", "opo", "ogo", "poo", "gho",
+        "oop", "hhg", "oopu", "jpo", "opjou", "roo", "rhh", "ohrp",
+    ] {
         let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
         let mut group = redis::cmd("XGROUP");
         group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
         let () = group.query_async(&mut redis).await.unwrap();
-        let (mut own, mut others) = (Vec::new(), Vec::new());
+        let (mut own, mut held, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for letter in entries.chars() {
             let fields = [("userId", "7"), ("voucherId", "1"), ("id", "9")];
             let entry = add_entry(&mut redis, &fields).await;
-            if letter != 'u' {
+            let consumer = match letter {
+                'o' | 'h' => "seckill-own",
+                'p' | 'g' => "seckill-other",
+                _ => "c1",
+            };
+            if ['h', 'g'].contains(&letter) {
+                hold(&mut redis, &entry, consumer).await;
+            } else if ['o', 'p', 'j'].contains(&letter) {
                 let mut read = redis::cmd("XREADGROUP");
-                read.arg("GROUP").arg("g1").arg(letter.to_string());
-                read.arg("STREAMS").arg("stream.orders").arg(">");
-                let _: redis::Value = read.query_async(&mut redis).await.unwrap();
+                read.arg("GROUP").arg("g1").arg(consumer).arg("STREAMS").arg("stream.orders");
+                let _: redis::Value = read.arg(">").query_async(&mut redis).await.unwrap();
+            } else if letter == 'r' {
+                let mut past = redis::cmd("XGROUP");
+                past.arg("SETID").arg("stream.orders").arg("g1").arg(&entry);
+                let () = past.query_async(&mut redis).await.unwrap();
             }
             if letter == 'j' {
                 let mut acknowledge = redis::cmd("XACK");
                 acknowledge.arg("stream.orders").arg("g1").arg(&entry);
                 let () = acknowledge.query_async(&mut redis).await.unwrap();
             }
-            if letter == 'o' { &mut own } else { &mut others }.push(entry);
+            if letter == 'h' {
+                held.push(entry.clone());
+            }
+            if consumer == "seckill-own" { &mut own } else { &mut others }.push(entry);
         }
-        // The second time after a lost reply: it deletes nothing that has come since.
-        for done in [own.len(), 0] {
+        if entries.contains('r') {
+            let mut anew = redis::cmd("XGROUP");
+            anew.arg("SETID").arg("stream.orders").arg("g1").arg("0");
+            let () = anew.query_async(&mut redis).await.unwrap();
+        }
+        // The second time after a lost reply.
+        for deleted in [own.len(), 0] {
             let mut acknowledge = acknowledge.key("stream.orders");
             acknowledge.key("stream.orders.failures").key("stream.orders.dead");
-            acknowledge.key("stream.orders.counters");
-            acknowledge.arg("g1").arg("o").arg(60).arg(100).arg(1).arg(own.len()).arg(&own);
-            assert_eq!(acknowledge.invoke_async(&mut redis).await, Ok(done), "{entries}");
+            acknowledge.key("stream.orders.counters").key("stream.orders.held");
+            acknowledge.arg("g1").arg("seckill-own").arg("seckill-").arg(60).arg(100);
+            acknowledge.arg(held.len()).arg(1).arg(own.len()).arg(&held).arg(&own);
+            assert_eq!(acknowledge.invoke_async(&mut redis).await, Ok(deleted), "{entries}");
             let mut range = redis::cmd("XRANGE");
             range.arg("stream.orders").arg("-").arg("+");
             let left: Vec<(String, Vec<String>)> = range.query_async(&mut redis).await.unwrap();
             let left: Vec<String> = left.into_iter().map(|(entry, _)| entry).collect();
             assert_eq!(left, others, "{entries}");
         }
+        let records = entries.matches('g').count() as u64;
+        assert_eq!(redis.xlen_of("stream.orders.held").await, records, "{entries}");
     }
+}
+
+/// What a consumer holds it may refuse; what another one holds, or has taken over, it may not.
+#[tokio::test]
+async fn a_refusal_counts_where_the_consumer_holds_the_entry() {
+    let server = RedisServer::start().await;
+    let mut redis = server.conn().await;
+    let acknowledge = redis::Script::new(include_str!("../../lua/stream_acknowledge.lua"));
+    let mut group = redis::cmd("XGROUP");
+    group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
+    let () = group.query_async(&mut redis).await.unwrap();
+    let _: () = redis.set("seckill:stock:1", 4).await.unwrap();
+    for (user, holder, refused) in [(7, "seckill-a", true), (8, "seckill-b", false)] {
+        let fields = [("userId", &*user.to_string()), ("voucherId", "1"), ("id", "9")];
+        let entry = add_entry(&mut redis, &fields).await;
+        hold(&mut redis, &entry, holder).await;
+        let mut acknowledge = acknowledge.key("stream.orders");
+        acknowledge.key("stream.orders.failures").key("stream.orders.dead");
+        acknowledge.key("stream.orders.counters").key("stream.orders.held");
+        acknowledge.arg("g1").arg("seckill-a").arg("seckill-").arg(60).arg(100);
+        acknowledge.arg(0).arg(1).arg(0).arg(&entry).arg(9).arg(user).arg(1);
+        acknowledge.arg("refused").arg("ORDER_FAILED");
+        let deleted: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(deleted == 1, refused, "{holder}");
+    }
+    assert_eq!(counter_and_claims(&mut redis, 1).await.0, Some(5));
+    assert_eq!(redis.xlen_of("stream.orders").await, 1);
 }
 
 /// A consumer that stood still while another one took its entry over: what it decided before does not count any more, for
@@ -521,7 +591,8 @@ async fn a_refusal_by_a_consumer_that_was_overtaken_does_nothing() {
     for resolution in ["sold out", "already ordered", "refused", "dead letter"] {
         let mut acknowledge = acknowledge.key("stream.orders");
         acknowledge.key("stream.orders.failures").key("stream.orders.dead");
-        acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(1).arg(0);
+        acknowledge.key("stream.orders.counters").key("stream.orders.held");
+        acknowledge.arg("g1").arg("c1").arg("seckill-").arg(60).arg(100).arg(0).arg(1).arg(0);
         acknowledge.arg(&entry).arg(9).arg(7).arg(1);
         acknowledge.arg(resolution).arg("SOLD_OUT");
         let done: i64 = acknowledge.invoke_async(&mut redis).await.unwrap();
@@ -535,7 +606,8 @@ async fn a_refusal_by_a_consumer_that_was_overtaken_does_nothing() {
     // That the order is committed is true whoever says it.
     let mut acknowledge = acknowledge.key("stream.orders");
     acknowledge.key("stream.orders.failures").key("stream.orders.dead");
-    acknowledge.arg("g1").arg("c1").arg(60).arg(100).arg(1).arg(1);
+    acknowledge.key("stream.orders.counters").key("stream.orders.held");
+    acknowledge.arg("g1").arg("c1").arg("seckill-").arg(60).arg(100).arg(0).arg(1).arg(1);
     let done: i64 = acknowledge.arg(&entry).invoke_async(&mut redis).await.unwrap();
     assert_eq!((done, redis.xlen_of("stream.orders").await), (1, 0));
 }

@@ -1,4 +1,4 @@
-//! What the admission script delivers to the consumer of the process that calls it.
+//! What the admission script leaves to the consumer of the process that calls it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::redis_server::RedisServer;
 
 /// How many entries are pending, by consumer.
-async fn pending(redis: &mut MultiplexedConnection) -> HashMap<String, u64> {
+pub async fn pending(redis: &mut MultiplexedConnection) -> HashMap<String, u64> {
     let mut pending = redis::cmd("XPENDING");
-    pending.arg("stream.orders").arg("g1").arg("-").arg("+").arg(100);
+    pending.arg("stream.orders").arg("g1").arg("-").arg("+").arg(1000);
     let entries: Vec<(String, String, u64, u64)> = pending.query_async(redis).await.unwrap();
     entries.into_iter().fold(HashMap::new(), |mut counts, (_, consumer, _, _)| {
         *counts.entry(consumer).or_default() += 1;
@@ -22,15 +22,29 @@ async fn pending(redis: &mut MultiplexedConnection) -> HashMap<String, u64> {
     })
 }
 
+/// How many entries each consumer holds.
+pub async fn held(redis: &mut MultiplexedConnection) -> HashMap<String, u64> {
+    let (mut counts, mut records) = (HashMap::new(), redis::cmd("XRANGE"));
+    records.arg("stream.orders.held").arg("-").arg("+");
+    let records: Vec<(String, [String; 4])> = records.query_async(redis).await.unwrap();
+    for (last, [_, consumer, _, first]) in records {
+        let mut range = redis::cmd("XRANGE");
+        range.arg("stream.orders").arg(first).arg(last);
+        let entries: Vec<redis::Value> = range.query_async(redis).await.unwrap();
+        *counts.entry(consumer).or_default() += entries.len() as u64;
+    }
+    counts
+}
+
 #[tokio::test]
-async fn what_is_added_is_delivered_to_the_caller_after_what_is_older() {
+async fn what_is_added_is_held_by_the_caller_once_nothing_older_waits() {
     let server = RedisServer::start().await;
     let mut redis = server.conn().await;
     let epoch = epoch(&mut redis).await;
     let prepare = redis::Script::new(
         "redis.call('XGROUP', 'CREATE', 'stream.orders', 'g1', '0', 'MKSTREAM') \
          redis.call('SET', 'stream.orders.epoch', ARGV[1]) \
-         redis.call('SET', 'seckill:stock:1', 9) \
+         redis.call('SET', 'seckill:stock:1', 900) \
          redis.call('SADD', 'stream.orders.counters', 1) \
          return redis.call('XADD', 'stream.orders', '*', 'userId', 5, 'voucherId', 1, 'id', 10)",
     );
@@ -38,41 +52,52 @@ async fn what_is_added_is_delivered_to_the_caller_after_what_is_older() {
     let script = redis::Script::new(include_str!("../../lua/stream_admit.lua"));
     let admit = async |consumer: &str, buyers: &[(i64, i64)]| {
         let mut admit = script.key("stream.orders");
-        admit.key("stream.orders.epoch").key("stream.orders.counters").arg(100).arg("");
-        admit.arg(&epoch).arg("g1").arg(consumer);
+        admit.key("stream.orders.epoch").key("stream.orders.counters").key("stream.orders.held");
+        admit.arg(1000).arg("").arg(&epoch).arg("g1").arg(consumer);
         for (user, order) in buyers {
             admit.arg(user).arg(1).arg(order);
         }
         admit.invoke_async::<Vec<String>>(&mut server.conn().await).await.unwrap()
     };
-    // As many are delivered as were added: the older one, and the first of these.
+    let counts = |of: &[(&str, u64)]| -> HashMap<String, u64> {
+        of.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+    };
+    // The older one is delivered.
     let reply = admit("c1", &[(6, 11), (7, 12)]).await;
-    assert_eq!(reply[2..], [&epoch, "1", &older, "10", "5", "1"]);
-    assert_eq!(pending(&mut redis).await, HashMap::from([("c1".to_owned(), 2)]));
+    assert_eq!(reply[2..], [&epoch, "held", &older, "10", "5", "1"]);
+    assert_eq!(pending(&mut redis).await, counts(&[("c1", 1)]));
+    assert_eq!(held(&mut redis).await, counts(&[("c1", 2)]));
     // Whoever takes nothing leaves them to others.
-    assert_eq!(admit("", &[(8, 13)]).await[1..], [&*epoch, "0"]);
-    // Two wait by now, and one is added; nothing is added for a buyer who has a claim.
+    assert_eq!(admit("", &[(8, 13)]).await[1..], [&*epoch, ""]);
     let reply = admit("c2", &[(9, 14), (9, 15)]).await;
-    assert_eq!((&*reply[1], &*reply[2], &*reply[3]), ("claimed", &*epoch, "0"));
-    assert_eq!(reply[5..], ["12", "7", "1"], "the oldest of the two");
-    assert_eq!(pending(&mut redis).await["c2"], 1);
+    assert_eq!((&*reply[1], &*reply[2], &*reply[3]), ("claimed", &*epoch, "held"));
+    assert_eq!(reply[5..], ["13", "8", "1"]);
+    // Nothing is added, so nothing is delivered.
+    assert_eq!(admit("c2", &[(9, 16)]).await, ["claimed", &epoch, ""]);
+    // More of them wait than one call delivers.
+    let many: Vec<(i64, i64)> = (100..170).map(|user| (user, user)).collect();
+    admit("", &many).await;
+    let reply = admit("c3", &[(200, 200)]).await;
+    assert_eq!((&*reply[2], reply.len()), ("", 3 + 4 * 64));
+    assert_eq!(pending(&mut redis).await, counts(&[("c1", 1), ("c2", 1), ("c3", 64)]));
+    assert_eq!(held(&mut redis).await, counts(&[("c1", 2), ("c2", 1)]));
 }
 
 /// Each instance commits what it admitted, so its batches are as large as those of group commit, whatever the number of
 /// instances. Until it has found that nothing older waits it takes nothing.
 #[tokio::test]
-async fn an_instance_has_what_it_admitted_delivered_to_itself() {
+async fn an_instance_holds_what_it_admitted() {
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(100, "stream").await;
     let users = stack.users(96).await;
     let redis = stack.redis.conn().await;
     // The consumer that has all of what these buyers bought at one instance, if one has.
     let consumer_of = async |url: &str, users: &[SignedIn]| {
-        let before = pending(&mut redis.clone()).await;
+        let before = held(&mut redis.clone()).await;
         for user in users {
             buy(url, user, sale).await.bought();
         }
-        let after = pending(&mut redis.clone()).await;
+        let after = held(&mut redis.clone()).await;
         let more = |(name, count): (&String, &u64)| {
             (count - before.get(name).unwrap_or(&0) == users.len() as u64).then(|| name.clone())
         };

@@ -157,6 +157,31 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_added_again() {
     }
 }
 
+/// The records of what instances hold are lost, and so is an instance: nobody knows whose its entries are.
+#[tokio::test]
+async fn entries_of_which_nobody_knows_who_holds_them_are_delivered_anew() {
+    let mut stack = Stack::start(2, &[]).await;
+    let sale = stack.publish(6, "stream").await;
+    let users = stack.users(6).await;
+    let mut redis = stack.redis.conn().await;
+    let urls = stack.urls();
+    let mut dead = stack.instances.pop().expect("a second instance");
+    let ids = while_sale_is_locked(&stack, sale, async {
+        let mut ids = Vec::new();
+        for (user, url) in users.iter().zip(urls.iter().cycle()) {
+            ids.push(buy(url, user, sale).await.bought());
+        }
+        let _: () = redis.del("stream.orders.held").await.unwrap();
+        dead.kill();
+        ids
+    })
+    .await;
+    for (user, id) in users.iter().zip(ids) {
+        committed(&stack, user, id).await;
+    }
+    stack.stream_drained().await;
+}
+
 /// The stream of all sales is never empty here: another sale's row is locked.
 #[tokio::test]
 async fn stranded_stock_is_found_while_entries_of_other_sales_wait() {

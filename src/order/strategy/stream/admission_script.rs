@@ -98,7 +98,7 @@ impl AdmissionScript {
             let consumer = if taken_in.is_some() { &*self.consumer } else { "" };
             let after = if in_doubt { text(*self.last_entry.lock()) } else { String::new() };
             let mut script = scripts::STREAM_ADMIT.key(&self.keys.stream);
-            script.key(&self.keys.epoch).key(&self.keys.exact_counters);
+            script.key(&self.keys.epoch).key(&self.keys.exact_counters).key(&self.keys.held);
             script.arg(self.backlog).arg(after).arg(epoch).arg(GROUP).arg(consumer);
             for NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. } in orders {
                 script.arg(user_id).arg(voucher_id).arg(id);
@@ -152,14 +152,13 @@ impl AdmissionScript {
     }
 }
 
-/// What the script delivered: the first so many of those that it admitted, and older entries.
-fn delivery(generation: u64, mut admitted: Vec<Entry>, delivered: &[String]) -> Delivery {
-    let count = delivered.get(1).and_then(|count| count.parse().ok()).unwrap_or(0);
-    let left_some = admitted.len() > count;
-    admitted.truncate(count);
+/// What the script delivered: what it admitted, or nothing of it, and older entries.
+fn delivery(generation: u64, admitted: Vec<Entry>, delivered: &[String]) -> Delivery {
+    let is_held = delivered.get(1).is_some_and(|held| held == "held");
+    let (held, left) = if is_held { (admitted, Vec::new()) } else { (Vec::new(), admitted) };
     let older = delivered.get(2..).unwrap_or_default().chunks_exact(4);
     let older = older.map(|entry| Entry::new(entry[0].clone(), &entry[1], &entry[2], &entry[3]));
-    Delivery { generation, entries: older.chain(admitted).collect(), left_some }
+    Delivery { generation, older: older.collect(), held, left_some: !left.is_empty() }
 }
 
 /// Whether the reply is the id of an entry.
@@ -195,18 +194,18 @@ mod tests {
             |id| NewOrder { id, buyer: Buyer { user_id: id, voucher_id: 7 }, unguarded: false };
         let admitted =
             || [("5-1", 1), ("5-2", 3)].map(|(entry, id)| Entry::of(entry.to_owned(), order(id)));
-        let older = Entry::new("4-0".to_owned(), "9", "8", "7");
-        let [first, last] = admitted();
-        for (delivered, entries, left_some) in [
-            (&["epoch", "2"][..], vec![first.clone(), last], false),
-            (&["epoch", "1", "4-0", "9", "8", "7"], vec![older, first], true),
-            (&["epoch", "0"], vec![], true),
+        let older = || Entry::new("4-0".to_owned(), "9", "8", "7");
+        for (delivered, older, held, left_some) in [
+            (&["epoch", "held"][..], vec![], admitted().into(), false),
+            (&["epoch", "held", "4-0", "9", "8", "7"], vec![older()], admitted().into(), false),
+            (&["epoch", "", "4-0", "9", "8", "7"], vec![older()], vec![], true),
+            (&["epoch", ""], vec![], vec![], true),
         ] {
             let delivered: Vec<String> = delivered.iter().map(|text| (*text).into()).collect();
             let found = delivery(3, admitted().into(), &delivered);
-            assert_eq!(found, Delivery { generation: 3, entries, left_some });
+            assert_eq!(found, Delivery { generation: 3, older, held, left_some });
         }
-        let none = ["epoch", "0"].map(str::to_owned);
+        let none = ["epoch", ""].map(str::to_owned);
         assert!(!delivery(3, Vec::new(), &none).left_some);
     }
 

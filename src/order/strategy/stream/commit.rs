@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use futures_util::FutureExt;
 use redis::AsyncCommands;
 
-use super::entry::{Content, Entry, position};
-use super::names::{GROUP, STATUS_TTL_S};
+use super::entry::{Content, Entry, Position, position};
+use super::names::{CONSUMER_PREFIX, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
 use super::sale_queues::{Batch, Outcome};
@@ -32,7 +32,7 @@ const TRIES: u32 = 5;
 const DEAD_LETTERS: u32 = 10_000;
 
 /// Entries that one script acknowledges.
-const ACKNOWLEDGED_AT_ONCE: usize = 64;
+const ACKNOWLEDGED_AT_ONCE: usize = 256;
 
 /// The final result of an entry, with which it is acknowledged.
 #[derive(Debug)]
@@ -208,8 +208,10 @@ impl StreamNode {
             .key(&self.keys.failures)
             .key(&self.keys.dead)
             .key(&self.keys.exact_counters)
+            .key(&self.keys.held)
             .arg(GROUP)
             .arg(&self.consumer)
+            .arg(CONSUMER_PREFIX)
             .arg(STATUS_TTL_S)
             .arg(DEAD_LETTERS);
         self.keys.declare(&mut script, resolved.iter().map(|(entry, _)| entry.buyer()));
@@ -217,7 +219,9 @@ impl StreamNode {
             resolved.iter().partition(|(_, resolution)| matches!(resolution, Resolution::Ordered));
         let mut ordered: Vec<&str> = ordered.iter().map(|(entry, _)| entry.id.as_str()).collect();
         ordered.sort_unstable_by_key(|id| position(id));
-        script.arg(voucher_id).arg(ordered.len()).arg(&ordered);
+        let all: Vec<Position> = resolved.iter().map(|(entry, _)| position(&entry.id)).collect();
+        let ended = self.held.ending(&all);
+        script.arg(ended.len()).arg(voucher_id).arg(ordered.len()).arg(&ended).arg(&ordered);
         let (mut refused, mut dead_lettered) = (0, 0);
         for (entry, resolution) in others {
             let (name, code, count) = match resolution {
@@ -240,6 +244,8 @@ impl StreamNode {
             script.arg(name).arg(code);
         }
         script.invoke_async::<i64>(&mut self.redis.clone()).await?;
+        self.held.acknowledged(&all);
+        self.held.forget(&ended);
         self.stats.ordered.fetch_add(ordered.len() as u64, Relaxed);
         self.stats.refused.fetch_add(refused, Relaxed);
         self.stats.dead_lettered.fetch_add(dead_lettered, Relaxed);

@@ -16,7 +16,7 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::deliveries::Delivery;
-use super::entry::{Entry, read_entries};
+use super::entry::{Entry, Position, held_by, position, read_entries};
 use super::names::GROUP;
 use super::node::StreamNode;
 use super::sale_queues::{Batch, GATHER, Outcome, SaleQueues};
@@ -43,6 +43,12 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long the last entries are tried when the process stops, as so many steps of the database; then they are left to
 /// other nodes.
 const LAST_STEPS: u32 = 3;
+
+/// After which entry the first page of pending ones is read.
+const FIRST_PAGE: &str = "0";
+
+/// Records of what our consumers hold that are read at a time.
+const RECORDS: usize = 1000;
 
 /// A future that is being waited for.
 type Running<T> = Option<BoxFuture<'static, T>>;
@@ -99,11 +105,40 @@ impl StreamNode {
         self.leave().await;
     }
 
-    /// Reads what is pending under our name beyond the entry `after`.
+    /// Reads what is pending under our name beyond the entry `after`. What we hold and is not in memory becomes pending first.
     async fn read_page(&self, after: &str) -> Result<Vec<Entry>, Error> {
+        if after == FIRST_PAGE {
+            self.adopt_held().await?;
+        }
         let read = self.read().arg("STREAMS").arg(&self.keys.stream).arg(after).to_owned();
         let reply: Value = read.query_async(&mut self.redis.clone()).await?;
         Ok(read_entries(&reply))
+    }
+
+    /// Makes entries pending that we hold and that are not in memory: the reply that said so did not come, or they have been
+    /// given up.
+    async fn adopt_held(&self) -> Result<(), Error> {
+        let held: Value = redis::cmd("XRANGE")
+            .arg(&self.keys.held)
+            .arg("-")
+            .arg("+")
+            .arg("COUNT")
+            .arg(RECORDS)
+            .query_async(&mut self.redis.clone())
+            .await?;
+        let records: Vec<String> = held_by(&held, &self.consumer)
+            .filter(|record| !self.held.has_in_memory(position(record)))
+            .map(str::to_owned)
+            .collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut adopt = scripts::STREAM_ADOPT.key(&self.keys.stream);
+        adopt.key(&self.keys.held).arg(GROUP).arg(&self.consumer).arg(&records);
+        let adopted: u64 = adopt.invoke_async(&mut self.redis.clone()).await?;
+        self.held.forget(&records);
+        tracing::debug!(records = records.len(), adopted, "entries that were held are read");
+        Ok(())
     }
 
     async fn read_new(&self, connection: Option<ReadConnection>) -> NewEntries {
@@ -151,6 +186,7 @@ impl StreamNode {
         let removed: redis::RedisResult<i64> = scripts::STREAM_LEAVE
             .key(&self.keys.stream)
             .key(&self.keys.consumers)
+            .key(&self.keys.held)
             .arg(GROUP)
             .arg(&self.consumer)
             .invoke_async(&mut self.redis.clone())
@@ -167,7 +203,7 @@ impl Consumer {
     fn new(node: Arc<StreamNode>, deliveries: UnboundedReceiver<Delivery>) -> Self {
         let now = Instant::now();
         Consumer {
-            queues: SaleQueues::new(node.limits.batch),
+            queues: SaleQueues::new(node.limits.batch, node.held.clone()),
             deliveries,
             node,
             commits: FuturesUnordered::new(),
@@ -245,7 +281,7 @@ impl Consumer {
         let generation = self.queues.generation();
         let due = |consumer: &Self| consumer.page_after.is_none() && now >= consumer.pages_due;
         if self.reading_page.is_none() && (self.node.take_own_pending() || due(self)) {
-            self.page_after = Some("0".to_owned());
+            self.page_after = Some(FIRST_PAGE.to_owned());
             self.pages_began = now;
         }
         if let (None, Some(after)) = (&self.reading_page, self.page_after.clone()) {
@@ -263,7 +299,13 @@ impl Consumer {
 
     fn delivered(&mut self, delivery: Delivery) {
         self.caught_up &= !delivery.left_some;
-        self.offer(delivery.generation, delivery.entries);
+        self.offer(delivery.generation, delivery.older);
+        if delivery.generation == self.queues.generation() {
+            let held: Vec<Position> =
+                delivery.held.iter().map(|entry| position(&entry.id)).collect();
+            self.node.held.hold(&held);
+        }
+        self.offer(delivery.generation, delivery.held);
     }
 
     /// Queues entries that were delivered in this generation.

@@ -1,6 +1,6 @@
-//! Entries that the admission script delivers to this process's consumer as it adds them, so that the consumer does not read
-//! what the process has just written. They are pending under the consumer's name from that moment on, like entries that
-//! it has read. While the consumer takes none, it reads them as it reads those of other nodes, or another node does.
+//! Entries that the admission script leaves to this process's consumer as it adds them, so that the consumer does not read
+//! what the process has just written: it holds them ([`super::held`]). While the consumer takes none, it reads them as it
+//! reads those of other nodes, or another node does.
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -12,7 +12,10 @@ use super::entry::Entry;
 pub(super) struct Delivery {
     /// The lease's generation in which the call began.
     pub generation: u64,
-    pub entries: Vec<Entry>,
+    /// Older ones, which are pending under the consumer's name.
+    pub older: Vec<Entry>,
+    /// Those that were added, which the consumer holds.
+    pub held: Vec<Entry>,
     /// Whether others are left in the stream that are not delivered to anybody.
     pub left_some: bool,
 }

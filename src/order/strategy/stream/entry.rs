@@ -86,6 +86,15 @@ pub(super) fn read_entries(reply: &Value) -> Vec<Entry> {
         .collect()
 }
 
+/// The records in an XRANGE of what our consumers hold that are this consumer's.
+pub(super) fn held_by<'a>(reply: &'a Value, consumer: &'a str) -> impl Iterator<Item = &'a str> {
+    items(reply).iter().filter_map(move |record| {
+        let parts = items(record);
+        let holder = string(items(parts.get(1)?).get(1)?);
+        (holder == consumer).then(|| parts.first().map(string))?
+    })
+}
+
 fn entry(value: &Value) -> Option<Entry> {
     let parts = items(value);
     let fields = items(parts.get(1)?);

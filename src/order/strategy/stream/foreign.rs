@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use super::entry::position;
-use super::names::{CONSUMER_PREFIX, GROUP, STATUS_TTL_S};
+use super::names::{CONSUMER_PREFIX, EPOCH_GROUP, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
 use crate::error::Error;
@@ -101,9 +101,11 @@ impl StreamNode {
         for _ in 0..PAGES {
             let found: Vec<String> = scripts::STREAM_FOREIGN_FIND
                 .key(&self.keys.stream)
+                .key(&self.keys.held)
                 .arg(GROUP)
                 .arg(&*after)
                 .arg(PAGE)
+                .arg(EPOCH_GROUP)
                 .invoke_async(&mut self.redis.clone())
                 .await?;
             let Some((next, entries)) = found.split_first() else { return Ok(()) };

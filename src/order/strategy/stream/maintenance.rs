@@ -62,6 +62,7 @@ impl StreamNode {
             .key(&self.keys.epoch)
             .key(&self.keys.consumers)
             .key(&self.keys.dead)
+            .key(&self.keys.held)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(EPOCH_GROUP)
@@ -94,6 +95,7 @@ impl StreamNode {
             .key(&keys.epoch)
             .key(&keys.exact_counters)
             .key(&keys.complete_claims)
+            .key(&keys.held)
             .arg(GROUP)
             .arg(EPOCH_GROUP);
         let epoch: String = script.invoke_async(&mut self.redis.clone()).await?;
@@ -147,11 +149,12 @@ impl StreamNode {
         Ok(())
     }
 
-    /// Takes over the pending entries of dead consumers.
+    /// Takes over what dead consumers hold or have pending.
     async fn reclaim(&self, heartbeats: &mut Heartbeats) -> Result<(), Error> {
         let consumers: Vec<String> = scripts::STREAM_CONSUMERS
             .key(&self.keys.stream)
             .key(&self.keys.consumers)
+            .key(&self.keys.held)
             .arg(GROUP)
             .arg(&self.consumer)
             .arg(CONSUMER_PREFIX)
@@ -163,7 +166,8 @@ impl StreamNode {
             return Ok(());
         }
         let mut script = scripts::STREAM_RECLAIM.key(&self.keys.stream);
-        script.key(&self.keys.consumers).arg(GROUP).arg(&self.consumer).arg(RECLAIMED_AT_ONCE);
+        script.key(&self.keys.consumers).key(&self.keys.held);
+        script.arg(GROUP).arg(&self.consumer).arg(RECLAIMED_AT_ONCE);
         for (consumer, heartbeat) in &dead {
             script.arg(consumer).arg(heartbeat);
         }

@@ -6,12 +6,13 @@
 //! **Redis Streams in brief.** `stream.orders` is a log of admitted orders. A *group* hands each entry to one of
 //! its *consumers* (a node of either language) and lists it as *pending* until it is acknowledged. A consumer that
 //! dies leaves pending entries behind, which another takes over. So an entry is delivered at least once, and perhaps
-//! again after its order was committed.
+//! again after its order was committed. What a node admits itself it *holds*: the group has gone past it without listing
+//! it as pending, and one record for each call of the script says whose it is.
 //!
 //! - [`service`]: [`service::OrderStream`], the handle, and admission: one script (`admission_script`) takes stock, claim
 //!   and entry together; the buyer's answer is *pending*. `node` is what it shares with its tasks.
-//! - `consumer`: puts entries into `sale_queues`, one per sale: those that the script has delivered to it (`deliveries`), and
-//!   those that it reads, of others; `commit`: commits them in batches
+//! - `consumer`: puts entries into `sale_queues`, one per sale: those that it holds (`deliveries`, `held`), and those that it
+//!   reads, of others; `commit`: commits them in batches
 //!   ([`crate::order::batch`]) while the consumer's `lease` holds, and acknowledges after the commit, never before.
 //! - `lookup`, `order_status`: the status of an admitted order, for its buyer. `claims`: what a claim stands for.
 //!   `entry_index`: the entries of the stream by order and buyer, as a Java node's script writes no status.
@@ -48,6 +49,7 @@ mod entry;
 mod entry_index;
 mod foreign;
 mod heartbeats;
+mod held;
 mod lease;
 mod lookup;
 mod maintenance;

@@ -3,8 +3,8 @@
 /// Its consumer group, shared with Java nodes.
 pub(super) const GROUP: &str = "g1";
 
-/// A second group, of which nobody is a member: it is in the stream for as long as the stream that the epoch began with
-/// exists, so a stream without it is another one.
+/// A second group, of which nobody is a member, also in the stream of what is held: it is there for as long as the stream
+/// that the epoch began with exists, so a stream without it is another one.
 pub(super) const EPOCH_GROUP: &str = "seckill-epoch";
 
 /// What our consumers' names begin with; the rest is random.

@@ -13,6 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::admission_script::{AdmissionBatcher, AdmissionScript};
 use super::deliveries::{Deliveries, Delivery};
 use super::entry_index::EntryIndex;
+use super::held::HeldCalls;
 use super::lease::Lease;
 use super::names::CONSUMER_PREFIX;
 use super::rebuilds::Rebuilds;
@@ -52,6 +53,8 @@ pub struct StreamNode {
     pub(super) consumer: String,
     /// What the admission script delivers to it.
     pub(super) deliveries: Arc<Deliveries>,
+    /// What the consumer holds of it.
+    pub(super) held: Arc<HeldCalls>,
     /// For how long what was delivered to us is ours.
     pub(super) lease: Lease,
     pub(super) unconfirmed: Arc<UnconfirmedOrders>,
@@ -106,6 +109,7 @@ impl StreamNode {
             limits,
             consumer,
             deliveries,
+            held: Arc::default(),
             lease: Lease::default(),
             unconfirmed,
             rebuilds: Rebuilds::default(),

@@ -7,9 +7,11 @@
 //! its queue faster than it empties it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, position};
+use super::held::HeldCalls;
 use crate::error::Error;
 
 /// Batches committed at once, of sales that are not troubled, and of those that are. Each needs a database connection.
@@ -35,6 +37,8 @@ pub(super) struct SaleQueues {
     sales: HashMap<i64, Queue>,
     /// Every entry that waits or is being committed.
     held: HashSet<(u64, u64)>,
+    /// Hears which entries are not in memory any more.
+    calls: Arc<HeldCalls>,
     /// Entries whose batch ended while pending ones were being read: that page may still show them.
     ended: Option<HashSet<(u64, u64)>>,
     /// The lease's generation in which the entries were read.
@@ -102,11 +106,12 @@ pub(super) struct Completed {
 
 impl SaleQueues {
     /// Queues for batches of at most `batch` entries.
-    pub fn new(batch: usize) -> Self {
+    pub fn new(batch: usize, calls: Arc<HeldCalls>) -> Self {
         SaleQueues {
             batch,
             sales: HashMap::new(),
             held: HashSet::new(),
+            calls,
             ended: None,
             generation: 0,
         }
@@ -127,6 +132,7 @@ impl SaleQueues {
                 && self.held.len() < BATCHES_HELD[1] * self.batch;
             if queue.is_troubled(now) && !room {
                 queue.overflowed = true;
+                self.calls.left_memory(at);
                 continue;
             }
             self.held.insert(at);
@@ -187,6 +193,7 @@ impl SaleQueues {
             let at = position(&entry.id);
             if !outcome.retry.contains(&at) {
                 self.held.remove(&at);
+                self.calls.left_memory(at);
                 if let Some(ended) = &mut self.ended {
                     ended.insert(at);
                 }
@@ -212,6 +219,7 @@ impl SaleQueues {
     /// being committed is not tried again.
     pub fn begin_generation(&mut self, generation: u64) {
         self.generation = generation;
+        self.calls.clear();
         let held = &mut self.held;
         for queue in self.sales.values_mut() {
             for gone in queue.waiting.drain(..) {
@@ -305,7 +313,7 @@ mod tests {
 
     #[test]
     fn each_sale_has_one_batch_at_a_time_and_a_failed_one_pauses_alone() {
-        let (mut queues, now) = (SaleQueues::new(2), Instant::now());
+        let (mut queues, now) = (SaleQueues::new(2, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..4), false, now);
         queues.offer(entries(8, 4..5), false, now);
         let first = queues.next_batch(now).unwrap();
@@ -325,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_small_batch_waits_a_moment_after_the_one_before_it_and_a_large_one_does_not() {
-        let (mut queues, now) = (SaleQueues::new(16), Instant::now());
+        let (mut queues, now) = (SaleQueues::new(16, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..2), false, now);
         let batch = queues.next_batch(now).expect("the first one begins at once");
         queues.offer(entries(7, 2..4), false, now);
@@ -333,7 +341,7 @@ mod tests {
         assert!(queues.next_batch(now).is_none() && queues.next_change(now) == Some(now + GATHER));
         queues.offer(entries(7, 4..6), false, now);
         assert_eq!(take(&mut queues, now), (7, 4, false), "a quarter of a batch");
-        let (mut queues, later) = (SaleQueues::new(16), now + GATHER);
+        let (mut queues, later) = (SaleQueues::new(16, Arc::default()), now + GATHER);
         queues.offer(entries(7, 1..2), false, now);
         let batch = queues.next_batch(now).unwrap();
         queues.offer(entries(7, 2..4), false, now);
@@ -343,7 +351,7 @@ mod tests {
 
     #[test]
     fn an_entry_is_held_once_until_its_batch_has_ended() {
-        let (mut queues, now) = (SaleQueues::new(8), Instant::now());
+        let (mut queues, now) = (SaleQueues::new(8, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..3), false, now);
         queues.offer(entries(7, 1..3), true, now);
         let batch = queues.next_batch(now).unwrap();
@@ -363,7 +371,7 @@ mod tests {
     /// What was acknowledged, or may have been, is not tried again from memory: its buyer may know of the refusal.
     #[test]
     fn only_what_nothing_was_done_about_is_tried_again() {
-        let (mut queues, now) = (SaleQueues::new(8), Instant::now());
+        let (mut queues, now) = (SaleQueues::new(8, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..4), false, now);
         let batch = queues.next_batch(now).unwrap();
         let retry = HashSet::from([(2, 0)]);
@@ -374,14 +382,18 @@ mod tests {
 
     #[test]
     fn a_troubled_sale_overflows_and_another_one_has_the_consumer_wait() {
-        let (mut queues, now) = (SaleQueues::new(2), Instant::now());
+        let calls = Arc::new(HeldCalls::default());
+        let (mut queues, now) = (SaleQueues::new(2, calls.clone()), Instant::now());
         queues.offer(entries(7, 1..3), false, now);
         let batch = queues.next_batch(now).unwrap();
         queues.offer(entries(7, 3..5), false, now);
         assert!(!queues.has_room(now), "it is committing, and will be ready soon");
         let slow = queues.next_change(now).unwrap();
         assert!(queues.has_room(slow), "it takes long, and the others shall not wait");
+        calls.hold(&[(4, 0)]);
+        calls.hold(&[(5, 0), (6, 0), (19, 0)]);
         queues.offer(entries(7, 5..20), false, slow);
+        assert!(calls.has_in_memory((4, 0)) && !calls.has_in_memory((19, 0)));
         assert_eq!(queues.sales[&7].waiting.len(), 4);
         assert!(!queues.has_room_for_all());
         assert!(!queues.complete(batch, &done(), slow).read_pending, "4 wait");
@@ -394,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_another_consumer_may_have_taken_over_is_not_tried_again() {
-        let (mut queues, now) = (SaleQueues::new(2), Instant::now());
+        let (mut queues, now) = (SaleQueues::new(2, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..5), false, now);
         let batch = queues.next_batch(now).unwrap();
         queues.begin_generation(1);
@@ -405,7 +417,7 @@ mod tests {
 
     #[test]
     fn troubled_sales_leave_room_for_the_others() {
-        let (mut queues, now) = (SaleQueues::new(2), Instant::now());
+        let (mut queues, now) = (SaleQueues::new(2, Arc::default()), Instant::now());
         for sale in 1..=9 {
             queues.offer(entries(sale, sale as u64..sale as u64 + 1), false, now);
         }

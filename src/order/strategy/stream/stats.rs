@@ -82,7 +82,11 @@ impl StreamStats {
                 "Entries of the stream that are not acknowledged yet.",
                 &self.waiting,
             ),
-            ("entries_pending", "Those of them that were delivered to a consumer.", &self.pending),
+            (
+                "entries_pending",
+                "Those of them in the group's list of pending entries: what a consumer has read or taken over.",
+                &self.pending,
+            ),
             ("dead_letters", "Entries that could not be turned into orders.", &self.dead_letters),
             (
                 "unconfirmed_orders",
