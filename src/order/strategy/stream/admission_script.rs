@@ -1,5 +1,5 @@
 //! The call of the admission script (`lua/stream_admit.lua`), for all purchases that arrive while the call before it is
-//! in flight. Sent again under the same order id after a lost reply, it counts once. What it delivers goes to the consumer.
+//! in flight. Sent again under the same order id after a lost reply, it counts once. What it leaves to the consumer is sent to it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

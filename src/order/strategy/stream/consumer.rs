@@ -1,5 +1,5 @@
 //! The consumer of this process: it puts entries into a queue per sale, and has each sale's batches committed as a future of
-//! its own. What this process admits is delivered to it by the admission script (`deliveries`). It reads what others add,
+//! its own. What this process admits is held by it (`deliveries`, `held`). It reads what others add,
 //! and what is pending under its name (after a start, a failure, when some were taken over, and about once a second). It
 //! waits for new entries on a connection of its own, because a blocking read keeps the commands behind it waiting too.
 //!
@@ -68,7 +68,7 @@ struct Consumer {
     node: Arc<StreamNode>,
     queues: SaleQueues,
     commits: FuturesUnordered<BoxFuture<'static, (Batch, Outcome)>>,
-    /// What the admission script delivers.
+    /// What the admission script leaves to it.
     deliveries: UnboundedReceiver<Delivery>,
     /// Whether nothing waits to be delivered, as far as is known. Else the script takes nothing: what waits comes first.
     caught_up: bool,
@@ -135,9 +135,9 @@ impl StreamNode {
         }
         let mut adopt = scripts::STREAM_ADOPT.key(&self.keys.stream);
         adopt.key(&self.keys.held).arg(GROUP).arg(&self.consumer).arg(&records);
-        let adopted: u64 = adopt.invoke_async(&mut self.redis.clone()).await?;
+        let entries: u64 = adopt.invoke_async(&mut self.redis.clone()).await?;
         self.held.forget(&records);
-        tracing::debug!(records = records.len(), adopted, "entries that were held are read");
+        tracing::debug!(entries, "entries that were held are read");
         Ok(())
     }
 

@@ -51,7 +51,7 @@ pub struct StreamNode {
     pub(super) committer: BatchCommitter,
     /// This process's consumer name in the group.
     pub(super) consumer: String,
-    /// What the admission script delivers to it.
+    /// What the admission script leaves to it.
     pub(super) deliveries: Arc<Deliveries>,
     /// What the consumer holds of it.
     pub(super) held: Arc<HeldCalls>,
