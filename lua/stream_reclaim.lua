@@ -18,7 +18,7 @@ local records = redis.call('XRANGE', KEYS[3], '-', '+', 'COUNT', 1000)
 for at = 4, #ARGV, 2 do
   local name, heartbeat = ARGV[at], ARGV[at + 1]
   if (redis.call('ZSCORE', KEYS[2], name) or '') == heartbeat then
-    local entries = {}
+    local entries, ended = {}, {}
     for _, pending in ipairs(redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[3], name)) do
       entries[#entries + 1] = pending[1]
     end
@@ -27,7 +27,7 @@ for at = 4, #ARGV, 2 do
         for _, entry in ipairs(redis.call('XRANGE', KEYS[1], record[2][4], record[1])) do
           entries[#entries + 1] = entry[1]
         end
-        redis.call('XDEL', KEYS[3], record[1])
+        ended[#ended + 1] = record[1]
       end
     end
     if #entries > 0 then
@@ -35,7 +35,11 @@ for at = 4, #ARGV, 2 do
       taken = taken + #entries
       entries[#entries + 1] = 'FORCE'
       redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, unpack(entries))
-    else
+    end
+    if #ended > 0 then
+      -- Only now: between the two the entries would be nobody's, should the script fail.
+      redis.call('XDEL', KEYS[3], unpack(ended))
+    elseif #entries == 0 then
       redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], name)
       redis.call('ZREM', KEYS[2], name)
     end

@@ -153,8 +153,9 @@ pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Resu
         epoch,
         "g1",
         "bench",
-        "__rand_int__",
         BENCH_SALE,
+        "1",
+        "__rand_int__",
         "__rand_int__",
     ];
     let wanted = requests(duration, 40_000.0);

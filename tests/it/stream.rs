@@ -341,16 +341,22 @@ async fn buyers_that_are_admitted_in_one_call_get_their_own_answers() {
         (8, 1, 13, ""),
         (9, 1, 14, "sold out: 3"),
         (8, 1, 15, "claimed"),
-        (7, 2, 16, ""),
-        (5, 3, 17, "no counter"),
-        (5, 4, 20, "no counter"),
         (6, 1, 99, "refused: ALREADY_ORDERED 5"),
         (4, 1, 98, &lost),
+        (7, 2, 16, ""),
         (8, 2, 18, ""),
         (9, 2, 19, "full"),
+        (5, 3, 17, "no counter"),
+        (5, 4, 20, "no counter"),
     ];
-    for (user, sale, order, _) in buyers {
-        admit.arg(user).arg(sale).arg(order);
+    for of_sale in buyers.chunk_by(|one, next| one.1 == next.1) {
+        admit.arg(of_sale[0].1).arg(of_sale.len());
+        for (user, ..) in of_sale {
+            admit.arg(user);
+        }
+        for (_, _, order, _) in of_sale {
+            admit.arg(order);
+        }
     }
     let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
     for (reply, buyer) in answer.iter().zip(buyers) {
@@ -394,7 +400,7 @@ async fn an_id_that_was_leased_in_another_epoch_or_on_another_server_is_not_admi
         let mut admit = admit.key("stream.orders");
         admit.key("stream.orders.epoch").key("stream.orders.counters").key("stream.orders.held");
         admit.arg(100).arg("0-0");
-        admit.arg(leased_in).arg("g1").arg("").arg(7).arg(1).arg(9);
+        admit.arg(leased_in).arg("g1").arg("").arg(1).arg(1).arg(7).arg(9);
         let answer: Vec<String> = admit.invoke_async(&mut redis).await.unwrap();
         let (admitted, reply) = (is_entry(&answer[0]), answer[0].as_str());
         assert_eq!(if admitted { "" } else { reply }, expected, "{epoch:?} {leased_in}");

@@ -54,9 +54,8 @@ async fn what_is_added_is_held_by_the_caller_once_nothing_older_waits() {
         let mut admit = script.key("stream.orders");
         admit.key("stream.orders.epoch").key("stream.orders.counters").key("stream.orders.held");
         admit.arg(1000).arg("").arg(&epoch).arg("g1").arg(consumer);
-        for (user, order) in buyers {
-            admit.arg(user).arg(1).arg(order);
-        }
+        let (users, orders): (Vec<i64>, Vec<i64>) = buyers.iter().copied().unzip();
+        admit.arg(1).arg(buyers.len()).arg(users).arg(orders);
         admit.invoke_async::<Vec<String>>(&mut server.conn().await).await.unwrap()
     };
     let counts = |of: &[(&str, u64)]| -> HashMap<String, u64> {

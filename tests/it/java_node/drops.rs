@@ -49,6 +49,29 @@ async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back(
     assert_eq!((rows(&stack).await, counter(&stack, sale).await), (3, Some(2)));
 }
 
+/// While only our consumers are in the group, what others acknowledged is looked for less often.
+#[tokio::test]
+async fn a_drop_is_found_though_its_consumer_has_left_the_group() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let user = &stack.users(1).await[0];
+    let java = JavaNode::join(&stack).await;
+    let held = java.hold(user.id, sale, 71, false).await;
+    let _: () = redis::pipe()
+        .atomic()
+        .cmd("XACK")
+        .arg(&["stream.orders", "g1", &held.entry])
+        .cmd("XGROUP")
+        .arg(&["DELCONSUMER", "stream.orders", "g1", "c1"])
+        .query_async(&mut stack.redis.conn().await)
+        .await
+        .unwrap();
+    eventually("the drop is a definite refusal", 2 * SECONDS, || async {
+        look_up(&stack, user, held.order).await.body["code"] == "ORDER_FAILED"
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_dropped_entry_of_a_buyer_who_has_an_order_names_it() {
     let stack = Stack::start(1, &[]).await;

@@ -9,7 +9,8 @@ use backon::{BackoffBuilder, ConstantBuilder};
 use parking_lot::Mutex;
 
 use super::deliveries::{Deliveries, Delivery};
-use super::entry::{Entry, Position, position, text};
+use super::entry::Entry;
+use super::entry_id::EntryId;
 use super::names::GROUP;
 use super::order_status::refusal;
 use super::stats::StreamStats;
@@ -18,7 +19,7 @@ use crate::connection::coalescer::Coalescer;
 use crate::connection::redis::{RoutedConnection, was_not_run};
 use crate::error::Error;
 use crate::keys::ShardKeys;
-use crate::order::model::{Buyer, NewOrder};
+use crate::order::model::NewOrder;
 use crate::scripts;
 
 /// When replies are lost, the script is sent three times in all.
@@ -37,7 +38,8 @@ pub(super) type AdmissionBatcher = Coalescer<Request, Answer>;
 
 /// What the script decided.
 pub(super) enum Admission {
-    Admitted,
+    /// By this entry.
+    Admitted(EntryId),
     Refused(Error),
     /// Redis lost its data, or was started anew, since the order's id was leased.
     OtherEpoch,
@@ -67,7 +69,7 @@ pub(super) struct AdmissionScript {
     pub unconfirmed: Arc<UnconfirmedOrders>,
     pub stats: Arc<StreamStats>,
     /// The last entry that a call has added: those of a call whose reply was lost come after it.
-    pub last_entry: Arc<Mutex<Position>>,
+    pub last_entry: Arc<Mutex<EntryId>>,
 }
 
 impl AdmissionScript {
@@ -79,29 +81,43 @@ impl AdmissionScript {
     async fn admit(mut self, requests: Vec<Request>) -> Vec<Answer> {
         let Some((_, epoch)) = requests.last() else { return Vec::new() };
         // Nearly always the epoch of all: a node knows one at a time.
-        let sent: Vec<NewOrder> =
-            requests.iter().filter(|(_, of)| of == epoch).map(|(order, _)| *order).collect();
-        let mut answers = self.call(&sent, epoch).await.into_iter();
-        let answer = |(_, of): &Request| match of == epoch {
-            true => answers.next().unwrap_or(Err(Error::OutcomeUnknown(None))),
+        let of_epoch = (0..requests.len()).filter(|at| requests[*at].1 == *epoch);
+        let mut sent: Vec<(usize, NewOrder)> = of_epoch.map(|at| (at, requests[at].0)).collect();
+        // Sale by sale, each in the order of arrival.
+        sent.sort_by_key(|(_, order)| order.buyer.voucher_id);
+        let (places, orders): (Vec<usize>, Vec<NewOrder>) = sent.into_iter().unzip();
+        let answer = |(order, of): &Request| match of == epoch {
+            true => Err(Error::OutcomeUnknown(Some(order.id))),
             false => Ok(Admission::OtherEpoch),
         };
-        requests.iter().map(answer).collect()
+        let mut answers: Vec<Answer> = requests.iter().map(answer).collect();
+        for (place, answer) in places.into_iter().zip(self.call(&orders, epoch).await) {
+            answers[place] = answer;
+        }
+        answers
     }
 
-    /// Runs the script for these orders, whose ids were leased in this epoch.
+    /// Runs the script for these orders, given sale by sale, whose ids were leased in this epoch. An answer for each.
     async fn call(&mut self, orders: &[NewOrder], epoch: &str) -> Vec<Answer> {
         let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
         loop {
             // After a lost reply nobody knows what was delivered: the consumer reads what is pending under its name.
             let taken_in = self.deliveries.taken_in().filter(|_| !in_doubt);
             let consumer = if taken_in.is_some() { &*self.consumer } else { "" };
-            let after = if in_doubt { text(*self.last_entry.lock()) } else { String::new() };
+            let after = if in_doubt { self.last_entry.lock().to_string() } else { String::new() };
             let mut script = scripts::STREAM_ADMIT.key(&self.keys.stream);
             script.key(&self.keys.epoch).key(&self.keys.exact_counters).key(&self.keys.held);
             script.arg(self.backlog).arg(after).arg(epoch).arg(GROUP).arg(consumer);
-            for NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. } in orders {
-                script.arg(user_id).arg(voucher_id).arg(id);
+            for of_sale in
+                orders.chunk_by(|one, next| one.buyer.voucher_id == next.buyer.voucher_id)
+            {
+                script.arg(of_sale[0].buyer.voucher_id).arg(of_sale.len());
+                for order in of_sale {
+                    script.arg(order.buyer.user_id);
+                }
+                for order in of_sale {
+                    script.arg(order.id);
+                }
             }
             let buyers = orders.iter().map(|order| order.buyer);
             self.keys.declare(&mut script, buyers.map(|buyer| (buyer.user_id, buyer.voucher_id)));
@@ -131,45 +147,46 @@ impl AdmissionScript {
         taken_in: Option<u64>,
     ) -> Vec<Answer> {
         let delivered = reply.split_off(reply.len().min(orders.len()));
-        let answers = reply.iter().map(|reply| answer(reply)).collect();
-        let admitted: Vec<Entry> = reply
-            .into_iter()
-            .zip(orders)
-            .filter(|(reply, _)| is_entry(reply))
-            .map(|(entry, order)| Entry::of(entry, *order))
-            .collect();
-        if let Some(last) = admitted.last() {
-            *self.last_entry.lock() = position(&last.id);
+        let answers: Vec<Answer> = reply.iter().map(|reply| answer(reply)).collect();
+        let entry = |(answer, order): (&Answer, &NewOrder)| match answer {
+            Ok(Admission::Admitted(entry)) => Some((*order, *entry)),
+            _ => None,
+        };
+        let admitted: Vec<(NewOrder, EntryId)> =
+            answers.iter().zip(orders).filter_map(entry).collect();
+        if let Some((_, last)) = admitted.last() {
+            *self.last_entry.lock() = *last;
         }
         let epoch = delivered.first().map_or("", String::as_str).into();
-        let kept = admitted.iter().filter_map(|entry| Some((entry.order()?, position(&entry.id))));
-        self.unconfirmed.keep(&epoch, kept);
+        self.unconfirmed.keep(&epoch, admitted.iter().copied());
         self.stats.admitted.fetch_add(admitted.len() as u64, Relaxed);
         if let Some(generation) = taken_in {
-            self.deliveries.send(delivery(generation, admitted, &delivered));
+            self.deliveries.send(delivery(generation, &admitted, &delivered));
         }
         answers
     }
 }
 
 /// What the script delivered: what it admitted, or nothing of it, and older entries.
-fn delivery(generation: u64, admitted: Vec<Entry>, delivered: &[String]) -> Delivery {
+fn delivery(generation: u64, admitted: &[(NewOrder, EntryId)], delivered: &[String]) -> Delivery {
     let is_held = delivered.get(1).is_some_and(|held| held == "held");
-    let (held, left) = if is_held { (admitted, Vec::new()) } else { (Vec::new(), admitted) };
-    let older = delivered.get(2..).unwrap_or_default().chunks_exact(4);
-    let older = older.map(|entry| Entry::new(entry[0].clone(), &entry[1], &entry[2], &entry[3]));
-    Delivery { generation, older: older.collect(), held, left_some: !left.is_empty() }
-}
-
-/// Whether the reply is the id of an entry.
-fn is_entry(reply: &str) -> bool {
-    reply.starts_with(|first: char| first.is_ascii_digit())
+    let (held, left) = if is_held { (admitted, &[][..]) } else { (&[][..], admitted) };
+    let older = delivered.get(2..).unwrap_or_default().chunks_exact(4).filter_map(|entry| {
+        Some(Entry::new(EntryId::parse(&entry[0])?, &entry[1], &entry[2], &entry[3]))
+    });
+    let held = held.iter().map(|(order, entry)| Entry::of(*entry, *order));
+    Delivery {
+        generation,
+        older: older.collect(),
+        held: held.collect(),
+        left_some: !left.is_empty(),
+    }
 }
 
 /// What the script's reply to a purchase says.
 fn answer(reply: &str) -> Answer {
-    if is_entry(reply) {
-        return Ok(Admission::Admitted);
+    if let Some(entry) = EntryId::parse(reply) {
+        return Ok(Admission::Admitted(entry));
     }
     Ok(match reply.split_once(": ").unwrap_or((reply, "")) {
         ("refused", code) => Admission::Refused(refusal(code)),
@@ -186,32 +203,34 @@ fn answer(reply: &str) -> Answer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry_id::tests::id;
     use super::*;
+    use crate::order::model::Buyer;
 
     #[test]
     fn the_consumer_gets_what_was_delivered_and_hears_of_what_was_not() {
         let order =
             |id| NewOrder { id, buyer: Buyer { user_id: id, voucher_id: 7 }, unguarded: false };
-        let admitted =
-            || [("5-1", 1), ("5-2", 3)].map(|(entry, id)| Entry::of(entry.to_owned(), order(id)));
-        let older = || Entry::new("4-0".to_owned(), "9", "8", "7");
+        let admitted = [(order(1), id(5, 1)), (order(3), id(5, 2))];
+        let entries = || admitted.map(|(order, entry)| Entry::of(entry, order)).to_vec();
+        let older = || Entry::new(id(4, 0), "9", "8", "7");
         for (delivered, older, held, left_some) in [
-            (&["epoch", "held"][..], vec![], admitted().into(), false),
-            (&["epoch", "held", "4-0", "9", "8", "7"], vec![older()], admitted().into(), false),
+            (&["epoch", "held"][..], vec![], entries(), false),
+            (&["epoch", "held", "4-0", "9", "8", "7"], vec![older()], entries(), false),
             (&["epoch", "", "4-0", "9", "8", "7"], vec![older()], vec![], true),
             (&["epoch", ""], vec![], vec![], true),
         ] {
             let delivered: Vec<String> = delivered.iter().map(|text| (*text).into()).collect();
-            let found = delivery(3, admitted().into(), &delivered);
+            let found = delivery(3, &admitted, &delivered);
             assert_eq!(found, Delivery { generation: 3, older, held, left_some });
         }
         let none = ["epoch", ""].map(str::to_owned);
-        assert!(!delivery(3, Vec::new(), &none).left_some);
+        assert!(!delivery(3, &[], &none).left_some);
     }
 
     #[test]
     fn a_reply_is_an_entry_or_says_why_there_is_none() {
-        assert!(matches!(answer("5-1"), Ok(Admission::Admitted)));
+        assert!(matches!(answer("5-1"), Ok(Admission::Admitted(entry)) if entry == id(5, 1)));
         assert!(matches!(answer("sold out: 12"), Ok(Admission::SoldOut { waiting: 12 })));
         let refused = answer("refused: ALREADY_ORDERED 5");
         assert!(matches!(refused, Ok(Admission::Refused(Error::AlreadyOrdered(Some(5))))));

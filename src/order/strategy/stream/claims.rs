@@ -1,6 +1,7 @@
 //! The claims of a sale: a set of the users who are not admitted again. A claim is respected while its order is in the
 //! database, or its entry in the stream, whichever node's script made it; one with neither is dropped.
 
+use super::entry_id::EntryId;
 use super::entry_index::Lookup;
 use super::node::StreamNode;
 use crate::error::Error;
@@ -15,7 +16,7 @@ pub(super) enum Claim {
     /// This order, pending or committed.
     Order(i64),
     /// Nothing, as far as entries up to this one say.
-    Nothing { last_entry: String },
+    Nothing { last_entry: EntryId },
 }
 
 impl StreamNode {
@@ -41,7 +42,11 @@ impl StreamNode {
     }
 
     /// Drops a claim that stands for nothing, unless it does by an entry after `last_entry`; says whether it is gone.
-    pub(super) async fn drop_claim(&self, buyer: Buyer, last_entry: &str) -> Result<bool, Error> {
+    pub(super) async fn drop_claim(
+        &self,
+        buyer: Buyer,
+        last_entry: EntryId,
+    ) -> Result<bool, Error> {
         let Buyer { user_id, voucher_id } = buyer;
         let mut drop = scripts::STREAM_DROP_CLAIM.key(&self.keys.stream);
         drop.key(self.keys.claims(voucher_id))

@@ -15,7 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use futures_util::FutureExt;
 use redis::AsyncCommands;
 
-use super::entry::{Content, Entry, Position, position};
+use super::entry::{Content, Entry};
+use super::entry_id::EntryId;
 use super::names::{CONSUMER_PREFIX, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
@@ -88,11 +89,12 @@ impl StreamNode {
                     Err(error) => outcome.failed_in_redis(error),
                 },
                 Attempt::Retry => {
-                    outcome.retry.insert(position(&entry.id));
+                    outcome.retry.insert(entry.id);
                     outcome.error = Some(Error::Unavailable("the database"));
                 }
             }
         }
+        resolved.sort_unstable_by_key(|(entry, _)| entry.id);
         for resolved in resolved.chunks(ACKNOWLEDGED_AT_ONCE) {
             // After a lost reply they may be acknowledged, and a refusal told: they are tried again only if they are
             // still pending.
@@ -191,13 +193,14 @@ impl StreamNode {
         entry: &Entry,
         error: Error,
     ) -> Result<Option<Resolution>, Error> {
-        let failures: u32 = self.redis.clone().hincr(&self.keys.failures, &entry.id, 1).await?;
+        let failures: u32 =
+            self.redis.clone().hincr(&self.keys.failures, entry.id.to_string(), 1).await?;
         let detail = error.detail();
-        tracing::error!(entry = entry.id, failures, error = detail, "an entry cannot be committed");
+        tracing::error!(entry = %entry.id, failures, error = detail, "an entry cannot be committed");
         Ok((failures >= TRIES).then_some(Resolution::DeadLetter(detail)))
     }
 
-    /// Acknowledges entries of a sale, and undoes in Redis what was refused.
+    /// Acknowledges entries of a sale, given in their order, and undoes in Redis what was refused.
     async fn acknowledge(
         &self,
         voucher_id: i64,
@@ -217,9 +220,8 @@ impl StreamNode {
         self.keys.declare(&mut script, resolved.iter().map(|(entry, _)| entry.buyer()));
         let (ordered, others): (Vec<_>, Vec<_>) =
             resolved.iter().partition(|(_, resolution)| matches!(resolution, Resolution::Ordered));
-        let mut ordered: Vec<&str> = ordered.iter().map(|(entry, _)| entry.id.as_str()).collect();
-        ordered.sort_unstable_by_key(|id| position(id));
-        let all: Vec<Position> = resolved.iter().map(|(entry, _)| position(&entry.id)).collect();
+        let ordered: Vec<EntryId> = ordered.iter().map(|(entry, _)| entry.id).collect();
+        let all: Vec<EntryId> = resolved.iter().map(|(entry, _)| entry.id).collect();
         let ended = self.held.ending(&all);
         script.arg(ended.len()).arg(voucher_id).arg(ordered.len()).arg(&ended).arg(&ordered);
         let (mut refused, mut dead_lettered) = (0, 0);
@@ -232,7 +234,7 @@ impl StreamNode {
                 }
             };
             *count += 1;
-            script.arg(&entry.id);
+            script.arg(entry.id);
             match &entry.content {
                 Content::Order(NewOrder { id, buyer: Buyer { user_id, voucher_id }, .. }) => {
                     script.arg(id).arg(user_id).arg(voucher_id)

@@ -16,7 +16,8 @@ use redis::{AsyncConnectionConfig, Cmd, Value};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::deliveries::Delivery;
-use super::entry::{Entry, Position, held_by, position, read_entries};
+use super::entry::{Entry, held_by, read_entries};
+use super::entry_id::EntryId;
 use super::names::GROUP;
 use super::node::StreamNode;
 use super::sale_queues::{Batch, GATHER, Outcome, SaleQueues};
@@ -43,9 +44,6 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long the last entries are tried when the process stops, as so many steps of the database; then they are left to
 /// other nodes.
 const LAST_STEPS: u32 = 3;
-
-/// After which entry the first page of pending ones is read.
-const FIRST_PAGE: &str = "0";
 
 /// Records of what our consumers hold that are read at a time.
 const RECORDS: usize = 1000;
@@ -78,7 +76,7 @@ struct Consumer {
     /// A page of pending entries is being read; with the same.
     reading_page: Running<(u64, Result<Vec<Entry>, Error>)>,
     /// The entry up to which pending ones were read; `None` between two readings.
-    page_after: Option<String>,
+    page_after: Option<EntryId>,
     pages_began: Instant,
     pages_due: Instant,
     /// Complete readings of the pending entries.
@@ -106,8 +104,8 @@ impl StreamNode {
     }
 
     /// Reads what is pending under our name beyond the entry `after`. What we hold and is not in memory becomes pending first.
-    async fn read_page(&self, after: &str) -> Result<Vec<Entry>, Error> {
-        if after == FIRST_PAGE {
+    async fn read_page(&self, after: EntryId) -> Result<Vec<Entry>, Error> {
+        if after == EntryId::default() {
             self.adopt_held().await?;
         }
         let read = self.read().arg("STREAMS").arg(&self.keys.stream).arg(after).to_owned();
@@ -126,9 +124,8 @@ impl StreamNode {
             .arg(RECORDS)
             .query_async(&mut self.redis.clone())
             .await?;
-        let records: Vec<String> = held_by(&held, &self.consumer)
-            .filter(|record| !self.held.has_in_memory(position(record)))
-            .map(str::to_owned)
+        let records: Vec<EntryId> = held_by(&held, &self.consumer)
+            .filter(|record| !self.held.has_in_memory(*record))
             .collect();
         if records.is_empty() {
             return Ok(());
@@ -281,13 +278,13 @@ impl Consumer {
         let generation = self.queues.generation();
         let due = |consumer: &Self| consumer.page_after.is_none() && now >= consumer.pages_due;
         if self.reading_page.is_none() && (self.node.take_own_pending() || due(self)) {
-            self.page_after = Some(FIRST_PAGE.to_owned());
+            self.page_after = Some(EntryId::default());
             self.pages_began = now;
         }
-        if let (None, Some(after)) = (&self.reading_page, self.page_after.clone()) {
+        if let (None, Some(after)) = (&self.reading_page, self.page_after) {
             self.queues.page_began();
             let node = self.node.clone();
-            let read = async move { (generation, node.read_page(&after).await) };
+            let read = async move { (generation, node.read_page(after).await) };
             self.reading_page = Some(read.boxed());
         }
         if read_new && self.reading_new.is_none() {
@@ -301,9 +298,7 @@ impl Consumer {
         self.caught_up &= !delivery.left_some;
         self.offer(delivery.generation, delivery.older);
         if delivery.generation == self.queues.generation() {
-            let held: Vec<Position> =
-                delivery.held.iter().map(|entry| position(&entry.id)).collect();
-            self.node.held.hold(&held);
+            self.node.held.hold(delivery.held.iter().map(|entry| entry.id).collect());
         }
         self.offer(delivery.generation, delivery.held);
     }
@@ -343,7 +338,7 @@ impl Consumer {
                 self.pages_due = now + (took * OWN_PENDING_SHARE).max(OWN_PENDING_EVERY);
             }
             Ok(entries) if began_in == self.queues.generation() => {
-                self.page_after = entries.last().map(|last| last.id.clone());
+                self.page_after = entries.last().map(|last| last.id);
                 self.queues.offer(entries, true, now);
             }
             Ok(_) => self.node.read_own_pending_soon(),

@@ -4,16 +4,13 @@ use std::borrow::Cow;
 
 use redis::Value;
 
+use super::entry_id::EntryId;
 use crate::order::model::{Buyer, NewOrder};
-
-/// An entry's id as numbers, which compare as Redis compares them.
-pub(super) type Position = (u64, u64);
 
 /// One entry, as written by a node of either language.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
-    /// `<ms>-<sequence>`.
-    pub id: String,
+    pub id: EntryId,
     pub content: Content,
 }
 
@@ -32,7 +29,7 @@ pub(super) enum Content {
 
 impl Entry {
     /// An entry with these fields.
-    pub fn new(id: String, order: &str, user: &str, voucher: &str) -> Self {
+    pub fn new(id: EntryId, order: &str, user: &str, voucher: &str) -> Self {
         let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
         let content = match (number(order), number(user), number(voucher)) {
             (Some(id), Some(user_id), Some(voucher_id)) => Content::Order(NewOrder {
@@ -50,7 +47,7 @@ impl Entry {
     }
 
     /// The entry of this order.
-    pub fn of(id: String, order: NewOrder) -> Self {
+    pub fn of(id: EntryId, order: NewOrder) -> Self {
         Entry { id, content: Content::Order(order) }
     }
 
@@ -87,11 +84,11 @@ pub(super) fn read_entries(reply: &Value) -> Vec<Entry> {
 }
 
 /// The records in an XRANGE of what our consumers hold that are this consumer's.
-pub(super) fn held_by<'a>(reply: &'a Value, consumer: &'a str) -> impl Iterator<Item = &'a str> {
+pub(super) fn held_by(reply: &Value, consumer: &str) -> impl Iterator<Item = EntryId> {
     items(reply).iter().filter_map(move |record| {
         let parts = items(record);
         let holder = string(items(parts.get(1)?).get(1)?);
-        (holder == consumer).then(|| parts.first().map(string))?
+        (holder == consumer).then(|| EntryId::parse(string(parts.first()?)))?
     })
 }
 
@@ -102,7 +99,7 @@ fn entry(value: &Value) -> Option<Entry> {
         let pair = fields.chunks_exact(2).rfind(|pair| string(&pair[0]) == name);
         pair.map_or("", |pair| string(&pair[1]))
     };
-    let id = string(parts.first()?).to_owned();
+    let id = EntryId::parse(string(parts.first()?))?;
     Some(Entry::new(id, field("id"), field("userId"), field("voucherId")))
 }
 
@@ -122,19 +119,9 @@ fn string(value: &Value) -> &str {
     }
 }
 
-/// The position that an entry's id names.
-pub(super) fn position(id: &str) -> Position {
-    let (ms, sequence) = id.split_once('-').unwrap_or((id, "0"));
-    (ms.parse().unwrap_or(0), sequence.parse().unwrap_or(0))
-}
-
-/// The entry's id at this position.
-pub(super) fn text((ms, sequence): Position) -> String {
-    format!("{ms}-{sequence}")
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::entry_id::tests::id;
     use super::*;
 
     fn bulk(text: &str) -> Value {
@@ -160,7 +147,7 @@ mod tests {
             let order = entry.order().unwrap();
             assert_eq!((order.id, order.buyer.user_id, order.buyer.voucher_id), (9, 7, 8));
         }
-        assert_eq!((entries[2].id.as_str(), entries[2].order().is_none()), ("3-0", true));
+        assert_eq!((entries[2].id, entries[2].order()), (id(3, 0), None));
         assert_eq!(read_entries(&Value::Nil), vec![]);
     }
 
@@ -175,11 +162,5 @@ mod tests {
             let entry = entry(&raw("1-0", fields)).unwrap();
             assert!(entry.order().is_none(), "{fields:?}");
         }
-    }
-
-    #[test]
-    fn positions_compare_as_numbers() {
-        assert!(position("9-10") > position("9-9"));
-        assert!(position("10-0") > position("9-10"));
     }
 }

@@ -9,7 +9,8 @@ use std::time::Instant;
 use redis::Value;
 use tokio::sync::Mutex;
 
-use super::entry::{Position, entries, position, text};
+use super::entry::entries;
+use super::entry_id::EntryId;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::ShardKeys;
@@ -23,7 +24,7 @@ pub(super) enum Lookup {
     /// The order of an entry that is in the stream.
     Found(NewOrder),
     /// None, up to this entry, which is or was the last.
-    Missing { last_entry: String },
+    Missing { last_entry: EntryId },
 }
 
 /// The index of one process.
@@ -38,32 +39,32 @@ pub(super) struct EntryIndex {
 /// The entries that were read, of which some may have been deleted since.
 #[derive(Default)]
 pub(super) struct Entries {
-    /// The epoch in which they were read: in another one, positions may repeat.
+    /// The epoch in which they were read: in another one, ids may repeat.
     epoch: String,
-    last: Position,
+    last: EntryId,
     /// When the reading that found `last` began.
     read_at: Option<Instant>,
-    orders: BTreeMap<Position, NewOrder>,
-    by_order: HashMap<i64, Position>,
-    by_buyer: HashMap<(i64, i64), Position>,
+    orders: BTreeMap<EntryId, NewOrder>,
+    by_order: HashMap<i64, EntryId>,
+    by_buyer: HashMap<(i64, i64), EntryId>,
 }
 
 impl Entries {
     /// The entry of an order.
-    pub fn of_order(&self, order_id: i64) -> Option<(Position, NewOrder)> {
+    pub fn of_order(&self, order_id: i64) -> Option<(EntryId, NewOrder)> {
         self.at(self.by_order.get(&order_id))
     }
 
     /// The last entry of a buyer.
-    pub fn of_buyer(&self, buyer: Buyer) -> Option<(Position, NewOrder)> {
+    pub fn of_buyer(&self, buyer: Buyer) -> Option<(EntryId, NewOrder)> {
         self.at(self.by_buyer.get(&(buyer.voucher_id, buyer.user_id)))
     }
 
-    fn at(&self, position: Option<&Position>) -> Option<(Position, NewOrder)> {
-        position.and_then(|at| self.orders.get(at).map(|order| (*at, *order)))
+    fn at(&self, entry: Option<&EntryId>) -> Option<(EntryId, NewOrder)> {
+        entry.and_then(|at| self.orders.get(at).map(|order| (*at, *order)))
     }
 
-    fn add(&mut self, at: Position, order: Option<NewOrder>) {
+    fn add(&mut self, at: EntryId, order: Option<NewOrder>) {
         self.last = at;
         if let Some(order) = order {
             self.orders.insert(at, order);
@@ -73,7 +74,7 @@ impl Entries {
     }
 
     /// Forgets what is before the first entry of the stream.
-    fn forget_before(&mut self, first: Position) {
+    fn forget_before(&mut self, first: EntryId) {
         let kept = self.orders.split_off(&first);
         for (at, order) in std::mem::replace(&mut self.orders, kept) {
             let Buyer { user_id, voucher_id } = order.buyer;
@@ -98,23 +99,23 @@ impl EntryIndex {
     pub async fn find(
         &self,
         epoch: &str,
-        find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
+        find: impl Fn(&Entries) -> Option<(EntryId, NewOrder)>,
     ) -> Result<Lookup, Error> {
         let mut gone = None;
         loop {
             let (found, last) = self.find_in_index(epoch, &find).await?;
             let (at, order) = match found {
                 // Gone before this reading began, and nothing has come in its place.
-                None => return Ok(Lookup::Missing { last_entry: text(last) }),
+                None => return Ok(Lookup::Missing { last_entry: last }),
                 Some((at, _)) if gone == Some(at) => {
-                    return Ok(Lookup::Missing { last_entry: text(last) });
+                    return Ok(Lookup::Missing { last_entry: last });
                 }
                 Some(found) => found,
             };
             let entry: Value = redis::cmd("XRANGE")
                 .arg(&self.keys.stream)
-                .arg(text(at))
-                .arg(text(at))
+                .arg(at)
+                .arg(at)
                 .query_async(&mut self.redis.clone())
                 .await?;
             if !entries(&entry).is_empty() {
@@ -128,8 +129,8 @@ impl EntryIndex {
     async fn find_in_index(
         &self,
         epoch: &str,
-        find: impl Fn(&Entries) -> Option<(Position, NewOrder)>,
-    ) -> Result<(Option<(Position, NewOrder)>, Position), Error> {
+        find: impl Fn(&Entries) -> Option<(EntryId, NewOrder)>,
+    ) -> Result<(Option<(EntryId, NewOrder)>, EntryId), Error> {
         let asked_at = Instant::now();
         let mut index = self.entries.lock().await;
         if index.epoch != epoch || index.orders.len() > self.limit {
@@ -155,17 +156,17 @@ impl EntryIndex {
                 .arg(1)
                 .cmd("XRANGE")
                 .arg(&self.keys.stream)
-                .arg(format!("({}", text(index.last)))
+                .arg(format!("({}", index.last))
                 .arg("+")
                 .arg("COUNT")
                 .arg(PAGE)
                 .query_async(&mut self.redis.clone())
                 .await?;
-            let first = entries(&first).first().map_or((u64::MAX, 0), |entry| position(&entry.id));
+            let first = entries(&first).first().map_or(EntryId::LAST, |entry| entry.id);
             index.forget_before(first);
             let page = entries(&page);
             for entry in &page {
-                index.add(position(&entry.id), entry.order());
+                index.add(entry.id, entry.order());
             }
             if page.len() < PAGE {
                 return Ok(());
@@ -176,6 +177,7 @@ impl EntryIndex {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry_id::tests::id;
     use super::*;
 
     #[test]
@@ -186,17 +188,17 @@ mod tests {
             buyer: Buyer { user_id, voucher_id: 7 },
             unguarded: false,
         };
-        index.add((1, 0), Some(order(11, 1)));
-        index.add((2, 0), None);
+        index.add(id(1, 0), Some(order(11, 1)));
+        index.add(id(2, 0), None);
         // Added again under the same id, as after a takeover.
-        index.add((3, 0), Some(order(11, 1)));
-        index.add((3, 1), Some(order(12, 2)));
-        index.forget_before((3, 0));
-        assert_eq!(index.of_order(11).unwrap().0, (3, 0));
+        index.add(id(3, 0), Some(order(11, 1)));
+        index.add(id(3, 1), Some(order(12, 2)));
+        index.forget_before(id(3, 0));
+        assert_eq!(index.of_order(11).unwrap().0, id(3, 0));
         assert_eq!(index.of_buyer(Buyer { user_id: 2, voucher_id: 7 }).unwrap().1.id, 12);
         assert!(index.of_buyer(Buyer { user_id: 2, voucher_id: 8 }).is_none());
-        index.forget_before((u64::MAX, 0));
+        index.forget_before(EntryId::LAST);
         assert!(index.of_order(11).is_none() && index.by_buyer.is_empty());
-        assert_eq!(text(index.last), "3-1");
+        assert_eq!(index.last, id(3, 1));
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::entry::position;
+use super::entry_id::EntryId;
 use super::names::{CONSUMER_PREFIX, EPOCH_GROUP, GROUP, STATUS_TTL_S};
 use super::node::StreamNode;
 use super::order_status::code;
@@ -21,6 +21,10 @@ use crate::scripts;
 
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
+
+/// Every how many rounds what is acknowledged is looked for although no other consumer is in the group: one may have been
+/// removed from it. It costs Redis a look at every entry that waits.
+const LOOK_EVERY: u32 = 20;
 
 /// Entries that one script looks at, resolves or takes over.
 const PAGE: usize = 200;
@@ -78,10 +82,12 @@ impl StreamNode {
     /// Makes round after round until the process stops.
     pub(super) async fn watch_foreign_consumers(self: Arc<Self>) {
         let (mut kept, mut after) = (Kept::default(), "0-0".to_owned());
-        let mut logged = false;
+        let (mut logged, mut number) = (false, 0_u32);
         while !self.is_stopped() {
+            let look = number.is_multiple_of(LOOK_EVERY);
+            number = number.wrapping_add(1);
             let round = async {
-                self.resolve_acknowledged(&mut after).await?;
+                self.resolve_acknowledged(&mut after, look).await?;
                 self.take_over_foreign(&mut kept).await
             };
             match round.await {
@@ -96,8 +102,9 @@ impl StreamNode {
         }
     }
 
-    /// Resolves what was acknowledged, page by page from the entry `after` on.
-    async fn resolve_acknowledged(&self, after: &mut String) -> Result<(), Error> {
+    /// Resolves what was acknowledged, page by page from the entry `after` on. Without `look` only where another kind of
+    /// consumer is in the group.
+    async fn resolve_acknowledged(&self, after: &mut String, look: bool) -> Result<(), Error> {
         for _ in 0..PAGES {
             let found: Vec<String> = scripts::STREAM_FOREIGN_FIND
                 .key(&self.keys.stream)
@@ -106,6 +113,7 @@ impl StreamNode {
                 .arg(&*after)
                 .arg(PAGE)
                 .arg(EPOCH_GROUP)
+                .arg(if look { "" } else { CONSUMER_PREFIX })
                 .invoke_async(&mut self.redis.clone())
                 .await?;
             let Some((next, entries)) = found.split_first() else { return Ok(()) };
@@ -200,8 +208,8 @@ impl StreamNode {
             let [new, id, user, voucher] = entry else { continue };
             let order = Acknowledged { entry: new, id, user, voucher }.order();
             // The node that admitted it forgets it with the old entry: a copy outlives a Redis that loses its data.
-            if let Some(order) = order {
-                self.unconfirmed.keep(&epoch, [(order, position(new))]);
+            if let (Some(order), Some(entry)) = (order, EntryId::parse(new)) {
+                self.unconfirmed.keep(&epoch, [(order, entry)]);
             }
         }
         if !replaced.is_empty() {

@@ -1,7 +1,7 @@
-//! The consumer's lease: for how long the entries that this process holds, or that were delivered to it, are certainly still its own. Others
-//! take them over when its heartbeat has not changed for [`DEAD_AFTER`]; so it may begin to commit one only within
-//! [`LEASE`] of a heartbeat, and what it read before its lease lapsed it has to read again. Judged by the monotonic clock
-//! of this node, which no step of a wall clock touches. No I/O may come in here.
+//! The consumer's lease: for how long the entries that this process holds, or that were delivered to it, are certainly
+//! still its own. Others take them over when its heartbeat has not changed for [`DEAD_AFTER`]; so it may begin to commit
+//! one only within [`LEASE`] of a heartbeat, and what it read before its lease lapsed it has to read again. Judged by the
+//! monotonic clock of this node, which no step of a wall clock touches. No I/O may come in here.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use super::entry::{position, text};
+use super::entry_id::EntryId;
 use super::heartbeats::Heartbeats;
 use super::lease::DEAD_AFTER;
 use super::names::{CONSUMER_PREFIX, EPOCH_GROUP, GROUP, STATUS_TTL_S};
@@ -76,13 +76,14 @@ impl StreamNode {
         self.lease.renew(sent);
         self.replay(epoch).await?;
         let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+        let bound = EntryId::parse(bound).unwrap_or_default();
         let unconfirmed = self.unconfirmed.forget_below(epoch, bound);
         let stats = &self.stats;
         stats.unconfirmed.store(unconfirmed as u64, Relaxed);
         stats.waiting.store(number(waiting), Relaxed);
         stats.pending.store(number(pending), Relaxed);
         stats.dead_letters.store(number(dead), Relaxed);
-        let oldest = if number(waiting) > 0 { position(bound).0 } else { number(now) };
+        let oldest = if number(waiting) > 0 { bound.ms } else { number(now) };
         stats.lag_ms.store(number(now).saturating_sub(oldest), Relaxed);
         Ok(())
     }
@@ -129,7 +130,7 @@ impl StreamNode {
             script.key(&self.keys.exact_counters).arg(STATUS_TTL_S);
             for (order, entry) in &lost {
                 script.arg(order.id).arg(order.buyer.user_id).arg(order.buyer.voucher_id);
-                script.arg(text(*entry));
+                script.arg(entry);
             }
             let buyers = lost.iter().map(|(order, _)| order.buyer);
             let buyers = buyers.map(|buyer| (buyer.user_id, buyer.voucher_id));
@@ -137,10 +138,10 @@ impl StreamNode {
             let entries: Vec<String> = script.invoke_async(&mut self.redis.clone()).await?;
             let epoch: Arc<str> = epoch.into();
             for ((order, _), entry) in lost.iter().zip(&entries) {
-                if entry.is_empty() {
-                    self.unconfirmed.forget(order.id);
-                } else {
-                    self.unconfirmed.keep(&epoch, [(*order, position(entry))]);
+                match EntryId::parse(entry) {
+                    Some(entry) => self.unconfirmed.keep(&epoch, [(*order, entry)]),
+                    // It was refused.
+                    None => self.unconfirmed.forget(order.id),
                 }
             }
             self.stats.replayed.fetch_add(lost.len() as u64, Relaxed);

@@ -46,6 +46,7 @@ mod consumer;
 mod deliveries;
 mod ended_sales;
 mod entry;
+mod entry_id;
 mod entry_index;
 mod foreign;
 mod heartbeats;

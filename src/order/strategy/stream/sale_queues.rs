@@ -1,6 +1,6 @@
-//! The entries that the consumer holds, in one queue per sale, so that a sale whose row is locked delays no other. A
-//! batch of a sale is committed at a time; after a failure that sale alone pauses, longer each time. No I/O may come in
-//! here.
+//! The entries that the consumer has in memory, in one queue per sale, so that a sale whose row is locked delays no
+//! other. A batch of a sale is committed at a time; after a failure that sale alone pauses, longer each time. No I/O may
+//! come in here.
 //!
 //! A sale is *troubled* while its commits fail or take long. What is beyond its queue's bound then is not kept: it stays
 //! pending in Redis, and is read again later. A sale that is not troubled has the consumer wait instead, as it would fill
@@ -10,7 +10,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::entry::{Entry, position};
+use super::entry::Entry;
+use super::entry_id::EntryId;
 use super::held::HeldCalls;
 use crate::error::Error;
 
@@ -28,7 +29,7 @@ pub(super) const GATHER: Duration = Duration::from_millis(5);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Batches that a troubled sale's queue holds, and all troubled sales' together.
-const BATCHES_HELD: [usize; 2] = [2, 16];
+const BATCHES_KEPT: [usize; 2] = [2, 16];
 
 /// The queues.
 pub(super) struct SaleQueues {
@@ -36,18 +37,18 @@ pub(super) struct SaleQueues {
     batch: usize,
     sales: HashMap<i64, Queue>,
     /// Every entry that waits or is being committed.
-    held: HashSet<(u64, u64)>,
+    in_memory: HashSet<EntryId>,
     /// Hears which entries are not in memory any more.
     calls: Arc<HeldCalls>,
     /// Entries whose batch ended while pending ones were being read: that page may still show them.
-    ended: Option<HashSet<(u64, u64)>>,
+    ended: Option<HashSet<EntryId>>,
     /// The lease's generation in which the entries were read.
     generation: u64,
 }
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Held>,
+    waiting: VecDeque<Waiting>,
     committing_since: Option<Instant>,
     /// A batch of fewer entries than are worth one begins then at the earliest.
     small_due: Option<Instant>,
@@ -58,7 +59,7 @@ struct Queue {
     overflowed: bool,
 }
 
-struct Held {
+struct Waiting {
     entry: Entry,
     redelivered: bool,
 }
@@ -80,7 +81,7 @@ pub(super) struct Batch {
 #[derive(Default)]
 pub(super) struct Outcome {
     /// These entries could not be committed, and nothing was done about them: they are to be tried again.
-    pub retry: HashSet<(u64, u64)>,
+    pub retry: HashSet<EntryId>,
     /// Others are still pending, or may be: they are to be read again.
     pub read_pending: bool,
     /// Why the sale has to pause.
@@ -110,33 +111,32 @@ impl SaleQueues {
         SaleQueues {
             batch,
             sales: HashMap::new(),
-            held: HashSet::new(),
+            in_memory: HashSet::new(),
             calls,
             ended: None,
             generation: 0,
         }
     }
 
-    /// Takes entries that Redis has just delivered; those that are held already are skipped, and so is what a troubled
+    /// Takes entries that Redis has just delivered; those that are in memory already are skipped, and so is what a troubled
     /// sale's queue has no room for.
     pub fn offer(&mut self, entries: Vec<Entry>, redelivered: bool, now: Instant) {
         for entry in entries {
-            let at = position(&entry.id);
-            let ended = || self.ended.as_ref().is_some_and(|ended| ended.contains(&at));
-            if self.held.contains(&at) || redelivered && ended() {
+            let ended = || self.ended.as_ref().is_some_and(|ended| ended.contains(&entry.id));
+            if self.in_memory.contains(&entry.id) || redelivered && ended() {
                 continue;
             }
             let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
             let queue = self.sales.entry(sale).or_default();
-            let room = queue.waiting.len() < BATCHES_HELD[0] * self.batch
-                && self.held.len() < BATCHES_HELD[1] * self.batch;
+            let room = queue.waiting.len() < BATCHES_KEPT[0] * self.batch
+                && self.in_memory.len() < BATCHES_KEPT[1] * self.batch;
             if queue.is_troubled(now) && !room {
                 queue.overflowed = true;
-                self.calls.left_memory(at);
+                self.calls.left_memory(&[entry.id]);
                 continue;
             }
-            self.held.insert(at);
-            queue.waiting.push_back(Held { entry, redelivered });
+            self.in_memory.insert(entry.id);
+            queue.waiting.push_back(Waiting { entry, redelivered });
         }
     }
 
@@ -160,12 +160,12 @@ impl SaleQueues {
             let class = usize::from(queue.is_troubled(now));
             queue.is_ready(now, self.batch) && running[class] < AT_ONCE[class]
         });
-        let first = |queue: &Queue| queue.waiting.front().map(|held| position(&held.entry.id));
+        let first = |queue: &Queue| queue.waiting.front().map(|waiting| waiting.entry.id);
         let (sale, queue) = ready.min_by_key(|(_, queue)| first(queue))?;
         // Together, in the order of arrival, so that an entry that fails again and again keeps none waiting.
         let count = queue.waiting.len().min(self.batch);
-        let redelivered = queue.waiting.iter().take(count).any(|held| held.redelivered);
-        let entries = queue.waiting.drain(..count).map(|held| held.entry).collect();
+        let redelivered = queue.waiting.iter().take(count).any(|waiting| waiting.redelivered);
+        let entries = queue.waiting.drain(..count).map(|waiting| waiting.entry).collect();
         queue.committing_since = Some(now);
         queue.small_due = Some(now + GATHER);
         let (voucher_id, generation) = (*sale, self.generation);
@@ -189,20 +189,21 @@ impl SaleQueues {
             queue.paused_until = Some(now + pause.min(PAUSES.1));
             queue.troubled = true;
         }
+        let mut ended = Vec::with_capacity(batch.entries.len());
         for entry in batch.entries.into_iter().rev() {
-            let at = position(&entry.id);
-            if !outcome.retry.contains(&at) {
-                self.held.remove(&at);
-                self.calls.left_memory(at);
-                if let Some(ended) = &mut self.ended {
-                    ended.insert(at);
-                }
+            if !outcome.retry.contains(&entry.id) {
+                self.in_memory.remove(&entry.id);
+                ended.push(entry.id);
             } else if batch.generation == self.generation {
-                queue.waiting.push_front(Held { entry, redelivered: true });
+                queue.waiting.push_front(Waiting { entry, redelivered: true });
             } else {
-                self.held.remove(&at);
+                self.in_memory.remove(&entry.id);
                 read_pending = true;
             }
+        }
+        self.calls.left_memory(&ended);
+        if let Some(of_page) = &mut self.ended {
+            of_page.extend(ended);
         }
         if queue.overflowed && outcome.error.is_none() && queue.waiting.is_empty() {
             queue.overflowed = false;
@@ -220,10 +221,10 @@ impl SaleQueues {
     pub fn begin_generation(&mut self, generation: u64) {
         self.generation = generation;
         self.calls.clear();
-        let held = &mut self.held;
+        let in_memory = &mut self.in_memory;
         for queue in self.sales.values_mut() {
             for gone in queue.waiting.drain(..) {
-                held.remove(&position(&gone.entry.id));
+                in_memory.remove(&gone.entry.id);
             }
             queue.overflowed = false;
         }
@@ -248,7 +249,7 @@ impl SaleQueues {
 
     /// Whether nothing waits or is being committed.
     pub fn is_empty(&self) -> bool {
-        self.held.is_empty()
+        self.in_memory.is_empty()
     }
 
     /// When a pause ends, or a running commit becomes a slow one.
@@ -286,12 +287,13 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry_id::tests::id;
     use super::*;
 
     fn entries(sale: i64, ids: std::ops::Range<u64>) -> Vec<Entry> {
-        let entry = |id: u64| {
-            let text = id.to_string();
-            Entry::new(format!("{id}-0"), &text, &text, &sale.to_string())
+        let entry = |number: u64| {
+            let text = number.to_string();
+            Entry::new(id(number, 0), &text, &text, &sale.to_string())
         };
         ids.map(entry).collect()
     }
@@ -302,7 +304,7 @@ mod tests {
 
     /// None of the batch could be committed.
     fn failed(batch: &Batch) -> Outcome {
-        let retry = batch.entries.iter().map(|entry| position(&entry.id)).collect();
+        let retry = batch.entries.iter().map(|entry| entry.id).collect();
         Outcome { retry, read_pending: false, error: Some(Error::Conflict) }
     }
 
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_held_once_until_its_batch_has_ended() {
+    fn an_entry_is_queued_once_until_its_batch_has_ended() {
         let (mut queues, now) = (SaleQueues::new(8, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..3), false, now);
         queues.offer(entries(7, 1..3), true, now);
@@ -374,7 +376,7 @@ mod tests {
         let (mut queues, now) = (SaleQueues::new(8, Arc::default()), Instant::now());
         queues.offer(entries(7, 1..4), false, now);
         let batch = queues.next_batch(now).unwrap();
-        let retry = HashSet::from([(2, 0)]);
+        let retry = HashSet::from([id(2, 0)]);
         let outcome = Outcome { retry, read_pending: false, error: Some(Error::Conflict) };
         queues.complete(batch, &outcome, now);
         assert_eq!(take(&mut queues, now + PAUSES.0), (7, 1, true));
@@ -390,10 +392,10 @@ mod tests {
         assert!(!queues.has_room(now), "it is committing, and will be ready soon");
         let slow = queues.next_change(now).unwrap();
         assert!(queues.has_room(slow), "it takes long, and the others shall not wait");
-        calls.hold(&[(4, 0)]);
-        calls.hold(&[(5, 0), (6, 0), (19, 0)]);
+        calls.hold(vec![id(4, 0)]);
+        calls.hold(vec![id(5, 0), id(6, 0), id(19, 0)]);
         queues.offer(entries(7, 5..20), false, slow);
-        assert!(calls.has_in_memory((4, 0)) && !calls.has_in_memory((19, 0)));
+        assert!(calls.has_in_memory(id(4, 0)) && !calls.has_in_memory(id(19, 0)));
         assert_eq!(queues.sales[&7].waiting.len(), 4);
         assert!(!queues.has_room_for_all());
         assert!(!queues.complete(batch, &done(), slow).read_pending, "4 wait");

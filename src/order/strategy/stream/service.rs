@@ -93,7 +93,7 @@ impl OrderStream {
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
             let answer = node.admissions.request((order, epoch)).await;
             match answer.unwrap_or(Err(Error::OutcomeUnknown(Some(order.id))))? {
-                Admission::Admitted => return Ok(order.id),
+                Admission::Admitted(_) => return Ok(order.id),
                 Admission::Refused(refusal) => return Err(refusal),
                 Admission::Full => return Err(Error::Overloaded),
                 Admission::Claimed => match node.claim(buyer).await? {
@@ -102,7 +102,7 @@ impl OrderStream {
                     Claim::Order(id) => return Err(Error::AlreadyOrdered(Some(id))),
                     Claim::Nothing { last_entry } => {
                         // Once: another node's script may claim and be dropped again and again.
-                        if claim_dropped || !node.drop_claim(buyer, &last_entry).await? {
+                        if claim_dropped || !node.drop_claim(buyer, last_entry).await? {
                             return Err(Error::AlreadyOrdered(None));
                         }
                         claim_dropped = true;

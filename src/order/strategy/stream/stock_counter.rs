@@ -23,6 +23,7 @@ use futures_util::FutureExt;
 use redis::{AsyncCommands, Value};
 
 use super::entry::entries;
+use super::entry_id::EntryId;
 use super::names::STATUS_TTL_S;
 use super::node::StreamNode;
 use super::rebuilds::Rebuild;
@@ -65,7 +66,7 @@ struct Attempt {
 struct InFlight {
     /// By order id: an order that was added again may have two entries.
     orders: BTreeMap<i64, NewOrder>,
-    last: String,
+    last: EntryId,
 }
 
 impl StreamNode {
@@ -143,7 +144,7 @@ impl StreamNode {
             ["begun", epoch] => epoch,
             _ => return Ok(false),
         };
-        let mut in_flight = InFlight { orders: BTreeMap::new(), last: "0-0".to_owned() };
+        let mut in_flight = InFlight { orders: BTreeMap::new(), last: EntryId::default() };
         for reading in 1..=READINGS {
             self.read_in_flight(attempt.voucher_id, &mut in_flight).await?;
             let ids = in_flight.orders.keys().copied();
@@ -241,7 +242,7 @@ impl StreamNode {
         end.key(keys.stock(voucher_id)).key(keys.claims(voucher_id)).key(keys.returned(voucher_id));
         end.key(keys.rebuild(voucher_id)).key(keys.claims_rebuild(voucher_id));
         end.arg(&attempt.token).arg(epoch).arg(voucher_id).arg(sale.stock - uncommitted);
-        end.arg(&in_flight.last).arg(PAGE).arg(i32::from(last_reading)).arg(STATUS_TTL_S);
+        end.arg(in_flight.last).arg(PAGE).arg(i32::from(last_reading)).arg(STATUS_TTL_S);
         let buyers: HashSet<i64> =
             in_flight.orders.values().map(|order| order.buyer.user_id).collect();
         for returned in &sale.pending_returns {
@@ -272,7 +273,7 @@ impl StreamNode {
                 .await?;
             let page = entries(&page);
             let Some(last) = page.last() else { return Ok(()) };
-            in_flight.last.clone_from(&last.id);
+            in_flight.last = last.id;
             let of_sale = page
                 .iter()
                 .filter_map(|entry| entry.order())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::entry::{Position, position};
+use super::entry_id::EntryId;
 use crate::order::model::NewOrder;
 
 /// The orders, by id.
@@ -15,14 +15,14 @@ pub(super) struct UnconfirmedOrders(Mutex<HashMap<i64, Kept>>);
 
 struct Kept {
     order: NewOrder,
-    /// The epoch of the entry, and its position in the stream.
+    /// The epoch of the entry, and its id.
     epoch: Arc<str>,
-    entry: Position,
+    entry: EntryId,
 }
 
 impl UnconfirmedOrders {
     /// Keeps orders that are in the stream as these entries of the epoch.
-    pub fn keep(&self, epoch: &Arc<str>, entries: impl IntoIterator<Item = (NewOrder, Position)>) {
+    pub fn keep(&self, epoch: &Arc<str>, entries: impl IntoIterator<Item = (NewOrder, EntryId)>) {
         let mut orders = self.0.lock();
         for (order, entry) in entries {
             orders.insert(order.id, Kept { order, epoch: epoch.clone(), entry });
@@ -40,15 +40,14 @@ impl UnconfirmedOrders {
     }
 
     /// Forgets what is acknowledged: everything of this epoch below the bound. Returns how many are left.
-    pub fn forget_below(&self, epoch: &str, bound: &str) -> usize {
-        let bound = position(bound);
+    pub fn forget_below(&self, epoch: &str, bound: EntryId) -> usize {
         let mut orders = self.0.lock();
         orders.retain(|_, kept| *kept.epoch != *epoch || kept.entry >= bound);
         orders.len()
     }
 
     /// The orders that were admitted in another epoch than this one, with the entries that they had.
-    pub fn of_other_epochs(&self, epoch: &str) -> Vec<(NewOrder, Position)> {
+    pub fn of_other_epochs(&self, epoch: &str) -> Vec<(NewOrder, EntryId)> {
         let orders = self.0.lock();
         let others = orders.values().filter(|kept| *kept.epoch != *epoch);
         others.map(|kept| (kept.order, kept.entry)).collect()
@@ -57,22 +56,23 @@ impl UnconfirmedOrders {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry_id::tests::id;
     use super::*;
     use crate::order::model::Buyer;
 
     #[test]
     fn only_what_is_acknowledged_in_this_epoch_is_forgotten() {
         let orders = UnconfirmedOrders::default();
-        for (id, epoch, entry) in
-            [(1, "a", "5-0"), (2, "b", "5-0"), (3, "b", "5-9"), (4, "b", "5-10")]
+        for (number, epoch, entry) in
+            [(1, "a", id(5, 0)), (2, "b", id(5, 0)), (3, "b", id(5, 9)), (4, "b", id(5, 10))]
         {
-            let buyer = Buyer { user_id: id, voucher_id: 1 };
-            let order = NewOrder { id, buyer, unguarded: false };
-            orders.keep(&epoch.into(), [(order, position(entry))]);
+            let buyer = Buyer { user_id: number, voucher_id: 1 };
+            let order = NewOrder { id: number, buyer, unguarded: false };
+            orders.keep(&epoch.into(), [(order, entry)]);
         }
-        assert_eq!(orders.forget_below("b", "5-10"), 2);
+        assert_eq!(orders.forget_below("b", id(5, 10)), 2);
         let lost: Vec<_> = orders.of_other_epochs("b");
-        assert_eq!((lost[0].0.id, lost[0].1, lost.len()), (1, (5, 0), 1));
+        assert_eq!((lost[0].0.id, lost[0].1, lost.len()), (1, id(5, 0), 1));
         assert!(orders.contains(1, 1) && !orders.contains(2, 1));
     }
 }
