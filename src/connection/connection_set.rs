@@ -14,8 +14,14 @@ use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection, Executor, MySqlConnection};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::server_check::takes_writes;
+
 /// A connection is used for at most this long, then closed: what an address leads to changes.
 const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
+
+/// The same where the server took no writes when the connection was opened: it may have been the primary before, and the
+/// address will soon lead to another one. Those that only read would not notice.
+const READ_ONLY_LIFE: Duration = Duration::from_millis(500);
 
 /// Pauses between two tries to connect to a server that refuses connections, because it is being started: the first, and
 /// the longest.
@@ -43,19 +49,29 @@ pub(super) struct ConnectionSet {
     permits: Arc<Semaphore>,
     /// The last one was used last.
     idle: Mutex<Vec<IdleConnection>>,
+    /// When the opening of the last one began whose server took writes.
+    last_to_primary: Mutex<Instant>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub raw: MySqlConnection,
+    /// When its opening began.
+    began: Instant,
+    /// Whether the server took writes then.
+    to_primary: bool,
 }
 
 struct IdleConnection {
-    raw: MySqlConnection,
-    opened: Instant,
+    connection: Opened,
     since: Instant,
 }
 
 /// A connection in use. Dropped, it is closed, and the server rolls back what is open on it.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
-    pub raw: MySqlConnection,
-    pub opened: Instant,
+    pub connection: Opened,
     /// Gives its place back last.
     permit: OwnedSemaphorePermit,
 }
@@ -77,9 +93,10 @@ impl fmt::Debug for ConnectionSet {
 pub(super) async fn open(
     options: &MySqlConnectOptions,
     begin_with: &[String],
-) -> sqlx::Result<MySqlConnection> {
+) -> sqlx::Result<Opened> {
     let (mut pause, longest) = REFUSED_PAUSES;
-    let mut raw = loop {
+    let (began, mut raw) = loop {
+        let began = Instant::now();
         match MySqlConnection::connect_with(options).await {
             Err(sqlx::Error::Io(error))
                 if error.kind() == std::io::ErrorKind::ConnectionRefused =>
@@ -87,25 +104,33 @@ pub(super) async fn open(
                 tokio::time::sleep(pause).await;
                 pause = longest.min(pause * 2);
             }
-            connected => break connected?,
+            connected => break (began, connected?),
         }
     };
     for statement in begin_with {
         raw.execute(statement.as_str()).await?;
     }
-    Ok(raw)
+    let to_primary = takes_writes(&mut raw).await?;
+    Ok(Opened { raw, began, to_primary })
+}
+
+impl Opened {
+    /// For how long it may be used.
+    fn life(&self) -> Duration {
+        if self.to_primary { LONGEST_LIFE } else { READ_ONLY_LIFE }
+    }
 }
 
 impl ConnectionSet {
     /// A set with `first` as its only connection.
-    pub fn new(settings: Settings, first: MySqlConnection) -> Self {
+    pub fn new(settings: Settings, first: Opened) -> Self {
         let permits = Arc::new(Semaphore::new(settings.max as usize));
-        let now = Instant::now();
-        let idle = Mutex::new(vec![IdleConnection { raw: first, opened: now, since: now }]);
-        ConnectionSet { settings, permits, idle }
+        let last_to_primary = Mutex::new(first.began);
+        let idle = Mutex::new(vec![IdleConnection { connection: first, since: Instant::now() }]);
+        ConnectionSet { settings, permits, idle, last_to_primary }
     }
 
-    /// An idle connection, or a new one; idle ones that were opened when `is_current` says no are closed.
+    /// An idle connection, or a new one; idle ones whose opening began when `is_current` says no are closed.
     ///
     /// # Errors
     /// [`sqlx::Error::PoolTimedOut`] after the limit, [`sqlx::Error::PoolClosed`], and why a connection could not be opened.
@@ -119,44 +144,53 @@ impl ConnectionSet {
         let permits = self.permits.clone();
         // Without a timer where a connection is free.
         if let Ok(permit) = permits.clone().try_acquire_owned()
-            && let Some(IdleConnection { raw, opened, .. }) = self.pop(&is_current)
+            && let Some(connection) = self.pop(&is_current)
         {
-            return Ok(OpenConnection { raw, opened, permit });
+            return Ok(OpenConnection { connection, permit });
         }
         let waiting = async {
             let permit = permits.acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?;
-            if let Some(IdleConnection { raw, opened, .. }) = self.pop(&is_current) {
-                return Ok(OpenConnection { raw, opened, permit });
+            if let Some(connection) = self.pop(&is_current) {
+                return Ok(OpenConnection { connection, permit });
             }
             let Settings { options, begin_with, .. } = &self.settings;
-            let raw = open(options, begin_with).await?;
-            Ok(OpenConnection { raw, opened: Instant::now(), permit })
+            let connection = open(options, begin_with).await?;
+            if connection.to_primary {
+                let mut last = self.last_to_primary.lock();
+                *last = connection.began.max(*last);
+            }
+            Ok(OpenConnection { connection, permit })
         };
         // Boxed, because it is rare to open a connection, and every purchase would carry its size.
         let waited = tokio::time::timeout(self.settings.limit, Box::pin(waiting)).await;
         waited.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
-    fn pop(&self, is_current: impl Fn(Instant) -> bool) -> Option<IdleConnection> {
+    fn pop(&self, is_current: impl Fn(Instant) -> bool) -> Option<Opened> {
         let (mut idle, now) = (self.idle.lock(), Instant::now());
-        while let Some(last) = idle.pop() {
-            let fresh = now - last.opened < LONGEST_LIFE
-                && now - last.since < self.settings.idle_limit
-                && is_current(last.opened);
+        while let Some(IdleConnection { connection, since }) = idle.pop() {
+            let fresh = now - connection.began < connection.life()
+                && now - since < self.settings.idle_limit
+                && is_current(connection.began);
             if fresh {
-                return Some(last);
+                return Some(connection);
             }
         }
         None
     }
 
+    /// When the opening of the last connection began whose server took writes.
+    pub fn last_to_primary(&self) -> Instant {
+        *self.last_to_primary.lock()
+    }
+
     /// Makes a connection idle, whose last statement was answered to the end, with no transaction open.
     pub fn give_back(&self, connection: OpenConnection) {
-        let OpenConnection { raw, opened, permit } = connection;
+        let OpenConnection { connection, permit } = connection;
         let since = Instant::now();
         let mut idle = self.idle.lock();
         if !self.permits.is_closed() {
-            idle.push(IdleConnection { raw, opened, since });
+            idle.push(IdleConnection { connection, since });
         }
         // Those that are never needed any more are at the bottom.
         let unused =
@@ -170,9 +204,9 @@ impl ConnectionSet {
     pub fn take_idle(&self) -> Vec<OpenConnection> {
         let mut taken = Vec::new();
         while let Ok(permit) = self.permits.clone().try_acquire_owned()
-            && let Some(IdleConnection { raw, opened, .. }) = self.idle.lock().pop()
+            && let Some(IdleConnection { connection, .. }) = self.idle.lock().pop()
         {
-            taken.push(OpenConnection { raw, opened, permit });
+            taken.push(OpenConnection { connection, permit });
         }
         taken
     }
@@ -193,7 +227,7 @@ impl ConnectionSet {
         let came_back = tokio::time::timeout(limit, all).await.is_ok_and(|all| all.is_ok());
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle.lock());
-        let closing = idle.into_iter().map(|idle| idle.raw.close());
+        let closing = idle.into_iter().map(|idle| idle.connection.raw.close());
         // What fails to say goodbye is closed by being dropped.
         tokio::time::timeout(limit, futures_util::future::join_all(closing)).await.ok();
         came_back

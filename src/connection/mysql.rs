@@ -121,7 +121,7 @@ async fn open(
     let (options, begin_with) = (options(url)?, begin_with());
     let opening = async {
         let mut first = connection_set::open(&options, &begin_with).await?;
-        let version = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first).await?;
+        let version = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first.raw).await?;
         Ok((first, version))
     };
     let opened = tokio::time::timeout(timeout, opening).await;

@@ -8,7 +8,8 @@
 //!   server, and closed if they do not answer.
 //! - A server that answers a write with "read-only" is the primary no more, and the address leads, or soon will, to another
 //!   one. No connection that was opened before is used again, in any pool: those that only read would read an old state
-//!   for as long as they live.
+//!   for as long as they live. One that is opened meanwhile, and may still lead there, is used for half a second: each is
+//!   asked at its opening whether its server takes writes.
 //!
 //! The driver opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
 //! here; the three rules stand in their place, with a time limit for each statement (`Database::bounded`).
@@ -26,6 +27,7 @@ use sqlx::{Connection, Describe, Either, Execute, Executor, MySql, MySqlConnecti
 use tokio_util::task::TaskTracker;
 
 use super::connection_set::{ConnectionSet, OpenConnection};
+use super::server_check::takes_writes;
 use super::server_error::{is_read_only, leaves_usable};
 
 /// Longest wait for the answer to a ping before a connection is found dead, and for those in use when the pool closes.
@@ -33,10 +35,6 @@ const PING_LIMIT: Duration = Duration::from_secs(1);
 
 /// The idle connections are pinged at most this often.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
-
-/// At most this often all connections are given up because the server is read-only: while it stays so, each write says it
-/// again.
-const LEAVE_EVERY: Duration = Duration::from_millis(500);
 
 /// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own.
 #[derive(Clone, Debug)]
@@ -63,9 +61,9 @@ impl Shared {
         beside.map(|pool| pool.shared.clone()).unwrap_or_default()
     }
 
-    /// Whether a connection that was opened then may be used: the server was not found read-only since.
-    fn is_current(&self, opened: Instant) -> bool {
-        self.left.read().is_none_or(|left| left < opened)
+    /// Whether a connection whose opening began then may be used: the server was not found read-only since.
+    fn is_current(&self, began: Instant) -> bool {
+        self.left.read().is_none_or(|left| left < began)
     }
 }
 
@@ -80,7 +78,7 @@ impl Pool {
     /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
     /// [`sqlx::Error::PoolTimedOut`].
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
-        let is_current = |opened| self.shared.is_current(opened);
+        let is_current = |began| self.shared.is_current(began);
         let connection = Some(self.connections.acquire(is_current).await?);
         Ok(PooledConnection { connection, pool: self.clone(), answered: true })
     }
@@ -141,15 +139,18 @@ impl Pool {
     /// Gives up all connections that are open now, in all pools to this server: the idle ones at once, the others before
     /// their next use.
     fn leave_server(&self) {
+        let pools = self.shared.pools.lock();
         {
             let mut left = self.shared.left.write();
-            if left.is_some_and(|left| left.elapsed() < LEAVE_EVERY) {
+            // While the server stays read-only each write says so again; then no connection is used for long as it is.
+            let is_known = |left| pools.iter().all(|pool| pool.last_to_primary() <= left);
+            if left.is_some_and(is_known) {
                 return;
             }
             *left = Some(Instant::now());
         }
         tracing::warn!("the database is read-only: its connections are closed, for new ones");
-        self.shared.pools.lock().iter().for_each(|pool| pool.drop_idle());
+        pools.iter().for_each(|pool| pool.drop_idle());
     }
 
     /// Pings the idle connections of all pools to this server, each of which is then handed back or closed.
@@ -176,17 +177,9 @@ impl Pool {
     }
 }
 
-/// Whether the server takes writes: it is no replica, and was not made read-only.
-pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Result<bool> {
-    // Aurora's readers have only the last. As text: MariaDB 12 has other values than ON and OFF.
-    let query = "SELECT CAST(@@GLOBAL.read_only AS CHAR), CAST(@@GLOBAL.innodb_read_only AS CHAR)";
-    let (server, engine): (String, String) = sqlx::query_as(query).fetch_one(connection).await?;
-    Ok([server, engine].iter().all(|value| matches!(value.as_str(), "OFF" | "0")))
-}
-
 /// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.
 async fn ping(pool: &ConnectionSet, mut connection: OpenConnection) -> bool {
-    let answer = tokio::time::timeout(PING_LIMIT, connection.raw.ping()).await;
+    let answer = tokio::time::timeout(PING_LIMIT, connection.connection.raw.ping()).await;
     let answered = answer.is_ok_and(|answer| answer.is_ok());
     if answered {
         pool.give_back(connection);
@@ -227,7 +220,7 @@ impl Deref for PooledConnection {
     type Target = MySqlConnection;
 
     fn deref(&self) -> &MySqlConnection {
-        &self.connection.as_ref().expect(PRESENT).raw
+        &self.connection.as_ref().expect(PRESENT).connection.raw
     }
 }
 
@@ -235,7 +228,7 @@ impl Deref for PooledConnection {
 impl DerefMut for PooledConnection {
     fn deref_mut(&mut self) -> &mut MySqlConnection {
         self.answered = false;
-        &mut self.connection.as_mut().expect(PRESENT).raw
+        &mut self.connection.as_mut().expect(PRESENT).connection.raw
     }
 }
 

@@ -3,8 +3,6 @@
 use anyhow::ensure;
 use sqlx::MySqlConnection;
 
-use super::pool::takes_writes;
-
 /// The oldest versions that are supported, of MariaDB and of MySQL.
 const OLDEST: [(u32, u32); 2] = [(10, 5), (8, 0)];
 
@@ -24,6 +22,14 @@ pub async fn version_and_writable(connection: &mut MySqlConnection) -> anyhow::R
         "the database of DATABASE_URL is read-only, as a replica is: name the primary, or set read_only=OFF"
     );
     Ok(())
+}
+
+/// Whether the server takes writes: it is no replica, and was not made read-only.
+pub(super) async fn takes_writes(connection: &mut MySqlConnection) -> sqlx::Result<bool> {
+    // Aurora's readers have only the last. As text: MariaDB 12 has other values than ON and OFF.
+    let query = "SELECT CAST(@@GLOBAL.read_only AS CHAR), CAST(@@GLOBAL.innodb_read_only AS CHAR)";
+    let (server, engine): (String, String) = sqlx::query_as(query).fetch_one(connection).await?;
+    Ok([server, engine].iter().all(|value| matches!(value.as_str(), "OFF" | "0")))
 }
 
 /// Whether this version, as the server states it, is supported.

@@ -173,6 +173,38 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
     }
 }
 
+/// Such a connection may lead to a server that was the primary before, and one that only reads would never notice.
+#[tokio::test]
+async fn a_connection_that_was_opened_to_a_read_only_server_is_soon_replaced() {
+    let database = TestDatabase::on_own_server().await;
+    let pool = mysql::connect(&database.url(), 1, Duration::from_secs(10)).await;
+    let pool = pool.expect("connect");
+    let connection = async || {
+        let id = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&pool.pool);
+        let id: u64 = pool.bounded(id).await.expect("an id");
+        id
+    };
+    let before = connection().await;
+    let write_fails = async || {
+        let write = sqlx::query("UPDATE tb_shop SET name = name").execute(&pool.pool);
+        pool.bounded(write).await.expect_err("it is read-only");
+    };
+    database.run("SET GLOBAL read_only = 1").await;
+    assert_eq!(connection().await, before, "nothing has been written");
+    write_fails().await;
+    let meanwhile = connection().await;
+    assert_ne!(meanwhile, before, "the server was found read-only");
+    database.run("SET GLOBAL read_only = 0").await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let after = connection().await;
+    assert_ne!(after, meanwhile, "it was opened while the server was read-only");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(connection().await, after);
+    database.run("SET GLOBAL read_only = 1").await;
+    write_fails().await;
+    assert_ne!(connection().await, after, "it was found read-only again");
+}
+
 /// The transaction is lost, and its id goes to another buyer (the counter was lost, too) before its outcome is looked up.
 #[tokio::test]
 async fn an_id_that_another_buyer_got_is_no_success() {
