@@ -7,14 +7,11 @@ use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority};
 
 use super::all_kinds::hold_as_another_owner;
-use super::majority::{nothing_left_on, process, servers};
+use super::majority::{LEASE, acquire_on_all, nothing_left_on, process, servers};
 use super::{eventually, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
-
-/// Long enough that a busy machine does not lose a vote by accident.
-const LEASE: Duration = Duration::from_secs(8);
 
 async fn exists(server: &RedisServer) -> bool {
     server.conn().await.exists(NAME).await.unwrap()
@@ -25,9 +22,7 @@ async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
     let mut servers = servers::<3>().await;
     let (here, there) = (process(&servers, LEASE), process(&servers, LEASE));
     let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
-    // One that answered too late for the acquire is taken in later.
-    eventually("all are held", async || guard.held() == 3).await;
+    let guard = acquire_on_all(&lock, 3).await;
     let lost = guard.lost();
     let mut lost = std::pin::pin!(lost);
     for (number, server) in servers.iter_mut().enumerate() {
@@ -77,7 +72,7 @@ async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
     let servers = servers::<3>().await;
     let locks = process(&servers, LEASE);
     let lock = Majority::new(&locks, NAME).unwrap();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
     let fields: Vec<String> = raw.hkeys(NAME).await.unwrap();
@@ -121,7 +116,7 @@ async fn a_release_undoes_what_is_being_taken_back() {
     let servers = servers::<3>().await;
     let locks = process(&servers, LEASE);
     let lock = Majority::new(&locks, NAME).unwrap();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
     eventually("one vote is lost", async || guard.held() == 2).await;

@@ -7,6 +7,7 @@ use redis::{AsyncCommands, RedisConnectionInfo};
 use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
 
 use super::loss_at_once::{held_and_tracked, info, tracked};
+use super::majority::acquire_on_all;
 use super::{eventually, nothing_left, query, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_cluster::RedisCluster;
@@ -149,14 +150,7 @@ async fn a_majority_that_is_taken_away_is_reported() {
         servers.push(server);
     }
     let majority = Majority::new(&locks, "lock").unwrap();
-    // A server that was too slow to answer would be asked again only 40 s later.
-    let guard = loop {
-        let guard = majority.try_acquire(&majority.owner()).await.unwrap().unwrap();
-        if guard.held() == servers.len() {
-            break guard;
-        }
-        guard.release().await.unwrap();
-    };
+    let guard = acquire_on_all(&majority, servers.len()).await;
     for server in &servers {
         tracked(&mut server.conn().await, 1).await;
     }
