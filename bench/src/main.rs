@@ -115,8 +115,9 @@ struct RunArgs {
     /// Database connections of the baseline "one transaction per order"
     #[arg(long, default_value_t = 32)]
     pool: u32,
-    /// Folder for report.html, report.json and the logs of the servers under test
-    #[arg(long, default_value = "bench-report", value_name = "FOLDER")]
+    /// Folder for report.html, report.json and the logs of the servers under test; of `./dev bench`: .dev/bench
+    // `./dev bench` gives one, which the user's replaces.
+    #[arg(long, default_value = "bench-report", value_name = "FOLDER", overrides_with = "out")]
     out: PathBuf,
     /// The service's binary [default: `seckill` in this program's folder]
     #[arg(long)]

@@ -33,7 +33,7 @@ pub struct Server {
     pub target: Target,
     /// None where others have started it.
     process: Option<Process>,
-    /// Ids of all processes that work for it: its own, and those of the instances behind nginx.
+    /// Ids of all processes that work for it: its own, nginx's workers, and those of the instances behind them.
     pids: Vec<u32>,
 }
 
@@ -225,7 +225,16 @@ async fn nginx(environment: &Environment, [one, two]: [String; 2]) -> anyhow::Re
     let mut command = Command::new("nginx");
     command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
-    start((command, bind), "nginx", environment).await
+    let mut nginx = start((command, bind), "nginx", environment).await?;
+    let workers = nginx.pids.iter().flat_map(|&pid| children(pid)).collect::<Vec<_>>();
+    nginx.pids.extend(workers);
+    Ok(nginx)
+}
+
+/// The processes that this one has started, as proc(5) lists them.
+fn children(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    list.unwrap_or_default().split(' ').filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Starts `command` in the benchmark's folder, and waits until it is ready on `address`.

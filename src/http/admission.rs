@@ -16,7 +16,7 @@ use crate::session::Sessions;
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
 /// times a second on each connection, and refusing them would take the processor from admitted requests. The delay
 /// costs no more than a timer.
-const REFUSAL_DELAY: Duration = Duration::from_millis(100);
+const REFUSAL_DELAY: Duration = Duration::from_millis(250);
 
 /// An admitted request of a signed-in user.
 pub struct Admitted {

@@ -94,8 +94,8 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
         wait_for_purchase_lock(&stack, &users[0]).await;
         hanging.abort();
         hanging.await.expect_err("it was aborted");
-        // Long enough for the server to have noticed.
-        for _ in 0..20 {
+        // Long enough for the server to have noticed: each refusal takes 250 ms.
+        for _ in 0..8 {
             refused(&buy(&url, &users[1], sale).await, 503, "OVERLOADED");
         }
     })
