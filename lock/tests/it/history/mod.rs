@@ -110,7 +110,7 @@ async fn no_key_left(raw: &mut MultiplexedConnection) {
     .await;
 }
 
-/// Ends the history, waits until nothing is left on the server, and runs the checker.
+/// Ends the history after at least so many grants, waits until nothing is left on the server, and runs the checker.
 async fn check(workers: Workers, server: &RedisServer, at_least: usize) -> Report {
     check_all(workers, std::slice::from_ref(server), at_least).await
 }
@@ -118,6 +118,7 @@ async fn check(workers: Workers, server: &RedisServer, at_least: usize) -> Repor
 /// The same with several servers.
 async fn check_all(workers: Workers, servers: &[RedisServer], at_least: usize) -> Report {
     recovered(&workers).await;
+    workers.granted(at_least).await;
     let report = workers.finish(&[]).await;
     for server in servers {
         no_key_left(&mut server.conn().await).await;
@@ -281,21 +282,12 @@ async fn an_acl_denies_the_channel() {
     check(workers, &server, 20).await;
 }
 
-/// Stops holders (SIGSTOP) for longer than their lease: three times, and then until `enough` of the
-/// register's counts, at most 15 times.
-async fn pause_holders(
-    kind: Kind,
-    send_tokens: bool,
-    enough: impl Fn(RegisterCounts) -> bool,
-) -> (Workers, RedisServer) {
+/// Stops holders (SIGSTOP) for longer than their lease, at random moments.
+async fn pause_holders(kind: Kind, send_tokens: bool) -> (Workers, RedisServer) {
     let server = RedisServer::start().await;
     let change = |plan: &mut worker::Plan| (plan.long, plan.send_tokens) = (0.5, send_tokens);
     let workers = Workers::start_with(kind, Target::single(&server.address()), change).await;
-    for round in 0..15 {
-        if round >= 3 && enough(workers.counts().await) {
-            break;
-        }
-        let stopped = round % 3;
+    for stopped in 0..3 {
         let before = held_guard(&workers, stopped as u64).await;
         workers.signal(stopped, Signal::STOP);
         tokio::time::sleep(LEASE + COMMAND).await;
@@ -317,9 +309,19 @@ async fn pause_holders(
     (workers, server)
 }
 
+/// Stops a holder that has read the register and has still to write, until another has written.
+async fn pause_a_writer(workers: &Workers) {
+    let stopped = Workers::process_of(workers.keep_holding().await);
+    workers.signal(stopped, Signal::STOP);
+    let before = workers.counts().await.writes;
+    workers.let_go();
+    eventually("another has written", async || workers.counts().await.writes > before).await;
+    workers.signal(stopped, Signal::CONT);
+}
+
 #[tokio::test]
 async fn holders_are_paused_past_their_lease() {
-    let (workers, server) = pause_holders(Kind::Reentrant, true, |_| true).await;
+    let (workers, server) = pause_holders(Kind::Reentrant, true).await;
     check(workers, &server, 20).await;
 }
 
@@ -327,19 +329,24 @@ async fn holders_are_paused_past_their_lease() {
 /// tokens rejects it.
 #[tokio::test]
 async fn stale_writes_are_rejected_by_their_token() {
-    let (workers, server) = pause_holders(Kind::Fenced, true, |seen| seen.refused > 0).await;
-    let refused = check(workers, &server, 20).await.register.refused;
-    assert!(refused > 0, "no write was stale, so this test shows nothing");
+    let (workers, server) = pause_holders(Kind::Fenced, true).await;
+    pause_a_writer(&workers).await;
+    let rejected = async || workers.counts().await.refused > 0;
+    eventually("a stale write is rejected", rejected).await;
+    check(workers, &server, 20).await;
 }
 
 /// The same without tokens: the lock's history is valid, and stale writes overwrite all the same.
 #[tokio::test]
 async fn stale_writes_are_accepted_without_tokens() {
-    let (workers, _server) =
-        pause_holders(Kind::Fenced, false, |seen| seen.value < seen.writes).await;
-    let report = workers.finish(&[]).await;
-    assert_eq!(report.violations(), Vec::<String>::new());
-    assert!(report.register.value < report.register.writes, "{:?}", report.register);
+    let (workers, _server) = pause_holders(Kind::Fenced, false).await;
+    pause_a_writer(&workers).await;
+    let overwritten = async || {
+        let RegisterCounts { value, writes, .. } = workers.counts().await;
+        value < writes
+    };
+    eventually("a stale write overwrites another", overwritten).await;
+    assert_eq!(workers.finish(&[]).await.violations(), Vec::<String>::new());
 }
 
 /// Waits until `process` holds the lock by its history; returns the guard's number.

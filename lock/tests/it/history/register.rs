@@ -46,16 +46,19 @@ impl Register {
         Self { conn, access: redis::Script::new(ACCESS) }
     }
 
-    /// Reads, pauses, writes back. `false`: rejected as stale.
-    pub async fn increment(&self, fence: u64, pause: Duration) -> bool {
-        let Some(seen) = self.access(fence, "").await else { return false };
-        tokio::time::sleep(pause).await;
-        self.access(fence, &(seen + 1).to_string()).await.is_some()
+    /// The value; `None`: rejected as stale.
+    pub async fn read(&self, fence: u64) -> Option<u64> {
+        self.access(fence, None).await
     }
 
-    async fn access(&self, fence: u64, value: &str) -> Option<i64> {
+    /// Writes, unless it is rejected as stale.
+    pub async fn write(&self, fence: u64, value: u64) {
+        self.access(fence, Some(value)).await;
+    }
+
+    async fn access(&self, fence: u64, value: Option<u64>) -> Option<u64> {
         let mut call = self.access.key(KEY);
-        call.arg(fence).arg(value);
+        call.arg(fence).arg(value.map(|value| value.to_string()).unwrap_or_default());
         call.invoke_async(&mut self.conn.clone()).await.expect("access the register")
     }
 

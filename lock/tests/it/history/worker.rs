@@ -161,13 +161,16 @@ impl Turns {
         let longest = if long { self.plan.lock.lease.as_micros() as u64 * 3 / 2 } else { 6_000 };
         let hold = Duration::from_micros(self.random.random_range(0..longest));
         let end = Instant::now() + hold;
-        if let Some(fence) = guards[0].held.fence() {
-            let token = if self.plan.send_tokens { fence } else { 0 };
-            self.shared.register.increment(token, hold / 2).await;
-        }
-        while self.record_validity(&guards) && (Instant::now() < end || self.plan.hold.exists()) {
-            let left = end.saturating_duration_since(Instant::now());
-            tokio::time::sleep(left.min(Duration::from_millis(2))).await;
+        let fence = guards[0].held.fence();
+        let token = fence.map(|fence| if self.plan.send_tokens { fence } else { 0 });
+        let read = match token {
+            Some(token) => self.shared.register.read(token).await.map(|value| (token, value)),
+            None => None,
+        };
+        while self.record_validity(&guards) && self.pause_before(end).await {}
+        // As a client that relies on the lock: without a look whether it is still held.
+        if let Some((token, value)) = read {
+            self.shared.register.write(token, value + 1).await;
         }
         while !guards.is_empty() {
             let which = self.random.random_range(0..guards.len());
@@ -175,6 +178,17 @@ impl Turns {
             self.release(gone).await;
             self.record_validity(&guards);
         }
+    }
+
+    /// Waits for a moment; `false` at once after `end`, unless holders go on holding.
+    async fn pause_before(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(Instant::now());
+        let goes_on = !left.is_zero() || self.plan.hold.exists();
+        if goes_on {
+            let pause = left.clamp(Duration::from_millis(1), Duration::from_millis(2));
+            tokio::time::sleep(pause).await;
+        }
+        goes_on
     }
 
     async fn acquire(&mut self) -> Option<NumberedGuard> {
