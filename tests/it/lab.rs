@@ -47,6 +47,20 @@ async fn reached(stack: &Stack, id: &str, state: &str) -> Value {
     }
 }
 
+/// Runs it until its first lane breaks as it must: on a busy machine the requests that break it may miss each other.
+async fn broken(stack: &Stack, setting: Value) -> Value {
+    for _ in 0..20 {
+        let began = start(stack, setting.clone()).await;
+        let run = reached(stack, began.data()["id"].as_str().unwrap(), "done").await;
+        let conformance = &run["lanes"][0]["result"]["conformance"];
+        if conformance["kind"] != "did-not-show" {
+            assert_eq!(conformance["kind"], "broken", "{conformance}");
+            return run;
+        }
+    }
+    panic!("it broke in none of twenty runs");
+}
+
 #[tokio::test]
 async fn without_lab_none_of_it_exists() {
     let stack = Stack::start(1, &[]).await;
@@ -107,14 +121,8 @@ async fn what_changes_anything_needs_the_token() {
 #[tokio::test]
 async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() {
     let stack = stack().await;
-    let began =
-        start(&stack, setting(["process-lock", "reentrant-lock"], json!({"seed": 7}))).await;
-    assert_eq!(began.data()["seed"], 7);
-    let id = began.data()["id"].as_str().unwrap().to_owned();
-    let second = start(&stack, setting(["naive", "stream"], json!({}))).await;
-    assert_eq!(second.body["code"], "RUN_UNDER_WAY");
-
-    let run = reached(&stack, &id, "done").await;
+    let run = broken(&stack, setting(["process-lock", "reentrant-lock"], json!({"seed": 7}))).await;
+    assert_eq!(run["seed"], 7);
     let verdict = |lane: usize| &run["lanes"][lane]["result"]["report"]["verdict"];
     assert!(verdict(0)["duplicates"].as_i64() > Some(0), "{}", verdict(0));
     assert_eq!(verdict(1)["duplicates"], 0);
@@ -135,7 +143,6 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
         assert_eq!(replies.values().filter_map(Value::as_u64).sum::<u64>(), 240);
         assert_eq!(replies["ORDERED"], 30);
     }
-    assert_eq!(run["lanes"][0]["result"]["conformance"]["kind"], "broken");
     assert_eq!(run["lanes"][1]["result"]["conformance"]["kind"], "holds");
 
     // Two nodes each held the lock of the same user at the same time, and neither saw an order.
@@ -166,6 +173,7 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
     assert_eq!(contrast["kind"], "held");
 
     // Polling gets only what is new.
+    let id = run["id"].as_str().unwrap();
     let known = run["lanes"][0]["samples"].as_array().unwrap().len() - 1;
     let rest = get(stack.url(), &format!("/lab/runs/{id}?from={known}")).send().await;
     assert_eq!(rest.data()["lanes"][0]["samples"].as_array().unwrap().len(), 1);
@@ -182,8 +190,7 @@ async fn a_process_lock_breaks_beside_a_lock_in_redis_and_the_story_tells_why() 
 async fn naive_oversells_and_the_story_shows_who_read_the_same_stock() {
     let stack = stack().await;
     let all_at_once = json!({"spreadSeconds": 0, "stock": 10, "tries": 2});
-    let began = start(&stack, setting(["naive", "group-commit"], all_at_once)).await;
-    let run = reached(&stack, began.data()["id"].as_str().unwrap(), "done").await;
+    let run = broken(&stack, setting(["naive", "group-commit"], all_at_once)).await;
     let naive = &run["lanes"][0];
     assert!(naive["result"]["report"]["verdict"]["oversold"].as_i64() > Some(0), "{naive}");
     let stories = naive["stories"].as_array().unwrap();
@@ -213,6 +220,8 @@ async fn faults_happen_and_the_safe_lane_holds() {
     let began = start(&stack, setting(["reentrant-lock", "group-commit"], long)).await;
     let id = began.data()["id"].as_str().unwrap().to_owned();
     reached(&stack, &id, "running").await;
+    let second = start(&stack, setting(["naive", "stream"], json!({}))).await;
+    assert_eq!(second.body["code"], "RUN_UNDER_WAY");
     press("cut-lease").await.data();
     press("empty-redis").await.data();
     press("pause-redis").await.data();
