@@ -8,6 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::support::nginx::{Nginx, RawReply};
+use crate::support::stack::Stack;
 
 /// An HTTP server that answers every request with its name and the request's first line; ends when dropped.
 struct Upstream {
@@ -111,6 +112,22 @@ async fn nginxs_own_errors_are_in_the_envelope() {
     drop(upstream);
     nginx.request("GET", "/shop/1", "").await.refused(503, "UNAVAILABLE");
     nginx.request("POST", "/voucher-order/seckill/1", "").await.refused(503, "OUTCOME_UNKNOWN");
+}
+
+#[tokio::test]
+async fn a_reply_has_the_id_that_the_client_sent_or_one_of_the_instance() {
+    let stack = Stack::start(1, &[]).await;
+    let instance = stack.url().trim_start_matches("http://").to_owned();
+    let values = [("NGX_ONE", instance.clone()), ("NGX_TWO", instance)];
+    let nginx = Nginx::start("nginx.conf", &values).await;
+    let ids = async |headers: &str| {
+        let reply = nginx.request("GET", "/api/health/live", headers).await;
+        let ids = reply.headers.lines().filter_map(|line| line.strip_prefix("x-request-id: "));
+        ids.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("x-request-id: abc-123\r\n").await, ["abc-123"]);
+    let [own] = &ids("").await[..] else { panic!("not one id") };
+    assert!(own.len() == 16 && own.bytes().all(|digit| digit.is_ascii_hexdigit()), "{own}");
 }
 
 #[tokio::test]
