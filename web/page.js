@@ -43,8 +43,15 @@ const Page = (() => {
     offset = offset && Math.max(low, offset[0]) <= Math.min(high, offset[1])
       ? [Math.max(low, offset[0]), Math.min(high, offset[1])] : [low, high];
   }
-  // The server's time, milliseconds since 1970.
-  const now = () => monotonic() + (offset ? (offset[0] + offset[1]) / 2 : Date.now() - monotonic());
+  // The server's time at least, milliseconds since 1970: what begins does not begin here before it does there.
+  const now = () => monotonic() + (offset ? offset[0] : Date.now() - monotonic());
+  // When to ask the server again, in at least `ms`: where the bounds are wide, as one of its seconds begins, as far as is
+  // known, because the reply halves them.
+  function nextPoll(ms) {
+    if (!offset || offset[1] - offset[0] < 100) return ms;
+    const then = monotonic() + ms + (offset[0] + offset[1]) / 2;
+    return ms + (1000 - then % 1000);
+  }
 
   // The instant of a local date-time in the server's zone: formatting a guess in that zone shows how far the guess is
   // off.
@@ -162,5 +169,5 @@ const Page = (() => {
     return run;
   }
 
-  return { lab, ask, growing, instant, isFailure, loaded, now, render, sleep, whileVisible };
+  return { lab, ask, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, whileVisible };
 })();

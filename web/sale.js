@@ -39,6 +39,7 @@ const Sale = (() => {
   const id = (name) => document.getElementById(name);
   // How long the orders may take to load until a buyer may buy without them, milliseconds.
   const CHECK_FOR = 5000;
+  const POLL_EVERY = 1000;
   const listeners = [];
   let shop = null, chosen = null, unknownSince = null, choose = () => {};
 
@@ -222,9 +223,9 @@ const Sale = (() => {
   }
 
   // The stock changes by itself.
-  const poll = Page.whileVisible(1000, async () => {
+  const poll = Page.whileVisible(POLL_EVERY, async () => {
     const reply = await vouchers.load();
-    return reply ? reply.waitMs : 0;
+    return reply ? Math.max(reply.waitMs, Page.nextPoll(POLL_EVERY)) : 0;
   });
   setInterval(() => { if (!document.hidden) refresh(); }, 250);
 
