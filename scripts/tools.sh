@@ -52,14 +52,16 @@ build_older() {
   }
   say "building the older binary, commit $OLDER_COMMIT (minutes, once)"
   mkdir -p "$folder/source"
-  # The same target folder, which has the dependencies already; the present binary is put there again afterwards.
-  if git archive "$OLDER_COMMIT" | tar -x -C "$folder/source" &&
-    (cd "$folder/source" && build "$PROFILE" seckill) && cp "$SECKILL" "$folder/seckill.new"; then
+  # In a target folder of its own: cargo tells packages of two workspaces in one folder apart by their files' times only.
+  if git archive "$OLDER_COMMIT" | tar -x -C "$folder/source" && (
+    cd "$folder/source" && CARGO_TARGET_DIR=$folder/target && build "$PROFILE" seckill &&
+      cp "$(binary "$PROFILE" seckill)" "$folder/seckill.new"
+  ); then
     mv "$folder/seckill.new" "$folder/seckill"
   else
     note "it cannot be built: no rolling restart from an older binary"
   fi
-  rm -rf "$folder/source"
+  rm -rf "$folder/source" "$folder/target"
 }
 
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only
