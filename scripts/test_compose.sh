@@ -136,10 +136,11 @@ compose_load() {
   say "the lab"
   must "a run of the lab holds" lab_run
   must "and one that loses an instance" lab_run kill-instance
-  must "it was the second, which is back" compose_restarts 0 1
+  must "it was the second, which is back" compose_second_restarted
 }
 compose_demo() { in_compose --profile demo run --rm -T demo; }
-compose_restarts() { [[ $(restarts_of app-1) == "$1" && $(restarts_of app-2) == "$2" ]]; }
+# It is killed for two seconds, as often as it comes back.
+compose_second_restarted() { [[ $(restarts_of app-1) == 0 && $(restarts_of app-2) -ge 1 ]]; }
 restarts_of() { docker inspect -f '{{.RestartCount}}' "$(in_compose ps -aq "$1")"; }
 
 # lab_run [FAULT]: a run to its end; its second lane, which is safe, must hold.
