@@ -1,6 +1,7 @@
 //! The extractor of an admitted purchase: load shedding, session and rate limits in one step, where layers would box
 //! the future of every request once each.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use crate::session::Sessions;
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
 /// times a second on each connection, and refusing them would take the processor from admitted requests. The delay
-/// costs no more than a timer.
-const REFUSAL_DELAY: Duration = Duration::from_millis(250);
+/// costs no more than a timer. In milliseconds, drawn for each: those that are refused together would come back together,
+/// and delay what is admitted then.
+const REFUSAL_DELAY_MS: Range<u64> = 150..350;
 
 /// An admitted request of a signed-in user.
 pub struct Admitted {
@@ -38,7 +40,8 @@ where
         let admission: &Admission = state.as_ref();
         let permit = match admission.admit(address) {
             Err(refusal) => {
-                tokio::time::sleep(REFUSAL_DELAY).await;
+                let delay = rand::random_range(REFUSAL_DELAY_MS);
+                tokio::time::sleep(Duration::from_millis(delay)).await;
                 return Err(refusal);
             }
             admitted => admitted?,

@@ -94,7 +94,7 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
         wait_for_purchase_lock(&stack, &users[0]).await;
         hanging.abort();
         hanging.await.expect_err("it was aborted");
-        // Long enough for the server to have noticed: each refusal takes 250 ms.
+        // Long enough for the server to have noticed: each refusal takes 150 ms at least.
         for _ in 0..8 {
             refused(&buy(&url, &users[1], sale).await, 503, "OVERLOADED");
         }
