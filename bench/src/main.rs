@@ -100,7 +100,7 @@ struct RunArgs {
     #[arg(long, value_name = "MS")]
     run_ms: Option<u64>,
     /// Measure only these ratios, by number, such as P1,6 [default: all]
-    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", value_parser = ratios::number)]
     only: Vec<String>,
     /// Measure this node as well, in the same rounds: a Java node, or an older build. It must run on the benchmark's database
     /// and Redis: the stack's servers, database seckill_bench (made by the first run), Redis database 9. May be repeated

@@ -162,6 +162,18 @@ fn at_most(floor: f64, aim: f64) -> Bounds {
     Bounds { floor: Some(floor), aim: Some(aim), lower_is_better: true }
 }
 
+/// The number of ratios that are measured together, without the letter of one of them: "4" of "4", "4a" and "4b". Fails
+/// for a number that is none, and names all.
+pub fn number(text: &str) -> Result<String, String> {
+    let without_letter = |number: &str| number.trim_end_matches(['a', 'b']).to_owned();
+    let mut numbers: Vec<_> = all().iter().map(|ratio| without_letter(ratio.number)).collect();
+    if numbers.contains(&without_letter(text)) {
+        return Ok(without_letter(text));
+    }
+    numbers.dedup();
+    Err(format!("there is no such ratio, only {}", numbers.join(", ")))
+}
+
 /// A ratio without values.
 fn ratio(number: &'static str, what: &'static str, bounds: Bounds, limit: &'static str) -> Ratio {
     let Bounds { floor, aim, lower_is_better } = bounds;
@@ -288,6 +300,15 @@ mod tests {
     fn a_ratio_without_values_has_not_passed() {
         assert_eq!(measured("13", &[]).status(), RatioStatus::NotAvailable);
         assert_eq!(measured("4b", &[f64::NAN]).status(), RatioStatus::Below);
+    }
+
+    #[test]
+    fn ratios_are_asked_for_by_number_with_or_without_letter() {
+        for ratio in all() {
+            assert!(ratio.number.starts_with(&number(ratio.number).unwrap()));
+        }
+        assert_eq!(["11a", "11", "P1"].map(number), ["11", "11", "P1"].map(|it| Ok(it.to_owned())));
+        assert!(number("17").unwrap_err().contains("only P1, P2, P3, 1, 2, 3, 4, 5"));
     }
 
     #[test]

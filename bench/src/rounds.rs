@@ -33,7 +33,7 @@ pub struct Settings {
     pub rounds: usize,
     /// Duration of each run.
     pub duration: Duration,
-    /// Numbers of ratios (without the letter); empty for all.
+    /// See [`ratios::number`]; empty for all.
     pub only: BTreeSet<String>,
 }
 
