@@ -214,15 +214,14 @@ impl Node {
 async fn confirm_loss(shared: Arc<Shared>, hold: Arc<Hold>) {
     let (connection, request) = (&shared.connection, &hold.request);
     while hold.is_live() && !shared.stop.is_cancelled() {
-        match connection.hold_count(request).await {
-            Ok(None) => {
-                let reason = match connection.pttl(&request.name).await {
-                    Ok(-2) | Err(_) => LostReason::Expired,
-                    Ok(_) => LostReason::Taken,
-                };
-                return end_lost_hold(&shared, &hold, reason);
+        match connection.fields(&request.name).await {
+            Ok(fields) if fields.is_empty() => {
+                return end_lost_hold(&shared, &hold, LostReason::Expired);
             }
-            Ok(Some(_)) | Err(Failure::Rejected(_)) => return,
+            Ok(fields) if !fields.contains(&request.field()) => {
+                return end_lost_hold(&shared, &hold, LostReason::Taken);
+            }
+            Ok(_) | Err(Failure::Rejected(_)) => return,
             Err(_) => sleep(PAUSES.1).await,
         }
     }
