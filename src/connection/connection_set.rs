@@ -64,14 +64,14 @@ pub(super) struct Opened {
 }
 
 struct IdleConnection {
-    connection: Opened,
+    opened: Opened,
     since: Instant,
 }
 
 /// A connection in use. Dropped, it is closed, and the server rolls back what is open on it.
 #[derive(Debug)]
 pub(super) struct OpenConnection {
-    pub connection: Opened,
+    pub opened: Opened,
     /// Gives its place back last.
     permit: OwnedSemaphorePermit,
 }
@@ -126,7 +126,7 @@ impl ConnectionSet {
     pub fn new(settings: Settings, first: Opened) -> Self {
         let permits = Arc::new(Semaphore::new(settings.max as usize));
         let last_to_primary = Mutex::new(first.began);
-        let idle = Mutex::new(vec![IdleConnection { connection: first, since: Instant::now() }]);
+        let idle = Mutex::new(vec![IdleConnection { opened: first, since: Instant::now() }]);
         ConnectionSet { settings, permits, idle, last_to_primary }
     }
 
@@ -144,22 +144,22 @@ impl ConnectionSet {
         let permits = self.permits.clone();
         // Without a timer where a connection is free.
         if let Ok(permit) = permits.clone().try_acquire_owned()
-            && let Some(connection) = self.pop(&is_current)
+            && let Some(opened) = self.pop(&is_current)
         {
-            return Ok(OpenConnection { connection, permit });
+            return Ok(OpenConnection { opened, permit });
         }
         let waiting = async {
             let permit = permits.acquire_owned().await.map_err(|_| sqlx::Error::PoolClosed)?;
-            if let Some(connection) = self.pop(&is_current) {
-                return Ok(OpenConnection { connection, permit });
+            if let Some(opened) = self.pop(&is_current) {
+                return Ok(OpenConnection { opened, permit });
             }
             let Settings { options, begin_with, .. } = &self.settings;
-            let connection = open(options, begin_with).await?;
-            if connection.to_primary {
+            let opened = open(options, begin_with).await?;
+            if opened.to_primary {
                 let mut last = self.last_to_primary.lock();
-                *last = connection.began.max(*last);
+                *last = opened.began.max(*last);
             }
-            Ok(OpenConnection { connection, permit })
+            Ok(OpenConnection { opened, permit })
         };
         // Boxed, because it is rare to open a connection, and every purchase would carry its size.
         let waited = tokio::time::timeout(self.settings.limit, Box::pin(waiting)).await;
@@ -168,12 +168,12 @@ impl ConnectionSet {
 
     fn pop(&self, is_current: impl Fn(Instant) -> bool) -> Option<Opened> {
         let (mut idle, now) = (self.idle.lock(), Instant::now());
-        while let Some(IdleConnection { connection, since }) = idle.pop() {
-            let fresh = now - connection.began < connection.life()
+        while let Some(IdleConnection { opened, since }) = idle.pop() {
+            let fresh = now - opened.began < opened.life()
                 && now - since < self.settings.idle_limit
-                && is_current(connection.began);
+                && is_current(opened.began);
             if fresh {
-                return Some(connection);
+                return Some(opened);
             }
         }
         None
@@ -186,11 +186,11 @@ impl ConnectionSet {
 
     /// Makes a connection idle, whose last statement was answered to the end, with no transaction open.
     pub fn give_back(&self, connection: OpenConnection) {
-        let OpenConnection { connection, permit } = connection;
+        let OpenConnection { opened, permit } = connection;
         let since = Instant::now();
         let mut idle = self.idle.lock();
         if !self.permits.is_closed() {
-            idle.push(IdleConnection { connection, since });
+            idle.push(IdleConnection { opened, since });
         }
         // Those that are never needed any more are at the bottom.
         let unused =
@@ -204,9 +204,9 @@ impl ConnectionSet {
     pub fn take_idle(&self) -> Vec<OpenConnection> {
         let mut taken = Vec::new();
         while let Ok(permit) = self.permits.clone().try_acquire_owned()
-            && let Some(IdleConnection { connection, .. }) = self.idle.lock().pop()
+            && let Some(IdleConnection { opened, .. }) = self.idle.lock().pop()
         {
-            taken.push(OpenConnection { connection, permit });
+            taken.push(OpenConnection { opened, permit });
         }
         taken
     }
@@ -227,7 +227,7 @@ impl ConnectionSet {
         let came_back = tokio::time::timeout(limit, all).await.is_ok_and(|all| all.is_ok());
         self.permits.close();
         let idle = std::mem::take(&mut *self.idle.lock());
-        let closing = idle.into_iter().map(|idle| idle.connection.raw.close());
+        let closing = idle.into_iter().map(|idle| idle.opened.raw.close());
         // What fails to say goodbye is closed by being dropped.
         tokio::time::timeout(limit, futures_util::future::join_all(closing)).await.ok();
         came_back

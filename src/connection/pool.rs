@@ -179,7 +179,7 @@ impl Pool {
 
 /// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.
 async fn ping(pool: &ConnectionSet, mut connection: OpenConnection) -> bool {
-    let answer = tokio::time::timeout(PING_LIMIT, connection.connection.raw.ping()).await;
+    let answer = tokio::time::timeout(PING_LIMIT, connection.opened.raw.ping()).await;
     let answered = answer.is_ok_and(|answer| answer.is_ok());
     if answered {
         pool.give_back(connection);
@@ -220,7 +220,7 @@ impl Deref for PooledConnection {
     type Target = MySqlConnection;
 
     fn deref(&self) -> &MySqlConnection {
-        &self.connection.as_ref().expect(PRESENT).connection.raw
+        &self.connection.as_ref().expect(PRESENT).opened.raw
     }
 }
 
@@ -228,7 +228,7 @@ impl Deref for PooledConnection {
 impl DerefMut for PooledConnection {
     fn deref_mut(&mut self) -> &mut MySqlConnection {
         self.answered = false;
-        &mut self.connection.as_mut().expect(PRESENT).connection.raw
+        &mut self.connection.as_mut().expect(PRESENT).opened.raw
     }
 }
 
