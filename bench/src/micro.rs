@@ -96,7 +96,7 @@ pub async fn leased_ids(access: &Access, block: u32, duration: Duration) -> anyh
     let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
     let zone = seckill::clock::Zone(access.time_zone);
     let ids =
-        Arc::new(IdGenerator::new(redis.commands(), Arc::new(move || zone.now()), "bench", block));
+        Arc::new(IdGenerator::new(redis.commands(), Arc::new(zone.seconds()), "bench", block));
     closed_loop(duration, move |_| {
         let ids = ids.clone();
         async move {

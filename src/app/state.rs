@@ -121,7 +121,7 @@ pub(super) async fn connect(
     };
     let store = OrderStore::new(database.clone(), zone);
     let ids_of = |counter: String, numbers| {
-        let clock = Arc::new(move || zone.now());
+        let clock = Arc::new(zone.seconds());
         let ids = IdGenerator::new(redis.clone(), clock, counter, config.sale.id_block);
         Arc::new(ids.within(numbers))
     };
@@ -180,7 +180,7 @@ pub(super) async fn connect(
         shops: shops.clone(),
         cache,
         purchases: purchases.clone(),
-        admission: admission.clone(),
+        admission,
         sessions: users.sessions.clone(),
         codes: users.codes.clone(),
         database: database.clone(),

@@ -3,8 +3,8 @@
 //! `icr:{prefix}:{yyyy:MM:dd}`.
 //!
 //! A Java node takes one number per id; this one leases a block of numbers with a single `INCRBY` (the
-//! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Three rules keep
-//! ids unique:
+//! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Blocks grow, up to 16 times,
+//! while one lasts less than 10 ms. Three rules keep ids unique:
 //! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
 //! - the seconds never step back within a node, whatever its clock does, and if the counter started over
 //!   they step forward instead of repeating an id;
@@ -13,8 +13,9 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use chrono::{DateTime, NaiveDateTime};
+use chrono::DateTime;
 use parking_lot::Mutex;
 use redis::AsyncCommands;
 
@@ -27,6 +28,12 @@ pub const EPOCH_SECONDS: i64 = 1_640_995_200;
 pub const SEQUENCE_BITS: u32 = 32;
 
 const SECONDS_PER_DAY: i64 = 86_400;
+
+/// A block that lasted less long is followed by a larger one.
+const BLOCK_LASTS: Duration = Duration::from_millis(10);
+
+/// The largest block, in smallest ones. Those of a single number do not grow: whoever wants them wants no leases.
+const LARGEST_BLOCK: u32 = 16;
 
 /// Why no id could be generated.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +49,8 @@ pub enum Error {
     ClockOutOfRange(i64),
 }
 
-/// The local wall clock whose seconds ids contain.
-pub type LocalClock = Arc<dyn Fn() -> NaiveDateTime + Send + Sync>;
+/// The clock whose seconds ids contain: local ones since 1970, as of [`Zone::seconds`](crate::clock::Zone::seconds).
+pub type LocalClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
 /// A generator of ids for one prefix. Share one among all tasks of a process.
 pub struct IdGenerator {
@@ -65,6 +72,8 @@ struct Lease {
     next: i64,
     last: i64,
     latest_id: i64,
+    /// Size of the block, and when it was leased.
+    leased: Option<(u32, Instant)>,
     /// Number of abandoned leases: a block that was requested before the last of them is not used.
     abandoned: u64,
 }
@@ -112,7 +121,7 @@ impl IdGenerator {
         let mut free = ids.iter_mut();
         let mut slot = free.next();
         loop {
-            let seconds = (self.clock)().and_utc().timestamp();
+            let seconds = (self.clock)();
             let day = {
                 let mut lease = self.lease.lock();
                 loop {
@@ -125,16 +134,15 @@ impl IdGenerator {
                 }
             };
             let _refilling = self.refill.lock().await;
-            let (empty, abandoned) = {
+            let (empty, abandoned, size) = {
                 let lease = self.lease.lock();
-                (lease.is_empty_for(day), lease.abandoned)
+                (lease.is_empty_for(day), lease.abandoned, lease.next_size(self.block_size))
             };
             if empty {
-                let last = self.lease_block(day).await?;
-                let first = last - i64::from(self.block_size) + 1;
+                let last = self.lease_block(day, size).await?;
                 let mut lease = self.lease.lock();
                 if lease.abandoned == abandoned {
-                    lease.start_block(day, first, last);
+                    lease.start_block(day, last, size);
                 }
             }
         }
@@ -145,14 +153,17 @@ impl IdGenerator {
     pub fn abandon_lease(&self) {
         let mut lease = self.lease.lock();
         lease.last = -1;
+        // It did not end because its numbers were used up.
+        lease.leased = None;
         lease.abandoned += 1;
     }
 
-    async fn lease_block(&self, day: i64) -> Result<i64, Error> {
+    /// Leases so many numbers of the day's counter; returns the last of them.
+    async fn lease_block(&self, day: i64, size: u32) -> Result<i64, Error> {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let key = format!("icr:{}:{}", self.prefix, midnight.format("%Y:%m:%d"));
-        let count: i64 = self.redis.clone().incr(key, self.block_size).await?;
+        let count: i64 = self.redis.clone().incr(key, size).await?;
         let last = self.numbers.start + count;
         if self.numbers.contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
     }
@@ -169,8 +180,19 @@ impl Lease {
         self.day != day || self.next > self.last
     }
 
-    fn start_block(&mut self, day: i64, first: i64, last: i64) {
-        (self.day, self.next, self.last) = (day, first, last);
+    /// The size of the next block, of which this is the smallest.
+    fn next_size(&self, smallest: u32) -> u32 {
+        match self.leased {
+            Some((size, since)) if smallest > 1 && since.elapsed() < BLOCK_LASTS => {
+                (size.saturating_mul(2)).min(smallest.saturating_mul(LARGEST_BLOCK))
+            }
+            _ => smallest,
+        }
+    }
+
+    fn start_block(&mut self, day: i64, last: i64, size: u32) {
+        (self.day, self.next, self.last) = (day, last - i64::from(size) + 1, last);
+        self.leased = Some((size, Instant::now()));
     }
 
     /// The next id, with a second that is never before an earlier id's.
@@ -211,7 +233,7 @@ mod tests {
 
     fn lease(first: i64, last: i64) -> Lease {
         let mut lease = Lease::default();
-        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), first, last);
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), last, (last - first + 1) as u32);
         lease
     }
 
@@ -231,7 +253,7 @@ mod tests {
     fn a_counter_that_starts_over_in_the_same_second_does_not_repeat_an_id() {
         let mut lease = lease(1, 9);
         let first = id(lease.next_id(NOON));
-        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1, 9);
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 9, 9);
         assert!(id(lease.next_id(NOON)) > first);
     }
 
@@ -241,6 +263,21 @@ mod tests {
         let tomorrow = NOON + SECONDS_PER_DAY;
         assert!(matches!(lease.next_id(tomorrow), Ok(NextId::NeedsBlock(day))
             if day == tomorrow.div_euclid(SECONDS_PER_DAY)));
+    }
+
+    #[test]
+    fn blocks_grow_while_they_last_less_than_10_ms() {
+        let mut lease = lease(1, 9);
+        let sizes = [(); 6].map(|()| {
+            let size = lease.next_size(9);
+            lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1000, size);
+            size
+        });
+        assert_eq!(sizes, [18, 36, 72, 144, 144, 144]);
+        lease.leased = lease.leased.map(|(size, since)| (size, since - BLOCK_LASTS));
+        assert_eq!(lease.next_size(9), 9);
+        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1000, 1);
+        assert_eq!(lease.next_size(1), 1);
     }
 
     #[test]

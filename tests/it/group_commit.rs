@@ -67,7 +67,7 @@ impl Setting {
         let server = connection::redis::server(&self.redis.url().into()).unwrap();
         let redis = connection::redis::connect(server, limits.timeout).await.unwrap().commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
-        let ids = IdGenerator::new(redis.clone(), Arc::new(move || zone.now()), "order", 1000);
+        let ids = IdGenerator::new(redis.clone(), Arc::new(zone.seconds()), "order", 1000);
         let sales = SaleCache::new(
             VoucherStore::new(database.clone()),
             redis,

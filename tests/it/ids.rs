@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, NaiveDateTime};
+use chrono::NaiveDateTime;
 use redis::AsyncCommands;
 use seckill::id::IdGenerator;
 
@@ -24,8 +24,7 @@ async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<
         .await
         .unwrap()
         .commands();
-    let clock =
-        move || DateTime::from_timestamp(seconds.load(Ordering::Relaxed), 0).unwrap().naive_utc();
+    let clock = move || seconds.load(Ordering::Relaxed);
     Arc::new(IdGenerator::new(redis, Arc::new(clock), "order", block))
 }
 

@@ -72,7 +72,7 @@ pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
     let server = seckill::connection::redis::server(&settings.redis_url.clone().into())?;
     let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
     // In the service's zone: its instances use the same counter of ids.
-    let clock = || seckill::clock::Zone(chrono_tz::Asia::Shanghai).now();
+    let clock = seckill::clock::Zone(chrono_tz::Asia::Shanghai).seconds();
     let ids = IdGenerator::new(redis.commands(), Arc::new(clock), "order", 1000);
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", post(buy))
