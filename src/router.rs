@@ -1,11 +1,17 @@
 //! The route table. A route's method and path are stated once, in its handler's `#[utoipa::path]`; the groups here say
 //! what guards it. What every request passes before it is [`crate::http::middleware::per_request`].
+//!
+//! [`Routes`] buys without looking into the table, which would clone and box the handler, and put the route's parameter
+//! into the request, for each purchase.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::FromRef;
+use axum::extract::{FromRef, FromRequestParts, Request};
+use axum::http::Method;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
+use axum::response::{IntoResponse, Response};
+use tower::Service;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -13,6 +19,7 @@ use utoipa_axum::routes;
 use crate::clock::Zone;
 use crate::error::Error;
 use crate::health::{self, Health};
+use crate::http::admission::Admitted;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 #[cfg(feature = "lab")]
 use crate::http::this_machine::require_admin_or_this_machine;
@@ -27,6 +34,7 @@ use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::request::admission::Admission;
 use crate::request::client_address::ClientNetworks;
+use crate::request::context::RequestContext;
 use crate::session::Sessions;
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};
@@ -89,7 +97,7 @@ pub struct RouterConfig {
     pub lab: Option<Lab>,
 }
 
-type Routes = OpenApiRouter<Arc<AppState>>;
+type Group = OpenApiRouter<Arc<AppState>>;
 
 /// A router of these handlers.
 macro_rules! handlers {
@@ -99,35 +107,35 @@ macro_rules! handlers {
 }
 
 /// For everyone.
-fn public() -> Routes {
+fn public() -> Group {
     handlers!(user::send_code, user::login, shop::get, shop::of_type, shop::of_name, shop::types)
         .routes(routes!(voucher::list))
 }
 
 /// For a signed-in user.
-fn signed_in() -> Routes {
+fn signed_in() -> Group {
     handlers!(user::logout, user::me, user::get, order::mine, order::get, order::pay, order::cancel)
 }
 
 /// For the administrator.
-fn admin() -> Routes {
+fn admin() -> Group {
     handlers!(voucher::publish, voucher::publish_seckill, voucher::add_stock)
         .routes(routes!(shop::create, shop::update))
 }
 
 /// For a signed-in user, whose session is found after load shedding (see [`crate::http::admission`]).
-fn purchases() -> Routes {
+fn purchases() -> Group {
     handlers!(order::buy_by_body, order::buy)
 }
 
 /// For operators. Probes carry no token, and must answer when Redis does not.
-fn service() -> Routes {
+fn service() -> Group {
     handlers!(health::live, health::ready, metrics::get)
 }
 
 /// With `--lab`: for everyone, for everyone who signs in, and for the administrator.
 #[cfg(feature = "lab")]
-fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Routes) {
+fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Group) {
     let of_this_machine = with_state(admin.clone(), require_admin_or_this_machine);
     let of_admin = with_state(admin.clone(), require_admin);
     (
@@ -142,7 +150,7 @@ fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Routes) {
 }
 
 #[cfg(not(feature = "lab"))]
-fn lab(_: &AdminToken) -> (OpenApiRouter<Lab>, Routes) {
+fn lab(_: &AdminToken) -> (OpenApiRouter<Lab>, Group) {
     Default::default()
 }
 
@@ -161,11 +169,52 @@ pub fn api_document() -> ApiDocument {
     })
 }
 
-/// The service's router.
-pub fn router(state: AppState, config: RouterConfig) -> Router {
+/// The service's routes.
+pub struct Routes {
+    table: Router,
+    state: Arc<AppState>,
+    /// The path of a purchase, without the voucher's id.
+    purchase: String,
+}
+
+impl Routes {
+    /// All of them.
+    pub fn new(state: AppState, config: RouterConfig) -> Self {
+        let state = Arc::new(state);
+        let purchase = <order::__path_buy as utoipa::Path>::path().replace("{id}", "");
+        Routes { table: table(state.clone(), config), state, purchase }
+    }
+
+    /// Answers a request.
+    pub async fn answer(&self, request: Request) -> Response {
+        let Some(voucher_id) = self.purchased(&request) else {
+            return match self.table.clone().call(request).await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            };
+        };
+        let (mut parts, _) = request.into_parts();
+        match Admitted::from_request_parts(&mut parts, &self.state).await {
+            Ok(admitted) => order::buy_voucher(&self.state.purchases, admitted, voucher_id)
+                .await
+                .into_response(),
+            Err(error) => error.into_response(),
+        }
+    }
+
+    /// The voucher that a request is to buy, if it is a purchase with a valid id, and its steps are not recorded: the table
+    /// notes the route of those.
+    fn purchased(&self, request: &Request) -> Option<i64> {
+        let id = request.uri().path().strip_prefix(&*self.purchase)?;
+        let is_recorded = || RequestContext::with_current(|it| it.trace.is_some()) == Some(true);
+        let is_id = request.method() == Method::POST && id.bytes().all(|it| it.is_ascii_digit());
+        if is_id && !is_recorded() { id.parse().ok() } else { None }
+    }
+}
+
+fn table(state: Arc<AppState>, config: RouterConfig) -> Router {
     let guard = || with_state(config.admin.clone(), require_admin);
     let (sessions, in_memory) = (state.users.sessions.clone(), state.users.in_memory.clone());
-    let state = Arc::new(state);
 
     let lab = config.lab.as_ref().map_or_else(Router::new, |state_of_lab| {
         let (lab, sign_in) = lab(&config.admin);

@@ -16,7 +16,7 @@ use crate::http::sockets;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::expiry;
-use crate::router::{RouterConfig, router};
+use crate::router::{RouterConfig, Routes};
 
 mod state;
 
@@ -64,7 +64,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let deadline = config.http.drain_deadline;
     let drain = Drain {
         begun: draining.clone(),
-        closing: CancellationToken::new(),
+        closing: Arc::default(),
         grace: config.http.drain_grace,
         idle: config.http.drain_idle,
         deadline,
@@ -80,8 +80,11 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         zone: config.sale.time_zone,
         lab: lab.clone(),
     };
-    let (policy, router) = (Arc::new(policy), router(state, router_config));
-    let answer = move |request, timer| per_request(policy.clone(), router.clone(), timer, request);
+    // For the life of the process: counts of references would be written by all threads, twice for each request.
+    let policy: &_ = Box::leak(Box::new(policy));
+    let routes: &_ = Box::leak(Box::new(Routes::new(state, router_config)));
+    let answer =
+        move |request, timer| per_request(policy, |request| routes.answer(request), timer, request);
     let server = listen::serve(tcp, unix, answer, connections, drain);
     tokio::pin!(server);
     tokio::select! {

@@ -10,6 +10,8 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -38,8 +40,8 @@ const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
 pub struct Drain {
     /// Cancelled to begin it: readiness turns false.
     pub begun: CancellationToken,
-    /// Cancelled when the listener is closed: replies say `connection: close`.
-    pub closing: CancellationToken,
+    /// Becomes true when the listener is closed: replies say `connection: close`.
+    pub closing: Arc<AtomicBool>,
     /// How long connections are accepted after it began.
     pub grace: Duration,
     /// How long idle connections are kept open then.
@@ -77,7 +79,7 @@ where
             server.accept(unix, stop.clone()).await;
         }
     });
-    drain.closing.cancel();
+    drain.closing.store(true, Relaxed);
     connections.close();
     let finish = async {
         if tokio::time::timeout(drain.idle, connections.wait()).await.is_err() {
@@ -183,9 +185,9 @@ mod tests {
 
     /// A drain that has begun, and is over after the grace period of no length and this time for idle connections.
     fn begun(idle: Duration) -> Drain {
-        let (begun, closing) = (CancellationToken::new(), CancellationToken::new());
+        let begun = CancellationToken::new();
         begun.cancel();
-        Drain { begun, closing, grace: Duration::ZERO, idle, deadline: LIMIT }
+        Drain { begun, closing: Arc::default(), grace: Duration::ZERO, idle, deadline: LIMIT }
     }
 
     type Listeners = (TcpListener, UnixSocketListener);
@@ -260,7 +262,9 @@ mod tests {
         let drain = begun(Duration::from_millis(600));
         let (closing, begin) = (drain.closing.clone(), Instant::now());
         let serving = tokio::spawn(serve(listeners, drain));
-        closing.cancelled().await;
+        while !closing.load(Relaxed) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         tokio::task::spawn_blocking(move || {
             TcpStream::connect(addresses.tcp).expect_err("the listener is closed");
             let error = UnixStream::connect(&addresses.unix).expect_err("the listener is closed");

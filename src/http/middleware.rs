@@ -4,15 +4,13 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
-use tokio_util::sync::CancellationToken;
-use tower::Service;
 
 use crate::error::Error;
 use crate::http::connection_timer::ConnectionTimer;
@@ -28,18 +26,18 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub struct RequestPolicy {
     /// Longest time one request may take before it is answered 503.
     pub timeout: Duration,
-    /// Cancelled when the server accepts no connections any more.
-    pub closing: CancellationToken,
+    /// True once the server accepts no connections any more.
+    pub closing: Arc<AtomicBool>,
     /// This node's name, where clients may ask for a request's steps.
     pub traced_as: Option<Arc<str>>,
     /// Spans of requests; none in most builds.
     pub spans: Spans,
 }
 
-/// Answers a request by `router`.
-pub async fn per_request(
-    policy: Arc<RequestPolicy>,
-    mut router: Router,
+/// Answers a request by `routes`.
+pub async fn per_request<F: Future<Output = Response>>(
+    policy: &RequestPolicy,
+    routes: impl FnOnce(Request) -> F,
     timer: ConnectionTimer,
     request: Request,
 ) -> Response {
@@ -60,10 +58,9 @@ pub async fn per_request(
     let started = Instant::now();
     let answer = async {
         // In a block, so that a panic of the call is caught like one of its future.
-        let routed = AssertUnwindSafe(async { router.call(request).await }).catch_unwind();
+        let routed = AssertUnwindSafe(async { routes(request).await }).catch_unwind();
         let response = match timer.limit(started + policy.timeout, routed).await {
-            Some(Ok(Ok(response))) => response,
-            Some(Ok(Err(never))) => match never {},
+            Some(Ok(response)) => response,
             Some(Err(panic)) => panicked(panic),
             None => Error::Unavailable("an answer within the time limit").into_response(),
         };
@@ -89,7 +86,7 @@ pub async fn per_request(
     if let Some(trace) = trace.filter(|_| is_asked) {
         response.headers_mut().insert(TRACE_HEADER, trace.header());
     }
-    if policy.closing.is_cancelled() {
+    if policy.closing.load(Relaxed) {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -82,16 +82,16 @@ impl PurchaseService {
         let queues = matches!(sale.strategy, Strategy::GroupCommit | Strategy::Stream);
         let purchased =
             if sale.strategy.is_deferred() { Purchased::Pending } else { Purchased::Committed };
-        let inner = self.0.clone();
-        let purchase = async move {
-            let _permit = permit;
-            inner.buy_with_retries(buyer, &sale).await
-        };
         if queues {
             // The queue keeps the purchase when this future is dropped: one more task would only cost time.
-            return purchase.await.map(purchased);
+            let _permit = permit;
+            return self.0.buy_with_retries(buyer, &sale).await.map(purchased);
         }
-        let task = self.0.tasks.spawn(in_current_context(purchase));
+        let inner = self.0.clone();
+        let task = self.0.tasks.spawn(in_current_context(async move {
+            let _permit = permit;
+            inner.buy_with_retries(buyer, &sale).await
+        }));
         let outcome = task.await;
         outcome
             .unwrap_or_else(|error| Err(Error::Internal(format!("purchase task: {error}"))))

@@ -192,6 +192,39 @@ async fn order_ids_and_their_counter_have_the_contracts_shape() {
     }
 }
 
+/// The route table is asked only for a purchase whose steps are recorded.
+#[tokio::test]
+async fn a_purchase_is_answered_alike_with_and_without_the_route_table() {
+    let stack = Stack::lab(1).await;
+    let (sale, users) = (stack.publish(1, "group-commit").await, stack.users(2).await);
+    let id = buy(stack.url(), &users[0], sale).await.data().as_i64();
+    let path = |id: &str| format!("/voucher-order/seckill/{id}");
+    for (path, token, status, code) in [
+        (path(&sale.to_string()), Some(&users[0].token), 200, "ALREADY_ORDERED"),
+        (path(&format!("00{sale}")), Some(&users[1].token), 200, "SOLD_OUT"),
+        (path(&sale.to_string()), None, 401, "UNAUTHORIZED"),
+        (path(""), Some(&users[1].token), 404, "NOT_FOUND"),
+        (path("+"), Some(&users[1].token), 400, "INVALID_PARAMETER"),
+    ] {
+        for traced in [false, true] {
+            let mut request = post(stack.url(), &path);
+            if let Some(token) = token {
+                request = request.token(token);
+            }
+            if traced {
+                request = request.header("x-lab-trace", "1");
+            }
+            let answer = request.send().await;
+            assert_eq!(answer.headers.contains_key("x-lab-trace"), traced, "{path}");
+            assert_eq!(answer.headers["content-type"], "application/json", "{path}");
+            if code == "ALREADY_ORDERED" {
+                assert_eq!(answer.body["data"].as_i64(), id);
+            }
+            answer.refused(status, code);
+        }
+    }
+}
+
 #[tokio::test]
 async fn bad_input_is_refused_in_the_envelope_without_effect() {
     let stack = Stack::lab(1).await;

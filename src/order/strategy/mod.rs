@@ -5,6 +5,8 @@
 //! that it stays locked for one statement and the commit; and nothing but the database is waited for
 //! while a row is locked.
 
+use std::pin::Pin;
+
 use super::context::PurchaseContext;
 use super::model::Buyer;
 use crate::error::Error;
@@ -28,18 +30,20 @@ pub mod unit_rows;
 /// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
 /// [`Strategy::is_deferred`].
 pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    match sale.strategy {
-        Strategy::Naive => naive::buy(context, buyer, sale).await,
-        Strategy::CompareAndSet => compare_and_set::buy(context, buyer, sale).await,
-        Strategy::Conditional => conditional::buy(context, buyer, sale).await,
-        Strategy::RowLock => row_lock::buy(context, buyer, sale).await,
-        Strategy::LockInTransaction => lock_in_transaction::buy(context, buyer, sale).await,
-        Strategy::ProcessLock => process_lock::buy(context, buyer, sale).await,
-        Strategy::SetnxUnowned => setnx_unowned::buy(context, buyer, sale).await,
-        Strategy::SetnxLock => setnx_lock::buy(context, buyer, sale).await,
-        Strategy::ReentrantLock => reentrant_lock::buy(context, buyer, sale).await,
-        Strategy::Stream => stream::buy(context, buyer, sale).await,
-        Strategy::GroupCommit => group_commit::buy(context, buyer, sale).await,
-        Strategy::UnitRows => unit_rows::buy(context, buyer, sale).await,
-    }
+    // Boxed, where a purchase is a transaction of its own: the two fast strategies, and refusals, would move its size.
+    let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {
+        Strategy::Stream => return stream::buy(context, buyer, sale).await,
+        Strategy::GroupCommit => return group_commit::buy(context, buyer, sale).await,
+        Strategy::Naive => Box::pin(naive::buy(context, buyer, sale)),
+        Strategy::CompareAndSet => Box::pin(compare_and_set::buy(context, buyer, sale)),
+        Strategy::Conditional => Box::pin(conditional::buy(context, buyer, sale)),
+        Strategy::RowLock => Box::pin(row_lock::buy(context, buyer, sale)),
+        Strategy::LockInTransaction => Box::pin(lock_in_transaction::buy(context, buyer, sale)),
+        Strategy::ProcessLock => Box::pin(process_lock::buy(context, buyer, sale)),
+        Strategy::SetnxUnowned => Box::pin(setnx_unowned::buy(context, buyer, sale)),
+        Strategy::SetnxLock => Box::pin(setnx_lock::buy(context, buyer, sale)),
+        Strategy::ReentrantLock => Box::pin(reentrant_lock::buy(context, buyer, sale)),
+        Strategy::UnitRows => Box::pin(unit_rows::buy(context, buyer, sale)),
+    };
+    buying.await
 }
