@@ -243,3 +243,34 @@ fn table(state: Arc<AppState>, config: RouterConfig) -> Router {
         .method_not_allowed_fallback(async || Error::MethodNotAllowed);
     spans::with_routes(router)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::connection_timer::ConnectionTimer;
+    use crate::http::middleware::{RequestPolicy, per_request};
+
+    type Shared = (&'static RequestPolicy, &'static Routes);
+
+    async fn answer(
+        (policy, routes): Shared,
+        timer: ConnectionTimer,
+        request: Request,
+    ) -> Response {
+        per_request(policy, |request| routes.answer(request), timer, request).await
+    }
+
+    fn size<F: Future>(_: fn(Shared, ConnectionTimer, Request) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Each connection keeps room for the future of a request, which is moved there.
+    #[test]
+    fn a_request_is_small_enough_to_be_moved() {
+        let bytes = size(answer);
+        assert!(
+            bytes < 4096,
+            "{bytes} bytes: is a future held twice, as an `async fn` holds its arguments?"
+        );
+    }
+}

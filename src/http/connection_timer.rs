@@ -6,7 +6,7 @@
 //! at every request.
 
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -25,13 +25,15 @@ impl ConnectionTimer {
     }
 
     /// The output of `work`; `None` where it is not there at `deadline`.
-    pub async fn limit<T>(&self, deadline: Instant, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = pin!(work);
-        poll_fn(|cx| match work.as_mut().poll(cx) {
+    pub fn limit<T>(
+        &self,
+        deadline: Instant,
+        mut work: Pin<&mut impl Future<Output = T>>,
+    ) -> impl Future<Output = Option<T>> {
+        poll_fn(move |cx| match work.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Some(output)),
             Poll::Pending => self.poll_until(deadline, cx).map(|()| None),
         })
-        .await
     }
 
     /// Whether `deadline` has come.
@@ -77,6 +79,7 @@ impl Future for Until {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::pin::pin;
 
     use super::*;
 
@@ -86,12 +89,12 @@ mod tests {
     async fn each_limit_counts_from_its_own_beginning() {
         let timer = ConnectionTimer::on_this_runtime();
         let now = || tokio::time::Instant::now().into_std();
-        assert_eq!(timer.limit(now() + LIMIT, async { 1 }).await, Some(1));
+        assert_eq!(timer.limit(now() + LIMIT, pin!(async { 1 })).await, Some(1));
         let wait = |seconds| tokio::time::sleep(Duration::from_secs(seconds));
-        assert_eq!(timer.limit(now() + LIMIT, wait(20)).await, Some(()));
-        assert_eq!(timer.limit(now() + LIMIT, wait(29)).await, Some(()));
+        assert_eq!(timer.limit(now() + LIMIT, pin!(wait(20))).await, Some(()));
+        assert_eq!(timer.limit(now() + LIMIT, pin!(wait(29))).await, Some(()));
         let begun = now();
-        assert_eq!(timer.limit(now() + LIMIT, pending::<()>()).await, None);
+        assert_eq!(timer.limit(now() + LIMIT, pin!(pending::<()>())).await, None);
         assert_eq!((now() - begun).as_secs(), 30);
     }
 }

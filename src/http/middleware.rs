@@ -3,6 +3,7 @@
 //! cloned and boxed with the route for each request, some ten allocations in all.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -57,8 +58,7 @@ pub async fn per_request<F: Future<Output = Response>>(
     };
     let started = Instant::now();
     let answer = async {
-        // In a block, so that a panic of the call is caught like one of its future.
-        let routed = AssertUnwindSafe(async { routes(request).await }).catch_unwind();
+        let routed = pin!(AssertUnwindSafe(routes(request)).catch_unwind());
         let response = match timer.limit(started + policy.timeout, routed).await {
             Some(Ok(response)) => response,
             Some(Err(panic)) => panicked(panic),

@@ -169,7 +169,7 @@ mod tests {
     fn a_purchase_is_small_enough_to_be_moved() {
         let bytes = size(PurchaseService::buy);
         assert!(
-            bytes < 4096,
+            bytes < 2048,
             "{bytes} bytes: is a future held twice, as an `async fn` holds its arguments?"
         );
     }

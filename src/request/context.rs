@@ -27,9 +27,9 @@ pub struct RequestContext {
 }
 
 impl RequestContext {
-    /// Runs `work` in this context.
-    pub async fn scope<T>(self, work: impl Future<Output = T>) -> T {
-        CURRENT.scope(self, work).await
+    /// Runs `work` in this context. Not an `async fn`, which would hold `work` twice.
+    pub fn scope<T>(self, work: impl Future<Output = T>) -> impl Future<Output = T> {
+        CURRENT.scope(self, work)
     }
 
     /// Calls `read` with the context of the current task, if it has one.
