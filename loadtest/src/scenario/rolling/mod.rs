@@ -37,8 +37,9 @@ const CAPACITY_CONNECTIONS: usize = 64;
 /// How long that loop lasts; its first second, in which connections and caches warm up, does not count.
 const CAPACITY: Duration = Duration::from_secs(4);
 const WARM_UP: Duration = Duration::from_secs(1);
-/// Between a restart and the next, so that a balancer asks the instance again.
-const PAUSE: Duration = Duration::from_millis(400);
+/// Between a restart and the next, so that a balancer asks the instance again. nginx skips one that refused 20 connections
+/// for up to two seconds, and then until the first request that it sends there is answered.
+const PAUSE: Duration = Duration::from_secs(3);
 /// The buyers' ids; those of other scenarios are smaller.
 const FIRST_BUYER: u64 = 4_000_000_000;
 /// Longest wait for what is in flight at the end.
