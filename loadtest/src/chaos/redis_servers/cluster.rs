@@ -1,10 +1,13 @@
 //! A cluster of three masters with a replica each: server `n + 3` is the other half of the pair of server `n`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use redis::Value;
 use testkit::{
-    process::TemporaryFolder, proxy::Proxy, redis_cluster::RedisCluster, redis_server::Role,
+    process::TemporaryFolder,
+    proxy::Proxy,
+    redis_cluster::RedisCluster,
+    redis_server::{RedisServer, Role},
     wait::until,
 };
 use tokio::time::sleep;
@@ -78,17 +81,26 @@ impl RedisServers {
             return Ok(None);
         };
         let slot: i64 = command(observer, &["CLUSTER", "KEYSLOT", key]).await?;
+        let ranges = self.slots(observer).await?;
+        Ok(ranges.into_iter().find(|(slots, _)| slots.contains(&slot)).map(|(_, master)| master))
+    }
+
+    /// The ranges of slots and the node that serves each, according to this node.
+    async fn slots(
+        &self,
+        observer: &RedisServer,
+    ) -> Result<Vec<(RangeInclusive<i64>, usize)>, Error> {
         let ranges: Vec<Vec<Value>> = command(observer, &["CLUSTER", "SLOTS"]).await?;
-        Ok(ranges.into_iter().find_map(|range| {
+        let known = ranges.iter().filter_map(|range| {
             let [Value::Int(first), Value::Int(last), Value::Array(master), ..] = range.as_slice()
             else {
                 return None;
             };
             let Some(Value::Int(port)) = master.get(1) else { return None };
             let is = |proxy: &Proxy| i64::from(proxy.address.port()) == *port;
-            let number = || self.proxies.nodes.iter().position(is);
-            (*first..=*last).contains(&slot).then(number).flatten()
-        }))
+            Some((*first..=*last, self.proxies.nodes.iter().position(is)?))
+        });
+        Ok(known.collect())
     }
 
     /// What is not as it should be.
@@ -98,6 +110,18 @@ impl RedisServers {
                 command(node, &["CLUSTER", "INFO"]).await.unwrap_or_else(|error| error.to_string());
             if !info.contains("cluster_state:ok") || !info.contains("cluster_slots_ok:16384") {
                 return format!("server {number} says: {info}");
+            }
+        }
+        // A node may not know yet who has taken over, or where a slot is now.
+        let masters = self.masters().await.unwrap_or_default();
+        let agreed = self.slots(&self.nodes[0]).await.unwrap_or_default();
+        for (number, node) in self.nodes.iter().enumerate() {
+            let slots = self.slots(node).await.unwrap_or_default();
+            let named: BTreeSet<usize> = slots.iter().map(|(_, master)| *master).collect();
+            if slots != agreed || !named.iter().eq(&masters) {
+                return format!(
+                    "server {number} names {named:?} as masters, which {masters:?} are"
+                );
             }
         }
         for first in 0..self.nodes.len() / 2 {
@@ -187,3 +211,32 @@ impl RedisServers {
 
 /// How long an election that was asked for may take: the servers give it up after five seconds.
 const ELECTION: Duration = Duration::from_secs(6);
+
+#[cfg(test)]
+mod tests {
+    use testkit::proxy::Mode;
+
+    use super::*;
+
+    /// Otherwise what is asked of the old master next, as moving a slot, is refused.
+    #[tokio::test]
+    async fn the_cluster_is_not_whole_while_a_node_names_the_old_master() {
+        let folder = Arc::new(TemporaryFolder::new().expect("a temporary folder"));
+        let mut servers = start(&folder).await.expect("servers");
+        let proxies = servers.proxies.clone();
+        let buses_between_0_and_1_or_4 = |mode| {
+            for other in [1, 4] {
+                proxies.buses[0].set_for(source(other), mode);
+                proxies.buses[other].set_for(source(0), mode);
+            }
+        };
+        buses_between_0_and_1_or_4(Mode::Cut);
+        servers.replace_by(4, &["TAKEOVER"]).await.expect("a failover");
+        let found = until(Duration::from_secs(1), async || {
+            servers.cluster_state().await.contains("server 0 names {0, 1, 2}")
+        });
+        assert!(found.await, "{}", servers.cluster_state().await);
+        buses_between_0_and_1_or_4(Mode::Forward);
+        servers.replicated().await.expect("a whole cluster");
+    }
+}
