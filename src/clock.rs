@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, NaiveDateTime, Offset, TimeZone, Utc};
+use chrono::{DateTime, NaiveDateTime, TimeZone, Utc};
 use chrono_tz::Tz;
 
 /// The time zone of date-times in requests and replies, and of the day that an order id's counter belongs to.
@@ -33,8 +33,8 @@ impl Zone {
 
     /// The zone's offset at an instant, in seconds; zero for one that no calendar has.
     fn offset(self, seconds: i64) -> i64 {
-        let at = DateTime::from_timestamp(seconds, 0).map(|at| at.with_timezone(&self.0));
-        at.map_or(0, |at| i64::from(at.offset().fix().local_minus_utc()))
+        let local = DateTime::from_timestamp(seconds, 0).map(|at| self.to_local(at).and_utc());
+        local.map_or(0, |local| local.timestamp() - seconds)
     }
 
     /// The local date-time at `instant`.
@@ -98,13 +98,10 @@ mod tests {
             (chrono_tz::Pacific::Apia, "2011-12-30T10:00:00"),
         ] {
             let (known, change) = (KnownOffset::new(), local(change).and_utc().timestamp());
-            let offset = |seconds| {
-                let at = DateTime::from_timestamp(seconds, 0).unwrap();
-                Zone(zone).to_local(at).and_utc().timestamp() - seconds
-            };
+            let offset = |seconds| Zone(zone).offset(seconds);
             assert_ne!(offset(change - 1), offset(change));
             for seconds in change - 100..change + 100 {
-                assert_eq!(known.at(seconds, |minute| Zone(zone).offset(minute)), offset(seconds));
+                assert_eq!(known.at(seconds, offset), offset(seconds));
             }
         }
     }

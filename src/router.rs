@@ -212,6 +212,7 @@ impl Routes {
     }
 }
 
+/// The route table.
 fn table(state: Arc<AppState>, config: RouterConfig) -> Router {
     let guard = || with_state(config.admin.clone(), require_admin);
     let (sessions, in_memory) = (state.users.sessions.clone(), state.users.in_memory.clone());
