@@ -15,6 +15,8 @@ pub(super) struct QueueLimits {
     pub queue: usize,
     /// Batches in flight at once.
     pub in_flight: u32,
+    /// After a batch of more items a worker may pause.
+    pub large: usize,
 }
 
 /// The queues of all sales.
@@ -75,6 +77,13 @@ impl<T> Queues<T> {
         let starts = queue.workers < self.limits.in_flight && queue.is_ready();
         queue.workers += u32::from(starts);
         Ok(starts)
+    }
+
+    /// Whether a worker that has committed a batch of size `done` is to pause before it asks for the next one: after a large
+    /// batch, while few wait. Until it asks, its batch counts as in flight, so that no other worker begins with those few.
+    pub(super) fn pauses(&self, voucher_id: i64, done: usize) -> bool {
+        let few = |queue: &Queue<T>| queue.waiting.len() < done / 2;
+        done > self.limits.large && self.by_sale.lock().get(&voucher_id).is_some_and(few)
     }
 
     /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.

@@ -8,10 +8,10 @@ use shuttle::future::{block_on, spawn};
 use tokio::sync::oneshot;
 
 use super::{QueueDepth, QueueLimits, Queues};
-use crate::sync::explored::{explore, some_time, unless_dropped};
+use crate::sync::explored::{explore, once, some_time, unless_dropped};
 
 const SALE: i64 = 9;
-const LIMITS: QueueLimits = QueueLimits { batch: 2, queue: 4, in_flight: 2 };
+const LIMITS: QueueLimits = QueueLimits { batch: 2, queue: 4, in_flight: 2, large: 1 };
 const BUYERS: usize = 4;
 
 /// A bug in the worker, to see that the explorer finds it.
@@ -68,6 +68,9 @@ async fn work(world: Arc<World>, bug: Bug) {
             // Fails where the buyer hung up.
             answer.send(()).ok();
         }
+        if world.queues.pauses(SALE, done) {
+            some_time(4).await;
+        }
     }
 }
 
@@ -122,4 +125,22 @@ fn a_worker_that_ends_in_two_steps_is_found() {
 #[should_panic(expected = "the purchase was lost")]
 fn a_batch_that_stays_in_flight_is_found() {
     explore(true, || run(Bug::ForgetsTheBatch));
+}
+
+#[test]
+fn a_worker_pauses_after_a_large_batch_while_few_wait() {
+    once(|| {
+        let queues = Queues::new(QueueLimits { batch: 8, queue: 8, in_flight: 2, large: 4 });
+        (0..8).for_each(|_| drop(queues.enqueue(SALE, ())));
+        assert_eq!(queues.next_batch(SALE, 0).map(|batch| batch.len()), Some(8));
+        assert!(queues.next_batch(SALE, 0).is_none(), "the second worker ends");
+        assert!(!queues.pauses(SALE, 4), "the batch is not large");
+        for waiting in 0..4 {
+            assert!(queues.pauses(SALE, 8), "only {waiting} wait");
+            let starts = queues.enqueue(SALE, ()).expect("the queue has room");
+            assert!(!starts, "another worker begins");
+        }
+        assert!(!queues.pauses(SALE, 8), "half as many wait");
+        assert_eq!(queues.next_batch(SALE, 8).map(|batch| batch.len()), Some(4));
+    });
 }
