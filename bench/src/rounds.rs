@@ -218,6 +218,15 @@ impl<'a> Round<'a, '_> {
         Ok(run)
     }
 
+    /// Orders per second of two plans, two runs each, in turn.
+    async fn orders_in_turn(&mut self, plans: [Plan<'_>; 2]) -> anyhow::Result<[f64; 2]> {
+        let mut orders = [0.0; 2];
+        for second in in_turn(self.number).map(usize::from) {
+            orders[second] += self.run(plans[second].clone()).await?.orders_per_s / 2.0;
+        }
+        Ok(orders)
+    }
+
     async fn strategies(&mut self) -> anyhow::Result<()> {
         let orders = self.plan("group-commit");
         let group = self.run(orders.clone()).await?;
@@ -254,7 +263,7 @@ impl<'a> Round<'a, '_> {
         if self.settings.wants(&["4"]) {
             let few = Plan { name: "group-commit, 16", clients: 16, ..orders.clone() };
             let few = self.run(few).await?;
-            let many = Plan { name: "group-commit, 1,024", clients: 1024, ..orders };
+            let many = Plan { name: "group-commit, 1,024", clients: 1024, ..orders.clone() };
             let many = self.run(many).await?;
             self.results.put("4a", many.orders_per_s / few.orders_per_s);
             // Little's law: clients = rate × time in the system.
@@ -262,8 +271,8 @@ impl<'a> Round<'a, '_> {
             self.results.put("4b", many.latency.p99_ms / little_ms);
         }
         if self.has_stream && self.settings.wants(&["15"]) {
-            let stream = self.run(self.plan("stream")).await?;
-            self.results.put("15", stream.orders_per_s / group.orders_per_s);
+            let [group, stream] = self.orders_in_turn([orders, self.plan("stream")]).await?;
+            self.results.put("15", stream / group);
         }
         if self.settings.wants(&["16"]) {
             self.below_peak(group.orders_per_s).await?;
@@ -310,19 +319,11 @@ impl<'a> Round<'a, '_> {
     }
 
     async fn proxy(&mut self, nginx: &Server) -> anyhow::Result<()> {
-        let (mut direct, mut proxied) = (0.0, 0.0);
-        for through_nginx in in_turn(self.number) {
-            if through_nginx {
-                let (name, servers) = ("group-commit, nginx before two", vec![nginx]);
-                let plan = Plan { name, servers, ..self.plan("group-commit") };
-                proxied += self.run(plan).await?.orders_per_s;
-            } else {
-                let name = "group-commit, two instances";
-                let servers = vec![&self.servers.one, &self.servers.two];
-                let plan = Plan { name, servers, ..self.plan("group-commit") };
-                direct += self.run(plan).await?.orders_per_s;
-            }
-        }
+        let two = vec![&self.servers.one, &self.servers.two];
+        let plan = |name, servers| Plan { name, servers, ..self.plan("group-commit") };
+        let direct = plan("group-commit, two instances", two);
+        let proxied = plan("group-commit, nginx before two", vec![nginx]);
+        let [direct, proxied] = self.orders_in_turn([direct, proxied]).await?;
         self.results.put("12", proxied / direct);
         Ok(())
     }
