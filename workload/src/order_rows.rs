@@ -53,6 +53,9 @@ const LEFT_WITH_UNITS: &str =
 /// How often the tables are read while purchases are in flight.
 const POLL: Duration = Duration::from_millis(100);
 
+/// How long a connection may take: a busy machine's disk holds a statement up for seconds.
+const LIMIT: Duration = Duration::from_secs(15);
+
 impl OrderRows {
     /// Connects to the service's database.
     ///
@@ -68,7 +71,7 @@ impl OrderRows {
         }
         let pool = MySqlPoolOptions::new()
             .max_connections(2)
-            .acquire_timeout(Duration::from_secs(3))
+            .acquire_timeout(LIMIT)
             .after_connect(|connection, _| {
                 Box::pin(async move {
                     // A snapshot needs it, whatever the server's default is.
