@@ -53,7 +53,7 @@ const LEFT_WITH_UNITS: &str =
 /// How often the tables are read while purchases are in flight.
 const POLL: Duration = Duration::from_millis(100);
 
-/// How long a connection may take: a busy machine's disk holds a statement up for seconds.
+/// How long a connection may take: on a busy machine a database may answer nothing for seconds.
 const LIMIT: Duration = Duration::from_secs(15);
 
 impl OrderRows {

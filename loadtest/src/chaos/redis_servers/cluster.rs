@@ -120,7 +120,8 @@ impl RedisServers {
             let named: BTreeSet<usize> = slots.iter().map(|(_, master)| *master).collect();
             if slots != agreed || !named.iter().eq(&masters) {
                 return format!(
-                    "server {number} names {named:?} as masters, which {masters:?} are"
+                    "server {number} names {named:?} as masters, {masters:?} are; or it knows other \
+                     slots of theirs than server 0"
                 );
             }
         }

@@ -12,8 +12,8 @@
 //! The buyers of a large batch are answered together, and what they or others ask next arrives over a millisecond. The
 //! first of it would be committed alone, and then what came meanwhile beside it: two small batches after each large
 //! one, which cost the database nearly as much. Where few wait after a large batch, its worker therefore pauses half a
-//! millisecond. An order of a busy sale then costs the servers 3 to 10 % less and waits up to a millisecond longer; a
-//! quiet sale is as without.
+//! millisecond. An order of a busy sale then costs the servers 3 to 10 % less and waits up to 1.5 ms longer; a quiet
+//! sale is as without.
 //!
 //! A queued purchase does not depend on its client: if nobody waits for the answer, the order is committed all the
 //! same.
