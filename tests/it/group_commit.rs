@@ -109,11 +109,12 @@ impl Node {
     /// These users, queued in this order.
     async fn buy(&self, users: impl IntoIterator<Item = i64>) -> Vec<Result<i64, Error>> {
         let sale = self.sale().await;
-        let order = async |user_id| {
-            let buyer = Buyer { user_id, voucher_id: SALE };
-            self.group_commit.order(buyer, &sale).await.outcome
-        };
-        join_all(users.into_iter().map(order)).await
+        join_all(users.into_iter().map(|user| self.order(&sale, user))).await
+    }
+
+    async fn order(&self, sale: &Sale, user_id: i64) -> Result<i64, Error> {
+        let buyer = Buyer { user_id, voucher_id: SALE };
+        self.group_commit.order(buyer, sale).await.outcome
     }
 }
 
@@ -282,26 +283,33 @@ async fn an_order_that_cannot_be_inserted_fails_alone() {
 }
 
 #[tokio::test]
-async fn a_buyer_whose_row_is_locked_does_not_delay_the_others_for_long() {
+async fn a_buyer_whose_row_is_locked_delays_no_other_until_it_is_unlocked() {
     let setting = Setting::of(100).await;
-    let node = setting.node(GroupCommitLimits { timeout: Duration::from_secs(4), ..LIMITS }).await;
     let mut holder = setting.database.pool.begin().await.unwrap();
     sqlx::query("INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 13, ?)")
         .bind(SALE)
         .execute(&mut *holder)
         .await
         .unwrap();
-    let outcomes = node.buy(1..=30).await;
-    holder.rollback().await.unwrap();
-    for (user, outcome) in (1..).zip(&outcomes) {
-        match outcome {
-            Ok(_) => assert_ne!(user, 13),
-            Err(Error::Conflict | Error::Unavailable(_)) => assert_eq!(user, 13),
-            other => panic!("user {user}: {other:?}"),
+    let impatient = GroupCommitLimits { timeout: Duration::from_secs(3), ..LIMITS };
+    let refused = setting.node(impatient).await.buy([13]).await.remove(0);
+    assert!(matches!(refused, Err(Error::Conflict | Error::Unavailable(_))), "{refused:?}");
+
+    let node = setting.node(LIMITS).await;
+    let sale = node.sale().await;
+    // Queued together: this runtime has one thread.
+    let others = async {
+        let others = (1..=30).filter(|user| *user != 13);
+        for outcome in join_all(others.map(|user| node.order(&sale, user))).await {
+            outcome.expect("an order while the row of another is locked");
         }
-    }
-    assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
-    assert!(node.buy([13]).await[0].is_ok());
+        assert_eq!((setting.orders().await, setting.stock().await), (29, 71));
+        holder.rollback().await.unwrap();
+    };
+    let (locked_out, ()) = tokio::join!(node.order(&sale, 13), others);
+    locked_out.expect("an order once the row is unlocked");
+    assert_eq!(node.group_commit.stats().splits(), 1);
+    assert_eq!((setting.orders().await, setting.stock().await), (30, 70));
 }
 
 #[tokio::test]

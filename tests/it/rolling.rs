@@ -23,8 +23,17 @@ async fn a_rolling_restart_fails_no_purchase() {
         buyers: 3_000,
         program: env!("CARGO_BIN_EXE_seckill").into(),
         deploy: Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"),
-        // A busy machine notices late.
-        environment: vec![("DRAIN_GRACE_MS", "1000".to_owned())],
+        // A busy machine notices late, and its database may stand still for seconds.
+        environment: [
+            ("DRAIN_GRACE_MS", "1000"),
+            ("DATABASE_TIMEOUT_MS", "10000"),
+            ("REQUEST_TIMEOUT_MS", "90000"),
+            ("DRAIN_DEADLINE_MS", "95000"),
+            // Longer than a purchase may take, as the service demands.
+            ("SETNX_LEASE_MS", "100000"),
+        ]
+        .map(|(name, value)| (name, value.to_owned()))
+        .into(),
         ..defaults()
     };
     let report = rolling::run_on(&stack.access(), folder, &options, |_| ()).await;
