@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev load, chaos, rolling, bench, interop, logs: programs beside the stack, and its logs.
+# ./dev load, chaos, rolling, bench, pgo, interop, logs: programs beside the stack, and its logs.
 # `cd "$CALLER_DIR"`: file names among the arguments are relative to the caller's folder.
 
 load() {
@@ -65,7 +65,7 @@ build_older() {
 }
 
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only
-# MariaDB and Redis, which run on afterwards.
+# MariaDB and Redis (servers_of_bench), which run on afterwards.
 bench() {
   local arg quick=0
   for arg; do
@@ -76,13 +76,7 @@ bench() {
       exec "$BENCH" run --help
     fi
   done
-  prerequisites
-  prepare
-  REDIS_KIND=single DATABASE_KIND=single
-  list_servers
-  lock
-  start_servers
-  unlock
+  servers_of_bench
   say "building (minutes the first time)"
   ((quick)) || build_lean
   build "$BENCH_PROFILE" seckill seckill-bench
@@ -92,10 +86,48 @@ bench() {
   exec env RUST_LOG="${RUST_LOG:-info}" "$BENCH" run --out "$DATA/bench" "$@"
 }
 
+servers_of_bench() {
+  prerequisites
+  prepare
+  REDIS_KIND=single DATABASE_KIND=single
+  list_servers
+  lock
+  start_servers
+  unlock
+}
+
 # build_lean: the service without the lab, for its size. Before the full build, which has the same path.
 build_lean() {
   env -u DATABASE_URL cargo build --profile "$BENCH_PROFILE" --package=seckill --no-default-features 9<&-
   LEAN_BYTES=$(stat -c %s "$(binary "$BENCH_PROFILE" seckill)")
+}
+
+# pgo: a release of the service that the compiler optimises by what the benchmark's load executes.
+pgo() {
+  (($# == 0)) || die 2 "pgo takes no arguments."
+  servers_of_bench
+  local host tool folder=$CARGO_TARGET_DIR/pgo
+  host=$(rustc -vV | sed -n 's/^host: //p')
+  tool=$(rustc --print sysroot)/lib/rustlib/$host/bin/llvm-profdata
+  [[ -x $tool ]] || rustup component add llvm-tools ||
+    die 2 "the tools of the compiler's LLVM are missing. With rustup: rustup component add llvm-tools"
+  rm -rf "$folder/counts"
+  build_for_pgo() {
+    # For a named target, so that the flags are not for what runs during the build.
+    RUSTFLAGS="${RUSTFLAGS:-} $1" build "$BENCH_PROFILE" seckill --target="$host" --target-dir="$folder"
+    cp "$folder/$host/$BENCH_PROFILE/seckill" "$folder/seckill"
+  }
+  say "1 of 4: building the service with counters (minutes)"
+  build_for_pgo "-Cprofile-generate=$folder/counts"
+  say "2 of 4: building the benchmark"
+  build "$BENCH_PROFILE" seckill-bench
+  say "3 of 4: running it; its figures are of the service with counters"
+  export_settings
+  "$BENCH" run --quick --only P1,P2,1,12,13 --out "$DATA/pgo" --seckill "$folder/seckill"
+  "$tool" merge -o "$folder/counts.profdata" "$folder/counts"
+  say "4 of 4: building the service by these counts (minutes)"
+  build_for_pgo "-Cprofile-use=$folder/counts.profdata"
+  say "it is $folder/seckill; what it gains: ./dev bench --seckill $folder/seckill, beside ./dev bench"
 }
 
 # It starts and ends a Redis of its own; the stack is neither needed nor touched.

@@ -60,6 +60,9 @@ enum Command {
         /// Address to listen on
         #[arg(long)]
         bind: SocketAddr,
+        /// Unix socket to listen on as well
+        #[arg(long)]
+        bind_unix: PathBuf,
     },
     /// Serve the baseline "tuned one-transaction-per-order" until ended
     BaselineTransaction {
@@ -133,7 +136,7 @@ struct RunArgs {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
-        Command::BaselineBare { bind } => bare_route::serve(bind).await?,
+        Command::BaselineBare { bind, bind_unix } => bare_route::serve(bind, &bind_unix).await?,
         Command::BaselineTransaction { bind, buyers, connections, database_url, redis_url } => {
             let settings = transaction::Settings { bind, database_url, redis_url, connections };
             transaction::serve(&settings, &buyers).await?;

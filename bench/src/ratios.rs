@@ -46,6 +46,12 @@ pub fn all() -> Vec<Ratio> {
             "the database: an order is a row and three index entries; then what P2 has",
         ),
         ratio(
+            "P4",
+            "servers' µs that nginx adds to an order ÷ to a bare reply, two instances",
+            REPORTED,
+            "more switches between processes, which leave smaller batches and colder caches",
+        ),
+        ratio(
             "1",
             "group-commit ÷ reentrant-lock, orders/s, 256 clients",
             REPORTED,
@@ -293,7 +299,7 @@ mod tests {
     #[test]
     fn those_of_processor_time_come_first() {
         let first: Vec<_> = all().iter().map(Ratio::is_of_processor_time).collect();
-        assert!(first.is_sorted_by(|a, b| a >= b) && first.starts_with(&[true, true, true]));
+        assert!(first.is_sorted_by(|a, b| a >= b) && first.starts_with(&[true; 4]));
     }
 
     #[test]
@@ -308,7 +314,7 @@ mod tests {
             assert!(ratio.number.starts_with(&number(ratio.number).unwrap()));
         }
         assert_eq!(["11a", "11", "P1"].map(number), ["11", "11", "P1"].map(|it| Ok(it.to_owned())));
-        assert!(number("17").unwrap_err().contains("only P1, P2, P3, 1, 2, 3, 4, 5"));
+        assert!(number("17").unwrap_err().contains("only P1, P2, P3, P4, 1, 2, 3, 4, 5"));
     }
 
     #[test]

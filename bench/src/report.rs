@@ -11,7 +11,7 @@ use workload::table::render;
 use crate::environment::{Environment, Versions};
 use crate::memory::InstanceMemory;
 use crate::ratios::{Ratio, RatioStatus, figure, median};
-use crate::rounds::Results;
+use crate::rounds::{self, Results};
 use crate::runs::Run;
 use crate::scenarios::Scenarios;
 
@@ -219,7 +219,8 @@ impl Report {
         })
     }
 
-    /// Whether the floors hold, ratios 1 and 2 by processor time, memory, and why a ratio is missing: one sentence each.
+    /// Whether the floors hold, ratios 1 and 2 by processor time, what bounds ratio 12, memory, and why a ratio is missing:
+    /// one sentence each.
     pub fn remarks(&self) -> Vec<String> {
         let of = |name| self.median_of(name, |run| run.cpu.servers_us());
         let [group, lock, single] =
@@ -232,11 +233,22 @@ impl Report {
                 figure(single / group)
             )
         });
+        let proxy = self.proxy_bound().map(|bound| {
+            let bound = figure(bound);
+            format!("If nginx added to an order only what it adds to a bare reply, ratio 12 would be {bound}.")
+        });
         let note = |measured: &Measured| {
             measured.ratio.note.as_ref().map(|note| format!("{}: {note}.", measured.ratio.number))
         };
         let others = [self.memory.text()].into_iter().chain(self.ratios.iter().filter_map(note));
-        self.floors().into_iter().chain(by_cpu).chain(others).collect()
+        self.floors().into_iter().chain(by_cpu).chain(proxy).chain(others).collect()
+    }
+
+    /// What ratio 12 would be on busy processors if nginx added as little to an order as to a bare reply.
+    fn proxy_bound(&self) -> Option<f64> {
+        let of = |name| self.median_of(name, |run| run.cpu.all_us());
+        let order = of(rounds::ORDERS_DIRECT)?;
+        Some(order / (order + of(rounds::BARE_PROXIED)? - of(rounds::BARE_DIRECT)?))
     }
 
     /// The median of `value` over the runs called `name`.

@@ -14,7 +14,7 @@ use crate::monitoring;
 use crate::ratios::{self, Ratio, figure};
 use crate::runs::{Plan, Run, Runner, Stock};
 use crate::sales;
-use crate::servers::{Server, Servers};
+use crate::servers::{Proxies, Servers};
 
 /// Connections of the open loop at overload.
 const OVERLOAD_CLIENTS: usize = 1024;
@@ -23,6 +23,12 @@ const OVERLOAD: f64 = 3.0;
 /// Connections of the open loop below the peak, and its rate as a share of the peak.
 const BELOW_PEAK_CLIENTS: usize = 1024;
 const BELOW_PEAK: f64 = 0.7;
+/// Names of runs that the report compares.
+pub const ORDERS_DIRECT: &str = "group-commit, two instances";
+/// See [`ORDERS_DIRECT`].
+pub const BARE_DIRECT: &str = "bare route, two processes";
+/// See [`ORDERS_DIRECT`].
+pub const BARE_PROXIED: &str = "bare route, nginx before two";
 /// Longest run of the warm-up.
 const WARM_UP: Duration = Duration::from_millis(400);
 
@@ -121,7 +127,9 @@ pub async fn measure(
         }
     }
     if servers.nginx.is_none() {
-        results.note("12", "nginx is not installed");
+        for number in ["P4", "12"] {
+            results.note(number, "nginx is not installed");
+        }
     }
     // Fills connection pools, statement caches and the block of ids.
     say("warming up (not counted)");
@@ -180,7 +188,7 @@ impl<'a> Round<'a, '_> {
         if settings.wants(&["P1", "5"]) {
             self.sold_out().await?;
         }
-        if let Some(nginx) = self.servers.nginx.as_ref().filter(|_| settings.wants(&["12"])) {
+        if let Some(nginx) = self.servers.nginx.as_ref().filter(|_| settings.wants(&["P4", "12"])) {
             self.proxy(nginx).await?;
         }
         if settings.wants(&["11"]) {
@@ -218,13 +226,13 @@ impl<'a> Round<'a, '_> {
         Ok(run)
     }
 
-    /// Orders per second of two plans, two runs each, in turn.
-    async fn orders_in_turn(&mut self, plans: [Plan<'_>; 2]) -> anyhow::Result<[f64; 2]> {
-        let mut orders = [0.0; 2];
+    /// Two runs of each of two plans, in turn.
+    async fn runs_in_turn(&mut self, plans: [Plan<'_>; 2]) -> anyhow::Result<[Vec<Run>; 2]> {
+        let mut runs = [vec![], vec![]];
         for second in in_turn(self.number).map(usize::from) {
-            orders[second] += self.run(plans[second].clone()).await?.orders_per_s / 2.0;
+            runs[second].push(self.run(plans[second].clone()).await?);
         }
-        Ok(orders)
+        Ok(runs)
     }
 
     async fn strategies(&mut self) -> anyhow::Result<()> {
@@ -271,8 +279,8 @@ impl<'a> Round<'a, '_> {
             self.results.put("4b", many.latency.p99_ms / little_ms);
         }
         if self.has_stream && self.settings.wants(&["15"]) {
-            let [group, stream] = self.orders_in_turn([orders, self.plan("stream")]).await?;
-            self.results.put("15", stream / group);
+            let [group, stream] = self.runs_in_turn([orders, self.plan("stream")]).await?;
+            self.results.put("15", orders_per_s(&stream) / orders_per_s(&group));
         }
         if self.settings.wants(&["16"]) {
             self.below_peak(group.orders_per_s).await?;
@@ -318,13 +326,21 @@ impl<'a> Round<'a, '_> {
         Ok(runs)
     }
 
-    async fn proxy(&mut self, nginx: &Server) -> anyhow::Result<()> {
+    async fn proxy(&mut self, nginx: &Proxies) -> anyhow::Result<()> {
         let two = vec![&self.servers.one, &self.servers.two];
         let plan = |name, servers| Plan { name, servers, ..self.plan("group-commit") };
-        let direct = plan("group-commit, two instances", two);
-        let proxied = plan("group-commit, nginx before two", vec![nginx]);
-        let [direct, proxied] = self.orders_in_turn([direct, proxied]).await?;
-        self.results.put("12", proxied / direct);
+        let direct = plan(ORDERS_DIRECT, two);
+        let proxied = plan("group-commit, nginx before two", vec![&nginx.service]);
+        let [direct, proxied] = self.runs_in_turn([direct, proxied]).await?;
+        self.results.put("12", orders_per_s(&proxied) / orders_per_s(&direct));
+
+        let two = vec![&self.servers.bare, &self.servers.bare_two];
+        let plan = |name, servers| Plan { name, servers, ..self.bare_route("", "") };
+        let bare_direct = plan(BARE_DIRECT, two);
+        let bare_proxied = plan(BARE_PROXIED, vec![&nginx.bare]);
+        let [bare_direct, bare_proxied] = self.runs_in_turn([bare_direct, bare_proxied]).await?;
+        let added = |proxied: &[Run], direct: &[Run]| servers_us(proxied) - servers_us(direct);
+        self.results.put("P4", added(&proxied, &direct) / added(&bare_proxied, &bare_direct));
         Ok(())
     }
 
@@ -386,6 +402,16 @@ impl<'a> Round<'a, '_> {
         }
         Ok(())
     }
+}
+
+/// Orders per second, on average.
+fn orders_per_s(runs: &[Run]) -> f64 {
+    runs.iter().map(|run| run.orders_per_s).sum::<f64>() / runs.len() as f64
+}
+
+/// Processor time of all servers for one answer, on average, in µs.
+fn servers_us(runs: &[Run]) -> f64 {
+    runs.iter().map(|run| run.cpu.servers_us()).sum::<f64>() / runs.len() as f64
 }
 
 /// Which of four runs measures the second of two things: A B B A in one round, B A A B in the next. A drift of the machine

@@ -18,7 +18,7 @@ use crate::environment::{Buyers, Environment};
 
 /// Longest wait for a server to be ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Longest wait for nginx to end; after it, it is killed.
+/// Longest wait for a server to end; after it, it is killed.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// Purchases in flight that the overloaded instance admits; beyond it, it refuses. As many as there are clients at the
 /// peak: with more in flight, every purchase waits longer and the rate stays the same.
@@ -38,9 +38,10 @@ pub struct Server {
 }
 
 impl Drop for Server {
-    /// Asks nginx to end (SIGTERM): killed, as the others are, it would leave its workers behind.
+    /// Asks it to end (SIGTERM): killed, nginx would leave its workers behind, and a build that counts what it executes
+    /// (`./dev pgo`) would not write its counts.
     fn drop(&mut self) {
-        let Some(process) = self.process.as_ref().filter(|_| self.pids.len() > 1) else { return };
+        let Some(process) = &self.process else { return };
         // Terminating fails only for a process that has ended already.
         if process.terminate().is_err() {
             return;
@@ -114,8 +115,19 @@ pub struct Servers {
     pub transaction: Server,
     /// The bare route.
     pub bare: Server,
-    /// nginx in front of `one` and `two`; `None` where it is not installed.
-    pub nginx: Option<Server>,
+    /// A second process of it.
+    pub bare_two: Server,
+    /// `None` where nginx is not installed.
+    pub nginx: Option<Proxies>,
+}
+
+/// The same nginx in front of two servers of each kind.
+#[derive(Debug)]
+pub struct Proxies {
+    /// In front of [`Servers::one`] and [`Servers::two`].
+    pub service: Server,
+    /// In front of both processes of the bare route.
+    pub bare: Server,
 }
 
 impl Servers {
@@ -130,12 +142,14 @@ impl Servers {
     ) -> anyhow::Result<Self> {
         let one = instance(environment, "one", &[]).await?;
         let two = instance(environment, "two", &[]).await?;
+        let bare = bare_route(environment, "bare").await?;
+        let bare_two = bare_route(environment, "bare-two").await?;
         let nginx = match is_installed("nginx") {
-            true => {
-                let mut nginx = nginx(environment, ["one", "two"].map(socket)).await?;
-                nginx.pids.extend(one.pids.iter().chain(&two.pids));
-                Some(nginx)
-            }
+            true => Some(Proxies {
+                service: nginx(environment, "nginx", [("one", &one), ("two", &two)]).await?,
+                bare: nginx(environment, "nginx-bare", [("bare", &bare), ("bare-two", &bare_two)])
+                    .await?,
+            }),
             false => None,
         };
         let strict = ["--max-purchases", OVERLOAD_PURCHASES];
@@ -143,9 +157,10 @@ impl Servers {
             strict: instance(environment, "strict", &strict).await?,
             quiet: instance(environment, "quiet", &["--log", "off"]).await?,
             transaction: transaction(environment, buyers, connections).await?,
-            bare: start(baseline("bare")?, "bare", environment).await?,
             one,
             two,
+            bare,
+            bare_two,
             nginx,
         })
     }
@@ -155,7 +170,7 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(([127, 0, 0, 1], free_port()?).into())
 }
 
-/// The Unix socket of an instance, which nginx reaches it by, as of `./dev up`. Relative to the folder of both, as the
+/// The Unix socket of a server, which nginx reaches it by, as of `./dev up`. Relative to the folder of both, as the
 /// kernel takes no long paths.
 fn socket(name: &str) -> String {
     format!("{name}.sock")
@@ -180,7 +195,8 @@ pub async fn instance(
         .env("DATABASE_URL", &access.database_url)
         .env("REDIS_URL", &access.redis_url)
         .env("ADMIN_TOKEN", &access.admin_token)
-        .env("TIME_ZONE", access.time_zone.name());
+        .env("TIME_ZONE", access.time_zone.name())
+        .envs([("DRAIN_GRACE_MS", "1"), ("DRAIN_IDLE_MS", "1")]);
     start((command, bind), name, environment).await
 }
 
@@ -190,6 +206,12 @@ fn baseline(name: &str) -> anyhow::Result<(Command, SocketAddr)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([&format!("baseline-{name}"), "--bind", &bind.to_string()]);
     Ok((command, bind))
+}
+
+async fn bare_route(environment: &Environment, name: &str) -> anyhow::Result<Server> {
+    let (mut command, bind) = baseline("bare")?;
+    command.args(["--bind-unix", &socket(name)]);
+    start((command, bind), name, environment).await
 }
 
 async fn transaction(
@@ -206,10 +228,16 @@ async fn transaction(
     start((command, bind), "transaction", environment).await
 }
 
-/// Starts nginx with the project's own configuration in front of two instances with these Unix sockets.
-async fn nginx(environment: &Environment, [one, two]: [String; 2]) -> anyhow::Result<Server> {
+/// Starts nginx with the project's own configuration in front of two servers, given with their names. Their processor time
+/// counts as its own.
+async fn nginx(
+    environment: &Environment,
+    name: &str,
+    servers: [(&str, &Server); 2],
+) -> anyhow::Result<Server> {
     let bind = free_address()?;
-    let home = environment.folder.join("nginx");
+    let home = environment.folder.join(name);
+    let [one, two] = servers.map(|(name, _)| socket(name));
     std::fs::create_dir_all(&home)?;
     let template = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nginx.conf");
     let text = std::fs::read_to_string(&template).context("deploy/nginx.conf")?;
@@ -225,9 +253,10 @@ async fn nginx(environment: &Environment, [one, two]: [String; 2]) -> anyhow::Re
     let mut command = Command::new("nginx");
     command.arg("-p").arg(home.join("")).args(["-c", "nginx.conf", "-e", "stderr"]);
     command.args(["-g", &format!("daemon off; {user}")]);
-    let mut nginx = start((command, bind), "nginx", environment).await?;
+    let mut nginx = start((command, bind), name, environment).await?;
     let workers = nginx.pids.iter().flat_map(|&pid| children(pid)).collect::<Vec<_>>();
     nginx.pids.extend(workers);
+    nginx.pids.extend(servers.iter().flat_map(|(_, server)| &server.pids));
     Ok(nginx)
 }
 

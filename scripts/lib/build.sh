@@ -22,9 +22,11 @@ SECKILL=$(binary "$PROFILE" seckill)
 LOADTEST=$(binary "$PROFILE" loadtest)
 BENCH=$(binary "$BENCH_PROFILE" bench)
 
-# build PROFILE PACKAGE...: without the DATABASE_URL of the caller's shell, so that no build depends on a server.
+# build PROFILE PACKAGE|FLAG...: without the DATABASE_URL of the caller's shell, so that no build depends on a server.
 build() {
   local profile=$1
   shift
-  env -u DATABASE_URL cargo build --profile "$profile" "${@/#/--package=}" 9<&-
+  local args=("$@") at
+  for at in "${!args[@]}"; do [[ ${args[at]} == -* ]] || args[at]=--package=${args[at]}; done
+  env -u DATABASE_URL cargo build --profile "$profile" "${args[@]}" 9<&-
 }

@@ -2,6 +2,7 @@
 //! no work for it: no session, no database, no middleware.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use axum::Router;
 use axum::http::header::CONTENT_TYPE;
@@ -14,14 +15,16 @@ pub const ORDERED: &str =
 /// The reply when nothing is left.
 pub const SOLD_OUT: &str = r#"{"success":false,"errorMsg":"库存不足！","code":"SOLD_OUT"}"#;
 
-/// Answers purchases with an order, and those under `/sold-out` with "sold out".
-pub async fn serve(bind: SocketAddr) -> anyhow::Result<()> {
+/// Answers purchases with an order, and those under `/sold-out` with "sold out"; also on the Unix socket `unix`, for nginx.
+pub async fn serve(bind: SocketAddr, unix: &Path) -> anyhow::Result<()> {
     let reply = |body: &'static str| any(move || async move { json(body) });
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", reply(ORDERED))
         .route("/sold-out/voucher-order/seckill/{id}", reply(SOLD_OUT))
         .route("/health/ready", reply(ORDERED));
-    super::server::serve(bind, router).await
+    let tcp = super::server::serve(bind, router.clone());
+    tokio::try_join!(tcp, super::server::serve_unix(unix, router))?;
+    Ok(())
 }
 
 fn json(body: &'static str) -> ([(axum::http::HeaderName, &'static str); 1], &'static str) {
