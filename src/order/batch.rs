@@ -12,7 +12,7 @@ use backon::Retryable;
 
 use super::model::NewOrder;
 use super::retry::{conflict_pauses, is_conflict};
-use super::store::batch::{BatchError, InsertedBatch};
+use super::store::batch::BatchError;
 use super::store::{OrderStore, OrderTransaction};
 use crate::error::Error;
 
@@ -59,102 +59,136 @@ impl BatchCommitter {
         sorted: &[NewOrder],
     ) -> Result<Outcomes, BatchError> {
         let mut transaction = self.store.begin().await.map_err(BatchError::All)?;
-        let InsertedBatch { inserted, decremented } =
-            match transaction.insert_batch(voucher_id, sorted).await {
-                Ok(batch) => batch,
-                Err(error) => {
-                    if matches!(error, BatchError::Insert(_)) {
-                        // Rolled back and waited for: what follows inserts the same orders again, and must not
-                        // meet the locks of this transaction, nor deadlock when they go.
-                        rollback(transaction).await;
-                    }
-                    return Err(error);
+        let inserted = match transaction.insert_batch(sorted).await {
+            Ok(inserted) => inserted,
+            Err(error) => {
+                if matches!(error, BatchError::Insert(_)) {
+                    // Rolled back and waited for: what follows inserts the same orders again, and must not
+                    // meet the locks of this transaction, nor deadlock when they go.
+                    rollback(transaction).await;
                 }
-            };
-        if inserted == orders.len() && decremented {
-            let committed = transaction.commit(&orders[0]).await;
-            return Ok(orders.iter().map(|order| outcome_of(order.id, &committed)).collect());
+                return Err(error);
+            }
+        };
+        let mut places = vec![Place::Kept; orders.len()];
+        if inserted < orders.len() {
+            let kept = transaction.inserted_of(orders).await.map_err(BatchError::All)?;
+            if kept.len() != inserted {
+                let detail =
+                    format!("{inserted} orders were inserted and {} are there", kept.len());
+                return Err(BatchError::All(Error::Internal(detail)));
+            }
+            for (place, order) in places.iter_mut().zip(orders) {
+                if !kept.contains(&order.id) {
+                    *place = Place::Dropped;
+                }
+            }
         }
-        self.commit_some(voucher_id, orders, transaction, inserted, decremented).await
+        let committed = match take_and_commit(transaction, orders, &places).await? {
+            Taken::Ended(committed) => committed,
+            Taken::Short(mut open) => {
+                fit(&mut open, voucher_id, orders, &mut places).await.map_err(BatchError::All)?;
+                match take_and_commit(open, orders, &places).await? {
+                    Taken::Ended(committed) => committed,
+                    Taken::Short(open) => {
+                        rollback(open).await;
+                        let detail = "the locked stock did not suffice".to_owned();
+                        return Err(BatchError::All(Error::Internal(detail)));
+                    }
+                }
+            }
+        };
+        self.outcomes(voucher_id, orders, &places, &committed).await
     }
 
-    /// Commits a batch of which the unique keys dropped some, or for which the stock does not suffice.
-    async fn commit_some(
+    async fn outcomes(
         &self,
         voucher_id: i64,
         orders: &[NewOrder],
-        mut transaction: OrderTransaction,
-        inserted: usize,
-        decremented: bool,
+        places: &[Place],
+        committed: &Result<(), Error>,
     ) -> Result<Outcomes, BatchError> {
-        let mut kept = transaction.inserted_of(orders).await.map_err(BatchError::All)?;
-        if kept.len() != inserted {
-            let detail = format!("{inserted} orders were inserted and {} are there", kept.len());
-            return Err(BatchError::All(Error::Internal(detail)));
-        }
-        let dropped: Vec<i64> = orders
-            .iter()
-            .filter(|order| !kept.contains(&order.id))
-            .map(|order| order.buyer.user_id)
-            .collect();
-        if !decremented {
-            let stock = transaction.lock_stock(voucher_id).await.map_err(BatchError::All)?;
-            let stock = usize::try_from(stock).unwrap_or(0);
-            let arrived = orders.iter().map(|order| order.id).filter(|id| kept.contains(id));
-            let surplus: HashSet<i64> = arrived.skip(stock).collect();
-            if surplus.len() < kept.len() {
-                transaction.delete_inserted(&surplus).await.map_err(BatchError::All)?;
-                let count = kept.len() - surplus.len();
-                if !transaction.decrement_by(voucher_id, count).await.map_err(BatchError::All)? {
-                    let detail = format!("stock of {stock} did not suffice for {count}");
-                    return Err(BatchError::All(Error::Internal(detail)));
-                }
-            }
-            kept.retain(|id| !surplus.contains(id));
-        }
-        let first = orders.iter().find(|order| kept.contains(&order.id));
-        let committed = match first {
-            Some(first) => transaction.commit(first).await,
-            // Nothing to keep, and the stock is what it was.
-            None => transaction.rollback().await.map_err(|_| Error::Unavailable("the database")),
-        };
+        let of_place = |wanted| move |(_, place): &(&NewOrder, &Place)| **place == wanted;
+        let dropped = orders.iter().zip(places).filter(of_place(Place::Dropped));
+        let dropped: Vec<i64> = dropped.map(|(order, _)| order.buyer.user_id).collect();
         // For buyers whose order the unique index dropped: the order that they have.
         let existing = self.store.orders_by_user(voucher_id, &dropped).await;
-        let dropped: HashSet<i64> = dropped.into_iter().collect();
-        let outcome = |order: &NewOrder| {
-            let user = order.buyer.user_id;
-            if kept.contains(&order.id) {
-                return outcome_of(order.id, &committed);
+        let outcome = |(order, place): (&NewOrder, &Place)| match (place, committed, &existing) {
+            (Place::Kept, Ok(()), _) => Ok(order.id),
+            (Place::Kept, Err(Error::OutcomeUnknown(_)), _) => {
+                Err(Error::OutcomeUnknown(Some(order.id)))
             }
-            if !dropped.contains(&user) {
-                // Sold out because of those that were kept: only true once they are committed.
-                return Err(committed
-                    .clone()
-                    .err()
-                    .map_or(Error::SoldOut, |_| Error::Unavailable("the database")));
-            }
-            match &existing {
-                Ok(existing) => Err(existing
-                    .get(&user)
-                    .map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(*id)))),
-                Err(error) => Err(error.clone()),
-            }
+            (Place::Kept, Err(error), _) => Err(error.clone()),
+            // Sold out because of those that were kept: only true once they are committed.
+            (Place::Surplus, Ok(()), _) => Err(Error::SoldOut),
+            (Place::Surplus, Err(_), _) => Err(Error::Unavailable("the database")),
+            (Place::Dropped, _, Ok(existing)) => Err(existing
+                .get(&order.buyer.user_id)
+                .map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(*id)))),
+            (Place::Dropped, _, Err(error)) => Err(error.clone()),
         };
-        Ok(orders.iter().map(outcome).collect())
+        Ok(orders.iter().zip(places).map(outcome).collect())
     }
+}
+
+/// What becomes of one order of a batch.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    /// It is inserted.
+    Kept,
+    /// The unique keys refused it.
+    Dropped,
+    /// It was inserted, and deleted because the stock does not suffice.
+    Surplus,
+}
+
+enum Taken {
+    /// The transaction has ended so.
+    Ended(Result<(), Error>),
+    /// The stock does not suffice; nothing was done.
+    Short(OrderTransaction),
+}
+
+/// Takes the stock of the kept orders and commits; rolls back where there are none. Conflicts are errors: nothing was done,
+/// and all can be tried again.
+async fn take_and_commit(
+    transaction: OrderTransaction,
+    orders: &[NewOrder],
+    places: &[Place],
+) -> Result<Taken, BatchError> {
+    let kept = || orders.iter().zip(places).filter(|(_, place)| **place == Place::Kept);
+    let Some((first, _)) = kept().next() else {
+        let ended = transaction.rollback().await.map_err(|_| Error::Unavailable("the database"));
+        return Ok(Taken::Ended(ended));
+    };
+    match transaction.take_and_commit(first, kept().count()).await {
+        Ok(None) => Ok(Taken::Ended(Ok(()))),
+        Ok(Some(open)) => Ok(Taken::Short(open)),
+        Err(error) if is_conflict(&error) => Err(BatchError::All(error)),
+        Err(error) => Ok(Taken::Ended(Err(error))),
+    }
+}
+
+/// Locks the stock, and deletes the latest orders for which it does not suffice.
+async fn fit(
+    transaction: &mut OrderTransaction,
+    voucher_id: i64,
+    orders: &[NewOrder],
+    places: &mut [Place],
+) -> Result<(), Error> {
+    let stock = usize::try_from(transaction.lock_stock(voucher_id).await?).unwrap_or(0);
+    let kept = orders.iter().zip(places).filter(|(_, place)| **place == Place::Kept);
+    let mut surplus = HashSet::new();
+    for (order, place) in kept.skip(stock) {
+        *place = Place::Surplus;
+        surplus.insert(order.id);
+    }
+    // Where nothing is left for any of them, the transaction is rolled back.
+    if stock == 0 { Ok(()) } else { transaction.delete_inserted(&surplus).await }
 }
 
 async fn rollback(transaction: OrderTransaction) {
     if let Err(error) = transaction.rollback().await {
         tracing::debug!(%error, "a batch's connection is closed instead of rolled back");
-    }
-}
-
-/// The outcome of order `id`, given that of the commit.
-fn outcome_of(id: i64, committed: &Result<(), Error>) -> Result<i64, Error> {
-    match committed {
-        Ok(()) => Ok(id),
-        Err(Error::OutcomeUnknown(_)) => Err(Error::OutcomeUnknown(Some(id))),
-        Err(error) => Err(error.clone()),
     }
 }

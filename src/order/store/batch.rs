@@ -1,6 +1,6 @@
 //! Many orders of one sale in one transaction. The usual batch is two round trips:
-//! [`OrderTransaction::insert_batch`], which also opens the transaction, then the commit. The other statements are
-//! for batches that meet a buyer who has an order already, or more buyers than stock.
+//! [`OrderTransaction::insert_batch`], which also opens the transaction, then [`OrderTransaction::take_and_commit`]. The
+//! other statements are for batches that meet a buyer who has an order already, or more buyers than stock.
 //!
 //! Statements with lists of ids or rows are text, not prepared: one statement then fits a batch of any size, where prepared
 //! ones would need one shape per size. Everything put into the text is an integer.
@@ -13,15 +13,6 @@ use super::transaction::{OrderTransaction, TextOutcome, until};
 use crate::connection::server_error::{ErrorKind, classify};
 use crate::error::Error;
 use crate::order::model::NewOrder;
-
-/// What [`OrderTransaction::insert_batch`] did.
-#[derive(Clone, Copy, Debug)]
-pub struct InsertedBatch {
-    /// How many of the orders were inserted; the unique keys dropped the others.
-    pub inserted: usize,
-    /// Whether the stock sufficed for those, and was lowered by as many.
-    pub decremented: bool,
-}
 
 /// Why a batch could not be committed. Nothing was done.
 pub enum BatchError {
@@ -55,31 +46,24 @@ impl OrderStore {
 }
 
 impl OrderTransaction {
-    /// Inserts those of `orders` (all of one sale) that the unique keys let pass, and lowers the stock by the
-    /// number inserted if there is that much: one round trip, which also opens the transaction. The hot row is
-    /// changed last, and nothing that is waited for comes between.
+    /// Inserts those of `orders` that the unique keys let pass; returns how many those are. One round trip, which also opens the
+    /// transaction.
     ///
     /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by buyer.
-    pub async fn insert_batch(
-        &mut self,
-        voucher_id: i64,
-        orders: &[NewOrder],
-    ) -> Result<InsertedBatch, BatchError> {
+    pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
         let TextOutcome { changed, error } =
-            self.run_text(&insert_sql(voucher_id, orders)).await.map_err(BatchError::All)?;
-        match error {
-            None => {}
-            Some(error) if changed.is_empty() && may_be_of_one_order(&error) => {
-                return Err(BatchError::Insert(error.into()));
+            self.run_text(&insert_sql(orders)).await.map_err(BatchError::All)?;
+        match (error, &changed[..]) {
+            (None, [inserted]) => Ok(*inserted as usize),
+            (Some(error), _) if may_be_of_one_order(&error) => {
+                Err(BatchError::Insert(error.into()))
             }
-            Some(error) => return Err(BatchError::All(error.into())),
+            (Some(error), _) => Err(BatchError::All(error.into())),
+            (None, other) => {
+                let detail = format!("a statement gave {} results", other.len());
+                Err(BatchError::All(Error::Internal(detail)))
+            }
         }
-        let [inserted, _, lowered] = changed[..] else {
-            let detail = format!("a batch of 3 statements gave {} results", changed.len());
-            return Err(BatchError::All(Error::Internal(detail)));
-        };
-        // The driver counts rows that were found, so this holds for a decrement by 0 as well.
-        Ok(InsertedBatch { inserted: inserted as usize, decremented: lowered == 1 })
     }
 
     /// The ids of those of `orders` that are in the table, as this transaction sees it, with the same buyer.
@@ -111,18 +95,6 @@ impl OrderTransaction {
             Err(Error::Internal(format!("{deleted} of {} orders were deleted", ids.len())))
         }
     }
-
-    /// Takes `count` from the stock if there is that much; says whether there was.
-    pub async fn decrement_by(&mut self, voucher_id: i64, count: usize) -> Result<bool, Error> {
-        let count = i64::try_from(count).unwrap_or(i64::MAX);
-        let query = sqlx::query(
-            "UPDATE tb_seckill_voucher SET stock = stock - ? WHERE voucher_id = ? AND stock >= ?",
-        )
-        .bind(count)
-        .bind(voucher_id)
-        .bind(count);
-        Ok(self.change(query).await? > 0)
-    }
 }
 
 /// Whether a failed insert may be the fault of one order, so that the others can be tried alone.
@@ -131,19 +103,11 @@ fn may_be_of_one_order(error: &sqlx::Error) -> bool {
     kind == ErrorKind::Row || kind == ErrorKind::Conflict
 }
 
-/// IGNORE makes a duplicate key drop its row instead of failing all; ROW_COUNT() is then the number
-/// of rows that went in.
-fn insert_sql(voucher_id: i64, orders: &[NewOrder]) -> String {
-    let mut sql = String::with_capacity(256 + 48 * orders.len());
+/// IGNORE makes a duplicate key drop its row instead of failing all.
+fn insert_sql(orders: &[NewOrder]) -> String {
+    let mut sql = String::with_capacity(128 + 48 * orders.len());
     sql.push_str("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES ");
     rows(&mut sql, orders);
-    // Writing to a String cannot fail.
-    write!(
-        sql,
-        "; SET @inserted = ROW_COUNT(); UPDATE tb_seckill_voucher SET stock = stock - @inserted \
-         WHERE voucher_id = {voucher_id} AND stock >= @inserted"
-    )
-    .ok();
     sql
 }
 
@@ -153,26 +117,5 @@ fn rows(sql: &mut String, orders: &[NewOrder]) {
         let comma = if at == 0 { "" } else { "," };
         let (user, voucher) = (order.buyer.user_id, order.buyer.voucher_id);
         write!(sql, "{comma}({},{user},{voucher})", order.id).ok();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::order::model::Buyer;
-
-    #[test]
-    fn a_batch_is_three_statements_in_one_text() {
-        let order = |id| NewOrder {
-            id,
-            buyer: Buyer { user_id: id + 10, voucher_id: 7 },
-            unguarded: false,
-        };
-        assert_eq!(
-            insert_sql(7, &[order(1), order(2)]),
-            "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) \
-             VALUES (1,11,7),(2,12,7); SET @inserted = ROW_COUNT(); UPDATE tb_seckill_voucher \
-             SET stock = stock - @inserted WHERE voucher_id = 7 AND stock >= @inserted"
-        );
     }
 }

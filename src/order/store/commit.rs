@@ -43,8 +43,8 @@ impl OrderTransaction {
         }
     }
 
-    /// Takes one from the stock of the order's sale and commits, in one round trip; where nothing is left, nothing is done,
-    /// and the transaction is returned open. This transaction must have inserted `order`, and that must have been
+    /// Takes `count` from the stock of the order's sale and commits, in one round trip; where that much is not left, nothing is
+    /// done, and the transaction is returned open. This transaction must have inserted `order`, and that must have been
     /// answered: by it a lost reply is resolved, as in [`OrderTransaction::commit`].
     ///
     /// # Errors
@@ -52,13 +52,21 @@ impl OrderTransaction {
     ///
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
-    pub async fn take_and_commit(self, order: &NewOrder) -> Result<Option<Self>, Error> {
-        trace::step(self.take_and_resolve(order), steps::taken).await
+    pub async fn take_and_commit(
+        self,
+        order: &NewOrder,
+        count: usize,
+    ) -> Result<Option<Self>, Error> {
+        trace::step(self.take_and_resolve(order, count), steps::taken).await
     }
 
-    async fn take_and_resolve(mut self, order: &NewOrder) -> Result<Option<Self>, Error> {
+    async fn take_and_resolve(
+        mut self,
+        order: &NewOrder,
+        count: usize,
+    ) -> Result<Option<Self>, Error> {
         self.deadline = Instant::now() + self.db.timeout;
-        let text = take_sql(order.buyer.voucher_id);
+        let text = take_sql(order.buyer.voucher_id, count);
         let TextOutcome { changed, error } = self.run_statements(&text).await;
         let Some(error) = error else {
             self.ended();
@@ -66,7 +74,7 @@ impl OrderTransaction {
         };
         let refused = error.as_database_error().is_some();
         match changed[..] {
-            // Nothing was left, and the text ended with the statement that looks.
+            // Too little was left, and the text ended with the statement that looks.
             [0] if refused => Ok(Some(self)),
             // Likewise, but its reply was lost; or the server refused to change the row, and the text ended there.
             [0] => Err(error.into()),
@@ -135,10 +143,10 @@ async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
 /// Changes the hot row and commits. The server runs a text up to the first statement that fails, so the one in the middle
 /// fails where the row was not changed: the largest integer, plus one, is out of range. Plain SQL has no other statement
 /// that fails on a condition, on both MySQL and MariaDB.
-fn take_sql(voucher_id: i64) -> String {
+fn take_sql(voucher_id: i64, count: usize) -> String {
     format!(
-        "UPDATE tb_seckill_voucher SET stock = stock - 1 \
-         WHERE voucher_id = {voucher_id} AND stock > 0; \
+        "UPDATE tb_seckill_voucher SET stock = stock - {count} \
+         WHERE voucher_id = {voucher_id} AND stock >= {count}; \
          SET @taken = {} + (ROW_COUNT() <> 1); COMMIT",
         i64::MAX
     )

@@ -30,7 +30,7 @@ pub async fn end(
     inserted: bool,
 ) -> Result<i64, Error> {
     let (open, refusal) = if inserted {
-        match transaction.take_and_commit(order).await? {
+        match transaction.take_and_commit(order, 1).await? {
             None => return Ok(order.id),
             Some(open) => (open, Error::SoldOut),
         }

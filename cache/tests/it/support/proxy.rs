@@ -41,6 +41,10 @@ pub enum Mode {
     LoseCommitReplyThenCut,
     /// Closes the connection in place of passing on a COMMIT.
     LoseCommit,
+    /// As [`Mode::LoseCommitReply`], for requests that contain this text.
+    LoseReplyTo(&'static str),
+    /// As [`Mode::LoseReplyTo`] once, then as [`Mode::Cut`].
+    LoseReplyToThenCut(&'static str),
     /// Closes the connection in place of the next reply; then as [`Mode::Forward`].
     LoseReply,
     /// Closes the connection of the next request, and passes the request on a moment later, when the
@@ -237,6 +241,11 @@ async fn forward_requests(
             Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => {
                 losing.store(true, Ordering::SeqCst);
             }
+            Mode::LoseReplyTo(text) | Mode::LoseReplyToThenCut(text)
+                if contains(text.as_bytes()) =>
+            {
+                losing.store(true, Ordering::SeqCst);
+            }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
             Mode::DelayCommit(time) if commits() => tokio::time::sleep(time).await,
             Mode::DelayRequests(text, time) if contains(text.as_bytes()) => {
@@ -275,7 +284,11 @@ async fn forward_replies(
             return;
         }
         if losing.load(Ordering::SeqCst) {
-            if *mode.borrow() == Mode::LoseCommitReplyThenCut {
+            let then_cut = matches!(
+                *mode.borrow(),
+                Mode::LoseCommitReplyThenCut | Mode::LoseReplyToThenCut(_)
+            );
+            if then_cut {
                 mode.send_replace(Mode::Cut);
             }
             return;
