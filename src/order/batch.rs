@@ -70,7 +70,7 @@ impl BatchCommitter {
                 return Err(error);
             }
         };
-        let mut places = vec![Place::Kept; orders.len()];
+        let mut states = vec![State::Inserted; orders.len()];
         if inserted < orders.len() {
             let kept = transaction.inserted_of(orders).await.map_err(BatchError::All)?;
             if kept.len() != inserted {
@@ -78,17 +78,17 @@ impl BatchCommitter {
                     format!("{inserted} orders were inserted and {} are there", kept.len());
                 return Err(BatchError::All(Error::Internal(detail)));
             }
-            for (place, order) in places.iter_mut().zip(orders) {
+            for (state, order) in states.iter_mut().zip(orders) {
                 if !kept.contains(&order.id) {
-                    *place = Place::Dropped;
+                    *state = State::Dropped;
                 }
             }
         }
-        let committed = match take_and_commit(transaction, orders, &places).await? {
+        let committed = match take_and_commit(transaction, orders, &states).await? {
             Taken::Ended(committed) => committed,
             Taken::Short(mut open) => {
-                fit(&mut open, voucher_id, orders, &mut places).await.map_err(BatchError::All)?;
-                match take_and_commit(open, orders, &places).await? {
+                fit(&mut open, voucher_id, orders, &mut states).await.map_err(BatchError::All)?;
+                match take_and_commit(open, orders, &states).await? {
                     Taken::Ended(committed) => committed,
                     Taken::Short(open) => {
                         rollback(open).await;
@@ -98,50 +98,60 @@ impl BatchCommitter {
                 }
             }
         };
-        self.outcomes(voucher_id, orders, &places, &committed).await
+        Ok(self.outcomes(voucher_id, orders, &states, &committed).await)
     }
 
     async fn outcomes(
         &self,
         voucher_id: i64,
         orders: &[NewOrder],
-        places: &[Place],
+        states: &[State],
         committed: &Result<(), Error>,
-    ) -> Result<Outcomes, BatchError> {
-        let of_place = |wanted| move |(_, place): &(&NewOrder, &Place)| **place == wanted;
-        let dropped = orders.iter().zip(places).filter(of_place(Place::Dropped));
-        let dropped: Vec<i64> = dropped.map(|(order, _)| order.buyer.user_id).collect();
+    ) -> Outcomes {
+        let dropped: Vec<i64> =
+            of_state(State::Dropped, orders, states).map(|order| order.buyer.user_id).collect();
         // For buyers whose order the unique index dropped: the order that they have.
         let existing = self.store.orders_by_user(voucher_id, &dropped).await;
-        let outcome = |(order, place): (&NewOrder, &Place)| match (place, committed, &existing) {
-            (Place::Kept, Ok(()), _) => Ok(order.id),
-            (Place::Kept, Err(Error::OutcomeUnknown(_)), _) => {
+        let outcome = |(order, state): (&NewOrder, &State)| match (state, committed, &existing) {
+            (State::Inserted, Ok(()), _) => Ok(order.id),
+            (State::Inserted, Err(Error::OutcomeUnknown(_)), _) => {
                 Err(Error::OutcomeUnknown(Some(order.id)))
             }
-            (Place::Kept, Err(error), _) => Err(error.clone()),
-            // Sold out because of those that were kept: only true once they are committed.
-            (Place::Surplus, Ok(()), _) => Err(Error::SoldOut),
-            (Place::Surplus, Err(_), _) => Err(Error::Unavailable("the database")),
-            (Place::Dropped, _, Ok(existing)) => Err(existing
+            (State::Inserted, Err(error), _) => Err(error.clone()),
+            // Sold out because of those that were inserted: only true once they are committed.
+            (State::Surplus, Ok(()), _) => Err(Error::SoldOut),
+            (State::Surplus, Err(_), _) => Err(Error::Unavailable("the database")),
+            (State::Dropped, _, Ok(existing)) => Err(existing
                 .get(&order.buyer.user_id)
                 .map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(*id)))),
-            (Place::Dropped, _, Err(error)) => Err(error.clone()),
+            (State::Dropped, _, Err(error)) => Err(error.clone()),
         };
-        Ok(orders.iter().zip(places).map(outcome).collect())
+        orders.iter().zip(states).map(outcome).collect()
     }
 }
 
 /// What becomes of one order of a batch.
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum State {
     /// It is inserted.
-    Kept,
+    Inserted,
     /// The unique keys refused it.
     Dropped,
     /// It was inserted, and deleted because the stock does not suffice.
     Surplus,
 }
 
+/// The orders in this state.
+fn of_state<'a>(
+    wanted: State,
+    orders: &'a [NewOrder],
+    states: &'a [State],
+) -> impl Iterator<Item = &'a NewOrder> {
+    let pairs = orders.iter().zip(states);
+    pairs.filter(move |(_, state)| **state == wanted).map(|(order, _)| order)
+}
+
+/// How [`take_and_commit`] went.
 enum Taken {
     /// The transaction has ended so.
     Ended(Result<(), Error>),
@@ -149,19 +159,19 @@ enum Taken {
     Short(OrderTransaction),
 }
 
-/// Takes the stock of the kept orders and commits; rolls back where there are none. Conflicts are errors: nothing was done,
+/// Takes the stock of the inserted orders and commits; rolls back where there are none. Conflicts are errors: nothing was done,
 /// and all can be tried again.
 async fn take_and_commit(
     transaction: OrderTransaction,
     orders: &[NewOrder],
-    places: &[Place],
+    states: &[State],
 ) -> Result<Taken, BatchError> {
-    let kept = || orders.iter().zip(places).filter(|(_, place)| **place == Place::Kept);
-    let Some((first, _)) = kept().next() else {
+    let Some(first) = of_state(State::Inserted, orders, states).next() else {
         let ended = transaction.rollback().await.map_err(|_| Error::Unavailable("the database"));
         return Ok(Taken::Ended(ended));
     };
-    match transaction.take_and_commit(first, kept().count()).await {
+    let count = of_state(State::Inserted, orders, states).count();
+    match transaction.take_and_commit(first, count).await {
         Ok(None) => Ok(Taken::Ended(Ok(()))),
         Ok(Some(open)) => Ok(Taken::Short(open)),
         Err(error) if is_conflict(&error) => Err(BatchError::All(error)),
@@ -174,13 +184,13 @@ async fn fit(
     transaction: &mut OrderTransaction,
     voucher_id: i64,
     orders: &[NewOrder],
-    places: &mut [Place],
+    states: &mut [State],
 ) -> Result<(), Error> {
     let stock = usize::try_from(transaction.lock_stock(voucher_id).await?).unwrap_or(0);
-    let kept = orders.iter().zip(places).filter(|(_, place)| **place == Place::Kept);
+    let inserted = orders.iter().zip(states).filter(|(_, state)| **state == State::Inserted);
     let mut surplus = HashSet::new();
-    for (order, place) in kept.skip(stock) {
-        *place = Place::Surplus;
+    for (order, state) in inserted.skip(stock) {
+        *state = State::Surplus;
         surplus.insert(order.id);
     }
     // Where nothing is left for any of them, the transaction is rolled back.
