@@ -159,8 +159,8 @@ enum Taken {
     Short(OrderTransaction),
 }
 
-/// Takes the stock of the inserted orders and commits; rolls back where there are none. Conflicts are errors: nothing was done,
-/// and all can be tried again.
+/// Takes the stock of the inserted orders and commits; rolls back where there are none. On an error, which is neither an
+/// outage nor an unknown outcome, nothing was done.
 async fn take_and_commit(
     transaction: OrderTransaction,
     orders: &[NewOrder],
@@ -174,8 +174,10 @@ async fn take_and_commit(
     match transaction.take_and_commit(first, count).await {
         Ok(None) => Ok(Taken::Ended(Ok(()))),
         Ok(Some(open)) => Ok(Taken::Short(open)),
-        Err(error) if is_conflict(&error) => Err(BatchError::All(error)),
-        Err(error) => Ok(Taken::Ended(Err(error))),
+        Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => {
+            Ok(Taken::Ended(Err(error)))
+        }
+        Err(error) => Err(BatchError::All(error)),
     }
 }
 

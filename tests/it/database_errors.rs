@@ -32,9 +32,13 @@ fn assert_try_again(answer: &Answer, what: &str) {
 
 /// Every insert of an order fails with this number.
 async fn fail_inserts(stack: &Stack, number: u16) {
+    fail(stack, "INSERT ON tb_voucher_order", number).await;
+}
+
+async fn fail(stack: &Stack, change: &str, number: u16) {
     stack.database.run("DROP TRIGGER IF EXISTS fails").await;
     let trigger = format!(
-        "CREATE TRIGGER fails BEFORE INSERT ON tb_voucher_order FOR EACH ROW \
+        "CREATE TRIGGER fails BEFORE {change} FOR EACH ROW \
          SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'a planted error'"
     );
     stack.database.run(&trigger).await;
@@ -76,11 +80,13 @@ async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     for user in &users {
         bought.push((user.clone(), buy(stack.url(), user, stream).await.bought()));
     }
-    for number in STATES {
-        fail_inserts(&stack, number).await;
+    let inserts = STATES.map(|number| ("INSERT ON tb_voucher_order", number));
+    let updates = [1290, 1114, 9998].map(|number| ("UPDATE ON tb_seckill_voucher", number));
+    for (change, number) in inserts.into_iter().chain(updates) {
+        fail(&stack, change, number).await;
         for (strategy, sale) in &sales {
             let answer = buy(stack.url(), &users[0], *sale).await;
-            assert_try_again(&answer, &format!("{number} on {strategy}: {answer:?}"));
+            assert_try_again(&answer, &format!("{change}, {number} on {strategy}: {answer:?}"));
         }
         // The consumer meets it, too.
         tokio::time::sleep(Duration::from_millis(400)).await;
