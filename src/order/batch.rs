@@ -84,19 +84,21 @@ impl BatchCommitter {
                 }
             }
         }
-        let committed = match take_and_commit(transaction, orders, &states).await? {
-            Taken::Ended(committed) => committed,
-            Taken::Short(mut open) => {
-                fit(&mut open, voucher_id, orders, &mut states).await.map_err(BatchError::All)?;
-                match take_and_commit(open, orders, &states).await? {
-                    Taken::Ended(committed) => committed,
-                    Taken::Short(open) => {
-                        rollback(open).await;
-                        let detail = "the locked stock did not suffice".to_owned();
-                        return Err(BatchError::All(Error::Internal(detail)));
-                    }
-                }
+        let mut taken = take_and_commit(transaction, orders, &states).await;
+        if let Ok(Some(mut open)) = taken {
+            fit(&mut open, voucher_id, orders, &mut states).await.map_err(BatchError::All)?;
+            taken = take_and_commit(open, orders, &states).await;
+        }
+        let committed = match taken {
+            Ok(None) => Ok(()),
+            Ok(Some(open)) => {
+                rollback(open).await;
+                let detail = "the locked stock did not suffice".to_owned();
+                return Err(BatchError::All(Error::Internal(detail)));
             }
+            // Answered order by order.
+            Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => Err(error),
+            Err(error) => return Err(BatchError::All(error)),
         };
         Ok(self.outcomes(voucher_id, orders, &states, &committed).await)
     }
@@ -151,33 +153,19 @@ fn of_state<'a>(
     pairs.filter(move |(_, state)| **state == wanted).map(|(order, _)| order)
 }
 
-/// How [`take_and_commit`] went.
-enum Taken {
-    /// The transaction has ended so.
-    Ended(Result<(), Error>),
-    /// The stock does not suffice; nothing was done.
-    Short(OrderTransaction),
-}
-
-/// Takes the stock of the inserted orders and commits; rolls back where there are none. On an error, which is neither an
-/// outage nor an unknown outcome, nothing was done.
+/// As [`OrderTransaction::take_and_commit`], of all inserted orders; rolls back where there are none.
 async fn take_and_commit(
     transaction: OrderTransaction,
     orders: &[NewOrder],
     states: &[State],
-) -> Result<Taken, BatchError> {
-    let Some(first) = of_state(State::Inserted, orders, states).next() else {
-        let ended = transaction.rollback().await.map_err(|_| Error::Unavailable("the database"));
-        return Ok(Taken::Ended(ended));
-    };
-    let count = of_state(State::Inserted, orders, states).count();
-    match transaction.take_and_commit(first, count).await {
-        Ok(None) => Ok(Taken::Ended(Ok(()))),
-        Ok(Some(open)) => Ok(Taken::Short(open)),
-        Err(error @ (Error::Unavailable(_) | Error::OutcomeUnknown(_))) => {
-            Ok(Taken::Ended(Err(error)))
+) -> Result<Option<OrderTransaction>, Error> {
+    let inserted = || of_state(State::Inserted, orders, states);
+    match inserted().next() {
+        Some(first) => transaction.take_and_commit(first, inserted().count()).await,
+        None => {
+            transaction.rollback().await.map_err(|_| Error::Unavailable("the database"))?;
+            Ok(None)
         }
-        Err(error) => Err(BatchError::All(error)),
     }
 }
 

@@ -46,8 +46,8 @@ impl OrderStore {
 }
 
 impl OrderTransaction {
-    /// Inserts those of `orders` that the unique keys let pass; returns how many those are. One round trip, which also opens the
-    /// transaction.
+    /// Inserts those of `orders` that the unique keys let pass; returns how many those are. One round trip, which also
+    /// opens the transaction.
     ///
     /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by buyer.
     pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
@@ -107,15 +107,11 @@ fn may_be_of_one_order(error: &sqlx::Error) -> bool {
 fn insert_sql(orders: &[NewOrder]) -> String {
     let mut sql = String::with_capacity(128 + 48 * orders.len());
     sql.push_str("INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id) VALUES ");
-    rows(&mut sql, orders);
-    sql
-}
-
-/// `(id, user, voucher), …`
-fn rows(sql: &mut String, orders: &[NewOrder]) {
     for (at, order) in orders.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         let (user, voucher) = (order.buyer.user_id, order.buyer.voucher_id);
+        // Writing to a String cannot fail.
         write!(sql, "{comma}({},{user},{voucher})", order.id).ok();
     }
+    sql
 }

@@ -141,8 +141,8 @@ async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
 }
 
 /// Changes the hot row and commits. The server runs a text up to the first statement that fails, so the one in the middle
-/// fails where the row was not changed: the largest integer, plus one, is out of range. Plain SQL has no other statement
-/// that fails on a condition, on both MySQL and MariaDB.
+/// fails where the row was not changed, or is gone: the largest integer, plus one, is out of range. An UPDATE that fails by
+/// itself would let an order through whose sale is gone.
 fn take_sql(voucher_id: i64, count: usize) -> String {
     format!(
         "UPDATE tb_seckill_voucher SET stock = stock - {count} \

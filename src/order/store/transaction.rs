@@ -291,18 +291,15 @@ impl OrderTransaction {
 
 fn insert_sql(order: &NewOrder) -> String {
     let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
-    // The column `buyer` names the user of a guarded order that is not cancelled. Its index finds at most one row, so the
-    // server plans nothing, which costs it as much as the insert.
-    let earlier = if unguarded {
-        format!("user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4")
-    } else {
-        format!("voucher_id = {voucher_id} AND buyer = {user_id}")
-    };
+    // `buyer` is the user of a guarded order that is not cancelled. The index that has both columns finds at most one row, so the
+    // server plans nothing, which is an eighth of its time for an order.
+    let (user, status) = if unguarded { ("user_id", " AND status <> 4") } else { ("buyer", "") };
     let unguarded = u8::from(unguarded);
     format!(
         "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
          SELECT {id}, {user_id}, {voucher_id}, {unguarded} FROM DUAL WHERE NOT EXISTS \
-         (SELECT 1 FROM tb_voucher_order WHERE {earlier})"
+         (SELECT 1 FROM tb_voucher_order \
+         WHERE {user} = {user_id} AND voucher_id = {voucher_id}{status})"
     )
 }
 
