@@ -135,14 +135,13 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
     let (ours, java) = (Upstream::start("ours").await, Upstream::start("java").await);
     let values = [("NGX_SECKILL", ours.address()), ("NGX_JAVA", java.address())];
     let nginx = Nginx::start("nginx-mixed.conf", &values).await;
-    // The names of the nodes that answer, and what they were asked.
-    let ask = async |method: &str, path: &str, prefix: &str| {
+    // The names of the nodes that answer. Asserts that they are asked for `passed`.
+    let ask = async |method: &str, path: &str, passed: &str| {
         let mut nodes = std::collections::BTreeSet::new();
         for _ in 0..8 {
-            let RawReply { status, body, .. } =
-                nginx.request(method, &format!("{prefix}{path}"), "").await;
+            let RawReply { status, body, .. } = nginx.request(method, path, "").await;
             let (node, asked) = body.split_once(' ').expect("a name and a request");
-            assert_eq!((status, asked), (200, &*format!("{method} {path}")), "{prefix}");
+            assert_eq!((status, asked), (200, &*format!("{method} {passed}")), "{path}");
             nodes.insert(node.to_owned());
         }
         Vec::from_iter(nodes).join(" ")
@@ -181,6 +180,43 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
                 "GET /",
                 "GET /assets/page.js",
                 "GET /lab/about",
+                "GET /learn",
+                // What is on no list.
+                "GET /no/such/route",
+                "GET /actuator/env",
+                "GET /user/sign",
+                "POST /user/info/7",
+                "POST /user/7",
+                "PUT /blogs",
+                "PUT /BLOG",
+                // Writes that a Java node takes from anybody, as it or nginx may read them.
+                "PUT /shop/",
+                "PUT /SHOP",
+                "PUT /shop.json",
+                "POST /shop/1",
+                "DELETE /shop/1",
+                "PATCH /shop",
+                "PUT /voucher",
+                "POST /voucher/list/1",
+                "POST /voucher/seckill/",
+                "POST /voucher-order/seckill/7/",
+                "PUT /shop;x",
+                "PUT /shop/;x",
+                "PUT /shop%3Bx => /shop;x",
+                "POST /voucher;x/seckill",
+                "POST /%76oucher%3bx/seckill => /voucher;x/seckill",
+                "POST /voucher-order/seckill/7;x",
+                "PUT /blog/..;/shop",
+                "PUT /blog/..%3B/shop => /blog/..;/shop",
+                "PUT /blog/%252e%252e/shop",
+                "PUT /blog/..%5Cshop",
+                "PUT /blog%0A",
+                "PUT /shop%0A",
+                "PUT /shop%20",
+                "PUT /blog/../shop => /shop",
+                "PUT /blog/%2e%2e/shop => /shop",
+                "PUT /blog%2F..%2fshop => /shop",
+                "PUT //blog/..//./shop => /shop",
             ],
         ),
         (
@@ -196,14 +232,18 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
                 "GET /user/sign/count",
                 "GET /user/info/7",
                 "POST /upload/blog",
-                "GET /upload/blog/delete?name=x",
+                "GET /upload/blog/delete?name=%2e%2e;x",
+                "POST /blog/",
+                "GET //%62log/./hot?current=1 => /blog/hot?current=1",
+                "GET /shop;x/../follow/2 => /follow/2",
             ],
         ),
     ] {
         for route in routes {
             let (method, path) = route.split_once(' ').expect("a method and a path");
-            for prefix in ["", "/api"] {
-                assert_eq!(ask(method, path, prefix).await, nodes, "{prefix} {route}");
+            let (path, passed) = path.split_once(" => ").unwrap_or((path, path));
+            for path in [path, &format!("/api{path}")] {
+                assert_eq!(ask(method, path, passed).await, nodes, "{method} {path}");
             }
         }
     }
@@ -219,4 +259,25 @@ async fn beside_a_java_node_each_route_goes_where_it_exists() {
         assert_eq!((reply.status, &*reply.body), (200, "ours POST /voucher-order/seckill/7"));
     }
     nginx.request("GET", "/blog/hot", "").await.refused(503, "UNAVAILABLE");
+}
+
+#[tokio::test]
+async fn beside_a_java_node_what_is_on_no_list_gets_this_services_404() {
+    let (stack, java) = (Stack::start(1, &[]).await, Upstream::start("java").await);
+    let ours = stack.url().trim_start_matches("http://").to_owned();
+    let values = [("NGX_SECKILL", ours), ("NGX_JAVA", java.address())];
+    let nginx = Nginx::start("nginx-mixed.conf", &values).await;
+    for prefix in ["", "/api"] {
+        for (method, path, status, code) in [
+            ("PUT", "/shop", 403, "FORBIDDEN"),
+            ("PUT", "/shop/", 404, "NOT_FOUND"),
+            ("PUT", "/shop%3Bx", 404, "NOT_FOUND"),
+            ("POST", "/voucher;x/seckill", 404, "NOT_FOUND"),
+            ("PUT", "/blog/..;/shop", 404, "NOT_FOUND"),
+            ("GET", "/no/such/route", 404, "NOT_FOUND"),
+        ] {
+            let reply = nginx.request(method, &format!("{prefix}{path}"), "").await;
+            reply.refused(status, code);
+        }
+    }
 }
