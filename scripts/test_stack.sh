@@ -5,7 +5,8 @@ test_stack() {
   local number
   DATA=$DATA/test-stack
   rm -rf "$DATA"
-  SECKILL_REDIS_PORT=$(free_ports 19) SECKILL_MYSQL_PORT=$(free_ports 4) SECKILL_HTTP_PORT=$(free_ports 9)
+  SECKILL_REDIS_PORT=$(free_ports 32)
+  SECKILL_MYSQL_PORT=$((SECKILL_REDIS_PORT + 19)) SECKILL_HTTP_PORT=$((SECKILL_REDIS_PORT + 23))
   for number in {1..8}; do printf -v "SECKILL_PORT_$number" %s $((SECKILL_HTTP_PORT + number)); done
   trap 'down --wipe >/dev/null' EXIT
   mkdir -p "$DATA"

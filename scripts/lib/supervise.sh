@@ -22,7 +22,7 @@ ensure_running() {
 # require_free_port NAME: ends the script when another program listens on the port of this server.
 require_free_port() {
   local port=${PORT_OF[$1]} owner="" status=0
-  timeout 1 bash -c ": </dev/tcp/127.0.0.1/$port" 2>/dev/null || status=$?
+  timeout 10 bash -c ": </dev/tcp/127.0.0.1/$port" 2>/dev/null || status=$?
   ((status == 1)) && return # refused: nothing listens
   ! command -v ss >/dev/null ||
     owner=$(ss -ltnpH "sport = :$port" | sed -n 's/.*users:(("\([^"]*\)",pid=\([0-9]*\).*/\1, pid \2/p')

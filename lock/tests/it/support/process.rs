@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::{collections::BTreeSet, env, process};
+use std::{env, process};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -173,16 +173,24 @@ fn end(child: &mut Child) {
     }
 }
 
-/// A port of 127.0.0.1 that was free a moment ago, and that this process was not given before.
+/// A port of 127.0.0.1 on which nothing listens, and that this process was not given before. It is none of those that
+/// Linux gives to outgoing connections (from 32768 on), which could take it before the server listens there.
 ///
 /// # Errors
 /// The system's, when there is none.
 pub fn free_port() -> io::Result<u16> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
-            return Ok(port);
+    const FIRST: u32 = 20_000;
+    const PORTS: u32 = 12_000;
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Processes that run at the same time begin at different ports.
+    let begin = process::id().wrapping_mul(61) % PORTS;
+    let mut taken = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..PORTS {
+        let port = FIRST + (begin + GIVEN.fetch_add(1, Ordering::Relaxed)) % PORTS;
+        match TcpListener::bind(("127.0.0.1", port as u16)) {
+            Ok(_) => return Ok(port as u16),
+            Err(error) => taken = error,
         }
     }
+    Err(taken)
 }
