@@ -8,8 +8,9 @@
 //! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
 //! - the seconds never step back within a node, whatever its clock does, and if the counter started over
 //!   they step forward instead of repeating an id;
-//! - a lease ends soon after Redis lost its counter: if another node is given the same number in the same
-//!   second, the database refuses the second row, and the caller calls [`IdGenerator::abandon_lease`].
+//! - a counter that Redis lost begins again at a random number in the lower half of its range, so that what was given
+//!   before does not come again in the same second. A Java node begins it at 1: if that gives a number twice, the database
+//!   refuses the second row, and the caller calls [`IdGenerator::abandon_lease`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +18,6 @@ use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use parking_lot::Mutex;
-use redis::AsyncCommands;
 
 use crate::connection::redis::RoutedConnection;
 
@@ -163,7 +163,12 @@ impl IdGenerator {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let key = format!("icr:{}:{}", self.prefix, midnight.format("%Y:%m:%d"));
-        let count: i64 = self.redis.clone().incr(key, size).await?;
+        let lower_half = (self.numbers.end - self.numbers.start) / 2;
+        let mut lease = redis::pipe();
+        // One transaction: no node may begin the counter between the two.
+        lease.atomic().cmd("SET").arg(&key).arg(rand::random_range(0..lower_half)).arg("NX");
+        lease.ignore().incr(&key, size);
+        let (count,): (i64,) = lease.query_async(&mut self.redis.clone()).await?;
         let last = self.numbers.start + count;
         if self.numbers.contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
     }

@@ -111,6 +111,7 @@ async fn ids_rise_after_the_counter_was_lost() {
 async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
+    let _: () = server.conn().await.set("icr:order:2026:07:01", 0).await.unwrap();
     let ids = node(&server, clock.clone(), 100).await;
     let number = |id: Result<i64, _>| id.unwrap() & 0xffff_ffff;
     assert_eq!([number(ids.next().await), number(ids.next().await)], [1, 2]);
@@ -129,6 +130,28 @@ async fn after_an_abandoned_lease_numbers_come_from_a_new_block() {
     other.abandon_lease();
     server.resume();
     assert_eq!(number(next.await), 301, "201 to 300 were leased before");
+}
+
+/// Twenty nodes, the counter lost before each of them, all in one second.
+#[tokio::test]
+async fn a_lost_counter_does_not_begin_with_numbers_that_were_given() {
+    let server = RedisServer::start().await;
+    let clock = Arc::new(AtomicI64::new(before_midnight()));
+    let key = "icr:order:2026:07:01";
+    let (mut ids, lower_half) = (Vec::new(), 1..1 << 27);
+    for _ in 0..20 {
+        let ids_of_node = node(&server, clock.clone(), 1).await;
+        let ids_of_node = Arc::into_inner(ids_of_node).unwrap().within(1 << 28..2 << 28);
+        for _ in 0..2 {
+            ids.push(ids_of_node.next().await.unwrap());
+        }
+        // A Java node's INCR goes on from there.
+        let counter: i64 = server.conn().await.get(key).await.unwrap();
+        assert_eq!((1 << 28) + counter, ids.last().unwrap() & 0xffff_ffff);
+        assert!(lower_half.contains(&(counter - 2)) || counter == 2, "{counter}");
+        let _: () = server.conn().await.del(key).await.unwrap();
+    }
+    assert_unique(&ids);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

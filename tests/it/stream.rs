@@ -3,8 +3,11 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
+use seckill::clock::Zone;
+use seckill::id::EPOCH_SECONDS;
 use serde_json::json;
 
 use crate::resilience::while_sale_is_locked;
@@ -88,6 +91,73 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
     assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(1), vec![users[0].id]));
     let left: Vec<String> = redis.keys("seckill:place:*").await.unwrap();
     assert!(left.is_empty(), "no status is kept of a committed order: {left:?}");
+}
+
+/// The counter was lost, and begun anew by a node that does not begin it at random: what the buyer is told is an order that
+/// another user has. It ends as a refusal, the place is returned, and the buyer may buy again.
+#[tokio::test]
+async fn an_id_that_another_user_has_ends_as_a_refusal() {
+    let stack = Stack::start(1, &["--id-block", "1"]).await;
+    let (other_sale, sale) = (stack.publish(1, "row-lock").await, stack.publish(2, "stream").await);
+    let users = stack.users(2).await;
+    let (mut redis, now) = (stack.redis.conn().await, Zone(chrono_tz::Asia::Shanghai).now());
+    for day in [now, now + TimeDelta::days(1)] {
+        let counter = format!("icr:order:{}", day.format("%Y:%m:%d"));
+        let _: () = redis.set(counter, 41).await.unwrap();
+    }
+    // Whatever second it is when the purchase comes.
+    let now = now.and_utc().timestamp() - EPOCH_SECONDS;
+    let rows = (now - 1..now + 120)
+        .map(|second| format!("({}, {}, {other_sale}, 1)", second << 32 | 42, users[0].id));
+    let rows = rows.collect::<Vec<_>>().join(",");
+    stack
+        .database
+        .run(&format!(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) VALUES {rows}"
+        ))
+        .await;
+    let id = while_sale_is_locked(&stack, sale, async {
+        let id = buy(stack.url(), &users[1], sale).await.bought();
+        assert_eq!(id & 0xffff_ffff, 42);
+        assert_eq!(look_up(&stack, &users[1], id).await.status, 202, "its entry waits");
+        id
+    })
+    .await;
+    stack.stream_drained().await;
+    look_up(&stack, &users[1], id).await.refused(200, "ORDER_FAILED");
+    assert_eq!(look_up(&stack, &users[0], id).await.data()["voucherId"], other_sale);
+    assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(2), vec![]));
+    let again = buy(stack.url(), &users[1], sale).await.bought();
+    stack.stream_drained().await;
+    assert_eq!(look_up(&stack, &users[1], again).await.data()["voucherId"], sale);
+    assert_eq!(counter_and_claims(&mut redis, sale).await, (Some(1), vec![users[1].id]));
+}
+
+/// Two nodes gave out one id. Of both entries one becomes the order, and neither buyer hears before that there is none.
+#[tokio::test]
+async fn of_two_entries_with_one_id_both_are_pending_and_one_is_refused() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(2, "stream").await;
+    let (users, mut redis) = (stack.users(2).await, stack.redis.conn().await);
+    const ID: i64 = 660_000_000_000_000_001;
+    while_sale_is_locked(&stack, sale, async {
+        for user in &users {
+            let (user, sale, id) = (user.id.to_string(), sale.to_string(), ID.to_string());
+            add_entry(&mut redis, &[("userId", &user), ("voucherId", &sale), ("id", &id)]).await;
+        }
+        for user in &users {
+            assert_eq!(look_up(&stack, user, ID).await.status, 202, "{}", user.id);
+        }
+    })
+    .await;
+    stack.stream_drained().await;
+    let (first, second) =
+        (look_up(&stack, &users[0], ID).await, look_up(&stack, &users[1], ID).await);
+    let (ordered, refused) =
+        if first.body["success"] == true { (first, second) } else { (second, first) };
+    assert_eq!(ordered.data()["id"], ID);
+    refused.refused(200, "ORDER_FAILED");
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 1));
 }
 
 #[tokio::test]

@@ -45,14 +45,15 @@ pub(super) struct Entries {
     /// When the reading that found `last` began.
     read_at: Option<Instant>,
     orders: BTreeMap<EntryId, NewOrder>,
-    by_order: HashMap<i64, EntryId>,
+    /// By user and order id.
+    by_order: HashMap<(i64, i64), EntryId>,
     by_buyer: HashMap<(i64, i64), EntryId>,
 }
 
 impl Entries {
-    /// The entry of an order.
-    pub fn of_order(&self, order_id: i64) -> Option<(EntryId, NewOrder)> {
-        self.at(self.by_order.get(&order_id))
+    /// The entry of a user's order.
+    pub fn of_order(&self, user_id: i64, order_id: i64) -> Option<(EntryId, NewOrder)> {
+        self.at(self.by_order.get(&(user_id, order_id)))
     }
 
     /// The last entry of a buyer.
@@ -68,7 +69,7 @@ impl Entries {
         self.last = at;
         if let Some(order) = order {
             self.orders.insert(at, order);
-            self.by_order.insert(order.id, at);
+            self.by_order.insert((order.buyer.user_id, order.id), at);
             self.by_buyer.insert((order.buyer.voucher_id, order.buyer.user_id), at);
         }
     }
@@ -78,8 +79,8 @@ impl Entries {
         let kept = self.orders.split_off(&first);
         for (at, order) in std::mem::replace(&mut self.orders, kept) {
             let Buyer { user_id, voucher_id } = order.buyer;
-            if self.by_order.get(&order.id) == Some(&at) {
-                self.by_order.remove(&order.id);
+            if self.by_order.get(&(user_id, order.id)) == Some(&at) {
+                self.by_order.remove(&(user_id, order.id));
             }
             if self.by_buyer.get(&(voucher_id, user_id)) == Some(&at) {
                 self.by_buyer.remove(&(voucher_id, user_id));
@@ -194,11 +195,11 @@ mod tests {
         index.add(id(3, 0), Some(order(11, 1)));
         index.add(id(3, 1), Some(order(12, 2)));
         index.forget_before(id(3, 0));
-        assert_eq!(index.of_order(11).unwrap().0, id(3, 0));
+        assert_eq!(index.of_order(1, 11).unwrap().0, id(3, 0));
         assert_eq!(index.of_buyer(Buyer { user_id: 2, voucher_id: 7 }).unwrap().1.id, 12);
         assert!(index.of_buyer(Buyer { user_id: 2, voucher_id: 8 }).is_none());
         index.forget_before(EntryId::LAST);
-        assert!(index.of_order(11).is_none() && index.by_buyer.is_empty());
+        assert!(index.of_order(1, 11).is_none() && index.by_buyer.is_empty());
         assert_eq!(index.last, id(3, 1));
     }
 }

@@ -20,8 +20,9 @@ impl OrderStream {
     /// may have lost and that may be added again.
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
         let own = |order: Order| (order.user_id == user_id).then_some(order);
-        if let Some(order) = self.store.find(order_id).await? {
-            return own(order).ok_or(Error::OrderNotFound).map(Some);
+        // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost.
+        if let Some(order) = self.store.find(order_id).await?.and_then(own) {
+            return Ok(Some(order));
         }
         let Some(node) = self.of_order(order_id) else { return Err(Error::OrderNotFound) };
         let status = async || {
@@ -34,8 +35,8 @@ impl OrderStream {
             if node.unconfirmed.contains(user_id, order_id) {
                 return Ok(None);
             }
-            if let Some(buyer) = node.buyer_in_stream(order_id).await? {
-                return if buyer == user_id { Ok(None) } else { Err(Error::OrderNotFound) };
+            if node.is_in_stream(user_id, order_id).await? {
+                return Ok(None);
             }
             settled = node.is_settled().await?;
             // The entry may have been refused since, or committed, or added again.
@@ -62,11 +63,8 @@ impl StreamNode {
         Ok(settled.invoke_async(&mut self.redis.clone()).await?)
     }
 
-    async fn buyer_in_stream(&self, order_id: i64) -> Result<Option<i64>, Error> {
-        let of_order = |entries: &Entries| entries.of_order(order_id);
-        Ok(match self.entry_index.find(&self.epoch(), of_order).await? {
-            Lookup::Found(order) => Some(order.buyer.user_id),
-            Lookup::Missing { .. } => None,
-        })
+    async fn is_in_stream(&self, user_id: i64, order_id: i64) -> Result<bool, Error> {
+        let of_order = |entries: &Entries| entries.of_order(user_id, order_id);
+        Ok(matches!(self.entry_index.find(&self.epoch(), of_order).await?, Lookup::Found(_)))
     }
 }
