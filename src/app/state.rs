@@ -166,6 +166,7 @@ pub(super) async fn connect(
         setnx_lease: config.sale.setnx_lease,
         setnx_unowned_compare: config.sale.setnx_unowned_compare,
         database_timeout: timeout,
+        commits_within: config.commits_within(),
     };
     let limits = AdmissionLimits {
         in_flight: config.sale.max_purchases,

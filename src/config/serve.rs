@@ -108,12 +108,16 @@ pub struct HttpConfig {
 }
 
 impl ServeConfig {
-    /// The longest that one purchase may take: reading the sale, checking the buyer, a transaction, its commit and
-    /// resolving the commit's outcome (two steps), each within the database's time limit; a retry may add one; and four
-    /// Redis commands. With group-commit: reading the sale, up to three limits in the queue and in a batch that had to be
-    /// split, then the transaction, its commit and resolving it.
+    /// The longest from a purchase's beginning to that of its commit: reading the sale, checking the buyer, a transaction
+    /// and a retry of it, and waiting for others in between, each within the database's time limit; and two Redis commands.
+    pub fn commits_within(&self) -> Duration {
+        5 * self.database.database_timeout + 2 * self.redis.redis_timeout
+    }
+
+    /// The longest that one purchase may take: before it, the session is looked up; then come the commit and looking up its
+    /// outcome (two steps), and the lock is released.
     pub fn purchase_limit(&self) -> Duration {
-        8 * self.database.database_timeout + 4 * self.redis.redis_timeout
+        self.commits_within() + 3 * self.database.database_timeout + 2 * self.redis.redis_timeout
     }
 
     /// Refuses an empty secret, which an empty header would match, and one that can be guessed.

@@ -25,7 +25,7 @@ pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The settings of [`per_request`].
 pub struct RequestPolicy {
-    /// Longest time one request may take before it is answered 503.
+    /// Longest time one request may take before it is answered 503. A purchase answers itself before that.
     pub timeout: Duration,
     /// True once the server accepts no connections any more.
     pub closing: Arc<AtomicBool>,
@@ -56,13 +56,18 @@ pub async fn per_request<F: Future<Output = Response>>(
         uri: request.uri().clone(),
         trace: trace.clone(),
     };
+    // A write that is given up may go on, or have been done.
+    let late = match request.method().is_safe() {
+        true => Error::Unavailable("an answer within the time limit"),
+        false => Error::OutcomeUnknown(None),
+    };
     let started = Instant::now();
     let answer = async {
         let routed = pin!(AssertUnwindSafe(routes(request)).catch_unwind());
         let response = match timer.limit(started + policy.timeout, routed).await {
             Some(Ok(response)) => response,
             Some(Err(panic)) => panicked(panic),
-            None => Error::Unavailable("an answer within the time limit").into_response(),
+            None => late.into_response(),
         };
         tracing::debug!(
             status = response.status().as_u16(),
@@ -122,6 +127,25 @@ fn panicked(panic: Box<dyn std::any::Any + Send>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_write_that_takes_too_long_the_outcome_is_unknown() {
+        let policy = RequestPolicy {
+            timeout: Duration::from_secs(30),
+            closing: Arc::default(),
+            traced_as: None,
+            spans: Spans::from_environment("").unwrap(),
+        };
+        for (method, code) in [("GET", "UNAVAILABLE"), ("POST", "OUTCOME_UNKNOWN")] {
+            let request = Request::builder().method(method).body(Default::default()).unwrap();
+            let timer = ConnectionTimer::on_this_runtime();
+            let response = per_request(&policy, |_| std::future::pending(), timer, request).await;
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
+            let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(body["code"], code, "{method}");
+        }
+    }
 
     #[test]
     fn a_request_id_has_16_hexadecimal_digits() {

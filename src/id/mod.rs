@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
@@ -36,7 +37,7 @@ const BLOCK_LASTS: Duration = Duration::from_millis(10);
 const LARGEST_BLOCK: u32 = 16;
 
 /// Why no id could be generated.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// Redis did not lease a block. Nothing was handed out.
     #[error("the id counter cannot be reached: {0}")]
@@ -61,8 +62,18 @@ pub struct IdGenerator {
     /// The numbers that ids may have as their sequence; the counter counts from 1 within them.
     numbers: Range<i64>,
     lease: Mutex<Lease>,
-    /// Held by the task that leases a block, while the others wait for it.
-    refill: tokio::sync::Mutex<()>,
+    /// Held by the task that leases a block, while the others wait for it. They share its failure: else each would wait
+    /// for a time limit of its own, one after the other.
+    refill: tokio::sync::Mutex<Failures>,
+    /// The count of [`Failures`], for those who have to wait.
+    failures: AtomicU64,
+}
+
+/// Blocks that could not be leased.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u64,
+    last: Option<Error>,
 }
 
 /// The leased block: numbers `next..=last` of `day`'s counter, and the latest id handed out.
@@ -94,7 +105,8 @@ impl IdGenerator {
             numbers: 0..1 << SEQUENCE_BITS,
             // An empty block: the first caller leases one.
             lease: Mutex::new(Lease { last: -1, ..Lease::default() }),
-            refill: tokio::sync::Mutex::new(()),
+            refill: tokio::sync::Mutex::default(),
+            failures: AtomicU64::new(0),
         }
     }
 
@@ -133,17 +145,38 @@ impl IdGenerator {
                     slot = free.next();
                 }
             };
-            let _refilling = self.refill.lock().await;
-            let (empty, abandoned, size) = {
-                let lease = self.lease.lock();
-                (lease.is_empty_for(day), lease.abandoned, lease.next_size(self.block_size))
-            };
-            if empty {
-                let last = self.lease_block(day, size).await?;
+            self.refill(day).await?;
+        }
+    }
+
+    /// Leases a block of this day's numbers, or waits for the task that does.
+    async fn refill(&self, day: i64) -> Result<(), Error> {
+        let seen = self.failures.load(Relaxed);
+        let mut failures = self.refill.lock().await;
+        if failures.count != seen
+            && let Some(error) = &failures.last
+        {
+            return Err(error.clone());
+        }
+        let (empty, abandoned, size) = {
+            let lease = self.lease.lock();
+            (lease.is_empty_for(day), lease.abandoned, lease.next_size(self.block_size))
+        };
+        if !empty {
+            return Ok(());
+        }
+        match self.lease_block(day, size).await {
+            Ok(last) => {
                 let mut lease = self.lease.lock();
                 if lease.abandoned == abandoned {
                     lease.start_block(day, last, size);
                 }
+                Ok(())
+            }
+            Err(error) => {
+                *failures = Failures { count: failures.count + 1, last: Some(error.clone()) };
+                self.failures.store(failures.count, Relaxed);
+                Err(error)
             }
         }
     }

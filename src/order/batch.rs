@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use backon::Retryable;
+use tokio::time::Instant;
 
 use super::model::NewOrder;
 use super::retry::{conflict_pauses, is_conflict};
@@ -34,16 +35,17 @@ impl BatchCommitter {
     }
 
     /// Commits these orders of one sale; returns each one's outcome. Conflicts that concern all are retried, and
-    /// so are those of a batch of one. On an error, nothing was done.
+    /// so are those of a batch of one. On an error, nothing was done; likewise where the commit has not begun at `deadline`.
     pub async fn commit(
         &self,
         voucher_id: i64,
         orders: &[NewOrder],
+        deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
         // In the same order on every node: then two batches cannot wait for each other's buyers.
         let mut sorted = orders.to_vec();
         sorted.sort_unstable_by_key(|order| order.buyer.user_id);
-        (|| self.commit_once(voucher_id, orders, &sorted))
+        (|| self.commit_once(voucher_id, orders, &sorted, deadline))
             .retry(conflict_pauses(self.timeout))
             .when(|error| match error {
                 BatchError::All(error) => is_conflict(error),
@@ -57,8 +59,9 @@ impl BatchCommitter {
         voucher_id: i64,
         orders: &[NewOrder],
         sorted: &[NewOrder],
+        deadline: Instant,
     ) -> Result<Outcomes, BatchError> {
-        let mut transaction = self.store.begin().await.map_err(BatchError::All)?;
+        let mut transaction = self.store.begin_until(deadline).await.map_err(BatchError::All)?;
         let inserted = match transaction.insert_batch(sorted).await {
             Ok(inserted) => inserted,
             Err(error) => {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::model::{Buyer, NewOrder};
 use super::steps;
 use super::store::OrderStore;
@@ -37,6 +39,17 @@ pub struct PurchaseContext {
     pub setnx_unowned_compare: bool,
     /// Longest time one database step may take.
     pub database_timeout: Duration,
+    /// Longest time from a purchase's beginning to that of its commit.
+    pub commits_within: Duration,
+}
+
+/// The output of `work`, where it is there at the purchase's `deadline`. What is cut off here was before the commit.
+///
+/// # Errors
+/// [`Error::Unavailable`] past it.
+pub async fn until<T>(deadline: Instant, work: impl Future<Output = T>) -> Result<T, Error> {
+    let late = |_| Error::Unavailable("what the purchase needs");
+    tokio::time::timeout_at(deadline, work).await.map_err(late)
 }
 
 impl PurchaseContext {
@@ -48,7 +61,13 @@ impl PurchaseContext {
     }
 
     /// An order for this buyer under a fresh id.
-    pub async fn new_order(&self, buyer: Buyer, sale: &Sale) -> Result<NewOrder, Error> {
-        Ok(NewOrder { id: self.ids.next().await?, buyer, unguarded: sale.strategy.is_unsafe() })
+    pub async fn new_order(
+        &self,
+        buyer: Buyer,
+        sale: &Sale,
+        deadline: Instant,
+    ) -> Result<NewOrder, Error> {
+        let id = until(deadline, self.ids.next()).await??;
+        Ok(NewOrder { id, buyer, unguarded: sale.strategy.is_unsafe() })
     }
 }

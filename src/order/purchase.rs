@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::Retryable;
+use tokio::task::JoinError;
+use tokio::time::Instant as Deadline;
 use tokio_util::task::TaskTracker;
 
 use super::context::PurchaseContext;
@@ -64,10 +66,11 @@ impl PurchaseService {
     /// this request made no order.
     pub async fn buy(&self, buyer: Buyer, permit: InFlightPermit) -> Result<Purchased, Error> {
         let started = Instant::now();
+        let deadline = (started + self.0.context.commits_within).into();
         trace::mark("arrived", "");
         let sale = self.0.sales.get(buyer.voucher_id).await?;
         let strategy = sale.strategy;
-        let outcome = self.run(sale, buyer, permit).await;
+        let outcome = self.run(sale, buyer, permit, deadline).await;
         self.0.stats.count(strategy, &outcome, started.elapsed());
         outcome
     }
@@ -77,6 +80,7 @@ impl PurchaseService {
         sale: Arc<Sale>,
         buyer: Buyer,
         permit: InFlightPermit,
+        deadline: Deadline,
     ) -> Result<Purchased, Error> {
         self.0.admit(buyer, &sale).await?;
         let queues = matches!(sale.strategy, Strategy::GroupCommit | Strategy::Stream);
@@ -85,17 +89,14 @@ impl PurchaseService {
         if queues {
             // The queue keeps the purchase when this future is dropped: one more task would only cost time.
             let _permit = permit;
-            return self.0.buy_with_retries(buyer, &sale).await.map(purchased);
+            return self.0.buy_with_retries(buyer, &sale, deadline).await.map(purchased);
         }
         let inner = self.0.clone();
         let task = self.0.tasks.spawn(in_current_context(async move {
             let _permit = permit;
-            inner.buy_with_retries(buyer, &sale).await
+            inner.buy_with_retries(buyer, &sale, deadline).await
         }));
-        let outcome = task.await;
-        outcome
-            .unwrap_or_else(|error| Err(Error::Internal(format!("purchase task: {error}"))))
-            .map(purchased)
+        outcome_of(task.await).map(purchased)
     }
 
     /// Waits until no purchase is in flight. New ones can still begin: to be called when no request
@@ -127,9 +128,14 @@ impl Inner {
         }
     }
 
-    async fn buy_with_retries(&self, buyer: Buyer, sale: &Arc<Sale>) -> Result<i64, Error> {
+    async fn buy_with_retries(
+        &self,
+        buyer: Buyer,
+        sale: &Arc<Sale>,
+        deadline: Deadline,
+    ) -> Result<i64, Error> {
         let PurchaseContext { store, ids, database_timeout, .. } = &self.context;
-        let outcome = (|| strategy::buy(&self.context, buyer, sale))
+        let outcome = (|| strategy::buy(&self.context, buyer, sale, deadline))
             .retry(conflict_pauses(*database_timeout))
             .when(|error| matches!(error, Error::Conflict | Error::DuplicateId))
             .notify(|error, _| {
@@ -156,9 +162,23 @@ impl Inner {
     }
 }
 
+/// What a purchase's task came to. A panic may have come after the commit.
+fn outcome_of(task: Result<Result<i64, Error>, JoinError>) -> Result<i64, Error> {
+    task.unwrap_or_else(|error| {
+        tracing::error!(%error, "a purchase ended without an outcome");
+        Err(Error::OutcomeUnknown(None))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_outcome_of_a_purchase_that_panics_is_unknown() {
+        let task = tokio::spawn(async { panic!("after its commit") });
+        assert!(matches!(outcome_of(task.await), Err(Error::OutcomeUnknown(None))));
+    }
 
     fn size<'a, F: Future>(_: fn(&'a PurchaseService, Buyer, InFlightPermit) -> F) -> usize {
         size_of::<F>()

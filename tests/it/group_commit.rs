@@ -21,6 +21,7 @@ use crate::support::database::TestDatabase;
 use testkit::proxy::{Mode, Proxy};
 use testkit::redis_server::RedisServer;
 use testkit::wait::eventually;
+use tokio::time::Instant;
 
 const SALE: i64 = 9;
 const LIMITS: GroupCommitLimits =
@@ -114,8 +115,13 @@ impl Node {
 
     async fn order(&self, sale: &Sale, user_id: i64) -> Result<i64, Error> {
         let buyer = Buyer { user_id, voucher_id: SALE };
-        self.group_commit.order(buyer, sale).await.outcome
+        self.group_commit.order(buyer, sale, deadline()).await.outcome
     }
+}
+
+/// One that is not what ends these purchases.
+fn deadline() -> Instant {
+    Instant::now() + 5 * LIMITS.timeout
 }
 
 fn count<T>(outcomes: &[T], which: impl Fn(&T) -> bool) -> usize {
@@ -349,14 +355,14 @@ async fn a_purchase_that_is_queued_past_the_end_of_the_sale_is_refused() {
     // One batch at a time: the second buyer has to wait.
     let node = setting.node(GroupCommitLimits { in_flight: 1, ..LIMITS }).await;
     let (sale, buyer) = (node.sale().await, |user_id| Buyer { user_id, voucher_id: SALE });
-    let first = node.group_commit.order(buyer(1), &sale);
+    let first = node.group_commit.order(buyer(1), &sale, deadline());
     let second = async {
         eventually("the first is in flight", Duration::from_secs(10), || async {
             setting.uncommitted().await == 1
         })
         .await;
         sale.window.require_open().expect("the sale is on when the second is queued");
-        node.group_commit.order(buyer(2), &sale).await
+        node.group_commit.order(buyer(2), &sale, deadline()).await
     };
     let both = async {
         let (first, second) = tokio::join!(first, second);

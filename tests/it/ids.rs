@@ -19,11 +19,18 @@ fn before_midnight() -> i64 {
 
 /// A node whose clock shows `seconds`.
 async fn node(server: &RedisServer, seconds: Arc<AtomicI64>, block: u32) -> Arc<IdGenerator> {
+    node_with(server, seconds, block, Duration::from_secs(5)).await
+}
+
+/// As [`node`], with this time limit for a command.
+async fn node_with(
+    server: &RedisServer,
+    seconds: Arc<AtomicI64>,
+    block: u32,
+    limit: Duration,
+) -> Arc<IdGenerator> {
     let server = seckill::connection::redis::server(&server.url().into()).unwrap();
-    let redis = seckill::connection::redis::connect(server, Duration::from_secs(5))
-        .await
-        .unwrap()
-        .commands();
+    let redis = seckill::connection::redis::connect(server, limit).await.unwrap().commands();
     let clock = move || seconds.load(Ordering::Relaxed);
     Arc::new(IdGenerator::new(redis, Arc::new(clock), "order", block))
 }
@@ -176,6 +183,26 @@ async fn a_clock_that_steps_back_an_hour_does_not_make_ids_fall() {
         }
     }
     assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
+}
+
+/// Six wait while Redis stands still; one of them asks it, and its failure is that of all.
+#[tokio::test]
+async fn a_lease_that_fails_fails_for_all_who_wait() {
+    let server = RedisServer::start().await;
+    let (key, clock) = ("icr:order:2026:07:01", Arc::new(AtomicI64::new(before_midnight())));
+    let _: () = server.conn().await.set(key, 0).await.unwrap();
+    let ids = node_with(&server, clock, 1, Duration::from_secs(1)).await;
+    server.pause();
+    for outcome in futures_util::future::join_all((0..6).map(|_| ids.next())).await {
+        assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
+    }
+    server.resume();
+    let limit = Duration::from_secs(15);
+    testkit::wait::eventually("what was sent is done", limit, || async {
+        server.conn().await.get::<_, i64>(key).await.unwrap() > 0
+    })
+    .await;
+    assert_eq!(ids.next().await.unwrap() & 0xffff_ffff, 2, "more than one was sent");
 }
 
 #[tokio::test]

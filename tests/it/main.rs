@@ -17,6 +17,7 @@ mod cluster_style;
 mod database_bad_input;
 mod database_errors;
 mod database_failover;
+mod deadline;
 mod docs;
 mod drain;
 mod group_commit;

@@ -65,7 +65,7 @@ impl OrderTransaction {
         order: &NewOrder,
         count: usize,
     ) -> Result<Option<Self>, Error> {
-        self.deadline = Instant::now() + self.db.timeout;
+        self.begin_commit()?;
         let text = take_sql(order.buyer.voucher_id, count);
         let TextOutcome { changed, error } = self.run_statements(&text).await;
         let Some(error) = error else {
@@ -93,7 +93,7 @@ impl OrderTransaction {
     /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
     /// existence of an order does not prove.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
-        self.deadline = Instant::now() + self.db.timeout;
+        self.begin_commit()?;
         match self.plain("COMMIT").await {
             Ok(()) => {
                 self.ended();

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use tokio::time::Instant;
+
 use super::transaction::OrderTransaction;
 use crate::clock::Zone;
 use crate::connection::mysql::Database;
@@ -54,7 +56,12 @@ impl OrderStore {
     /// A new transaction. Takes a connection from the pool, waiting for at most the time limit of one step, and sends
     /// nothing yet.
     pub async fn begin(&self) -> Result<OrderTransaction, Error> {
-        OrderTransaction::begin(self.db.clone()).await
+        OrderTransaction::begin(self.db.clone(), None).await
+    }
+
+    /// As [`OrderStore::begin`], for a purchase: nothing is committed that has not begun to be at `deadline`.
+    pub async fn begin_until(&self, deadline: Instant) -> Result<OrderTransaction, Error> {
+        OrderTransaction::begin(self.db.clone(), Some(deadline)).await
     }
 
     /// One order.

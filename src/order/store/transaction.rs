@@ -36,8 +36,8 @@ const DUPLICATE_ENTRY: u16 = 1062;
 pub struct OrderTransaction {
     pub(super) db: Database,
     connection: PooledConnection,
-    /// All statements up to the commit share one time limit. The commit has one of its own: it must not be cut
-    /// short because the others were slow.
+    /// All statements up to the commit share one time limit, after which it does not begin. The commit has one of its own: it
+    /// must not be cut short because the others were slow.
     pub(super) deadline: Instant,
     state: State,
 }
@@ -62,8 +62,9 @@ pub(super) struct TextOutcome {
 
 impl OrderTransaction {
     /// Takes a connection from the pool; sends nothing yet.
-    pub(super) async fn begin(db: Database) -> Result<Self, Error> {
-        let deadline = Instant::now() + db.timeout;
+    pub(super) async fn begin(db: Database, end: Option<Instant>) -> Result<Self, Error> {
+        let limit = Instant::now() + db.timeout;
+        let deadline = end.map_or(limit, |end| end.min(limit));
         let connection = until(deadline, db.pool.acquire()).await?;
         Ok(OrderTransaction { db, connection, deadline, state: State::New })
     }
@@ -208,6 +209,16 @@ impl OrderTransaction {
                 Err(error.into())
             }
         }
+    }
+
+    /// Gives the commit a time limit of its own, unless that of the statements is over: then nothing is committed.
+    pub(super) fn begin_commit(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        if now >= self.deadline {
+            return Err(Error::Unavailable("the database"));
+        }
+        self.deadline = now + self.db.timeout;
+        Ok(())
     }
 
     /// Undoes everything.

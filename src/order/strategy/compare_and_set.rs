@@ -3,13 +3,18 @@
 //! though there is enough for all. And it guards the stock, not the buyer: between the check of the
 //! buyer's orders and the read of the stock another request of theirs can commit. Unsafe on purpose.
 
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
     context.check_buyer(buyer).await?;
-    let order = context.new_order(buyer, sale).await?;
-    let mut transaction = context.store.begin().await?;
+    let order = context.new_order(buyer, sale, deadline).await?;
+    let mut transaction = context.store.begin_until(deadline).await?;
     transaction.insert(&order).await?;
     let stock = transaction.stock(buyer.voucher_id).await?.unwrap_or(0);
     if stock < 1 {

@@ -3,21 +3,30 @@
 //! both check before either commits. Unsafe on purpose by itself; [`place_order`] is what the lock strategies
 //! run under their lock.
 
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
 use crate::order::model::NewOrder;
 use crate::order::store::OrderTransaction;
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
     context.check_buyer(buyer).await?;
-    let order = context.new_order(buyer, sale).await?;
-    place_order(context, &order).await
+    let order = context.new_order(buyer, sale, deadline).await?;
+    place_order(context, &order, deadline).await
 }
 
 /// Checks the buyer, inserts, decrements and commits, in one transaction of two round trips. Safe for one buyer at a
 /// time; callers ensure that with a lock.
-pub async fn place_order(context: &PurchaseContext, order: &NewOrder) -> Result<i64, Error> {
-    let mut transaction = context.store.begin().await?;
+pub async fn place_order(
+    context: &PurchaseContext,
+    order: &NewOrder,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    let mut transaction = context.store.begin_until(deadline).await?;
     let inserted = transaction.insert_if_first(order).await?;
     end(transaction, order, inserted).await
 }

@@ -3,16 +3,23 @@
 //! Between the release and the commit the user's next request gets the lock, sees no order yet, and writes a second one,
 //! on one node as on two. [`super::process_lock`] has the same lock in the right place. Unsafe on purpose.
 
-use super::{Buyer, Error, PurchaseContext, Sale, conditional};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale, conditional};
+use crate::order::context::until;
 use crate::order::steps;
 use crate::request::trace;
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale).await?;
-    let mut transaction = context.store.begin().await?;
-    let lock = context.process_locks.acquire(buyer.user_id.cast_unsigned());
-    let guard = trace::step(lock, steps::locked_in_memory).await;
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    let user_id = buyer.user_id.cast_unsigned();
+    let order = context.new_order(buyer, sale, deadline).await?;
+    let mut transaction = context.store.begin_until(deadline).await?;
+    let lock = trace::step(context.process_locks.acquire(user_id), steps::locked_in_memory);
+    let guard = until(deadline, lock).await?;
     let inserted = transaction.insert_if_first(&order).await;
     drop(guard);
     steps::unlocked_in_memory();

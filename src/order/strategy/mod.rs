@@ -7,6 +7,8 @@
 
 use std::pin::Pin;
 
+use tokio::time::Instant;
+
 use super::context::PurchaseContext;
 use super::model::Buyer;
 use crate::error::Error;
@@ -28,22 +30,30 @@ pub mod stream;
 pub mod unit_rows;
 
 /// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
-/// [`Strategy::is_deferred`].
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+/// [`Strategy::is_deferred`]. Nothing is committed that has not begun to be at `deadline`; what waits before that waits no
+/// longer.
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
     // Boxed, where a purchase is a transaction of its own: the two fast strategies, and refusals, would move its size.
     let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {
-        Strategy::Stream => return stream::buy(context, buyer, sale).await,
-        Strategy::GroupCommit => return group_commit::buy(context, buyer, sale).await,
-        Strategy::Naive => Box::pin(naive::buy(context, buyer, sale)),
-        Strategy::CompareAndSet => Box::pin(compare_and_set::buy(context, buyer, sale)),
-        Strategy::Conditional => Box::pin(conditional::buy(context, buyer, sale)),
-        Strategy::RowLock => Box::pin(row_lock::buy(context, buyer, sale)),
-        Strategy::LockInTransaction => Box::pin(lock_in_transaction::buy(context, buyer, sale)),
-        Strategy::ProcessLock => Box::pin(process_lock::buy(context, buyer, sale)),
-        Strategy::SetnxUnowned => Box::pin(setnx_unowned::buy(context, buyer, sale)),
-        Strategy::SetnxLock => Box::pin(setnx_lock::buy(context, buyer, sale)),
-        Strategy::ReentrantLock => Box::pin(reentrant_lock::buy(context, buyer, sale)),
-        Strategy::UnitRows => Box::pin(unit_rows::buy(context, buyer, sale)),
+        Strategy::Stream => return stream::buy(context, buyer, sale, deadline).await,
+        Strategy::GroupCommit => return group_commit::buy(context, buyer, sale, deadline).await,
+        Strategy::Naive => Box::pin(naive::buy(context, buyer, sale, deadline)),
+        Strategy::CompareAndSet => Box::pin(compare_and_set::buy(context, buyer, sale, deadline)),
+        Strategy::Conditional => Box::pin(conditional::buy(context, buyer, sale, deadline)),
+        Strategy::RowLock => Box::pin(row_lock::buy(context, buyer, sale, deadline)),
+        Strategy::LockInTransaction => {
+            Box::pin(lock_in_transaction::buy(context, buyer, sale, deadline))
+        }
+        Strategy::ProcessLock => Box::pin(process_lock::buy(context, buyer, sale, deadline)),
+        Strategy::SetnxUnowned => Box::pin(setnx_unowned::buy(context, buyer, sale, deadline)),
+        Strategy::SetnxLock => Box::pin(setnx_lock::buy(context, buyer, sale, deadline)),
+        Strategy::ReentrantLock => Box::pin(reentrant_lock::buy(context, buyer, sale, deadline)),
+        Strategy::UnitRows => Box::pin(unit_rows::buy(context, buyer, sale, deadline)),
     };
     buying.await
 }

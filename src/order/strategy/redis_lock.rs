@@ -1,7 +1,7 @@
 //! What the two strategies with a lock in Redis share: the order is placed while the lock is held, and the lock is
 //! released after the commit.
 
-use super::{Error, PurchaseContext, conditional};
+use super::{Error, Instant, PurchaseContext, conditional};
 use crate::order::model::NewOrder;
 use crate::order::steps;
 
@@ -10,6 +10,7 @@ pub async fn place_locked<G, F>(
     context: &PurchaseContext,
     order: &NewOrder,
     name: &str,
+    deadline: Instant,
     guard: Option<G>,
     release: impl FnOnce(G) -> F,
 ) -> Result<i64, Error>
@@ -17,7 +18,7 @@ where
     F: Future<Output = Result<(), lock::Error>>,
 {
     let guard = guard.ok_or(Error::LockBusy)?;
-    let outcome = conditional::place_order(context, order).await;
+    let outcome = conditional::place_order(context, order, deadline).await;
     // After the commit, never before. The outcome stands even if the release fails: then the lease
     // ends the lock.
     if let Err(error) = release(guard).await {

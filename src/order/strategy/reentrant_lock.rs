@@ -4,16 +4,21 @@
 //! second order. The default.
 
 use super::redis_lock::place_locked;
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale).await?;
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    let order = context.new_order(buyer, sale, deadline).await?;
     let name = format!("lock:order:{}", buyer.user_id);
     let owner = context.locks.owner();
     let lock = context.locks.reentrant(&name)?;
     let guard = trace::step(lock.try_acquire(&owner), steps::tried_in_redis).await?;
-    place_locked(context, &order, &name, guard, |guard| guard.release()).await
+    place_locked(context, &order, &name, deadline, guard, |guard| guard.release()).await
 }

@@ -2,13 +2,18 @@
 //! any number of nodes and needs no Redis lock; but every buyer queues on one row for the length of a whole
 //! transaction.
 
-use super::{Buyer, Error, PurchaseContext, Sale, conditional};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale, conditional};
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
     // The id first: no other server is waited for while the row is locked.
-    let order = context.new_order(buyer, sale).await?;
-    let mut transaction = context.store.begin().await?;
+    let order = context.new_order(buyer, sale, deadline).await?;
+    let mut transaction = context.store.begin_until(deadline).await?;
     let status = transaction.lock_sale(buyer).await?;
     if let Err(refusal) = status.require_chance() {
         transaction.rollback().await?;

@@ -3,16 +3,21 @@
 //! paused past it has lost it without knowing. Then the database's unique index refuses the second order.
 
 use super::redis_lock::place_locked;
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale).await?;
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    let order = context.new_order(buyer, sale, deadline).await?;
     // Not the reentrant lock's key: a string under it would break that lock's hash commands.
     let name = format!("lock:setnx:order:{}", buyer.user_id);
     let lock = context.locks.setnx(&name, context.setnx_lease);
     let guard = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
-    place_locked(context, &order, &name, guard, |guard| guard.release()).await
+    place_locked(context, &order, &name, deadline, guard, |guard| guard.release()).await
 }

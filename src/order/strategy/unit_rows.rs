@@ -7,25 +7,27 @@
 //! node ([`UnitPool`](crate::voucher::unit_pool::UnitPool)), and for an earlier try of the same user on this node, by a
 //! lock in the process. That lock saves connections; what is right does not depend on it.
 
-use tokio::time::timeout;
-
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use crate::order::context::until;
 use crate::order::model::Placement;
 
 /// How often a purchase finds that others took all units of a refill before it starts over.
 const REFILLS: u32 = 8;
 
 /// Buys; see the module.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    let PurchaseContext { store, process_locks, database_timeout: limit, .. } = context;
-    let order = context.new_order(buyer, sale).await?;
-    let _turn = timeout(*limit, process_locks.acquire(buyer.user_id.cast_unsigned()))
-        .await
-        .map_err(|_| Error::Unavailable("the database"))?;
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    let PurchaseContext { store, process_locks, .. } = context;
+    let order = context.new_order(buyer, sale, deadline).await?;
+    let _turn = until(deadline, process_locks.acquire(buyer.user_id.cast_unsigned())).await?;
     for _ in 0..REFILLS {
         let mut look = sale.units.look();
         if look.first.is_some() {
-            let mut transaction = store.begin().await?;
+            let mut transaction = store.begin_until(deadline).await?;
             // While this one waited for its connection, others may have found that no unit is free.
             look = sale.units.look();
             if let Some(first) = look.first {
@@ -50,8 +52,7 @@ pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result
         }
         // Boxed, because it is rare, and every purchase would carry its size.
         let refill = Box::pin(sale.units.refill(look, store.refill_units(buyer.voucher_id)));
-        let first = timeout(*limit, refill).await;
-        if first.unwrap_or(Err(Error::Unavailable("the database")))?.is_none() {
+        if until(deadline, refill).await??.is_none() {
             // Some of those for whom nothing is left have an order.
             context.check_buyer(buyer).await?;
         }

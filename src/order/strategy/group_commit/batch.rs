@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
+use tokio::time::Instant as Deadline;
 use tokio_util::task::TaskTracker;
 
 use super::stats::GroupCommitStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::order::batch::{BatchCommitter, Outcomes};
+use crate::order::context::until;
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::batch::BatchError;
 use crate::voucher::sales::Window;
@@ -57,6 +59,8 @@ pub struct QueuedPurchase {
     /// The sale may close while it waits.
     pub(super) window: Window,
     pub(super) since: Instant,
+    /// It is not committed where that has not begun by then.
+    pub(super) deadline: Deadline,
     pub(super) answer: Answer,
 }
 
@@ -82,14 +86,13 @@ impl BatchedBuyer {
 /// Commits a batch of one sale's purchases, in the order of their arrival, and answers them all.
 pub(super) async fn run(context: BatchContext, voucher_id: i64, queued: Vec<QueuedPurchase>) {
     let buyers = batch(queued, context.timeout);
-    if buyers.is_empty() {
-        return;
-    }
-    let orders = match context.orders(voucher_id, &buyers).await {
+    // That of the one who came first.
+    let Some(deadline) = buyers.iter().map(|buyer| buyer.first.deadline).min() else { return };
+    let orders = match context.orders(voucher_id, &buyers, deadline).await {
         Ok(orders) => orders,
         Err(error) => return answer_all(buyers, &error),
     };
-    match context.commit(voucher_id, &orders).await {
+    match context.commit(voucher_id, &orders, deadline).await {
         Ok(outcomes) => {
             let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
             let answers = buyers.into_iter().zip(outcomes);
@@ -143,14 +146,9 @@ async fn commit_singly(
     let one = |(buyer, order): (BatchedBuyer, NewOrder)| {
         let context = &context;
         async move {
-            // By then the caller must have an answer.
-            let outcome = if buyer.first.since.elapsed() > 3 * context.timeout {
-                Err(Error::Unavailable("the database"))
-            } else {
-                match context.commit(voucher_id, &[order]).await {
-                    Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-                    Err(BatchError::Insert(error) | BatchError::All(error)) => Err(error),
-                }
+            let outcome = match context.commit(voucher_id, &[order], buyer.first.deadline).await {
+                Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
+                Err(BatchError::Insert(error) | BatchError::All(error)) => Err(error),
             };
             let committed = usize::from(outcome.is_ok());
             buyer.answer(outcome, committed);
@@ -168,9 +166,10 @@ impl BatchContext {
         &self,
         voucher_id: i64,
         buyers: &[BatchedBuyer],
+        deadline: Deadline,
     ) -> Result<Vec<NewOrder>, Error> {
         let mut ids = vec![0; buyers.len()];
-        self.ids.fill(&mut ids).await?;
+        until(deadline, self.ids.fill(&mut ids)).await??;
         let order = |(id, buyer): (i64, &BatchedBuyer)| {
             let buyer = Buyer { user_id: buyer.first.user_id, voucher_id };
             NewOrder { id, buyer, unguarded: false }
@@ -178,8 +177,13 @@ impl BatchContext {
         Ok(ids.into_iter().zip(buyers).map(order).collect())
     }
 
-    async fn commit(&self, voucher_id: i64, orders: &[NewOrder]) -> Result<Outcomes, BatchError> {
-        let outcomes = self.committer.commit(voucher_id, orders).await?;
+    async fn commit(
+        &self,
+        voucher_id: i64,
+        orders: &[NewOrder],
+        deadline: Deadline,
+    ) -> Result<Outcomes, BatchError> {
+        let outcomes = self.committer.commit(voucher_id, orders, deadline).await?;
         self.stats.count_batch(outcomes.iter().filter(|outcome| outcome.is_ok()).count());
         Ok(outcomes)
     }

@@ -10,7 +10,7 @@
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
 //! - [`stats`]: counters for the metrics.
 
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -20,8 +20,13 @@ mod queues;
 pub mod stats;
 
 /// Queues the purchase, and waits for the commit of its batch.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    let ordering = context.group_commit.order(buyer, sale);
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    let ordering = context.group_commit.order(buyer, sale, deadline);
     let answered =
         |answer: &batch::BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);
     trace::step(ordering, answered).await.outcome

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use tokio::time::Instant as Deadline;
 use tokio_util::task::TaskTracker;
 
 use super::batch::{BatchAnswer, BatchContext, QueuedPurchase};
@@ -85,10 +86,10 @@ impl GroupCommit {
     ///
     /// Errors in the answer: [`Error::Overloaded`] where the queue is full, [`Error::OutcomeUnknown`] where the batch
     /// panicked, and the refusals of a purchase.
-    pub async fn order(&self, buyer: Buyer, sale: &Sale) -> BatchAnswer {
+    pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Deadline) -> BatchAnswer {
         let (answer, answered) = oneshot::channel();
         let (user_id, window) = (buyer.user_id, sale.window);
-        let purchase = QueuedPurchase { user_id, window, since: Instant::now(), answer };
+        let purchase = QueuedPurchase { user_id, window, since: Instant::now(), deadline, answer };
         match self.0.queues.enqueue(buyer.voucher_id, purchase) {
             Ok(true) => drop(self.0.batches.tasks.spawn(self.clone().work(buyer.voucher_id))),
             Ok(false) => {}

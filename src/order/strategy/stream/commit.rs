@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use futures_util::FutureExt;
 use redis::AsyncCommands;
+use tokio::time::Instant;
 
 use super::entry::{Content, Entry};
 use super::entry_id::EntryId;
@@ -174,8 +175,10 @@ impl StreamNode {
         if !self.lease.holds(batch.generation) {
             return Err(Error::Unavailable("the consumer's lease"));
         }
-        let commit =
-            AssertUnwindSafe(self.committer.commit(batch.voucher_id, orders)).catch_unwind();
+        // As long as a conflict may be retried, and for the transaction of the last try.
+        let deadline = Instant::now() + 2 * self.limits.timeout;
+        let commit = self.committer.commit(batch.voucher_id, orders, deadline);
+        let commit = AssertUnwindSafe(commit).catch_unwind();
         let outcomes = match commit.await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(BatchError::All(Error::VoucherNotFound))) => {

@@ -35,7 +35,7 @@
 //! one slot, with its own epoch, counters, order ids, consumer and maintenance: a `StreamNode` each. An order's id
 //! names its shard, so a look-up asks one.
 
-use super::{Buyer, Error, PurchaseContext, Sale};
+use super::{Buyer, Error, Instant, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -67,6 +67,11 @@ mod stranded;
 mod unconfirmed;
 
 /// Admits the buyer; returns the id under which the order will be committed.
-pub async fn buy(context: &PurchaseContext, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
-    trace::step(context.stream.order(buyer, sale), steps::admitted).await
+pub async fn buy(
+    context: &PurchaseContext,
+    buyer: Buyer,
+    sale: &Sale,
+    deadline: Instant,
+) -> Result<i64, Error> {
+    trace::step(context.stream.order(buyer, sale, deadline), steps::admitted).await
 }

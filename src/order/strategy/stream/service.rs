@@ -3,10 +3,11 @@
 //! an order, stranded stock) before it tries again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 
 use super::admission_script::Admission;
 use super::claims::Claim;
@@ -17,6 +18,7 @@ use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::keys::{Keys, ShardKeys};
+use crate::order::context::until;
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
@@ -74,9 +76,9 @@ impl OrderStream {
     /// # Errors
     /// Refusals; [`Error::Unavailable`] while the stock counter cannot be rebuilt; [`Error::OutcomeUnknown`] with the
     /// id where Redis went away in the middle.
-    pub async fn order(&self, buyer: Buyer, sale: &Sale) -> Result<i64, Error> {
+    pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Instant) -> Result<i64, Error> {
         let node = &self.nodes[self.keys.shard_of_sale(buyer.voucher_id)];
-        let deadline = Instant::now() + node.limits.timeout;
+        let deadline = deadline.min(Instant::now() + node.limits.timeout);
         let mut claim_dropped = false;
         let mut drawn = Vec::with_capacity(1);
         loop {
@@ -88,7 +90,8 @@ impl OrderStream {
             }
             // The epoch first: an id that is drawn after it was leased in it, or in a later one.
             let epoch = node.epoch();
-            let order = NewOrder { id: node.ids.next().await?, buyer, unguarded: false };
+            let order =
+                NewOrder { id: until(deadline, node.ids.next()).await??, buyer, unguarded: false };
             drawn.push(order.id);
             // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
             let answer = node.admissions.request((order, epoch)).await;

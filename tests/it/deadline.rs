@@ -1,0 +1,87 @@
+//! A purchase has one deadline: it answers itself before the limit of its request, and what it answers is true.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use seckill::clock::Zone;
+use seckill::error::Error;
+use seckill::order::model::{Buyer, NewOrder};
+use seckill::order::store::OrderStore;
+use testkit::wait::eventually;
+use tokio::time::Instant;
+
+use crate::support::api::get;
+use crate::support::stack::{Stack, buy};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Milliseconds that a step of the database, a command of Redis and a request may take.
+fn limits<'a>(database: &'a str, redis: &'a str, request: &'a str) -> [&'a str; 8] {
+    let [d, r, q] = ["--database-timeout-ms", "--redis-timeout-ms", "--request-timeout-ms"];
+    [d, database, r, redis, q, request, "--code-webhook-timeout-ms", "1000"]
+}
+
+/// Purchases that hold a permit.
+async fn in_flight(stack: &Stack) -> String {
+    let metrics = get(stack.url(), "/metrics").text().await;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("seckill_purchases_in_flight "));
+    line.expect("the gauge").to_owned()
+}
+
+/// Redis stands still while all of them need a number for their order's id, and goes on when all are answered.
+#[tokio::test]
+async fn buyers_who_wait_for_an_id_are_told_the_truth() {
+    let stack =
+        Stack::start(1, &[&limits("300", "150", "3100")[..], &["--id-block", "1"]].concat()).await;
+    let (sale, users) = (stack.publish(100, "row-lock").await, stack.users(80).await);
+    // Their sessions are remembered, so that nothing but the id needs Redis.
+    for user in &users {
+        get(stack.url(), "/user/me").token(&user.token).send().await.data();
+    }
+    stack.redis.pause();
+    let answers = join_all(users.iter().map(|user| buy(stack.url(), user, sale))).await;
+    stack.redis.resume();
+    eventually("no purchase is in flight", TIMEOUT, async || in_flight(&stack).await == "0").await;
+    for (user, answer) in users.iter().zip(&answers) {
+        answer.refused(503, "UNAVAILABLE");
+        let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
+        assert_eq!(stack.database.number(&orders).await, 0, "user {}: {answer:?}", user.id);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_committed_that_has_not_begun_to_be_at_the_deadline() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "row-lock").await;
+    let url = stack.database.url();
+    let database = seckill::connection::mysql::connect(&url, 2, TIMEOUT).await.unwrap();
+    let store = OrderStore::new(database, Zone(chrono_tz::Asia::Shanghai));
+    let order =
+        NewOrder { id: 7, buyer: Buyer { user_id: 11, voucher_id: sale }, unguarded: false };
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let mut transaction = store.begin_until(deadline).await.unwrap();
+    assert!(transaction.insert_if_first(&order).await.unwrap());
+    tokio::time::sleep_until(deadline).await;
+    let outcome = transaction.take_and_commit(&order, 1).await.map(drop);
+    assert!(matches!(outcome, Err(Error::Unavailable(_))), "{outcome:?}");
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+}
+
+/// Each time it claims a unit there is none any more, 450 ms later; and then there is one again.
+#[tokio::test]
+async fn unit_rows_gives_up_at_the_deadline() {
+    let stack = Stack::start(1, &limits("500", "100", "4500")).await;
+    let (sale, user) = (stack.publish(5, "unit-rows").await, &stack.users(1).await[0]);
+    // Not undone with the transaction.
+    stack.database.run("CREATE TABLE rounds (at TIMESTAMP) ENGINE = MyISAM").await;
+    let none_left = "CREATE TRIGGER none_left BEFORE INSERT ON tb_voucher_order FOR EACH ROW BEGIN \
+                     INSERT INTO rounds VALUES (NOW()); DELETE FROM tb_stock_unit; DO SLEEP(0.45); END";
+    stack.database.run(none_left).await;
+    let answer = buy(stack.url(), user, sale).await;
+    assert_eq!(in_flight(&stack).await, "0", "it goes on after its answer: {answer:?}");
+    answer.refused(503, "UNAVAILABLE");
+    // Five limits of the database and two of Redis: 2.7 s.
+    let rounds = stack.database.number("SELECT COUNT(*) FROM rounds").await;
+    assert!((1..=6).contains(&rounds), "{rounds}");
+    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
+}
