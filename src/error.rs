@@ -96,11 +96,8 @@ pub enum Error {
     Unavailable(&'static str),
     #[error("too many purchases in flight; nothing was done, try again")]
     Overloaded,
-    /// With the order's id; without one it is about an admin write.
-    #[error(
-        "the outcome is not known yet: look it up before you try again, or repeat the request with the same \
-             Idempotency-Key"
-    )]
+    /// With the order's id, where it is about one that is known.
+    #[error("the outcome is not known yet: {}", advice(.0))]
     OutcomeUnknown(Option<i64>),
     #[error("internal error")]
     Internal(String),
@@ -113,6 +110,16 @@ pub enum Error {
     Conflict,
     #[error("the order id was already taken; nothing was done, try again")]
     DuplicateId,
+}
+
+/// What to do where an outcome is not known. Only admin writes take an Idempotency-Key.
+fn advice(order_id: &Option<i64>) -> &'static str {
+    match order_id {
+        Some(_) => "look the order up by its id before you try again",
+        None => {
+            "look whether it was done before you try again; repeat an admin write with its Idempotency-Key"
+        }
+    }
 }
 
 /// Defines [`Error::code`], [`Error::status`] and [`Error::each`] by a sample of each variant, its HTTP status and its code.
@@ -259,4 +266,17 @@ unavailable! {
     redis::RedisError => "Redis", "redis unavailable";
     lock::Error => "the lock server", "lock unavailable";
     crate::id::Error => "the id counter", "no order id available";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_outcome_of_an_order_advises_no_key_that_purchases_do_not_take() {
+        let text = Error::OutcomeUnknown(Some(1)).to_string();
+        assert!(text.contains("by its id") && !text.contains("Idempotency-Key"), "{text}");
+        let text = Error::OutcomeUnknown(None).to_string();
+        assert!(text.contains("admin write with its Idempotency-Key"), "{text}");
+    }
 }

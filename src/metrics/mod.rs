@@ -82,14 +82,14 @@ impl Metrics {
         for (strategy, counts) in &counts {
             for (outcome, count) in &counts.outcomes {
                 let outcome = outcome.to_lowercase();
-                family.sample(&[("strategy", strategy.name()), ("outcome", &outcome)], count);
+                family.sample(&[("strategy", *strategy), ("outcome", &outcome)], count);
             }
         }
         let help = "Time from the admission of a purchase to its reply.";
         let mut family = page.histogram("purchase_duration_seconds", help);
         for (strategy, counts) in &counts {
             let (count, seconds) = counts.total;
-            let labels = [("strategy", strategy.name())];
+            let labels = [("strategy", *strategy)];
             family.buckets(&labels, counts.within.iter().copied(), count, seconds);
         }
         page.gauge("purchases_in_flight", "Purchases admitted and not answered yet.")

@@ -68,9 +68,10 @@ impl PurchaseService {
         let started = Instant::now();
         let deadline = (started + self.0.context.commits_within).into();
         trace::mark("arrived", "");
-        let sale = self.0.sales.get(buyer.voucher_id).await?;
-        let strategy = sale.strategy;
-        let outcome = self.run(sale, buyer, permit, deadline).await;
+        let (strategy, outcome) = match self.0.sales.get(buyer.voucher_id).await {
+            Ok(sale) => (Some(sale.strategy), self.run(sale, buyer, permit, deadline).await),
+            Err(error) => (None, Err(error)),
+        };
         self.0.stats.count(strategy, &outcome, started.elapsed());
         outcome
     }

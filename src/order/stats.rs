@@ -30,7 +30,11 @@ const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 
 
 /// Counters; all only rise.
 #[derive(Debug, Default)]
-pub struct PurchaseStats([StrategyCounters; Strategy::ALL.len()]);
+pub struct PurchaseStats {
+    by_strategy: [StrategyCounters; Strategy::ALL.len()],
+    /// Of purchases whose sale could not be read.
+    unknown: StrategyCounters,
+}
 
 #[derive(Debug, Default)]
 struct StrategyCounters {
@@ -54,7 +58,7 @@ pub struct Counts {
 impl PurchaseStats {
     pub(super) fn count(
         &self,
-        strategy: Strategy,
+        strategy: Option<Strategy>,
         outcome: &Result<Purchased, Error>,
         took: Duration,
     ) {
@@ -63,7 +67,7 @@ impl PurchaseStats {
             Ok(Purchased::Pending(_)) => "PENDING",
             Err(error) => error.code(),
         };
-        let of = &self.0[strategy as usize];
+        let of = strategy.map_or(&self.unknown, |strategy| &self.by_strategy[strategy as usize]);
         let known = OUTCOMES.iter().position(|outcome| *outcome == label);
         of.outcomes[known.unwrap_or(OUTCOMES.len() - 1)].fetch_add(1, Relaxed);
         let bucket = BOUNDS_MS.partition_point(|bound| took > Duration::from_millis(*bound));
@@ -71,10 +75,11 @@ impl PurchaseStats {
         of.took_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
     }
 
-    /// The counts of each strategy that had a purchase.
-    pub fn by_strategy(&self) -> impl Iterator<Item = (Strategy, Counts)> {
-        let counts = |strategy: Strategy| (strategy, self.0[strategy as usize].counts());
-        Strategy::ALL.into_iter().map(counts).filter(|(_, counts)| counts.total.0 > 0)
+    /// The counts of each strategy that had a purchase, by its name.
+    pub fn by_strategy(&self) -> impl Iterator<Item = (&'static str, Counts)> {
+        let known = Strategy::ALL.into_iter().map(Strategy::name).zip(&self.by_strategy);
+        let all = known.chain([("unknown", &self.unknown)]);
+        all.map(|(name, of)| (name, of.counts())).filter(|(_, counts)| counts.total.0 > 0)
     }
 }
 
@@ -104,15 +109,20 @@ mod tests {
     fn outcomes_are_counted_by_strategy_and_times_up_to_bounds() {
         let stats = PurchaseStats::default();
         let ms = Duration::from_millis;
-        stats.count(Strategy::GroupCommit, &Ok(Purchased::Committed(1)), ms(1));
-        stats.count(Strategy::GroupCommit, &Ok(Purchased::Committed(2)), ms(30));
-        stats.count(Strategy::GroupCommit, &Err(Error::SoldOut), ms(9_000));
-        stats.count(Strategy::Stream, &Err(Error::Unauthorized), ms(0));
+        stats.count(Some(Strategy::GroupCommit), &Ok(Purchased::Committed(1)), ms(1));
+        stats.count(Some(Strategy::GroupCommit), &Ok(Purchased::Committed(2)), ms(30));
+        stats.count(Some(Strategy::GroupCommit), &Err(Error::SoldOut), ms(9_000));
+        stats.count(Some(Strategy::Stream), &Err(Error::Unauthorized), ms(0));
+        stats.count(None, &Err(Error::Unavailable("the database")), ms(0));
         let counts: Vec<_> = stats.by_strategy().collect();
-        assert_eq!(counts[0].0, Strategy::Stream);
+        assert_eq!(counts[0].0, "stream");
         assert_eq!(counts[0].1.outcomes, [("OTHER", 1)]);
+        assert_eq!(
+            (counts[2].0, &counts[2].1.outcomes[..]),
+            ("unknown", &[("UNAVAILABLE", 1)][..])
+        );
         let (strategy, counts) = &counts[1];
-        assert_eq!(*strategy, Strategy::GroupCommit);
+        assert_eq!(*strategy, "group-commit");
         assert_eq!(counts.outcomes, [("ORDERED", 2), ("SOLD_OUT", 1)]);
         assert_eq!(&counts.within[..2], [(0.001, 1), (0.002, 1)]);
         assert_eq!((counts.within[5], counts.within[11]), ((0.05, 2), (5.0, 2)));

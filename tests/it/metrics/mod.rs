@@ -25,6 +25,7 @@ async fn used() -> Stack {
         buy(stack.url(), &users[0], sale).await.bought();
         buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
     }
+    buy(stack.url(), &users[0], 999_999).await.refused(200, "VOUCHER_NOT_FOUND");
     get(stack.url(), "/shop/1").send().await.data();
     stack
 }
@@ -53,6 +54,9 @@ async fn every_line_follows_the_format_and_values_change() {
         let ordered = [("strategy", strategy), ("outcome", "ordered")];
         assert_eq!(page.get("seckill_purchases_total", &ordered), 1.0, "{strategy}");
     }
+    // Its sale was not read, so that its strategy is not known.
+    let unread = [("strategy", "unknown"), ("outcome", "other")];
+    assert_eq!(page.get("seckill_purchases_total", &unread), 1.0);
     assert_eq!(
         page.get("seckill_purchase_duration_seconds_count", &[("strategy", "group-commit")]),
         2.0
