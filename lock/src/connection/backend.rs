@@ -16,6 +16,8 @@ use crate::connection::cluster::Cluster;
 #[cfg(feature = "cluster")]
 use crate::connection::cluster_link::ClusterLink;
 use crate::connection::link::Link;
+#[cfg(feature = "sentinel")]
+use crate::connection::master_link::MasterLink;
 use crate::connection::nodes::Nodes;
 #[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Master;
@@ -87,7 +89,9 @@ impl Backend {
             #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Link::Cluster(ClusterLink::new(cluster.clone())),
             #[cfg(feature = "sentinel")]
-            Nodes::Sentinel(master) => Link::Sentinel(master.link(self.timeout)),
+            Nodes::Sentinel(master) => {
+                Link::Sentinel(MasterLink::new(master.clone(), self.timeout))
+            }
         })
     }
 
@@ -96,7 +100,9 @@ impl Backend {
     pub(crate) fn master_link(&self, timeout: Duration) -> Option<Link> {
         match &self.nodes {
             #[cfg(feature = "sentinel")]
-            Nodes::Sentinel(master) => Some(Link::Sentinel(master.link(timeout))),
+            Nodes::Sentinel(master) => {
+                Some(Link::Sentinel(MasterLink::new(master.clone(), timeout)))
+            }
             _ => None,
         }
     }

@@ -8,7 +8,7 @@ use redis::{Cmd, Pipeline, RedisFuture, Value};
 #[cfg(feature = "cluster")]
 use crate::connection::cluster_link::ClusterLink;
 #[cfg(feature = "sentinel")]
-use crate::connection::sentinel::MasterLink;
+use crate::connection::master_link::MasterLink;
 use crate::connection::shared::SharedConnection;
 use crate::connection::supplied::SuppliedConnection;
 

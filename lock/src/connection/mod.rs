@@ -6,7 +6,7 @@
 //! - [`command_connection`]: sends one command within a time limit ([`bounded`]) and waits for
 //!   replicas ([`acknowledge`])
 //! - [`link`]: routes a command to its node; `cluster`, `slots` and `sentinel` find the node;
-//!   `cluster_link` follows redirects
+//!   `cluster_link` follows redirects, `master_link` a failover
 //! - [`shared`]: one connection, replaced when it goes silent; [`supplied`]: one of the application's
 //! - [`pushes`]: one connection on which a node sends messages by itself
 //! - [`failure`]: what is known after a command failed; [`refusals`]: channels that are not allowed
@@ -26,6 +26,8 @@ pub(crate) mod cluster_link;
 pub(crate) mod command_connection;
 pub(crate) mod failure;
 pub(crate) mod link;
+#[cfg(feature = "sentinel")]
+pub(crate) mod master_link;
 pub(crate) mod nodes;
 pub(crate) mod pushes;
 pub(crate) mod redis;

@@ -43,6 +43,7 @@ mod replicas;
 mod routed;
 mod semaphore;
 mod sentinel;
+mod sentinel_answers;
 mod setnx;
 mod supplied;
 mod support;

@@ -6,4 +6,5 @@ pub mod proxy;
 pub mod redis_cluster;
 pub mod redis_sentinel;
 pub mod redis_server;
+pub mod scripted_sentinel;
 pub mod wait;

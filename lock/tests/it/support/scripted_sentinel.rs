@@ -1,0 +1,144 @@
+//! A sentinel that says what a test tells it to: a server that answers `SENTINEL MASTER` and
+//! `SENTINEL GET-MASTER-ADDR-BY-NAME`.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// What it answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Says {
+    /// The master's epoch, and its address by each of the two commands.
+    Master { epoch: u64, in_fields: String, by_name: String },
+    /// Nothing: connections are accepted, requests read, but not answered.
+    Nothing,
+}
+
+impl Says {
+    /// The master of an epoch, by both commands.
+    pub fn master(epoch: u64, address: &str) -> Self {
+        Self::during_failover(epoch, address, address)
+    }
+
+    /// The leader of a failover until the last replica follows the new master: the new epoch, but
+    /// `SENTINEL MASTER` names the old address.
+    pub fn during_failover(epoch: u64, old: &str, new: &str) -> Self {
+        Self::Master { epoch, in_fields: old.to_owned(), by_name: new.to_owned() }
+    }
+}
+
+/// A running one, which ends with its connections when dropped.
+#[derive(Debug)]
+pub struct ScriptedSentinel {
+    address: SocketAddr,
+    says: watch::Sender<Says>,
+    connections: Arc<AtomicU64>,
+    answers: watch::Receiver<u64>,
+    _tasks: JoinSet<()>,
+}
+
+impl ScriptedSentinel {
+    /// Starts one on a free port of 127.0.0.1.
+    pub async fn start(says: Says) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (says, script) = watch::channel(says);
+        let (answered, answers) = watch::channel(0);
+        let connections = Arc::<AtomicU64>::default();
+        let (count, answered) = (connections.clone(), Arc::new(answered));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut open = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::SeqCst);
+                let (script, answered) = (script.clone(), answered.clone());
+                // Ends with an error when the client hangs up.
+                open.spawn(async move { serve(client, script, &answered).await.ok() });
+            }
+        });
+        Self { address, says, connections, answers, _tasks: tasks }
+    }
+
+    /// Its address as a sentinel.
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address)
+    }
+
+    /// Answers this from now on.
+    pub fn say(&self, says: Says) {
+        self.says.send_replace(says);
+    }
+
+    /// How many connections it has accepted.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// Waits until it has answered this many more look-ups of the master.
+    pub async fn answers(&self, more: u64) {
+        let mut answers = self.answers.clone();
+        let enough = *answers.borrow_and_update() + more;
+        answers.wait_for(|count| *count >= enough).await.expect("it runs");
+    }
+}
+
+/// Answers one client until it hangs up.
+async fn serve(
+    client: TcpStream,
+    mut script: watch::Receiver<Says>,
+    answered: &watch::Sender<u64>,
+) -> io::Result<()> {
+    let mut client = BufReader::new(client);
+    loop {
+        let command = read_command(&mut client).await?.to_ascii_uppercase();
+        // Fails only when the sentinel is dropped.
+        let says = script.wait_for(|says| *says != Says::Nothing).await.map(|says| says.clone());
+        let says = says.map_err(io::Error::other)?;
+        let Says::Master { epoch, in_fields, by_name } = says else { continue };
+        let reply = if command.starts_with("SENTINEL MASTER ") {
+            let (host, port) = in_fields.rsplit_once(':').expect("host:port");
+            array(&["name", "any", "ip", host, "port", port, "config-epoch", &epoch.to_string()])
+        } else if command.starts_with("SENTINEL GET-MASTER-ADDR-BY-NAME ") {
+            let (host, port) = by_name.rsplit_once(':').expect("host:port");
+            array(&[host, port])
+        } else {
+            "+OK\r\n".to_owned()
+        };
+        client.write_all(reply.as_bytes()).await?;
+        if command.starts_with("SENTINEL GET-MASTER") {
+            answered.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+/// The words of the next command, with a space between.
+async fn read_command(client: &mut BufReader<TcpStream>) -> io::Result<String> {
+    let mut words = Vec::new();
+    for _ in 0..read_number(client).await? {
+        let length = read_number(client).await?;
+        let mut word = vec![0; length + 2];
+        client.read_exact(&mut word).await?;
+        words.push(String::from_utf8_lossy(&word[..length]).into_owned());
+    }
+    Ok(words.join(" "))
+}
+
+/// A line such as `*3` or `$5`.
+async fn read_number(client: &mut BufReader<TcpStream>) -> io::Result<usize> {
+    let mut line = String::new();
+    client.read_line(&mut line).await?;
+    let number = line.get(1..).unwrap_or_default().trim();
+    number.parse().map_err(|_| io::ErrorKind::UnexpectedEof.into())
+}
+
+fn array(words: &[&str]) -> String {
+    let words = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let words: Vec<String> = words.collect();
+    format!("*{}\r\n{}", words.len(), words.concat())
+}
