@@ -211,7 +211,8 @@ impl PooledConnection {
         self.answered = true;
     }
 
-    fn answered_with<T>(&mut self, result: &sqlx::Result<T>) {
+    /// Its last statement, outside any transaction, had this result.
+    pub fn answered_with<T>(&mut self, result: &sqlx::Result<T>) {
         self.answered = result.as_ref().err().is_none_or(leaves_usable);
     }
 }

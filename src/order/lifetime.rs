@@ -99,7 +99,7 @@ impl Lifetime {
     }
 
     async fn own(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
-        owned(self.store.find(order_id).await?, user_id)
+        owned(self.store.find_on_primary(order_id).await?, user_id)
     }
 
     /// The order after it was, or was not, changed: where it was, no error may say that nothing was done. Only a server that

@@ -30,6 +30,7 @@ mod late_commit;
 mod law;
 mod lifetime;
 mod logging;
+mod lookup;
 mod markdown;
 mod metrics;
 mod nginx;

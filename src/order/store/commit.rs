@@ -11,11 +11,12 @@ use std::time::Duration;
 use backon::Retryable;
 use tokio::time::Instant;
 
+use super::orders::{Locked, find_for_certain};
 use super::transaction::{OrderTransaction, TextOutcome};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
 use crate::error::Error;
-use crate::order::model::NewOrder;
+use crate::order::model::{Buyer, NewOrder, Order};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -120,24 +121,12 @@ async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
     }
 }
 
-/// Whether this order was committed, waiting for any transaction that may still decide it: a locking read on a row that is
-/// being inserted does not return until that transaction has ended. A server that takes no writes is not asked: the replica
-/// of a primary that is gone may have received the order and not applied it yet. The id of an order that was rolled back
-/// may be another buyer's by now, if the counter was lost meanwhile.
+/// Whether this order was committed, waiting for any transaction that may still decide it. The id of an order that was
+/// rolled back may be another buyer's by now, if the counter was lost meanwhile.
 async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
-    let query = sqlx::query_as::<_, (i64, i64)>(
-        "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
-         WHERE id = ? LOCK IN SHARE MODE",
-    )
-    .bind(order.id);
-    let read = async {
-        let mut connection = db.pool.acquire_writable().await?;
-        let found = query.fetch_optional(&mut *connection).await?;
-        connection.answered();
-        Ok(found)
-    };
-    let found = db.bounded(read).await?;
-    Ok(found == Some((order.buyer.user_id, order.buyer.voucher_id)))
+    let found = find_for_certain(db, order.id, Locked::Wait).await?;
+    let buyer = |Order { user_id, voucher_id, .. }| Buyer { user_id, voucher_id };
+    Ok(found.map(buyer) == Some(order.buyer))
 }
 
 /// Changes the hot row and commits. The server runs a text up to the first statement that fails, so the one in the middle

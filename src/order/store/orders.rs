@@ -64,7 +64,7 @@ impl OrderStore {
         OrderTransaction::begin(self.db.clone(), Some(deadline)).await
     }
 
-    /// One order.
+    /// One order, as last committed. Of one that is not found nothing is known: it may be about to be committed.
     pub async fn find(&self, order_id: i64) -> Result<Option<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(order_id);
@@ -72,21 +72,17 @@ impl OrderStore {
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
-    /// As [`OrderStore::find`], but only a server that takes writes is asked: a replica that will be the primary may have
-    /// received an order and not applied it yet.
+    /// One order; one that is not found does not exist. Waits for no transaction.
     ///
     /// # Errors
-    /// [`Error::Unavailable`], also where the server is read-only.
+    /// [`Error::Unavailable`], also where the server is read-only, and where a transaction that inserted the order has not
+    /// ended.
     pub async fn find_on_primary(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let sql = format!("{SELECT_ORDER} WHERE id = ?");
-        let read = async {
-            let mut connection = self.db.pool.acquire_writable().await?;
-            let query = sqlx::query_as(&sql).bind(order_id);
-            let order = query.fetch_optional(&mut *connection).await?;
-            connection.answered();
-            Ok(order)
-        };
-        let order = self.db.bounded(read).await?;
+        let order = find_for_certain(&self.db, order_id, Locked::Fail).await;
+        let order = order.map_err(|error| match Error::from(error) {
+            Error::Conflict => Error::Unavailable("the order, which is not decided yet,"),
+            other => other,
+        })?;
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
@@ -114,6 +110,46 @@ impl OrderStore {
         let buyer = |(id, user_id, voucher_id)| (id, Buyer { user_id, voucher_id });
         Ok(rows.into_iter().map(buyer).collect())
     }
+}
+
+/// What a locking read does at a row that another transaction has locked.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Locked {
+    /// It waits for that transaction, for at most the lock wait time-out.
+    Wait,
+    /// It fails at once, as if that time were over: a look-up of an order that is not decided holds no connection.
+    Fail,
+}
+
+/// An order with its times in UTC; one that is not found does not exist:
+///
+/// - It is looked for by a locking read. A transaction that inserted the order has the row locked until its end, also while
+///   it is prepared and waits for a replica; a plain read does not see the row.
+/// - A server that takes no writes is not asked: the replica of a primary that is gone may have received an order and not
+///   applied it yet.
+///
+/// An order that is found by a plain read needs no lock. At READ COMMITTED the locking read of an absent row locks no gap.
+pub(super) async fn find_for_certain(
+    db: &Database,
+    order_id: i64,
+    locked: Locked,
+) -> sqlx::Result<Option<Order>> {
+    let plain = format!("{SELECT_ORDER} WHERE id = ?");
+    // MySQL and MariaDB have no other locking read with NOWAIT in common.
+    let nowait = if locked == Locked::Fail { " NOWAIT" } else { "" };
+    let locking = format!("{plain} FOR UPDATE{nowait}");
+    db.bounded(async {
+        let mut connection = db.pool.acquire_writable().await?;
+        for sql in [&plain, &locking] {
+            let read = sqlx::query_as(sql).bind(order_id).fetch_optional(&mut *connection).await;
+            connection.answered_with(&read);
+            if let Some(order) = read? {
+                return Ok(Some(order));
+            }
+        }
+        Ok(None)
+    })
+    .await
 }
 
 const SELECT_ORDER: &str = "SELECT id, CAST(id AS CHAR) AS order_id, CAST(user_id AS SIGNED) AS user_id, \

@@ -16,15 +16,20 @@ impl OrderStream {
     /// nor refused yet.
     ///
     /// # Errors
-    /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`], also of an order that Redis
-    /// may have lost and that may be added again.
+    /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`], also of an order whose
+    /// transaction has not ended, or that Redis may have lost and that may be added again.
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
         let own = |order: Order| (order.user_id == user_id).then_some(order);
         // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost.
         if let Some(order) = self.store.find(order_id).await?.and_then(own) {
             return Ok(Some(order));
         }
-        let Some(node) = self.of_order(order_id) else { return Err(Error::OrderNotFound) };
+        // Known nowhere: that it does not exist, only the primary can say.
+        let for_certain = async |settled: bool| match self.store.find_on_primary(order_id).await? {
+            None if !settled => Err(Error::Unavailable("Redis")),
+            order => order.and_then(own).ok_or(Error::OrderNotFound).map(Some),
+        };
+        let Some(node) = self.of_order(order_id) else { return for_certain(true).await };
         let status = async || {
             let statuses = node.keys.statuses(user_id);
             let mut redis = node.redis.clone();
@@ -47,11 +52,7 @@ impl OrderStream {
             Some(AdmittedStatus::Refused { code }) => return Err(refusal(code)),
             None => {}
         }
-        // Known nowhere: that it does not exist, only the primary can say.
-        match self.store.find_on_primary(order_id).await? {
-            None if !settled => Err(Error::Unavailable("Redis")),
-            order => order.and_then(own).ok_or(Error::OrderNotFound).map(Some),
-        }
+        for_certain(settled).await
     }
 }
 

@@ -1,0 +1,86 @@
+//! "No such order" is said only when it is certain: not of an order whose transaction may still commit, and not by a
+//! server that takes no writes.
+
+use serde_json::Value;
+use sqlx::{Executor, MySql, Transaction};
+
+use crate::support::api::{Answer, call};
+use crate::support::database::TestDatabase;
+use crate::support::stack::{SignedIn, Stack};
+
+/// What an owner asks of an order by its id, and each route's answer has to be true.
+const ROUTES: [(&str, &str); 3] = [("GET", ""), ("POST", "/cancel"), ("POST", "/pay")];
+
+/// Ids as the strategies without a stream draw them, in either key style.
+const ORDER: i64 = (150_000_000 << 32) + 1;
+
+async fn ask(stack: &Stack, user: &SignedIn, order: i64, (method, what): (&str, &str)) -> Answer {
+    let method = method.parse().expect("a method");
+    let path = format!("/voucher-order/{order}{what}");
+    call(method, stack.url(), &path).token(&user.token).send().await
+}
+
+/// An answer that says nothing about the order, and when to ask again.
+fn assert_not_known(answer: &Answer, route: (&str, &str)) {
+    let outcome = (answer.status, &answer.body["code"], answer.headers.get("retry-after"));
+    assert!(
+        matches!(outcome, (503, Value::String(code), Some(_)) if code == "UNAVAILABLE"),
+        "{route:?}: {answer:?}"
+    );
+}
+
+/// A purchase that has inserted its order: whether it commits is open.
+async fn inserted(
+    stack: &Stack,
+    user: &SignedIn,
+    sale: i64,
+    id: i64,
+) -> Transaction<'static, MySql> {
+    let mut purchase = stack.database.pool.begin().await.expect("a transaction");
+    let user = user.id;
+    let row = format!(
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES ({id}, {user}, {sale})"
+    );
+    purchase.execute(row.as_str()).await.expect("an insert");
+    purchase
+}
+
+#[tokio::test]
+async fn an_order_that_may_still_be_committed_is_not_told_as_missing() {
+    for stack in [Stack::start(1, &[]).await, Stack::in_cluster_style(1, &[]).await] {
+        let (sale, user) = (stack.publish(5, "row-lock").await, stack.users(1).await.remove(0));
+        stack.settled().await;
+        // `pay` is not among them: its UPDATE waits for the row by itself, and longer.
+        for route in [ROUTES[0], ROUTES[1]] {
+            let purchase = inserted(&stack, &user, sale, ORDER).await;
+            assert_not_known(&ask(&stack, &user, ORDER, route).await, route);
+            purchase.rollback().await.expect("a rollback");
+            ask(&stack, &user, ORDER, route).await.refused(200, "ORDER_NOT_FOUND");
+
+            let purchase = inserted(&stack, &user, sale, ORDER).await;
+            assert_not_known(&ask(&stack, &user, ORDER, route).await, route);
+            purchase.commit().await.expect("a commit");
+            assert_eq!(ask(&stack, &user, ORDER, route).await.data()["id"], ORDER, "{route:?}");
+            stack.database.run("DELETE FROM tb_voucher_order").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_server_never_says_that_an_order_is_missing() {
+    let database = TestDatabase::on_own_server().await;
+    let stack = Stack::start_on(database, 1, &[]).await;
+    let (sale, user) = (stack.publish(5, "row-lock").await, stack.users(1).await.remove(0));
+    inserted(&stack, &user, sale, ORDER).await.commit().await.expect("a commit");
+    stack.settled().await;
+    stack.database.run("SET GLOBAL read_only = 1").await;
+    for route in ROUTES {
+        assert_not_known(&ask(&stack, &user, ORDER + 1, route).await, route);
+    }
+    // What it has is there.
+    assert_eq!(ask(&stack, &user, ORDER, ROUTES[0]).await.data()["id"], ORDER);
+    stack.database.run("SET GLOBAL read_only = 0").await;
+    for route in ROUTES {
+        ask(&stack, &user, ORDER + 1, route).await.refused(200, "ORDER_NOT_FOUND");
+    }
+}
