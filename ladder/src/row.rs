@@ -27,7 +27,7 @@ pub enum Guarantee {
     Never,
     /// It never happens as long as this condition is met.
     NeverWhile(Text),
-    /// It can happen; the law tests (`tests/it/law.rs`) repeat sales until they see it.
+    /// It can happen; the law tests (`tests/it/law.rs`) hold a purchase where it does.
     Possible,
     /// It can happen, and the demonstration (`loadtest ladder`, `./dev demo`) insists on showing it, too.
     Shown,

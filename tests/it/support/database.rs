@@ -126,6 +126,17 @@ impl TestDatabase {
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
+    /// As [`TestDatabase::number`], with rows that are not committed yet.
+    pub async fn uncommitted(&self, sql: &str) -> i64 {
+        let mut connection = self.pool.acquire().await.expect("a connection");
+        let level = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
+        connection.execute(level).await.expect("an isolation level");
+        sqlx::query_scalar(&format!("SELECT CAST(({sql}) AS SIGNED)"))
+            .fetch_one(&mut *connection)
+            .await
+            .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
     /// Runs a statement.
     pub async fn run(&self, sql: &str) {
         self.pool.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
