@@ -8,7 +8,7 @@ use workload::burst::{self, BuyerSource};
 use crate::law;
 use crate::resilience::{wait_for_purchase_lock, while_sale_is_locked};
 use crate::support::api;
-use crate::support::api::{Answer, get, post};
+use crate::support::api::{Answer, get, metric, post};
 use crate::support::stack::{Proxies, SignedIn, Stack, buy};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
@@ -26,12 +26,6 @@ fn refused(answer: &Answer, status: u16, code: &str) {
     answer.refused(status, code);
     let after = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());
     assert!(after.is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)), "{answer:?}");
-}
-
-async fn metric(base: &str, name: &str) -> u64 {
-    let text = get(base, "/metrics").text().await;
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
 }
 
 #[tokio::test]
@@ -65,7 +59,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
     for answer in futures_util::future::join_all(late).await {
         refused(&answer, 503, "OVERLOADED");
     }
-    assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
     let asked = (redis.requests() - before.0, database.requests() - before.1);
     assert!(asked.0 < 20 && asked.1 < 20, "{asked:?} for 98 refusals");
     assert_eq!(metric(&url, "seckill_purchases_refused_total{reason=\"overloaded\"}").await, 98);
@@ -110,7 +104,8 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
 
 #[tokio::test]
 async fn one_users_flood_is_refused_and_others_are_served() {
-    let stack = Stack::start(1, &["--per-address-per-second", "0"]).await;
+    let limits = ["--per-address-per-second", "0", "--per-user-per-second", "2"];
+    let stack = Stack::start(1, &limits).await;
     let url = stack.url();
     let users = stack.users(41).await;
     let sale = stack.publish(1000, "reentrant-lock").await;
@@ -132,14 +127,15 @@ async fn one_users_flood_is_refused_and_others_are_served() {
         buy_from("198.51.100.250", url, other, sale).await.data();
     }
     let refused_count = metric(url, "seckill_purchases_refused_total{reason=\"user\"}").await;
-    // The bucket holds one second's worth and gains 20 a second.
-    let allowed = 20 + 20 * (begin.elapsed().as_secs() + 1);
+    // The bucket holds one second's worth and gains 2 a second, which is fewer than are sent.
+    let allowed = 2 + 2 * (begin.elapsed().as_secs() + 1);
+    assert!(refused_count > 0, "{asked} in {:?}", begin.elapsed());
     assert!(
         asked - refused_count <= allowed,
         "{refused_count} of {asked} in {:?}",
         begin.elapsed()
     );
-    assert!(asked - refused_count >= 20, "every user may try several times a second");
+    assert!(asked - refused_count >= 2, "a second's worth is not refused");
     // A client on this machine is not limited.
     for _ in 0..60 {
         buy(url, storm, sale).await.refused(200, "ALREADY_ORDERED");
@@ -148,7 +144,7 @@ async fn one_users_flood_is_refused_and_others_are_served() {
 
 #[tokio::test]
 async fn one_address_is_limited_before_its_sessions_are_looked_up() {
-    let stack = Stack::start(1, &["--per-address-per-second", "10"]).await;
+    let stack = Stack::start(1, &["--per-address-per-second", "2"]).await;
     let url = stack.url();
     let users = stack.users(200).await;
     let sale = stack.publish(1000, "reentrant-lock").await;
@@ -163,7 +159,8 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
             answer.data();
         }
     }
-    let allowed = 10 + 10 * (begin.elapsed().as_secs() + 1);
+    let allowed = 2 + 2 * (begin.elapsed().as_secs() + 1);
+    assert!(refusals > 0, "none in {:?}", begin.elapsed());
     assert!(200 - refusals <= allowed, "{refusals} refusals in {:?}", begin.elapsed());
     assert_eq!(metric(url, "seckill_purchases_refused_total{reason=\"address\"}").await, refusals);
     // An unknown session from there is refused, too, and not looked up.

@@ -10,26 +10,27 @@ use serde_json::json;
 use workload::burst::{self, BurstOptions, Report};
 
 use crate::law;
-use crate::support::api::{get, post};
+use crate::support::api::{get, metric, post};
 use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Runs a burst and injects `fault` once a tenth of the requests is answered.
+/// Runs a burst whose requests are all answered but nine tenths when `fault` is injected. The rest is sent at
+/// [`Live::send_rest`](workload::live::Live::send_rest), which `fault` calls once it is in force, or at its end.
 pub async fn with_fault(
     options: &BurstOptions,
     total: u64,
     fault: impl Future<Output = ()>,
 ) -> Report {
-    let mut burst = std::pin::pin!(burst::run(options));
-    let report = tokio::select! {
-        // It ends early, so that the fault would never come.
-        report = &mut burst => report,
-        () = options.live.reached(total / 10) => tokio::join!(burst, fault).0,
+    options.live.send_first(total / 10);
+    let injecting = async {
+        options.live.reached(total / 10).await;
+        fault.await;
+        options.live.send_rest();
     };
-    report.expect("the burst runs")
+    tokio::join!(burst::run(options), injecting).0.expect("the burst runs")
 }
 
 /// The strategies for production; each meets every fault.
@@ -46,17 +47,34 @@ pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64)
     (options, total)
 }
 
+/// Its requests in flight have asked the server that decides them, and do not hear of it. On the stream, the orders that it
+/// holds are not committed either, as the sales' rows are locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
-    let mut stack = Stack::lab(1).await;
     for strategy in STRATEGIES {
+        let mut stack = Stack::behind_proxies(&["--lab"]).await;
         stack.add_instance(&["--lab"]).await;
         let (options, total) = big_burst(&stack, strategy).await;
-        let mut victim = stack.instances.pop().expect("a second instance");
-        let report = with_fault(&options, total, async { victim.kill() }).await;
-        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
-        let cut = report.connections_lost + report.not_sent;
-        assert!(cut > 0, "{strategy}: nothing was cut: {report:?}");
+        let mut victim = stack.instances.remove(0);
+        let report = with_fault(&options, total, async {
+            let (decides, holder) = match strategy {
+                Strategy::Stream => (&stack.proxies.redis, Some(lock_all_sales(&stack).await)),
+                _ => (&stack.proxies.database, None),
+            };
+            decides.set(Mode::HangReplies);
+            options.live.send_rest();
+            eventually("requests are in flight", TIMEOUT, || async {
+                metric(&victim.url, "seckill_purchases_in_flight").await > 0
+            })
+            .await;
+            victim.kill();
+            if let Some(holder) = holder {
+                holder.rollback().await.unwrap();
+            }
+        })
+        .await;
+        assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
+        assert!(report.connections_lost > 0, "{strategy}: nothing was cut: {report:?}");
     }
 }
 
@@ -67,12 +85,13 @@ async fn a_redis_paused_for_five_seconds_delays_a_sale_and_breaks_nothing() {
         let (options, total) = big_burst(&stack, strategy).await;
         let report = with_fault(&options, total, async {
             stack.redis.pause();
+            options.live.send_rest();
             tokio::time::sleep(Duration::from_secs(5)).await;
             stack.redis.resume();
         })
         .await;
-        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
-        assert_eq!(report.timeouts, 0, "every request is answered: {:?}", report.replies);
+        assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
+        assert_eq!(report.timeouts, 0, "every request is answered: {report:?}");
     }
     // It recovers by itself: the rest of the stock can be sold.
     let sale = stack.publish(1, "reentrant-lock").await;
@@ -93,6 +112,7 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0
         let mut leaving = stack.instances.pop().expect("a second instance");
         let report = with_fault(&options, total, async {
             leaving.signal("TERM");
+            options.live.send_rest();
             leaving.wait_for_line("draining").await;
             let ready = get(&leaving.url, "/health/ready").try_send().await;
             if let Ok(ready) = ready {
@@ -104,11 +124,11 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0
             assert!(refused.is_err(), "still accepting: {refused:?}");
         })
         .await;
-        assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);
+        assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
         assert_eq!(report.verdict.orders, 100);
         // Connections are closed between requests, never within one.
         let cut = (report.connections_lost, report.timeouts);
-        assert_eq!(cut, (0, 0), "{strategy}: {:?}", report.replies);
+        assert_eq!(cut, (0, 0), "{strategy}: {report:?}");
     }
 }
 
@@ -135,12 +155,14 @@ async fn a_database_that_fails_in_the_middle_of_a_sale_causes_no_false_reply() {
         let (options, total) = big_burst(&stack, strategy).await;
         let report = with_fault(&options, total, async {
             stack.proxies.database.set(mode);
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            options.live.send_rest();
+            // Half of the requests are answered meanwhile.
+            options.live.reached(total / 2).await;
             stack.proxies.database.set(Mode::Forward);
         })
         .await;
-        assert!(report.verdict.is_clean(), "{strategy}, {mode:?}: {:?}", report.verdict);
-        assert_eq!(report.timeouts, 0, "{strategy}, {mode:?}: {:?}", report.replies);
+        assert!(report.verdict.is_clean(), "{strategy}, {mode:?}: {report:?}");
+        assert_eq!(report.timeouts, 0, "{strategy}, {mode:?}: {report:?}");
         eventually("the instance sells again", TIMEOUT, || async {
             get(stack.url(), "/health/ready").send().await.status == 200
         })
@@ -167,6 +189,14 @@ pub async fn lock_sale(stack: &Stack, sale: i64) -> sqlx::Transaction<'static, s
     holder
 }
 
+/// Locks the rows of all sales until the transaction ends.
+pub async fn lock_all_sales(stack: &Stack) -> sqlx::Transaction<'static, sqlx::MySql> {
+    let mut holder = stack.database.pool.begin().await.unwrap();
+    let lock = "SELECT stock FROM tb_seckill_voucher FOR UPDATE";
+    sqlx::query(lock).execute(&mut *holder).await.unwrap();
+    holder
+}
+
 pub async fn wait_for_purchase_lock(stack: &Stack, user: &SignedIn) {
     let key = format!("lock:order:{}", user.id);
     let redis = stack.redis.conn().await;
@@ -179,17 +209,9 @@ pub async fn wait_for_purchase_lock(stack: &Stack, user: &SignedIn) {
 
 /// Waits until the order is inserted, and not committed yet.
 pub async fn wait_for_insert(stack: &Stack, user: &SignedIn) {
+    let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = {}", user.id);
     eventually("the order is inserted", TIMEOUT, || async {
-        let mut look = stack.database.pool.acquire().await.unwrap();
-        let level = "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED";
-        sqlx::query(level).execute(&mut *look).await.unwrap();
-        let orders: i64 =
-            sqlx::query_scalar("SELECT COUNT(*) FROM tb_voucher_order WHERE user_id = ?")
-                .bind(user.id)
-                .fetch_one(&mut *look)
-                .await
-                .unwrap();
-        orders == 1
+        stack.database.uncommitted(&orders).await == 1
     })
     .await;
 }

@@ -100,7 +100,7 @@ impl BurstOptions {
 }
 
 /// A burst that was run and judged.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Clone, Serialize)]
 pub struct Report {
     /// Always `burst`.
     pub scenario: &'static str,

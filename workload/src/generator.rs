@@ -199,6 +199,7 @@ impl Worker {
             if !self.is_due(begin + due).await {
                 break;
             }
+            self.live.may_send().await;
             let buyer = &self.buyers[buyer];
             self.call.set_token(&buyer.token);
             let sent = Instant::now();

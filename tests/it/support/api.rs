@@ -138,3 +138,10 @@ impl Call {
         self.try_send().await.expect("an answer")
     }
 }
+
+/// A number of `GET /metrics`.
+pub async fn metric(base: &str, name: &str) -> u64 {
+    let text = get(base, "/metrics").text().await;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
+}
