@@ -18,13 +18,14 @@ use crate::connection::redis::Redis;
 /// A backing server that takes longer to answer counts as unavailable.
 const PROBE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How long the result of a probe is valid: anybody may ask, and each probe takes a connection.
+/// How long the result of a probe is valid: anybody may ask.
 const FRESH_FOR: Duration = Duration::from_millis(200);
 
 /// What readiness depends on.
 #[derive(Clone)]
 #[allow(missing_docs)] // the parts under their names
 pub struct Health {
+    /// On a connection of its own.
     pub database: Database,
     pub redis: Redis,
     pub draining: CancellationToken,
@@ -39,7 +40,8 @@ struct Answering {
 }
 
 impl Health {
-    /// Readiness by these servers.
+    /// Readiness by these servers. `database` needs one connection, which nothing else uses: a probe that had to wait for
+    /// one behind purchases would fail under load alone, on all instances at once.
     pub fn new(database: Database, redis: Redis, draining: CancellationToken) -> Self {
         Health { database, redis, draining, probes: MicroCache::new(FRESH_FOR) }
     }

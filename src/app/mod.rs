@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use tracing::field::display;
 
 use crate::config::ServeConfig;
+use crate::connection::mysql::Database;
 use crate::http::auth::AdminToken;
 use crate::http::listen::{self, Drain};
 use crate::http::middleware::{RequestPolicy, per_request};
@@ -30,7 +31,8 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
     let (stock_events, users) = (state.vouchers.stock_events.clone(), state.users.clone());
-    let (database, reads) = (state.health.database.clone(), state.metrics.reads.clone());
+    let databases = [&state.metrics.database, &state.metrics.reads, &state.health.database];
+    let databases = databases.map(Database::clone);
     let stop_expiry = CancellationToken::new();
     let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
@@ -116,8 +118,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     })
     .await;
     purchases.context().locks.shutdown().await;
-    database.pool.close().await;
-    reads.pool.close().await;
+    for database in databases {
+        database.pool.close().await;
+    }
     spans.shutdown().await;
     ensure!(
         matches!(drained, Ok(true)),

@@ -61,6 +61,9 @@ pub(super) async fn connect(
         config.sale.read_connections,
     )
     .await?;
+    // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
+    let probe =
+        connection::mysql::connect_beside(&database, &config.database.database_url, 1).await?;
     database_check::ready_to_serve(&database).await?;
 
     let server = config.redis.server()?;
@@ -184,12 +187,12 @@ pub(super) async fn connect(
         admission,
         sessions: users.sessions.clone(),
         codes: users.codes.clone(),
-        database: database.clone(),
+        database,
         reads,
         connections,
         started: SystemTime::now(),
     };
-    let health = Health::new(database, nodes, draining);
+    let health = Health::new(probe, nodes, draining);
     let clients = ClientNetworks {
         trusted_proxies: config.http.trusted_proxies.clone(),
         unlimited_clients: config.http.unlimited_clients.clone(),

@@ -38,6 +38,7 @@ mod otlp;
 mod pages;
 mod proxy;
 mod purchase;
+mod readiness;
 mod redis_cluster;
 mod redis_input;
 mod redis_outage;
