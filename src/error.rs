@@ -94,7 +94,7 @@ pub enum Error {
     TooManyRequests { retry_after_seconds: u64 },
     #[error("{0} is not available; nothing was done, try again")]
     Unavailable(&'static str),
-    #[error("too many purchases in flight; nothing was done, try again")]
+    #[error("too many requests in flight; nothing was done, try again")]
     Overloaded,
     /// With the order's id, where it is about one that is known.
     #[error("the outcome is not known yet: {}", advice(.0))]

@@ -32,7 +32,7 @@ use crate::openapi::{self, ApiDocument};
 use crate::order;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
-use crate::request::admission::Admission;
+use crate::request::admission::{Admission, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::request::context::RequestContext;
 use crate::session::Sessions;
@@ -47,6 +47,7 @@ pub struct AppState {
     pub shops: Shops,
     pub vouchers: Vouchers,
     pub admission: Admission,
+    pub signed_in_reads: SignedInReads,
     pub clients: ClientNetworks,
     pub purchases: PurchaseService,
     pub lifetime: Lifetime,
@@ -72,6 +73,12 @@ parts!(
 impl AsRef<Admission> for AppState {
     fn as_ref(&self) -> &Admission {
         &self.admission
+    }
+}
+
+impl AsRef<SignedInReads> for AppState {
+    fn as_ref(&self) -> &SignedInReads {
+        &self.signed_in_reads
     }
 }
 

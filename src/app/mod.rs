@@ -33,6 +33,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (stock_events, users) = (state.vouchers.stock_events.clone(), state.users.clone());
     let databases = [&state.metrics.database, &state.metrics.reads, &state.health.database];
     let databases = databases.map(Database::clone);
+    let signed_in_reads = state.signed_in_reads.clone();
     let stop_expiry = CancellationToken::new();
     let expiry = expiry::run(state.lifetime.clone(), config.sale.unpaid_seconds);
     let expiry = tokio::spawn(stop_expiry.clone().run_until_cancelled_owned(expiry));
@@ -105,8 +106,9 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
                 lab.shutdown().await;
             }
         });
-        // A purchase whose client hung up has no connection any more, and still finishes.
+        // A purchase or a read whose client hung up has no connection any more, and still finishes.
         purchases.finished().await;
+        signed_in_reads.finished().await;
         if let Err(error) = expiry.await {
             tracing::error!(%error, "the expiry task ended early");
         }

@@ -23,7 +23,7 @@ use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
 use crate::order::strategy::stream::service::{OrderStream, StreamLimits};
-use crate::request::admission::{Admission, AdmissionLimits};
+use crate::request::admission::{Admission, AdmissionLimits, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
 use crate::session::{ProcessSessions, Sessions, SharedSessions};
@@ -54,7 +54,7 @@ pub(super) async fn connect(
         timeout,
     )
     .await?;
-    // Of their own, so that no number of anonymous reads holds what a purchase needs.
+    // Of their own, so that no number of reads holds what a purchase needs.
     let reads = connection::mysql::connect_beside(
         &database,
         &config.database.database_url,
@@ -118,11 +118,13 @@ pub(super) async fn connect(
     let code_sender = CodeSender::new(config.sign_in.webhook()?);
     let users = Users {
         store: UserStore::new(database.clone()),
+        reads: UserStore::new(reads.clone()),
         codes: Codes::new(redis.clone(), config.sign_in.clone(), code_sender),
         sessions,
         in_memory: config.sale.lab.then(|| Sessions::Process(ProcessSessions::default())),
     };
     let store = OrderStore::new(database.clone(), zone);
+    let order_reads = OrderStore::new(reads.clone(), zone);
     let ids_of = |counter: String, numbers| {
         let clock = Arc::new(zone.seconds());
         let ids = IdGenerator::new(redis.clone(), clock, counter, config.sale.id_block);
@@ -151,6 +153,7 @@ pub(super) async fn connect(
         nodes.clone(),
         redis.clone(),
         store.clone(),
+        order_reads.clone(),
         keys.clone(),
         ids_of_shard,
         stream_limits,
@@ -162,6 +165,7 @@ pub(super) async fn connect(
         stream,
         group_commit: GroupCommit::new(store.clone(), ids.clone(), limits),
         store,
+        reads: order_reads,
         ids,
         locks,
         redis: redis.clone(),
@@ -179,12 +183,14 @@ pub(super) async fn connect(
         per_address_per_second: config.sale.per_address_per_second,
     };
     let admission = Admission::new(limits);
+    let signed_in_reads = SignedInReads::new(limits);
     let purchases = PurchaseService::new(context, sales, config.sale.lab);
     let metrics = Metrics {
         shops: shops.clone(),
         cache,
         purchases: purchases.clone(),
         admission,
+        read_admission: signed_in_reads.admission,
         sessions: users.sessions.clone(),
         codes: users.codes.clone(),
         database,
@@ -202,6 +208,7 @@ pub(super) async fn connect(
         shops,
         vouchers,
         admission,
+        signed_in_reads,
         clients,
         purchases,
         lifetime,

@@ -21,16 +21,17 @@ pub struct SaleConfig {
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,
-    /// Most purchases in flight at once; others are refused with 503. While they are slow, the limit falls, so that none
-    /// waits longer than a third of --database-timeout-ms (but not below 256).
+    /// Most purchases in flight at once, and as many signed-in reads; others are refused with 503. While they are slow, the
+    /// limit falls, so that none waits longer than a third of --database-timeout-ms (but not below 256).
     #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,
-    /// Purchases a second of one user on this instance; 0 for no limit. Clients on this machine are not limited.
+    /// Purchases a second of one user on this instance, and as many signed-in reads; 0 for no limit. Clients on this machine
+    /// are not limited.
     #[arg(long, env = "PER_USER_PER_SECOND", default_value_t = 20)]
     pub per_user_per_second: u32,
-    /// Purchases a second from one client address on this instance; 0 for no limit. Clients on this machine are not
-    /// limited.
+    /// Purchases a second from one client address on this instance, and as many signed-in reads; 0 for no limit. Clients on
+    /// this machine are not limited.
     #[arg(long, env = "PER_ADDRESS_PER_SECOND", default_value_t = 500)]
     pub per_address_per_second: u32,
     /// Order ids leased from Redis at a time; up to 16 times as many while they last less than 10 ms. 1: no leases.
@@ -48,7 +49,7 @@ pub struct SaleConfig {
     /// Whether a Bloom filter keeps ids of shops that do not exist from the database.
     #[arg(long, env = "SHOP_FILTER", default_value_t = true, action = clap::ArgAction::Set)]
     pub shop_filter: bool,
-    /// Most reads of shops and voucher lists that run at once, each on a connection of its own besides
+    /// Most reads of shops, voucher lists, orders and users that run at once, each on a connection of its own besides
     /// --database-connections: anybody may ask for them, in any number, and purchases never wait for them.
     #[arg(long, env = "READ_CONNECTIONS", default_value_t = 8,
           value_parser = clap::value_parser!(u32).range(1..=1000))]

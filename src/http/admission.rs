@@ -1,5 +1,5 @@
-//! The extractor of an admitted purchase: load shedding, session and rate limits in one step, where layers would box
-//! the future of every request once each.
+//! The extractors of admitted requests. [`Admitted`], of a purchase: load shedding, session and rate limits in one step,
+//! where layers would box the future of every request once each. [`AdmittedRead`], of a read of a signed-in user.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use axum::http::request::Parts;
 
 use super::auth;
 use crate::error::Error;
-use crate::request::admission::{Admission, InFlightPermit};
+use crate::request::admission::{Admission, InFlightPermit, SignedInReads};
 use crate::request::client_address::{ClientAddress, ClientNetworks};
-use crate::session::Sessions;
+use crate::session::{CurrentUser, Sessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
 /// times a second on each connection, and refusing them would take the processor from admitted requests. The delay
@@ -38,16 +38,56 @@ where
         let address = ClientAddress::from_request_parts(parts, state).await?;
         let state = &**state;
         let admission: &Admission = state.as_ref();
-        let permit = match admission.admit(address) {
-            Err(refusal) => {
-                let delay = rand::random_range(REFUSAL_DELAY_MS);
-                tokio::time::sleep(Duration::from_millis(delay)).await;
-                return Err(refusal);
-            }
-            admitted => admitted?,
-        };
+        let permit = admit(admission, address).await?;
         let user_id = auth::signed_in(&parts.headers, state.as_ref()).await?.id;
         admission.check_user(user_id, address)?;
         Ok(Admitted { user_id, permit })
     }
+}
+
+/// An admitted read of a signed-in user, whose session a layer has found.
+pub struct AdmittedRead {
+    /// The signed-in user.
+    pub user_id: i64,
+    permit: InFlightPermit,
+    reads: SignedInReads,
+}
+
+impl AdmittedRead {
+    /// Runs `read` to its end, see [`SignedInReads::run`].
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub async fn run<T: Send + 'static>(
+        self,
+        read: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.reads.run(self.permit, read).await
+    }
+}
+
+impl<S> FromRequestParts<Arc<S>> for AdmittedRead
+where
+    S: AsRef<SignedInReads> + AsRef<ClientNetworks> + Send + Sync,
+{
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<S>) -> Result<Self, Error> {
+        let address = ClientAddress::from_request_parts(parts, state).await?;
+        let user_id = CurrentUser::from_request_parts(parts, state).await?.id;
+        let reads: &SignedInReads = (**state).as_ref();
+        let permit = admit(&reads.admission, address).await?;
+        reads.admission.check_user(user_id, address)?;
+        Ok(AdmittedRead { user_id, permit, reads: reads.clone() })
+    }
+}
+
+/// Admits a request, or refuses it after the delay.
+async fn admit(admission: &Admission, address: ClientAddress) -> Result<InFlightPermit, Error> {
+    let admitted = admission.admit(address);
+    if admitted.is_err() {
+        let delay = rand::random_range(REFUSAL_DELAY_MS);
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+    }
+    admitted
 }

@@ -31,10 +31,12 @@ pub struct Metrics {
     pub cache: Cache,
     pub purchases: PurchaseService,
     pub admission: Admission,
+    /// The admission of signed-in reads.
+    pub read_admission: Admission,
     pub sessions: Sessions,
     pub codes: Codes,
     pub database: Database,
-    /// The connections of anonymous reads.
+    /// The connections of reads.
     pub reads: Database,
     /// Open connections of clients, a task each.
     pub connections: TaskTracker,
@@ -74,7 +76,7 @@ impl Metrics {
         page.text()
     }
 
-    /// Purchases by strategy and outcome, their durations, and refusals.
+    /// Purchases by strategy and outcome, their durations, and refusals, also of signed-in reads.
     fn purchases(&self, page: &mut Page) {
         let counts: Vec<_> = self.purchases.stats().by_strategy().collect();
         let help = "Purchases answered, by strategy and outcome.";
@@ -94,10 +96,18 @@ impl Metrics {
         }
         page.gauge("purchases_in_flight", "Purchases admitted and not answered yet.")
             .sample(&[], self.admission.in_flight());
-        let help = "Purchases refused before they began, by reason.";
-        let mut family = page.counter("purchases_refused_total", help);
-        for (reason, count) in self.admission.refused() {
-            family.sample(&[("reason", reason)], count);
+        for (name, admission, help) in [
+            ("purchases", &self.admission, "Purchases refused before they began, by reason."),
+            (
+                "reads",
+                &self.read_admission,
+                "Signed-in reads refused before they began, by reason.",
+            ),
+        ] {
+            let mut family = page.counter(&format!("{name}_refused_total"), help);
+            for (reason, count) in admission.refused() {
+                family.sample(&[("reason", reason)], count);
+            }
         }
     }
 
@@ -230,11 +240,11 @@ impl Metrics {
         page.gauge("database_connections_max", "Upper bound of connections to the database.")
             .sample(&[], pool.max);
         let pool = self.reads.usage();
-        let help = "Open connections of anonymous reads to the database, by state.";
+        let help = "Open connections of reads to the database, by state.";
         page.gauge("database_read_connections", help)
             .sample(&[("state", "idle")], pool.idle)
             .sample(&[("state", "in_use")], pool.in_use);
-        let help = "Upper bound of connections of anonymous reads to the database.";
+        let help = "Upper bound of connections of reads to the database.";
         page.gauge("database_read_connections_max", help).sample(&[], pool.max);
         let sessions = self.sessions.stats();
         let help = "Session lookups, by the place that answered.";

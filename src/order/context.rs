@@ -21,6 +21,8 @@ use lock::{Locks, ProcessLocks};
 pub struct PurchaseContext {
     /// The SQL.
     pub store: OrderStore,
+    /// The same, on the connections of reads.
+    pub reads: OrderStore,
     /// Order ids.
     pub ids: Arc<IdGenerator>,
     /// The queues of the group-commit strategy.

@@ -22,7 +22,7 @@ use serde::Deserialize;
 use utoipa::{IntoParams, IntoResponses, ToSchema};
 
 use crate::error::Error;
-use crate::http::admission::Admitted;
+use crate::http::admission::{Admitted, AdmittedRead};
 use crate::http::docs::OrderId;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
@@ -155,15 +155,18 @@ pub async fn buy_by_body(
             neither committed nor refused yet."),
     ),
     extensions(("x-codes" = json!([
-        "ORDER_NOT_FOUND", "SOLD_OUT", "ALREADY_ORDERED", "VOUCHER_NOT_FOUND", "ORDER_FAILED"
+        "ORDER_NOT_FOUND", "SOLD_OUT", "ALREADY_ORDERED", "VOUCHER_NOT_FOUND", "ORDER_FAILED",
+        "TOO_MANY_REQUESTS", "OVERLOADED"
     ]))),
 )]
 pub async fn get(
     State(purchases): State<PurchaseService>,
-    user: CurrentUser,
+    read: AdmittedRead,
     Path(id): Path<i64>,
 ) -> Result<Response, Error> {
-    Ok(match purchases.context().stream.find(user.id, id).await? {
+    let user_id = read.user_id;
+    let found = read.run(async move { purchases.context().stream.find(user_id, id).await });
+    Ok(match found.await? {
         Some(order) => reply::data(order).into_response(),
         None => reply::pending_order(id).into_response(),
     })
@@ -174,14 +177,16 @@ pub async fn get(
     get, path = "/voucher-order/of/me", tag = "order", security(("authorization" = [])),
     params(PageRequest),
     responses((status = 200, body = Vec<Order>, description = "Newest first.")),
+    extensions(("x-codes" = json!(["TOO_MANY_REQUESTS", "OVERLOADED"]))),
 )]
 pub async fn mine(
     State(purchases): State<PurchaseService>,
-    user: CurrentUser,
+    read: AdmittedRead,
     Params(page): Params<PageRequest>,
 ) -> Reply<Vec<Order>> {
-    let orders = &purchases.context().store;
-    Ok(reply::data(orders.page_of_user(user.id, page.current).await?))
+    let user_id = read.user_id;
+    let orders = async move { purchases.context().reads.page_of_user(user_id, page.current).await };
+    Ok(reply::data(read.run(orders).await?))
 }
 
 /// Pays one of the caller's orders.

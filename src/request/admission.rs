@@ -1,5 +1,6 @@
 //! Load shedding and rate limits for the purchase routes: by client address and by the number in flight, before
 //! anything is looked up; then by user, once the session is known. A refusal by the first two costs no round trip.
+//! [`SignedInReads`] has the same limits, with counts of its own.
 //!
 //! Nothing queues here. A request that would wait longer than is of use (see [`ConcurrencyLimit`]) is refused, so that
 //! the admitted ones go on at full speed. The extractor [`Admitted`](crate::http::admission::Admitted) applies all of it
@@ -8,12 +9,15 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio_util::task::TaskTracker;
+
 use super::client_address::ClientAddress;
 use super::concurrency_limit::ConcurrencyLimit;
+use super::context::in_current_context;
 use super::rate_limiter::RateLimiter;
 use crate::error::Error;
 
-/// The limits of the purchase routes.
+/// The limits of the purchase routes, or of signed-in reads.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
     /// Requests in flight at once, however fast they are.
@@ -102,6 +106,45 @@ impl Admission {
     pub fn check_user(&self, user_id: i64, address: ClientAddress) -> Result<(), Error> {
         let Inner { per_user, refused, .. } = self.0;
         if address.is_unlimited() { Ok(()) } else { counted(per_user.check(&user_id), &refused[1]) }
+    }
+}
+
+/// Reads of signed-in users: their admission, apart from that of purchases, so that neither refuses the other, and the
+/// tasks that read. Cheap to clone.
+#[derive(Clone)]
+pub struct SignedInReads {
+    /// Admits them.
+    pub admission: Admission,
+    tasks: TaskTracker,
+}
+
+impl SignedInReads {
+    /// Reads that are admitted by these limits.
+    pub fn new(limits: AdmissionLimits) -> Self {
+        SignedInReads { admission: Admission::new(limits), tasks: TaskTracker::new() }
+    }
+
+    /// Runs an admitted read to its end, also when this future is dropped because the client hung up: a statement that is
+    /// cut short costs its connection.
+    ///
+    /// # Errors
+    /// Those of `read`; [`Error::Internal`] where it panicked.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        permit: InFlightPermit,
+        read: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let task = self.tasks.spawn(in_current_context(async move {
+            let _permit = permit;
+            read.await
+        }));
+        task.await.unwrap_or_else(|error| Err(Error::Internal(format!("a read: {error}"))))
+    }
+
+    /// Waits until no read is at work. To be called when no request can come in any more.
+    pub async fn finished(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
     }
 }
 

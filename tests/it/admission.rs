@@ -22,7 +22,7 @@ async fn buy_from(address: &str, base: &str, user: &SignedIn, sale: i64) -> Answ
 }
 
 /// Asserts a refusal with the header `retry-after`.
-fn refused(answer: &Answer, status: u16, code: &str) {
+pub fn refused(answer: &Answer, status: u16, code: &str) {
     answer.refused(status, code);
     let after = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());
     assert!(after.is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)), "{answer:?}");

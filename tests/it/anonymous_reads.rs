@@ -13,8 +13,8 @@ use testkit::wait::eventually;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How many statements of the service wait for the lock of `tb_shop`.
-async fn waiting_reads(stack: &Stack) -> usize {
+/// How many statements of the service wait for a table that a stranger has locked.
+pub async fn waiting_reads(stack: &Stack) -> usize {
     let all = sqlx::raw_sql("SHOW PROCESSLIST").fetch_all(&stack.database.pool).await;
     let name: String =
         sqlx::query_scalar("SELECT DATABASE()").fetch_one(&stack.database.pool).await.unwrap();

@@ -49,6 +49,7 @@ mod schema;
 mod session_tracking;
 mod shops;
 mod sign_in;
+mod signed_in_reads;
 mod slow;
 mod sold_out;
 mod start;

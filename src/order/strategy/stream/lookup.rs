@@ -21,11 +21,11 @@ impl OrderStream {
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
         let own = |order: Order| (order.user_id == user_id).then_some(order);
         // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost.
-        if let Some(order) = self.store.find(order_id).await?.and_then(own) {
+        if let Some(order) = self.reads.find(order_id).await?.and_then(own) {
             return Ok(Some(order));
         }
         // Known nowhere: that it does not exist, only the primary can say.
-        let for_certain = async |settled: bool| match self.store.find_on_primary(order_id).await? {
+        let for_certain = async |settled: bool| match self.reads.find_on_primary(order_id).await? {
             None if !settled => Err(Error::Unavailable("Redis")),
             order => order.and_then(own).ok_or(Error::OrderNotFound).map(Some),
         };

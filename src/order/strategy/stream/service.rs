@@ -32,14 +32,15 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone)]
 pub struct OrderStream {
     keys: Keys,
-    pub(super) store: OrderStore,
+    /// For look-ups.
+    pub(super) reads: OrderStore,
     /// By shard.
     nodes: Arc<[Arc<StreamNode>]>,
 }
 
 impl OrderStream {
-    /// Joins the group of every shard's stream and consumes, until [`OrderStream::shutdown`]. `ids` has the order ids of
-    /// each shard.
+    /// Joins the group of every shard's stream and consumes, until [`OrderStream::shutdown`]. Orders are looked up by
+    /// `reads`; `ids` has the order ids of each shard.
     ///
     /// # Errors
     /// Where Redis or the database cannot be asked for the first round of maintenance.
@@ -47,6 +48,7 @@ impl OrderStream {
         nodes: Redis,
         redis: RoutedConnection,
         store: OrderStore,
+        reads: OrderStore,
         keys: Keys,
         ids: impl Fn(&ShardKeys) -> Arc<IdGenerator>,
         limits: StreamLimits,
@@ -63,7 +65,7 @@ impl OrderStream {
         for (node, delivered) in nodes.iter().zip(delivered) {
             node.spawn_tasks(delivered);
         }
-        Ok(OrderStream { keys, store, nodes: nodes.into() })
+        Ok(OrderStream { keys, reads, nodes: nodes.into() })
     }
 
     /// The member of the stream in which an order with this id may be; `None` where there is none.
