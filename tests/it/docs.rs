@@ -10,7 +10,7 @@ use crate::support::api::{call, get};
 use crate::support::stack::Stack;
 
 /// Method and path.
-type Route = (String, String);
+pub type Route = (String, String);
 
 fn file(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -21,7 +21,7 @@ fn document() -> Value {
 }
 
 /// Every operation of the document.
-fn documented() -> BTreeMap<Route, Value> {
+pub fn documented() -> BTreeMap<Route, Value> {
     let mut found = BTreeMap::new();
     for (path, operations) in document()["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {

@@ -53,6 +53,7 @@ mod signed_in_reads;
 mod slow;
 mod sold_out;
 mod start;
+mod strangers;
 mod stream;
 mod stream_deliveries;
 mod stream_faults;
