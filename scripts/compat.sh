@@ -26,7 +26,7 @@ usage: ./dev compat [--write] [NAME...]
 Runs the tests that depend on what a server does on each of: ${COMPAT_SERVERS[*]}.
 Of a name without a suite it takes this machine's server, the others from ./dev servers. On a database these
 are modules of tests/it, on a Redis or Valkey others, and the tests of the packages in lock/ and cache/.
-A test that fails is named and runs once more, alone; the server fails by what fails then, too.
+A test that fails is named, and its server fails.
 
   --write  puts the table that it prints at the end into README.md and README.zh-CN.md
 END
@@ -81,8 +81,7 @@ compat_row() {
   ) >"$log" 2>&1 || status=$?
   counts=$(count_tests "$log")
   note "$counts, in $((SECONDS - began)) s"
-  sed -n 's/^once more, alone: /           failed at first: /p' "$log"
-  ((!status)) || sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$log" | sort | uniq -d | sed 's/^/           FAILED twice: /'
+  ((!status)) || sed -n 's/^test \(.*\) \.\.\. FAILED$/           FAILED: \1/p' "$log"
   echo "| $version | $suite | ${counts%, 0 ignored} |" >>"$DATA/log/compat.md"
   return "$status"
 }
@@ -90,19 +89,5 @@ compat_row() {
 # compat_path NAME: puts its programs first in PATH; a machine's own are there.
 compat_path() { [[ -n ${SERVER_PACKAGES[$1]:-} ]] || PATH=$(server_root "$1")/bin:$PATH; }
 
-# compat_tests PACKAGE FILTER...: without the address of a database server, so that the tests start one. What fails is
-# named and runs once more, alone: with a busy machine's delays left out, it is the server that differs.
-compat_tests() {
-  local output failed=() status=0
-  output=$(mktemp --tmpdir="$DATA/log")
-  without_settings cargo test -p "$1" --test it -- "${@:2}" >"$output" 2>&1 || status=$?
-  if ((status)); then
-    mapfile -t failed < <(sed -n 's/^test \(.*\) \.\.\. FAILED$/\1/p' "$output")
-    sed -i 's/^\(test result: .*\) [0-9]* failed/\1 0 failed/' "$output"
-  fi
-  cat "$output"
-  rm "$output"
-  ((${#failed[@]})) || return "$status"
-  printf 'once more, alone: %s\n' "${failed[@]}"
-  without_settings cargo test -p "$1" --test it -- --exact --test-threads=1 "${failed[@]}"
-}
+# compat_tests PACKAGE FILTER...: without the address of a database server, so that the tests start one.
+compat_tests() { without_settings cargo test -p "$1" --test it -- "${@:2}"; }
