@@ -1,5 +1,7 @@
 //! Steady purchases, each buyer once, until told to stop: as many as are answered, or so many a second, in waves. After a
 //! wave most connections idle until the next, and so does what a balancer keeps open to the instances.
+//!
+//! A purchase counts from when it was due, so that its latency contains the wait for a free connection.
 
 use std::{
     sync::{
@@ -104,22 +106,58 @@ impl Run {
         let mut call = Call::post(format!("/voucher-order/seckill/{}", self.load.voucher_id));
         let mut records = Vec::new();
         loop {
-            sleep_until(self.due()).await;
+            let due = self.due();
+            sleep_until(due).await;
             if self.done.load(Ordering::Relaxed) {
                 return records;
             }
             let next = self.load.used.fetch_add(1, Ordering::Relaxed);
             let Some(buyer) = self.load.buyers.get(next) else { return records };
             call.set_token(&buyer.token);
-            let sent = Instant::now();
             let reply = Reply::of(&connection.send(&call).await);
             records.push(Record {
                 observed: ObservedReply { user_id: buyer.user_id, attempt: 0, reply },
                 target: 0,
-                sent: sent.saturating_duration_since(self.begin),
-                latency: sent.elapsed(),
+                sent: due.saturating_duration_since(self.begin),
+                latency: due.elapsed(),
                 trace: None,
             });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::Router;
+    use tokio::{net::TcpListener, sync::mpsc, time::sleep};
+    use workload::sessions;
+
+    use super::*;
+
+    /// Three are due at the begin, on one connection: the last of them waits for both others.
+    #[tokio::test]
+    async fn a_purchase_counts_from_when_it_was_due() {
+        const ANSWER_TIME: Duration = Duration::from_millis(40);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let (answering, mut answered) = mpsc::unbounded_channel();
+        let slow = async move || {
+            sleep(ANSWER_TIME).await;
+            answering.send(()).unwrap();
+        };
+        let serving = axum::serve(listener, Router::new().fallback(slow));
+        tokio::spawn(async move { serving.await.unwrap() });
+        let load = Load::new(target, 1, sessions::buyers(1, 3).unwrap().into());
+        let all_answered = async {
+            for _ in 0..3 {
+                answered.recv().await.unwrap();
+            }
+        };
+        let ((), records) = load.run(1, Some(1.0), all_answered).await.unwrap();
+        let latencies: Vec<_> = records.iter().map(|record| record.latency).collect();
+        assert_eq!(latencies.len(), 3);
+        for (earlier, latency) in (1..).zip(&latencies) {
+            assert!(*latency >= earlier * ANSWER_TIME, "{latencies:?}");
         }
     }
 }

@@ -49,9 +49,9 @@ pub struct Behind {
     pub seconds: f64,
     /// Purchases made meanwhile.
     pub requests: u64,
-    /// Those that did not become orders, by the reply they got and the second in which they were sent.
+    /// Those that did not become orders, by the reply they got and the second in which they were due.
     pub failed: BTreeMap<String, BTreeMap<u64, usize>>,
-    /// Latency of all of them.
+    /// Latency of all of them, counted from when they were due.
     pub latency: Latency,
     /// Violated invariants of the checker.
     pub violations: BTreeMap<&'static str, i64>,
@@ -103,7 +103,7 @@ pub struct Report {
     pub logs: Option<PathBuf>,
 }
 
-/// The purchases that did not become orders, by the reply that they got and the second in which they were sent.
+/// The purchases that did not become orders, by the reply that they got and the second in which they were due.
 pub fn failures(records: &[Record]) -> BTreeMap<String, BTreeMap<u64, usize>> {
     let mut failed: BTreeMap<String, BTreeMap<u64, usize>> = BTreeMap::new();
     for record in records.iter().filter(|record| !record.observed.reply.is_success()) {
