@@ -18,9 +18,6 @@ use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// How long an instance may take to be ready after the last fault's end.
-const READY: Duration = Duration::from_secs(10);
-
 async fn is_ready(stack: &Stack) -> bool {
     get(stack.url(), "/health/ready").send().await.status == 200
 }
@@ -62,10 +59,10 @@ async fn half_open_connections_to_the_database_are_closed_and_replaced() {
     for user in &users {
         stack.proxies.database.set(Mode::HalfOpen);
         let broken = Instant::now();
-        assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
+        assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
         // A ready answer may be a moment old.
         let sold = async || buy(stack.url(), user, sale).await.status == 200;
-        assert!(until(READY, sold).await, "nothing is sold");
+        assert!(until(TIMEOUT, sold).await, "nothing is sold");
         println!("sells after {:?}", broken.elapsed());
     }
     let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
@@ -81,11 +78,7 @@ async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() 
         while_sale_is_locked(&stack, sale, async {
             let buying = buy(stack.url(), &user, sale);
             let fault = async {
-                let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
-                           WHERE DB = DATABASE() AND ID <> CONNECTION_ID() \
-                           AND COMMAND IN ('Query', 'Execute') AND INFO LIKE '%tb_seckill_voucher%'";
-                let waits = async || stack.database.number(sql).await > 0;
-                eventually("the purchase waits for the row", TIMEOUT, waits).await;
+                stack.database.wait_for_statement("UPDATE").await;
                 stack.proxies.database.set(Mode::HalfOpen);
             };
             let (answer, ()) = tokio::join!(buying, fault);
@@ -98,7 +91,7 @@ async fn a_purchase_whose_connection_goes_half_open_is_told_what_became_of_it() 
             }
         })
         .await;
-        assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
+        assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
     }
     assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 0);
 }
@@ -118,7 +111,8 @@ async fn a_connection_that_goes_silent_while_it_is_released_gives_its_place_back
         assert_eq!(one.expect("a reply"), 1);
         drop(connection);
         // It is handed on untested, or not; either way the place is free in time.
-        eventually("the database answers", READY, async || mysql::ping(&pool).await.is_ok()).await;
+        eventually("the database answers", TIMEOUT, async || mysql::ping(&pool).await.is_ok())
+            .await;
     }
     assert_eq!(pool.usage().in_use + pool.usage().idle, 1, "{:?}", pool.usage());
 }
@@ -136,7 +130,7 @@ async fn half_open_connections_to_redis_are_replaced() {
     for user in &users[1..] {
         stack.proxies.redis.set(Mode::HalfOpen);
         let broken = Instant::now();
-        assert!(until(READY, async || is_ready(&stack).await).await, "not ready in time");
+        assert!(until(TIMEOUT, async || is_ready(&stack).await).await, "not ready in time");
         println!("ready after {:?}", broken.elapsed());
         for sale in &sales {
             // The locks have a connection of their own, which nothing but a purchase uses.
@@ -144,7 +138,7 @@ async fn half_open_connections_to_redis_are_replaced() {
                 let answer = buy(stack.url(), user, *sale).await;
                 matches!(answer.status, 200 | 202) && answer.body["code"] != "LOCK_BUSY"
             };
-            assert!(until(READY, bought).await, "nothing is sold");
+            assert!(until(TIMEOUT, bought).await, "nothing is sold");
         }
         println!("sells after {:?}", broken.elapsed());
     }
@@ -191,7 +185,7 @@ async fn a_server_that_became_a_replica_is_left_for_its_successor() {
     write.exec_async(&mut shared).await.expect_err("a replica takes no writes");
     switch.send_replace(1);
     let script = redis::Script::new("return redis.call('SET', KEYS[1], 'value')");
-    eventually("writes reach the new master", READY, async || {
+    eventually("writes reach the new master", TIMEOUT, async || {
         script.key("by script").invoke_async::<()>(&mut shared.clone()).await.is_ok()
     })
     .await;
@@ -206,12 +200,9 @@ async fn a_row_that_a_lost_transaction_holds_is_free_within_seconds() {
     let users = stack.users(2).await;
     // The strategy whose transactions hold the row while they wait for a request.
     let sale = stack.publish(5, "row-lock").await;
-    let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = DATABASE() \
-               AND ID <> CONNECTION_ID() AND COMMAND = 'Query' AND INFO LIKE '%tb_seckill_voucher%'";
     while_sale_is_locked(&stack, sale, async {
         let fault = async {
-            let waits = async || stack.database.number(sql).await > 0;
-            eventually("the purchase waits for the row", TIMEOUT, waits).await;
+            stack.database.wait_for_statement("UPDATE").await;
             stack.proxies.database.set(Mode::HalfOpen);
         };
         let mut buying = std::pin::pin!(buy(stack.url(), &users[0], sale));

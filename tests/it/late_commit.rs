@@ -12,8 +12,8 @@ use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The order is inserted, and its COMMIT is on its way for three seconds: meanwhile another purchase of the same user, on
-/// another instance, is refused by the lock.
+/// The order is inserted, and its COMMIT is held on its way: meanwhile another purchase of the same user, on another
+/// instance, is refused by the lock.
 #[tokio::test]
 async fn the_purchase_lock_is_held_until_the_commit() {
     let args = [&PATIENT[..], &["--lab"]].concat();
@@ -25,17 +25,17 @@ async fn the_purchase_lock_is_held_until_the_commit() {
         let sale = stack.publish(5, strategy).await;
         let key = format!("{key}{}", user.id);
         let mut redis = stack.redis.conn().await;
-        stack.proxies.database.set(Mode::DelayCommit(Duration::from_secs(3)));
+        stack.proxies.database.set(Mode::HoldCommits);
         let (url, mine) = (stack.url().to_owned(), user.clone());
         let first = tokio::spawn(async move { buy(&url, &mine, sale).await });
         wait_for_insert(&stack, &user).await;
         assert!(redis.exists::<_, bool>(&key).await.unwrap(), "{strategy}: the lock is free");
         let second = buy(&stack.instances[1].url, &user, sale).await;
-        let committed = stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await;
-        assert_eq!(committed, 0, "this machine is too slow to see anything");
         second.refused(200, "LOCK_BUSY");
-        first.await.unwrap().data();
+        let committed = stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await;
+        assert_eq!(committed, 0, "the COMMIT is held");
         stack.proxies.database.set(Mode::Forward);
+        first.await.unwrap().data();
         eventually("the lock is released", TIMEOUT, || async {
             !redis.clone().exists::<_, bool>(&key).await.unwrap()
         })
@@ -50,8 +50,12 @@ async fn the_purchase_lock_is_held_until_the_commit() {
 async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() {
     for strategy in COMMITTING {
         let (stack, user, sale) = behind_proxies(strategy.name()).await;
-        stack.proxies.database.set(Mode::DelayCommit(Duration::from_millis(2200)));
-        let answer = buy(stack.url(), &user, sale).await;
+        stack.proxies.database.set(Mode::HoldCommits);
+        let arrives = async {
+            stack.database.wait_for_statement("LOCK IN SHARE MODE").await;
+            stack.proxies.database.set(Mode::Forward);
+        };
+        let (answer, ()) = tokio::join!(buy(stack.url(), &user, sale), arrives);
         // A definite success, unless this machine is so busy that the look-up ran out of time.
         let id = match answer.status {
             200 => answer.data().as_i64().unwrap(),
@@ -60,7 +64,6 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
                 answer.body["orderId"].as_str().expect("the id to look up").parse().unwrap()
             }
         };
-        stack.instances[0].wait_for_line("the commit's reply was lost").await;
         let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
         eventually("the order exists", TIMEOUT, || async {
             stack.database.number(&row).await == 1

@@ -47,7 +47,7 @@ async fn half_open_connections_stay_silent_and_open_and_new_ones_work() {
 }
 
 #[tokio::test]
-async fn a_delayed_commit_takes_place_although_its_client_has_gone() {
+async fn a_held_commit_takes_place_although_its_client_has_gone() {
     let database = TestDatabase::empty().await;
     database.run("CREATE TABLE t (id INT PRIMARY KEY)").await;
     let proxy = Proxy::start(database.server().to_owned()).await.expect("a proxy");
@@ -56,10 +56,11 @@ async fn a_delayed_commit_takes_place_although_its_client_has_gone() {
     connection.execute("START TRANSACTION").await.expect("begin");
     connection.execute("INSERT INTO t VALUES (1)").await.expect("insert");
 
-    proxy.set(Mode::DelayCommit(2 * SILENCE));
-    assert!(timeout(SILENCE / 2, connection.execute("COMMIT")).await.is_err(), "it is delayed");
+    proxy.set(Mode::HoldCommits);
+    assert!(timeout(SILENCE, connection.execute("COMMIT")).await.is_err(), "it is held");
     connection.close_hard().await.expect("close");
     let uncommitted = "SELECT COUNT(*) FROM t";
     assert_eq!(database.number(uncommitted).await, 0, "the transaction is still open");
+    proxy.set(Mode::Forward);
     eventually("the COMMIT arrives", LIMIT, async || database.number(uncommitted).await == 1).await;
 }

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use secrecy::SecretString;
-use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{Connection, Executor, MySqlConnection, MySqlPool};
+use sqlx::mysql::{MySqlPoolOptions, MySqlRow};
+use sqlx::{Connection, Executor, MySqlConnection, MySqlPool, Row};
 use testkit::database_server::{DatabaseServer, Settings};
 use testkit::process::TemporaryFolder;
 use testkit::replicated_database::{ReplicatedDatabase, Replication};
+use testkit::wait::eventually;
 use tokio::sync::OnceCell;
 
 /// An empty database; [`TestDatabase::migrated`] has the tables.
@@ -135,6 +136,25 @@ impl TestDatabase {
             .fetch_one(&mut *connection)
             .await
             .unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// The statements that run in it now. Not from information_schema.processlist: MariaDB keeps that in a temporary
+    /// table, and crashed once when it dropped one.
+    pub async fn running(&self) -> Vec<String> {
+        let all = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&self.pool).await;
+        let text =
+            |row: &MySqlRow, column| row.get::<Option<String>, _>(column).unwrap_or_default();
+        let all = all.expect("the statements that run");
+        all.iter().filter(|row| text(row, "db") == self.name).map(|row| text(row, "Info")).collect()
+    }
+
+    /// Waits until a statement runs in it that contains this text, such as one that waits for a lock.
+    pub async fn wait_for_statement(&self, text: &str) {
+        let limit = Duration::from_secs(30);
+        eventually(&format!("a statement runs: {text}"), limit, async || {
+            self.running().await.iter().any(|statement| statement.contains(text))
+        })
+        .await;
     }
 
     /// Runs a statement.

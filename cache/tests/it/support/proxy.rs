@@ -61,10 +61,10 @@ pub enum Mode {
     /// [`Mode::Cut`]: they pass nothing any more in either direction and are not closed, not even
     /// when their client closes. It is a middlebox that forgot its flows. New ones work.
     HalfOpen,
-    /// Passes each COMMIT on after this time, and keeps its connection to the server open until
-    /// then, even when its client has closed.
-    DelayCommit(Duration),
-    /// As [`Mode::DelayCommit`], each request that contains this text.
+    /// Keeps each COMMIT until another mode is set, and its connection to the server open until then,
+    /// even when its client has closed.
+    HoldCommits,
+    /// Passes each request that contains this text on after this time, as [`Mode::HoldCommits`] does.
     DelayRequests(&'static str, Duration),
 }
 
@@ -247,7 +247,10 @@ async fn forward_requests(
                 losing.store(true, Ordering::SeqCst);
             }
             Mode::LoseReplies => losing.store(true, Ordering::SeqCst),
-            Mode::DelayCommit(time) if commits() => tokio::time::sleep(time).await,
+            Mode::HoldCommits if commits() => {
+                // Fails only if the proxy is gone.
+                mode.subscribe().wait_for(|mode| *mode != Mode::HoldCommits).await.ok();
+            }
             Mode::DelayRequests(text, time) if contains(text.as_bytes()) => {
                 tokio::time::sleep(time).await;
             }
