@@ -56,9 +56,9 @@ async fn a_session_has_the_contracts_shape_and_ends_on_logout() {
 async fn a_logout_takes_effect_on_every_node_within_a_second() {
     let stack = Stack::lab(2).await;
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
-    for (round, user) in stack.users(10).await.iter().enumerate() {
+    for (round, user) in stack.users(4).await.iter().enumerate() {
         let busy = Instant::now();
-        while busy.elapsed() < Duration::from_millis(100 * round as u64) {
+        while busy.elapsed() < Duration::from_millis(250 * round as u64) {
             get(two, "/user/me").token(&user.token).send().await.data();
         }
         post(one, "/user/logout").token(&user.token).send().await.data();
@@ -69,6 +69,7 @@ async fn a_logout_takes_effect_on_every_node_within_a_second() {
             if answer.status == 401 {
                 break;
             }
+            // Whenever it was answered: a slow machine makes none of these late.
             assert!(asked < Duration::from_secs(1), "still signed in {asked:?} after the logout");
         }
     }
@@ -114,8 +115,8 @@ async fn every_request_renews_the_session_even_on_a_public_route() {
     let key = format!("login:token:{}", user.token);
     for path in ["/shop/1", "/user/me"] {
         let _: bool = redis.expire(&key, 60).await.unwrap();
-        // The node is told of the change, or looks the session up again soon.
-        eventually("the session is renewed", Duration::from_secs(2), || async {
+        // The node is told of the change, or looks the session up again soon; otherwise only after minutes.
+        eventually("the session is renewed", Duration::from_secs(20), || async {
             get(stack.url(), path).token(&user.token).send().await.data();
             redis.clone().ttl::<_, i64>(&key).await.unwrap() > 60
         })
