@@ -1,103 +1,154 @@
 //! Many shop reads over HTTP, from two instances, while Redis is killed and comes back.
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use cache::CacheConfig;
-use seckill_loadtest::options::{Instances, defaults};
-use seckill_loadtest::scenario::read::{self, ReadOptions};
+use futures_util::future::join_all;
+use sqlx::Executor;
+use testkit::wait::eventually;
+use workload::Target;
+use workload::http::{Call, Connection};
 
-use sqlx::mysql::MySqlRow;
-use sqlx::{Executor, Row};
-
+use crate::metrics::page::Page;
+use crate::support::api::get;
 use crate::support::database::TestDatabase;
 use crate::support::stack::Stack;
 
-/// Reads that are due per second: far below what two instances can answer, on any machine.
-const RATE: f64 = 500.0;
+const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// The most statements that ran at the same time in `database`, sampled every few
-/// milliseconds until `reading` ends.
-async fn most_statements<T>(
-    database: &TestDatabase,
-    reading: impl Future<Output = T>,
-) -> (T, usize) {
-    let mut most = 0;
-    let name: String = sqlx::query_scalar("SELECT DATABASE()")
-        .fetch_one(&database.pool)
-        .await
-        .expect("the database's name");
-    let text = |row: &MySqlRow, column| row.get::<Option<String>, _>(column).unwrap_or_default();
-    let reads =
-        |row: &MySqlRow| text(row, "db") == name && text(row, "Info").contains("FROM tb_shop");
-    let watching = async {
-        loop {
-            // Not information_schema.processlist: MariaDB keeps that in a temporary table, and crashed
-            // once when it dropped one.
-            let all = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&database.pool).await;
-            let running =
-                all.expect("the statements that run").iter().filter(|row| reads(row)).count();
-            most = most.max(running);
-            tokio::time::sleep(Duration::from_millis(3)).await;
+/// Steady readers, so few that all may load at once, and the shops that they read.
+const READERS: usize = 20;
+const SHOPS: usize = 60;
+
+/// The pause of a reader after each answer, which leaves the machine time for the rest.
+const PAUSE: Duration = Duration::from_millis(30);
+
+/// Reads one shop after the other; counts the answers, and names those that are no shop in `failures`.
+async fn read(
+    target: Target,
+    reader: usize,
+    answers: &AtomicU64,
+    over: &AtomicBool,
+) -> Vec<String> {
+    let mut connection = Connection::new(target, TIMEOUT);
+    let mut failures = Vec::new();
+    for turn in 0.. {
+        if over.load(Ordering::Relaxed) {
+            break;
         }
+        let shop = 1 + (turn * READERS + reader) % SHOPS;
+        let reply = connection.send(&Call::get(format!("/shop/{shop}"))).await;
+        let found = reply.as_ref().is_ok_and(|reply| {
+            reply.status == 200 && String::from_utf8_lossy(&reply.body).contains("\"success\":true")
+        });
+        if !found {
+            failures.push(format!("shop {shop}: {reply:?}"));
+        }
+        answers.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(PAUSE).await;
+    }
+    failures
+}
+
+/// Waits until every instance says that its breaker is open, or closed.
+async fn breakers_are(urls: &[String], open: f64) {
+    for url in urls {
+        eventually("the breaker opens, or closes", TIMEOUT, async || {
+            Page::of(url).await.get("seckill_cache_breaker_open", &[]) == open
+        })
+        .await;
+    }
+}
+
+/// Every instance is asked for more shops than it may load at once, and each load is held up: as many run as are allowed,
+/// and no more. What waits too long is refused.
+async fn loads_are_bounded(database: &TestDatabase, urls: &[String]) {
+    let allowed = CacheConfig::default().max_concurrent_loads;
+    let mut holder = database.pool.acquire().await.expect("a connection");
+    holder.execute("LOCK TABLES tb_shop WRITE").await.expect("lock the table");
+    let asking = urls.iter().flat_map(|url| {
+        (0..2 * allowed).map(move |n| get(url, &format!("/shop/{}", 1 + SHOPS + n)).send())
+    });
+    let running = async || {
+        let statements = database.running().await;
+        statements.iter().filter(|statement| statement.contains("FROM tb_shop")).count()
     };
-    let result = tokio::select! {
-        result = reading => result,
-        () = watching => unreachable!("sampling does not end"),
+    let watching = async {
+        let limit = allowed * urls.len();
+        eventually("as many load as may", TIMEOUT, async || running().await >= limit).await;
+        for _ in 0..50 {
+            let running = running().await;
+            assert!(running <= limit, "{running} statements at once, {limit} allowed");
+        }
+        holder.execute("UNLOCK TABLES").await.expect("unlock the table");
     };
-    (result, most)
+    for answer in tokio::join!(join_all(asking), watching).0 {
+        assert!(answer.status == 200 || answer.body["code"] == "UNAVAILABLE", "{answer:?}");
+    }
+}
+
+/// Has shops read on all instances while `work` runs, which gets the count of the answers; no read may fail.
+async fn while_reading(targets: &[Target], work: impl AsyncFnOnce(&AtomicU64)) {
+    let (answers, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let reading = (0..READERS).map(|reader| {
+        let target = targets[reader % targets.len()].clone();
+        read(target, reader, &answers, &over)
+    });
+    let working = async {
+        work(&answers).await;
+        over.store(true, Ordering::Relaxed);
+    };
+    let failures = tokio::join!(join_all(reading), working).0.concat();
+    assert!(failures.is_empty(), "{} failed: {:?} …", failures.len(), &failures[..1]);
+}
+
+/// Waits for so many answers more.
+async fn more(answers: &AtomicU64, count: u64) {
+    let wanted = answers.load(Ordering::Relaxed) + count;
+    eventually("reads are answered", TIMEOUT, async || answers.load(Ordering::Relaxed) >= wanted)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_redis_killed_during_reads_fails_no_read_and_is_used_again_after_its_return() {
-    let mut stack = Stack::lab(2).await;
-    let options = ReadOptions {
-        rate: Some(RATE),
-        seconds: 14,
-        ids: 300,
-        // One second, in which the connections break, may fail: the others may not.
-        tolerate_seconds: 1,
-        instances: Instances::silent(stack.access(), stack.targets()),
-        ..defaults()
-    };
-    let Stack { redis, database, .. } = &mut stack;
-    let begin = Instant::now();
-    let fault = async {
-        tokio::time::sleep(Duration::from_secs(4)).await;
-        redis.kill();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        // Slow loads in addition, so that as many as are allowed run at once.
-        let mut holder = database.pool.acquire().await.expect("a connection");
-        holder.execute("LOCK TABLES tb_shop WRITE").await.expect("lock the table");
-        tokio::time::sleep(Duration::from_millis(400)).await;
-        holder.execute("UNLOCK TABLES").await.expect("unlock the table");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        redis.restart().await;
-        begin.elapsed()
-    };
-    let work = async { tokio::join!(read::run(&options), fault) };
-    let ((report, back), most) = most_statements(database, work).await;
-    let report = report.expect("the reads run");
-    println!("{report}\nRedis was back {back:?} after the begin; {most} statements at once");
-    assert!(!report.check.is_violation(), "{report}");
-
-    let limit = 2 * CacheConfig::default().max_concurrent_loads;
-    assert!((limit / 4..=limit).contains(&most), "{most} statements at once, {limit} allowed");
-
-    let open = |second: &read::report::Second| second.breakers_open.unwrap_or(2) > 0;
-    assert!(
-        report.timeline.iter().any(open),
-        "the breaker was open while Redis was away: {report}"
-    );
-    // Reads begin a moment after `begin`, so this second is at least three after the return.
-    let full = usize::try_from(back.as_secs()).expect("seconds") + 3;
-    let after = report.timeline.iter().skip(full).take_while(|second| second.answers.total() > 100);
-    let mut judged = 0;
-    for second in after {
-        // An instance that is busy may report a second too late.
-        let Some(layers) = second.layers else { continue };
-        assert!(!open(second), "Redis is in use again: {report}");
-        assert!(layers.local_hits > 3 * layers.loads, "memory answers again: {report}");
-        judged += 1;
+    let mut stack = Stack::start(0, &[]).await;
+    let shops = SHOPS + 2 * CacheConfig::default().max_concurrent_loads;
+    let rows: Vec<String> =
+        (2..=shops).map(|shop| format!("({shop}, '店', 1, '', '', 1, 1)")).collect();
+    let insert = "INSERT INTO tb_shop (id, name, type_id, images, address, x, y) VALUES ";
+    stack.database.run(&(insert.to_owned() + &rows.join(","))).await;
+    // More than may load at once.
+    for _ in 0..2 {
+        stack.add_instance(&["--read-connections", "40"]).await;
     }
-    assert!(judged >= 2, "too few seconds to judge: {report}");
+    let (urls, targets) = (stack.urls(), stack.targets());
+    while_reading(&targets, async |answers| {
+        more(answers, 400).await;
+        stack.redis.kill();
+        breakers_are(&urls, 1.0).await;
+        more(answers, 400).await;
+    })
+    .await;
+    loads_are_bounded(&stack.database, &urls).await;
+    while_reading(&targets, async |answers| {
+        stack.redis.restart().await;
+        breakers_are(&urls, 0.0).await;
+        for url in &urls {
+            let count = async || {
+                let page = Page::of(url).await;
+                let memory = [("cache", "shop"), ("layer", "memory")];
+                let hits = page.get("seckill_cache_hits_total", &memory);
+                (hits, page.get("seckill_cache_loads_total", &[("cache", "shop")]))
+            };
+            eventually("memory answers again, without loads", TIMEOUT, async || {
+                let (hits, loads) = count().await;
+                more(answers, 100).await;
+                let (hits_after, loads_after) = count().await;
+                hits_after > hits && loads_after == loads
+            })
+            .await;
+        }
+    })
+    .await;
 }

@@ -139,27 +139,22 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
     let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
     let path = format!("/shop/{id}");
-    let mut delays = Vec::new();
+    let received = "seckill_cache_invalidations_received_total";
     for round in 0..20 {
         for base in [one, two] {
             get(base, &path).send().await.data();
         }
+        let before = metric(two, received).await;
         let name = format!("新{round}");
         put(one, json!({ "id": id, "name": name })).await.data();
-        let written = Instant::now();
-        // At once on this node; on the other one when the message arrives, at the latest after the
-        // time to live in memory.
+        // At once on this node; on the other one when the message arrives, which comes with every write.
         assert_eq!(get(one, &path).send().await.data()["name"], name.as_str());
-        eventually("the other node serves the change", Duration::from_millis(1500), || async {
+        eventually("the message", WAIT_LIMIT, async || metric(two, received).await > before).await;
+        eventually("the other node serves the change", WAIT_LIMIT, || async {
             get(two, &path).send().await.data()["name"] == name.as_str()
         })
         .await;
-        delays.push(written.elapsed());
     }
-    // What it had read just before lives for a second in memory, unless the message comes. A busy machine may delay
-    // some of the messages, not half of them.
-    delays.sort_unstable();
-    assert!(delays[10] < Duration::from_millis(400), "without a message: {delays:?}");
     let shop = get(two, &path).send().await;
     assert_eq!((&shop.data()["score"], &shop.data()["address"]), (&json!(40), &json!("路")));
 
@@ -260,7 +255,7 @@ async fn a_new_shop_is_found_although_its_id_was_read_before() {
     assert_eq!(create(&stack, shop("二", 1, 120.0, 30.0)).await, next);
     for instance in &stack.instances {
         let path = format!("/shop/{next}");
-        eventually("it is found", Duration::from_millis(1500), || async {
+        eventually("it is found", WAIT_LIMIT, || async {
             get(&instance.url, &path).send().await.body["success"] == true
         })
         .await;
@@ -278,15 +273,12 @@ async fn without_redis_reads_go_on_and_invalidations_are_delivered_later() {
     }
     stack.redis.kill();
     for base in &urls {
-        let mut took = Vec::new();
-        for _ in 0..20 {
-            let started = Instant::now();
+        // If each waited for Redis, they would be late together.
+        let started = Instant::now();
+        for _ in 0..100 {
             get(base, &path).send().await.data();
-            took.push(started.elapsed());
         }
-        // Not the longest: the tests' database may stand still for seconds.
-        took.sort_unstable();
-        assert!(took[15] < Duration::from_secs(1), "{took:?}");
+        assert!(started.elapsed() < WAIT_LIMIT, "{:?}", started.elapsed());
     }
     get(&urls[0], "/shop-type/list").send().await.data();
     get(&urls[0], "/shop/of/name").send().await.data();
@@ -315,10 +307,14 @@ async fn cached_reads_go_on_without_the_database() {
     let proxy = &stack.proxies.database;
     get(stack.url(), "/shop/1").send().await.data();
     proxy.set(Mode::Cut);
-    for _ in 0..5 {
+    // From memory, and then from Redis.
+    let by_redis = "seckill_cache_hits_total{cache=\"shop\",layer=\"redis\"}";
+    let before = metric(stack.url(), by_redis).await;
+    eventually("Redis answers", WAIT_LIMIT, async || {
         get(stack.url(), "/shop/1").send().await.data();
-        tokio::time::sleep(Duration::from_millis(400)).await;
-    }
+        metric(stack.url(), by_redis).await > before + 1
+    })
+    .await;
     // What is not cached is a 503, not a false "does not exist".
     stack
         .database
