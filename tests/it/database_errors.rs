@@ -30,18 +30,42 @@ fn assert_try_again(answer: &Answer, what: &str) {
     assert!(answer.headers.contains_key("retry-after"), "{what}");
 }
 
-/// Every insert of an order fails with this number.
-async fn fail_inserts(stack: &Stack, number: u16) {
-    fail(stack, "INSERT ON tb_voucher_order", number).await;
+/// Has triggers fail what concerns a sale with the number that `planted` names, and count that in `attempts`, which keeps
+/// its rows though the statement fails.
+async fn plant_errors(stack: &Stack) {
+    let planted =
+        "CREATE TABLE planted (voucher_id BIGINT PRIMARY KEY, changing VARCHAR(8), number INT)";
+    stack.database.run(&format!("{planted} ENGINE = MyISAM")).await;
+    stack.database.run("CREATE TABLE attempts (voucher_id BIGINT) ENGINE = MyISAM").await;
+    for (change, table) in [("INSERT", "tb_voucher_order"), ("UPDATE", "tb_seckill_voucher")] {
+        let trigger = format!(
+            "CREATE TRIGGER fails_{change} BEFORE {change} ON {table} FOR EACH ROW \
+             BEGIN \
+               DECLARE error INT DEFAULT (SELECT number FROM planted \
+                 WHERE voucher_id = NEW.voucher_id AND changing = '{change}'); \
+               IF error IS NOT NULL THEN \
+                 INSERT INTO attempts VALUES (NEW.voucher_id); \
+                 SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = error, MESSAGE_TEXT = 'a planted error'; \
+               END IF; \
+             END"
+        );
+        stack.database.run(&trigger).await;
+    }
 }
 
-async fn fail(stack: &Stack, change: &str, number: u16) {
-    stack.database.run("DROP TRIGGER IF EXISTS fails").await;
-    let trigger = format!(
-        "CREATE TRIGGER fails BEFORE {change} FOR EACH ROW \
-         SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'a planted error'"
-    );
-    stack.database.run(&trigger).await;
+/// From now on each INSERT of an order of this sale, or each UPDATE of its row, fails with this number.
+async fn fail(stack: &Stack, sale: i64, change: &str, number: u16) {
+    let planted = format!("REPLACE INTO planted VALUES ({sale}, '{change}', {number})");
+    stack.database.run(&planted).await;
+}
+
+/// Waits until what concerns a sale has failed so often.
+async fn failed(stack: &Stack, sale: i64, times: i64) {
+    let attempts = format!("SELECT COUNT(*) FROM attempts WHERE voucher_id = {sale}");
+    eventually("it is tried again and again", TIMEOUT, async || {
+        stack.database.number(&attempts).await >= times
+    })
+    .await;
 }
 
 async fn dead_letters(stack: &Stack) -> u64 {
@@ -69,31 +93,38 @@ async fn assert_all_ordered(stack: &Stack, sale: i64, bought: &[(SignedIn, i64)]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_error_of_the_server_is_told_as_503_and_ends_no_order() {
     let stack = Stack::start(1, &[]).await;
-    let users = stack.users(6).await;
-    let stream = stack.publish(20, "stream").await;
+    let users = stack.users(2).await;
+    plant_errors(&stack).await;
     let mut sales = Vec::new();
     for strategy in STRATEGIES {
         sales.push((strategy, stack.publish(20, strategy).await));
     }
-    fail_inserts(&stack, STATES[0]).await;
-    let mut bought = Vec::new();
-    for user in &users {
-        bought.push((user.clone(), buy(stack.url(), user, stream).await.bought()));
-    }
-    let inserts = STATES.map(|number| ("INSERT ON tb_voucher_order", number));
-    let updates = [1290, 1114, 9998].map(|number| ("UPDATE ON tb_seckill_voucher", number));
+    let inserts = STATES.map(|number| ("INSERT", number));
+    let updates = [1290, 1114, 9998].map(|number| ("UPDATE", number));
+    let mut streams = Vec::new();
     for (change, number) in inserts.into_iter().chain(updates) {
-        fail(&stack, change, number).await;
+        // The consumer meets it, too.
+        let stream = stack.publish(20, "stream").await;
+        fail(&stack, stream, change, number).await;
+        let mut bought = Vec::new();
+        for user in &users {
+            bought.push((user.clone(), buy(stack.url(), user, stream).await.bought()));
+        }
+        streams.push((stream, bought));
         for (strategy, sale) in &sales {
+            fail(&stack, *sale, change, number).await;
             let answer = buy(stack.url(), &users[0], *sale).await;
             assert_try_again(&answer, &format!("{change}, {number} on {strategy}: {answer:?}"));
         }
-        // The consumer meets it, too.
-        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    for (stream, _) in &streams {
+        failed(&stack, *stream, 4).await;
     }
     assert_eq!(dead_letters(&stack).await, 0, "an outage ended orders");
-    stack.database.run("DROP TRIGGER fails").await;
-    assert_all_ordered(&stack, stream, &bought).await;
+    stack.database.run("DELETE FROM planted").await;
+    for (stream, bought) in &streams {
+        assert_all_ordered(&stack, *stream, bought).await;
+    }
     for (_, sale) in sales {
         buy(stack.url(), &users[0], sale).await.data();
     }
@@ -106,15 +137,17 @@ async fn a_wrong_statement_is_our_bug_and_ends_no_order() {
     let users = stack.users(3).await;
     let sale = stack.publish(20, "stream").await;
     let direct = stack.publish(20, "reentrant-lock").await;
-    fail_inserts(&stack, 1064).await;
+    plant_errors(&stack).await;
+    fail(&stack, sale, "INSERT", 1064).await;
+    fail(&stack, direct, "INSERT", 1064).await;
     let mut bought = Vec::new();
     for user in &users {
         bought.push((user.clone(), buy(stack.url(), user, sale).await.bought()));
     }
     buy(stack.url(), &users[0], direct).await.refused(500, "INTERNAL");
-    tokio::time::sleep(Duration::from_secs(6)).await;
+    failed(&stack, sale, 20).await;
     assert_eq!(dead_letters(&stack).await, 0);
-    stack.database.run("DROP TRIGGER fails").await;
+    stack.database.run("DELETE FROM planted").await;
     assert_all_ordered(&stack, sale, &bought).await;
 }
 
@@ -135,7 +168,11 @@ async fn a_table_that_is_away_for_a_while_ends_no_order() {
     bought.push((users[0].clone(), buy(stack.url(), &users[0], sale).await.bought()));
     let mine = get(stack.url(), "/voucher-order/of/me").token(&users[0].token).send().await;
     assert_try_again(&mine, &format!("a page of orders: {mine:?}"));
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    eventually("they are looked up again and again", TIMEOUT, async || {
+        let log = stack.instances[0].log();
+        log.iter().filter(|line| line.contains("entries cannot be looked up")).count() >= 5
+    })
+    .await;
     stack.database.run("RENAME TABLE tb_away TO tb_voucher_order").await;
     assert_all_ordered(&stack, sale, &bought).await;
 }
@@ -171,7 +208,14 @@ async fn a_database_that_is_read_only_for_a_while_ends_no_order_and_its_connecti
         stack.database.number(&old).await < open
     })
     .await;
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    // The server is the test's own: who begins transactions now is the consumer.
+    let begun = async || -> u64 {
+        let status = sqlx::query_as("SHOW GLOBAL STATUS LIKE 'Com_begin'");
+        let (_, count): (String, String) = status.fetch_one(&stack.database.pool).await.unwrap();
+        count.parse().expect("a number")
+    };
+    let first = begun().await;
+    eventually("it is tried again and again", TIMEOUT, async || begun().await >= first + 6).await;
     stack.database.run("SET GLOBAL read_only = 0").await;
     assert_all_ordered(&stack, stream, &bought).await;
     for (_, sale) in sales {
@@ -201,9 +245,9 @@ async fn a_connection_that_was_opened_to_a_read_only_server_is_soon_replaced() {
     let meanwhile = connection().await;
     assert_ne!(meanwhile, before, "the server was found read-only");
     database.run("SET GLOBAL read_only = 0").await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    eventually("it is replaced", TIMEOUT, async || connection().await != meanwhile).await;
     let after = connection().await;
-    assert_ne!(after, meanwhile, "it was opened while the server was read-only");
+    // For longer than a connection to a read-only server is used.
     tokio::time::sleep(Duration::from_millis(600)).await;
     assert_eq!(connection().await, after);
     database.run("SET GLOBAL read_only = 1").await;
