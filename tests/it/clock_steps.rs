@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 
+use crate::resilience::lock_sale;
 use crate::stream_deliveries::{held, pending};
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
@@ -67,12 +68,7 @@ async fn entries_of_a_dead_consumer_are_taken_over_when_the_clock_of_redis_steps
     stack.add_instance(&[]).await;
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
-    let mut holder = stack.database.pool.begin().await.unwrap();
-    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
-        .bind(sale)
-        .execute(&mut *holder)
-        .await
-        .unwrap();
+    let holder = lock_sale(&stack, sale).await;
     for user in &users {
         buy(stack.url(), user, sale).await.bought();
     }
@@ -146,7 +142,7 @@ async fn no_step_of_one_clock_expires_an_order_early_or_keeps_it() {
     stack.add_instance(&["--unpaid-seconds", "600"]).await;
     let status = |id: i64| format!("SELECT status FROM tb_voucher_order WHERE id = {id}");
     for (id, ages) in ids[1].iter().zip(old) {
-        eventually(&format!("{ages:?} is cancelled"), Duration::from_secs(15), || async {
+        eventually(&format!("{ages:?} is cancelled"), TIMEOUT, || async {
             stack.database.number(&status(*id)).await == 4
         })
         .await;

@@ -4,6 +4,7 @@
 use redis::AsyncCommands;
 
 use super::{HOUR, TIMEOUT, accounts, act, old_orders, pending_returns_are, unpaid};
+use crate::resilience::lock_sale;
 use crate::support::stack::{Stack, buy};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
@@ -18,9 +19,12 @@ async fn other_nodes_finish_what_a_killed_node_was_cancelling() {
         stack.database.run(&format!("{row} ({sale}, 3000, 3000, {window})")).await;
         old_orders(&stack, sale, 2500).await;
     }
+    // What is left of the third is waited for.
+    let holder = lock_sale(&stack, 3).await;
     stack.add_instance(&HOUR).await;
     eventually("it has started", TIMEOUT, || async { unpaid(&stack).await < 7500 }).await;
     stack.instances[0].kill();
+    holder.rollback().await.unwrap();
     stack.add_instance(&HOUR).await;
     stack.add_instance(&HOUR).await;
     eventually("the others finish", TIMEOUT, || async { unpaid(&stack).await == 0 }).await;
