@@ -11,7 +11,7 @@ use testkit::process::free_port;
 use testkit::redis_cluster::RedisCluster;
 use testkit::redis_server::{RedisServer, Role};
 
-use crate::redis_sentinel::{buy_by_every_strategy, read_shops, sign_in};
+use crate::slow::redis_sentinel::{buy_by_every_strategy, read_shops, sign_in};
 use crate::support::api::ADMIN_TOKEN;
 use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;

@@ -1,9 +1,7 @@
 //! A claim that the Java script made is respected while its entry is in the stream.
 
-use std::time::Duration;
-
 use super::player::{JavaNode, Reply};
-use super::{counter, has_claim, look_up, rows};
+use super::{counter, drops_were_looked_for, has_claim, look_up, rows};
 use crate::resilience::while_sale_is_locked;
 use crate::support::stack::{Stack, buy};
 
@@ -44,9 +42,9 @@ async fn the_claim_of_an_entry_that_a_java_consumer_holds_is_respected() {
     let user = stack.users(1).await.remove(0);
     let java = JavaNode::join(&stack).await;
     java.hold(user.id, sale, 77, false).await;
-    for _ in 0..5 {
+    for order in 78..80 {
         buy(stack.url(), &user, sale).await.refused(200, "ALREADY_ORDERED");
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        drops_were_looked_for(&stack, &java, order).await;
     }
     assert_eq!(look_up(&stack, &user, 77).await.status, 202);
     assert_eq!(rows(&stack).await, 0);

@@ -7,11 +7,11 @@ use testkit::wait::eventually;
 
 use super::consumer::Deed;
 use super::player::JavaNode;
-use super::{counter, has_claim, look_up, rows, stock};
+use super::{counter, drops_were_looked_for, has_claim, look_up, rows, stock};
 use crate::support::stack::{Stack, buy};
 
 /// The buyer learns the outcome within seconds.
-const SECONDS: Duration = Duration::from_secs(10);
+const SECONDS: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_dropped_entry_is_refused_for_good_and_gives_its_place_and_stock_back() {
@@ -136,7 +136,7 @@ async fn an_entry_that_a_java_consumer_keeps_is_taken_over_though_it_is_never_id
     stack.stream_drained().await;
     // It acknowledges late: nothing is undone by that.
     java.acknowledge(&delivered).await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    drops_were_looked_for(&stack, &java, 72).await;
     look_up(&stack, &user, 71).await.data();
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (1, 4));
     assert_eq!(counter(&stack, sale).await, Some(4));
@@ -154,7 +154,7 @@ async fn a_late_acknowledgement_does_not_reach_an_entry_that_was_taken_over() {
     crate::resilience::while_sale_is_locked(&stack, sale, async {
         eventually("taken over", SECONDS, || async { java.pending().await == 0 }).await;
         java.acknowledge(&delivered).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        drops_were_looked_for(&stack, &java, 72).await;
         let answer = look_up(&stack, &user, 71).await;
         assert_eq!(answer.status, 202, "refused while we were about to commit: {answer:?}");
     })

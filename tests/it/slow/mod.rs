@@ -1,3 +1,9 @@
-//! Tests that need real time, and a machine that does nothing else: `./dev test slow` runs them one after the other.
+//! What only real time shows, on a machine that does nothing else: failovers, takeovers, rolling restarts, chaos.
+//! `./dev test slow` runs them one after the other.
 
 mod chaos;
+mod database_failover;
+mod mixed_sale;
+mod redis_cluster;
+pub mod redis_sentinel;
+mod rolling;
