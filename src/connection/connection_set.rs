@@ -60,7 +60,7 @@ pub(super) struct Opened {
     /// When its opening began.
     began: Instant,
     /// Whether the server took writes then.
-    to_primary: bool,
+    pub to_primary: bool,
 }
 
 struct IdleConnection {

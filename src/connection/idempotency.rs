@@ -202,7 +202,7 @@ async fn remove_old(db: &Database) {
         "DELETE FROM tb_idempotency WHERE create_time < NOW() - INTERVAL 1 DAY LIMIT ?",
     )
     .bind(REMOVED_AT_ONCE);
-    if let Err(error) = db.bounded(delete.execute(&db.pool)).await {
+    if let Err(error) = db.bounded(db.pool.change(delete)).await {
         tracing::debug!(%error, "old records of writes are not removed yet");
     }
 }

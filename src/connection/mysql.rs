@@ -147,6 +147,8 @@ pub struct ServerFacts {
     pub own_idle: Option<IdleLimit>,
     /// The same for other clients, such as a Java node: the server's own setting.
     pub idle: Option<IdleLimit>,
+    /// The user's rights with which a read-only server takes writes.
+    pub writes_anyway: Vec<String>,
 }
 
 /// After how many seconds the server ends a transaction whose client sends nothing, and by which setting.
@@ -157,6 +159,11 @@ pub struct IdleLimit {
     pub setting: String,
 }
 
+/// SUPER on older servers, CONNECTION_ADMIN on MySQL, READ_ONLY ADMIN on MariaDB.
+const WRITES_ANYWAY: &str = "SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES \
+     WHERE REPLACE(GRANTEE, '''', '') = CURRENT_USER() \
+     AND PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION_ADMIN', 'READ_ONLY ADMIN')";
+
 /// Queries [`ServerFacts`].
 pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
     let query =
@@ -164,7 +171,9 @@ pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
     let (version, max_connections, now) = database.bounded(query.fetch_one(&database.pool)).await?;
     let own_idle = idle_limit(database, "SESSION").await?;
     let idle = idle_limit(database, "GLOBAL").await?;
-    Ok(ServerFacts { version, max_connections, now, own_idle, idle })
+    let writes_anyway = sqlx::query_scalar(WRITES_ANYWAY).fetch_all(&database.pool);
+    let writes_anyway = database.bounded(writes_anyway).await?;
+    Ok(ServerFacts { version, max_connections, now, own_idle, idle, writes_anyway })
 }
 
 /// The shortest of the settings that are there and not 0, which means none.

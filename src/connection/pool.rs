@@ -22,7 +22,8 @@ use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, BoxStream};
 use parking_lot::{Mutex, RwLock};
-use sqlx::mysql::{MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
+use sqlx::mysql::{MySqlArguments, MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
+use sqlx::query::Query;
 use sqlx::{Connection, Describe, Either, Execute, Executor, MySql, MySqlConnection};
 use tokio_util::task::TaskTracker;
 
@@ -36,7 +37,8 @@ const PING_LIMIT: Duration = Duration::from_secs(1);
 /// The idle connections are pinged at most this often.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 
-/// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own.
+/// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own, which
+/// should not write: see [`Pool::change`].
 #[derive(Clone, Debug)]
 pub struct Pool {
     connections: Arc<ConnectionSet>,
@@ -89,7 +91,20 @@ impl Pool {
     /// # Errors
     /// As [`Pool::acquire`]; and where the server is read-only.
     pub async fn acquire_writable(&self) -> sqlx::Result<PooledConnection> {
-        let mut connection = self.acquire().await?;
+        self.writable(self.acquire().await?).await
+    }
+
+    /// A connection to write on: not to a server that was read-only when the connection was opened, and still is. What a user
+    /// with the right to write there all the same changed on a replica, the primary would not have.
+    ///
+    /// # Errors
+    /// As [`Pool::acquire_writable`].
+    pub async fn acquire_for_writes(&self) -> sqlx::Result<PooledConnection> {
+        let connection = self.acquire().await?;
+        if connection.to_primary() { Ok(connection) } else { self.writable(connection).await }
+    }
+
+    async fn writable(&self, mut connection: PooledConnection) -> sqlx::Result<PooledConnection> {
         if takes_writes(&mut connection).await? {
             connection.answered();
             return Ok(connection);
@@ -98,9 +113,20 @@ impl Pool {
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
     }
 
-    /// A connection with an open transaction.
+    /// Runs one statement that writes, on a connection [for writes](Pool::acquire_for_writes).
+    pub async fn change(
+        &self,
+        statement: Query<'_, MySql, MySqlArguments>,
+    ) -> sqlx::Result<MySqlQueryResult> {
+        let mut connection = self.acquire_for_writes().await?;
+        let result = statement.execute(&mut *connection).await;
+        connection.answered_with(&result);
+        result
+    }
+
+    /// A connection with an open transaction, to write in.
     pub async fn begin(&self) -> sqlx::Result<Transaction> {
-        let mut connection = self.acquire().await?;
+        let mut connection = self.acquire_for_writes().await?;
         connection.execute("START TRANSACTION").await?;
         Ok(Transaction { connection })
     }
@@ -209,6 +235,11 @@ impl PooledConnection {
     /// Its last statement was answered to the end, and no transaction is open.
     pub fn answered(&mut self) {
         self.answered = true;
+    }
+
+    /// Whether the server took writes when it was opened.
+    fn to_primary(&self) -> bool {
+        self.connection.as_ref().expect(PRESENT).opened.to_primary
     }
 
     /// Its last statement, outside any transaction, had this result.

@@ -47,7 +47,7 @@ impl UserStore {
         let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)")
             .bind(phone.as_str())
             .bind(format!("user_{}", nick.to_lowercase()));
-        match self.db.bounded(insert.execute(&self.db.pool)).await {
+        match self.db.bounded(self.db.pool.change(insert)).await {
             Ok(_) => {}
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
             Err(error) => return Err(error.into()),

@@ -38,6 +38,7 @@ mod otlp;
 mod pages;
 mod proxy;
 mod purchase;
+mod read_only_server;
 mod readiness;
 mod redis_input;
 mod redis_outage;

@@ -25,6 +25,15 @@ pub(super) async fn check(
             .fail(&format!("version {}", facts.version), "use MySQL 8.0 or MariaDB 10.5, or newer");
     }
     durability::check(findings, database).await?;
+    if !facts.writes_anyway.is_empty() {
+        findings.warn(
+            &format!(
+                "the user may write to a read-only server ({})",
+                facts.writes_anyway.join(", ")
+            ),
+            "revoke it: after a failover, an order could be written to the old primary alone",
+        );
+    }
     let wanted = i64::from(config.database.database_connections);
     if facts.max_connections < 2 * wanted {
         findings.warn(

@@ -115,7 +115,7 @@ impl OrderStore {
         let ids = id_list(delivered.iter().map(|order| order.order_id));
         let sql = format!("DELETE FROM tb_stock_return WHERE order_id IN ({ids})");
         let query = sqlx::query(&sql).persistent(false);
-        self.db.bounded(query.execute(&self.db.pool)).await?;
+        self.db.bounded(self.db.pool.change(query)).await?;
         Ok(())
     }
 }

@@ -65,7 +65,7 @@ impl OrderTransaction {
     pub(super) async fn begin(db: Database, end: Option<Instant>) -> Result<Self, Error> {
         let limit = Instant::now() + db.timeout;
         let deadline = end.map_or(limit, |end| end.min(limit));
-        let connection = until(deadline, db.pool.acquire()).await?;
+        let connection = until(deadline, db.pool.acquire_for_writes()).await?;
         Ok(OrderTransaction { db, connection, deadline, state: State::New })
     }
 
