@@ -1,7 +1,7 @@
 //! The shop endpoints: paging, search by name and by distance, visibility of writes, and outages of
 //! Redis and of the database.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::AsyncCommands;
 use serde_json::{Value, json};
@@ -140,7 +140,7 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
     let id = create(&stack, shop("旧", 1, 120.0, 30.0)).await;
     let path = format!("/shop/{id}");
     let received = "seckill_cache_invalidations_received_total";
-    for round in 0..20 {
+    for round in 0..5 {
         for base in [one, two] {
             get(base, &path).send().await.data();
         }
@@ -273,12 +273,11 @@ async fn without_redis_reads_go_on_and_invalidations_are_delivered_later() {
     }
     stack.redis.kill();
     for base in &urls {
-        // If each waited for Redis, they would be late together.
-        let started = Instant::now();
-        for _ in 0..100 {
+        eventually("reads do without Redis", WAIT_LIMIT, async || {
             get(base, &path).send().await.data();
-        }
-        assert!(started.elapsed() < WAIT_LIMIT, "{:?}", started.elapsed());
+            metric(base, "seckill_cache_bypassed_total{cache=\"shop\"}").await > 3
+        })
+        .await;
     }
     get(&urls[0], "/shop-type/list").send().await.data();
     get(&urls[0], "/shop/of/name").send().await.data();
