@@ -262,7 +262,7 @@ async fn concurrent_purchases_payments_cancellations_and_expiry_keep_the_invaria
         for (number, user) in users.iter().cloned().enumerate() {
             let stack = stack.clone();
             busy.spawn(async move {
-                for turn in 0..25 {
+                for turn in 0..13 {
                     let url = &stack.instances[(number + turn) % 2].url;
                     let other = &stack.instances[(number + turn + 1) % 2].url;
                     let bought = buy(url, &user, sale).await;
@@ -275,7 +275,7 @@ async fn concurrent_purchases_payments_cancellations_and_expiry_keep_the_invaria
                         )),
                         // Left to expire.
                         2 => {}
-                        _ if turn > 20 => drop(act(other, "pay", &user, order).await),
+                        _ if turn > 9 => drop(act(other, "pay", &user, order).await),
                         _ => drop(act(url, "cancel", &user, order).await),
                     }
                 }
