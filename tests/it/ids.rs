@@ -189,7 +189,7 @@ async fn a_lease_that_fails_fails_for_all_who_wait() {
     let server = RedisServer::start().await;
     let key = "icr:order:2026:07:01";
     let _: () = server.conn().await.set(key, 0).await.unwrap();
-    let ids = node_with(&server, before_midnight, 1, Duration::from_secs(1)).await;
+    let ids = node_with(&server, before_midnight, 1, Duration::from_secs(3)).await;
     server.pause();
     for outcome in futures_util::future::join_all((0..6).map(|_| ids.next())).await {
         assert!(matches!(outcome, Err(seckill::id::Error::Unavailable(_))), "{outcome:?}");
