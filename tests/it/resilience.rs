@@ -9,6 +9,7 @@ use redis::AsyncCommands;
 use serde_json::json;
 use workload::burst::{self, BurstOptions, Report};
 
+use crate::drain::PATIENT;
 use crate::law;
 use crate::support::api::{get, metric, post};
 use crate::support::stack::{SignedIn, Stack, buy};
@@ -51,8 +52,10 @@ pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64)
 /// holds are not committed either, as the sales' rows are locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
+    // So patient that no request in flight gives up before the kill.
+    let patient = [&PATIENT[..], &["--lab", "--redis-timeout-ms", "4000"]].concat();
     for strategy in STRATEGIES {
-        let mut stack = Stack::behind_proxies(&["--lab"]).await;
+        let mut stack = Stack::behind_proxies(&patient).await;
         stack.add_instance(&["--lab"]).await;
         let (options, total) = big_burst(&stack, strategy).await;
         let mut victim = stack.instances.remove(0);
