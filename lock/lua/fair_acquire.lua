@@ -13,6 +13,8 @@ local lease, owner, depth, alive_for = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[
 -- How much later than the one before it a waiter tries in ms: at the end of a lease, and while the
 -- first waiter has been notified and has not come yet.
 local BEHIND, BEHIND_FREE = 20, 250
+-- How much later than the end of a lease Redisson's waiter is told to wake, in ms.
+local CLOCKS = 1000
 local pruned = prune(owner)
 
 -- Tell the waiter that is first now how long the lease is, unless it will see that by itself. One of
@@ -27,8 +29,10 @@ local function announce()
     return
   end
   if not alive_until then
-    -- Redisson's waiter sleeps until this time, less its timeout.
-    redis.call('ZADD', KEYS[3], now + tonumber(lease) + tonumber(ARGV[4]), next)
+    -- Redisson's waiter sleeps until this time, less its timeout, by its own clock. Should the lease not
+    -- have ended by then, it computes a negative pause, which is one without limit. A lease ends later
+    -- than `now` says when the server is interrupted before PEXPIRE, and for a clock that is ahead.
+    redis.call('ZADD', KEYS[3], now + tonumber(lease) + CLOCKS + tonumber(ARGV[4]), next)
   end
   notify_first()
 end

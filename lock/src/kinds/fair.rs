@@ -13,14 +13,14 @@ use crate::name::LockName;
 /// keeps its position by trying again every third of the configured lease, and leaves the queue at
 /// once when it gives up; at its own time limit its place is void on the server even if it cannot say
 /// so (for Redisson's clients, when it has said so). When a holder dies, the next acquires as its
-/// lease ends, however short that is; so does a waiter of Redisson's behind a holder of this crate,
-/// or in front of one of its waiters. A waiter that died is removed within a lease by all clients
+/// lease ends, however short that is; so does a waiter of Redisson's in front of one of this crate's,
+/// and up to a second later one that is the last behind a holder of this crate. A waiter that died is removed within a lease by all clients
 /// of this crate; Redisson's clients remove it, as they do each other, after their
 /// `fairLockWaitTimeout`, 5 min for each position. A waiter that is cut off from Redis for longer
 /// than a lease starts again at the end.
 ///
 /// Redisson goes by its machines' clocks, this lock by the server's: keep them together within a
-/// minute where both are used. Do not share a name between fair locks and other kinds: they exclude
+/// second where both are used, or Redisson's last waiter behind a holder that died may sleep on. Do not share a name between fair locks and other kinds: they exclude
 /// each other, but ignore each other's queue and notifications.
 ///
 /// # On the wire
