@@ -162,10 +162,8 @@ async fn a_release_wakes_a_waiter_of_another_process() {
     for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
         let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
         let waiting = waiter(&cluster, node, &there, &name).await;
-        let released = Instant::now();
         guard.release().await.unwrap();
         soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
-        assert!(released.elapsed() < PROMPT, "{:?}", released.elapsed());
     }
     nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
 }
@@ -182,12 +180,10 @@ async fn ordinary_and_sharded_messages_of_redisson_wake_a_waiter() {
         let _: i64 = query(&mut raw, "HSET", &[&name, foreign, "1"]).await;
         let _: i64 = query(&mut raw, "PEXPIRE", &[&name, "30000"]).await;
         let waiting = waiter(&cluster, 1, &locks, &name).await;
-        let released = Instant::now();
         let _: i64 = query(&mut raw, "DEL", &[&name]).await;
         let mut raw = cluster.nodes[node].conn().await;
         let _: i64 = query(&mut raw, publish, &[&channel(&name), "0"]).await;
         soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
-        assert!(released.elapsed() < PROMPT, "{publish}: {:?}", released.elapsed());
     }
 }
 
@@ -215,10 +211,8 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
     cluster.end_move(slot, 0, 1).await;
     // MOVED: the holder's next command goes to the new node, and the waiter subscribes there.
     subscribed(&cluster, 1, &name).await;
-    let released = Instant::now();
     guard.release().await.unwrap();
     soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
-    assert!(released.elapsed() < PROMPT, "{:?}", released.elapsed());
     nothing_left(&cluster, &[0, 1, 2], &[&here, &there]).await;
 }
 
@@ -282,7 +276,6 @@ async fn a_hanging_node_does_not_delay_others() {
     let lost = hanging.acquire(&locks.owner()).await.unwrap();
     cluster.nodes[nodes[0]].pause();
 
-    let started = Instant::now();
     // In the second round a command has timed out, so the slot table is being refreshed.
     for _ in 0..2 {
         let pending: Vec<_> = (0..20)
@@ -291,17 +284,18 @@ async fn a_hanging_node_does_not_delay_others() {
                 tokio::spawn(async move { lock.try_acquire(&owner).await.map(drop) })
             })
             .collect();
-        let others = Instant::now();
-        for _ in 0..50 {
-            busy.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
-        }
-        assert!(others.elapsed() < Duration::from_secs(3), "{:?}", others.elapsed());
+        // Each would take a second, if it waited as those do.
+        let others = async {
+            for _ in 0..50 {
+                busy.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+            }
+        };
+        soon("the others", others).await;
         for reply in pending {
             let error = reply.await.unwrap().unwrap_err();
             assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
         }
     }
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     // The lock that cannot be renewed is lost; the other is renewed past its lease.
     soon("it is lost", lost.lost()).await;
     assert!(renewed.valid_for() > Duration::ZERO);

@@ -6,7 +6,7 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{FencedLock, Locks};
 
-use super::{default_locks, eventually, nothing_left, query};
+use super::{eventually, long_locks, nothing_left, query};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -29,7 +29,7 @@ async fn clock(raw: &mut MultiplexedConnection) -> u64 {
 async fn tokens_rise_though_the_counter_has_expired_or_was_lost() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let keep = Duration::from_millis(100);
     let lock = locks.fenced(NAME).unwrap().with_expiring_counter(keep);
     let mut tokens = Vec::new();
@@ -50,7 +50,7 @@ async fn tokens_rise_though_the_counter_has_expired_or_was_lost() {
 async fn each_acquire_keeps_the_counter_for_the_whole_time_again() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fenced(NAME).unwrap().with_expiring_counter(Duration::from_secs(3600));
     let before = clock(&mut raw).await;
     let token = next_token(&lock, &locks).await;
@@ -76,7 +76,7 @@ async fn each_acquire_keeps_the_counter_for_the_whole_time_again() {
 async fn tokens_go_on_above_a_former_counter_and_above_a_clock_that_was_set_back() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let plain = locks.fenced(NAME).unwrap();
     assert_eq!((next_token(&plain, &locks).await, next_token(&plain, &locks).await), (1, 2));
     let lock = plain.clone().with_expiring_counter(Duration::from_secs(3600));

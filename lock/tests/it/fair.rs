@@ -2,7 +2,7 @@
 //! or belong to another client library.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::AsyncCommands;
@@ -10,7 +10,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{FairLock, LockConfig, Locks, Owner};
 use tokio::task::JoinHandle;
 
-use super::{default_locks, eventually, nothing_left, query, soon};
+use super::{calls_of, eventually, long_locks, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "printer";
@@ -75,7 +75,7 @@ async fn foreign_waiter(raw: &mut MultiplexedConnection, owner: &str, alive: f64
 async fn the_wire_format_is_that_of_redisson() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let (owner, second, third) = (locks.owner(), locks.owner(), locks.owner());
 
@@ -97,9 +97,9 @@ async fn the_wire_format_is_that_of_redisson() {
     assert_eq!(queue(&mut raw).await, [second.to_string(), third.to_string()]);
     // The holder's lease, and five minutes for each position in the queue.
     let first = timeout_in(&mut raw, &second.to_string()).await;
-    assert!((WAITER_TIMEOUT..=WAITER_TIMEOUT + 30_000.0).contains(&first), "{first}");
+    assert!((WAITER_TIMEOUT..=WAITER_TIMEOUT + 120_000.0).contains(&first), "{first}");
     let behind = timeout_in(&mut raw, &third.to_string()).await - first;
-    assert!((behind - WAITER_TIMEOUT).abs() < 30_000.0, "{behind}");
+    assert!((behind - WAITER_TIMEOUT).abs() < 120_000.0, "{behind}");
     let mut channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
     channels.sort();
     let mut expected = [second, third].map(|o| format!("redisson_lock__channel:{{printer}}:{o}"));
@@ -133,7 +133,7 @@ async fn the_wire_format_is_that_of_redisson() {
 async fn waiters_acquire_in_order_of_arrival() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let both = [default_locks(&server).await, default_locks(&server).await];
+    let both = [long_locks(&server).await, long_locks(&server).await];
     let holder = both[0].fair(NAME).unwrap().acquire(&both[0].owner()).await.unwrap();
     let order = Arc::default();
     let mut expected = Vec::new();
@@ -145,14 +145,11 @@ async fn waiters_acquire_in_order_of_arrival() {
         expected.push(owner);
         queued(&mut raw, i + 1).await;
     }
-    let started = Instant::now();
     holder.release().await.unwrap();
     for task in waiting {
         soon("each acquires the lock", task).await.unwrap();
     }
     assert_eq!(*order.lock().unwrap(), expected);
-    // Woken by messages; timers would take a third of 30 s each.
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     nothing_left(&server, &[&both[0], &both[1]]).await;
 }
 
@@ -160,7 +157,7 @@ async fn waiters_acquire_in_order_of_arrival() {
 async fn a_queued_waiter_is_not_overtaken() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     // The lock is free, and another client's waiter has just been notified.
     foreign_waiter(&mut raw, "another:1", 60_000.0).await;
@@ -185,7 +182,7 @@ async fn a_queued_waiter_is_not_overtaken() {
 async fn a_dead_waiter_of_another_client_is_removed() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     foreign_waiter(&mut raw, "dead:1", -1.0).await;
     foreign_waiter(&mut raw, "dead:2", -1.0).await;
@@ -231,12 +228,10 @@ async fn a_dead_waiter_is_removed_within_a_lease() {
     queued(&mut raw, 2).await;
     process.shutdown_background();
     let dead = queue(&mut raw).await[0].clone();
-    let died = Instant::now();
     guard.release().await.unwrap();
+    // A lease, and a third until the next waiter's attempt; not the five minutes of Redisson.
     soon("the dead waiter is removed", waiting).await.unwrap();
     assert!(!queue(&mut raw).await.contains(&dead));
-    // A lease, and a third until the next waiter's attempt; not the five minutes of Redisson.
-    assert!(died.elapsed() < lease * 2, "{:?}", died.elapsed());
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -245,7 +240,7 @@ async fn a_dead_waiter_is_removed_within_a_lease() {
 async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (locks, lease) = (default_locks(&server).await, Duration::from_millis(300));
+    let (locks, lease) = (long_locks(&server).await, Duration::from_millis(300));
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
     let process = waiter_in_its_own_runtime(&server, lease);
@@ -281,11 +276,12 @@ async fn live_waiters_keep_their_positions_for_any_time() {
     for owner in [first, second] {
         let _: f64 = raw.zincr(TIMES, owner.to_string(), -3.0 * WAITER_TIMEOUT).await.unwrap();
     }
-    let end = Instant::now() + lease * 3;
-    while Instant::now() < end {
+    let before = calls_of(&mut raw, "evalsha").await;
+    eventually("each has tried some four times", async || {
         assert_eq!(queue(&mut raw).await, [first.to_string(), second.to_string()]);
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        calls_of(&mut raw, "evalsha").await >= before + 8
+    })
+    .await;
     assert!(timeout_in(&mut raw, &first.to_string()).await > WAITER_TIMEOUT / 2.0);
     assert!(timeout_in(&mut raw, &second.to_string()).await > WAITER_TIMEOUT);
     guard.release().await.unwrap();
@@ -298,7 +294,7 @@ async fn live_waiters_keep_their_positions_for_any_time() {
 async fn a_cancelled_waiter_leaves_the_queue_at_once() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
     let cancelled = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
@@ -332,7 +328,7 @@ async fn a_cancelled_waiter_leaves_the_queue_at_once() {
 async fn a_cancelled_first_waiter_notifies_the_next() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
@@ -342,10 +338,8 @@ async fn a_cancelled_first_waiter_notifies_the_next() {
     queued(&mut raw, 2).await;
     // The lock is free, and no message to the first waiter arrives.
     let _: () = raw.del(NAME).await.unwrap();
-    let started = Instant::now();
     cancelled.abort();
-    soon("the next acquires the lock", remaining).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}: by its timer", started.elapsed());
+    soon("the next acquires the lock, not by its timer", remaining).await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -353,7 +347,7 @@ async fn a_cancelled_first_waiter_notifies_the_next() {
 async fn calls_of_one_owner_share_a_queue_position() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
     let owner = locks.owner();
@@ -374,15 +368,13 @@ async fn calls_of_one_owner_share_a_queue_position() {
 async fn a_force_unlock_notifies_the_first_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let lock = locks.fair(NAME).unwrap();
     let guard = lock.acquire(&locks.owner()).await.unwrap();
     let waiting = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 1).await;
-    let freed = Instant::now();
     assert!(lock.force_unlock().await.unwrap());
     soon("it acquires the lock", waiting).await.unwrap();
-    assert!(freed.elapsed() < Duration::from_secs(5), "{:?}", freed.elapsed());
     drop(guard);
     nothing_left(&server, &[&locks]).await;
 }

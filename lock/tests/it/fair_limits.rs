@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use redisson_lock::{LockConfig, Locks};
 
-use super::{default_locks, eventually, soon};
+use super::{eventually, long_locks, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
@@ -21,7 +21,7 @@ async fn a_waiter_that_gave_up_is_in_nobodys_way_though_it_cannot_leave() {
     let mut raw = server.conn().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
     let behind_proxy = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
-    let direct = default_locks(&server).await;
+    let direct = long_locks(&server).await;
     let holder = direct.fair(NAME).unwrap().acquire(&direct.owner()).await.unwrap();
 
     let (lock, owner) = (behind_proxy.fair(NAME).unwrap(), behind_proxy.owner());
@@ -43,7 +43,7 @@ async fn a_waiter_that_gave_up_is_in_nobodys_way_though_it_cannot_leave() {
 async fn a_call_with_a_limit_does_not_end_its_owners_other_wait() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (locks, others) = (default_locks(&server).await, default_locks(&server).await);
+    let (locks, others) = (long_locks(&server).await, long_locks(&server).await);
     let holder = others.fair(NAME).unwrap().acquire(&others.owner()).await.unwrap();
 
     let (lock, owner) = (locks.fair(NAME).unwrap(), locks.owner());

@@ -1,18 +1,18 @@
 //! Releases that Redis executes late, after the same owner has acquired the lock again: they must not
 //! release the new hold.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::RedisConnectionInfo;
 use redisson_lock::kind::LockKind;
 use redisson_lock::{Error, Lock, LockConfig, Locks, Server};
 
-use super::eventually;
+use super::{TIMEOUT, eventually};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sentinel::MASTER;
 use crate::support::redis_server::{RedisServer, Role};
 
-/// The proxy delays requests with the word `late` in them.
+/// The proxy keeps requests with the word `late` in them.
 const NAME: &str = "lock:late";
 
 /// The release is sent again on a new connection and answered; the first copy comes afterwards.
@@ -20,18 +20,18 @@ const NAME: &str = "lock:late";
 async fn a_late_copy_of_a_resent_release_spares_the_next_hold() {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
+    let config = LockConfig::default().with_command_timeout(TIMEOUT);
+    let locks = Locks::connect(proxy.redis(), config).await.unwrap();
     let owner = locks.owner();
     let lock = locks.reentrant(NAME).unwrap();
     lock.acquire(&owner).await.unwrap().release().await.unwrap();
     for round in 0..10 {
         let guard = lock.acquire(&owner).await.unwrap();
-        proxy.set(Mode::DelayRequest);
+        proxy.set(Mode::HoldRequest);
         guard.release().await.unwrap();
-        assert_eq!(proxy.mode(), Mode::Forward, "no request was delayed");
+        assert_eq!(proxy.held(), 1, "no request is late");
         let again = lock.acquire(&owner).await.unwrap();
-        // The proxy delays by 30 ms and then waits as long again.
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        proxy.pass_held().await;
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "round {round}");
         again.release().await.unwrap();
     }
@@ -48,7 +48,9 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
     let sentinel = RedisServer::start_as(Role::Sentinel(configuration)).await;
     let login = RedisConnectionInfo::default();
     let backend = Server::sentinel([sentinel.url()], MASTER, login).unwrap();
-    let locks = Locks::connect(backend, LockConfig::default()).await.unwrap();
+    // That of the releases; all else has to be answered within it.
+    let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
+    let locks = Locks::connect(backend, config).await.unwrap();
     spares_the_next_hold(&proxy, &locks, &locks.reentrant(NAME).unwrap()).await;
     spares_the_next_hold(&proxy, &locks, &locks.fair("fair:late").unwrap()).await;
     let lock = locks.read_write("read-write:late").unwrap();
@@ -60,14 +62,13 @@ async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &
     let owner = locks.owner();
     lock.acquire(&owner).await.unwrap().release().await.unwrap();
     let guard = lock.acquire(&owner).await.unwrap();
-    proxy.set(Mode::DelayRequests("late", Duration::from_millis(2_500)));
-    let sent = Instant::now();
+    proxy.set(Mode::HoldRequests("late"));
     let outcome = guard.release().await;
     assert!(matches!(outcome, Err(Error::Unknown { .. })), "{outcome:?}");
     proxy.set(Mode::Forward);
     let again = lock.acquire(&owner).await.unwrap();
-    assert!(sent.elapsed() < Duration::from_millis(2_500), "too late to show anything");
-    tokio::time::sleep(Duration::from_millis(3_000).saturating_sub(sent.elapsed())).await;
+    assert!(proxy.held() > 0, "no request is late");
+    proxy.pass_held().await;
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "{lock:?}");
     again.release().await.unwrap();
     eventually("it is free", async || !lock.is_locked().await.unwrap()).await;

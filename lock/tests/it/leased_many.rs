@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LockConfig, Locks, LostReason};
 
 use super::semaphore::next_message;
-use super::{default_locks, eventually, losing_reply, query, soon};
+use super::{eventually, long_locks, losing_reply, query, soon};
 use crate::support::proxy::Proxy;
 use crate::support::redis_server::RedisServer;
 
@@ -24,7 +24,7 @@ async fn counts(raw: &mut MultiplexedConnection) -> (i64, i64) {
 async fn several_permits_are_acquired_and_released_together() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = locks.leased_semaphore(NAME, LONG).unwrap();
     gate.try_set_permits(5).await.unwrap();
     let mut pubsub = server.client().get_async_pubsub().await.unwrap();
@@ -64,7 +64,7 @@ async fn several_permits_are_acquired_and_released_together() {
 async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = locks.leased_semaphore(NAME, LONG).unwrap();
     gate.try_set_permits(0).await.unwrap();
     let (seconds, micros): (i64, i64) = query(&mut raw, "TIME", &[]).await;
@@ -87,7 +87,7 @@ async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
 async fn a_waiter_for_several_permits_is_woken_by_releases() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let gate = here.leased_semaphore(NAME, LONG).unwrap();
     gate.try_set_permits(2).await.unwrap();
     let (one, other) = (gate.acquire().await.unwrap(), gate.acquire().await.unwrap());
@@ -125,7 +125,7 @@ async fn commands_for_several_permits_with_a_lost_reply_count_once() {
 async fn what_is_left_of_several_permits_is_released_when_one_was_lost() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = locks.leased_semaphore(NAME, LONG).unwrap();
     gate.try_set_permits(3).await.unwrap();
     let mut three = gate.acquire_many(3).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason};
 
-use super::{LEASE, locks, nothing_left, query, soon};
+use super::{LEASE, eventually, locks, nothing_left, query, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -80,10 +80,14 @@ async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {
     let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
     server.pause();
     let paused = Instant::now();
+    eventually("the deadline", async || {
+        let since = paused.elapsed();
+        let valid = guard.valid_for();
+        assert!(valid.is_zero() || since + valid <= LEASE, "valid for {valid:?} after {since:?}");
+        valid.is_zero()
+    })
+    .await;
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
-    let took = paused.elapsed();
-    assert!(took <= LEASE + Duration::from_millis(900), "{took:?}");
-    assert_eq!(guard.valid_for(), Duration::ZERO);
     server.resume();
     // Renewals in flight may extend the lease; the clean-up releases it.
     key_removed(&server, &locks).await;
@@ -108,7 +112,10 @@ async fn a_released_lock_is_never_lost() {
     let lost = guard.lost();
     guard.release().await.unwrap();
     let other = lock.acquire(&locks.owner()).await.unwrap();
-    assert!(tokio::time::timeout(LEASE * 2, lost).await.is_err());
+    for _ in 0..4 {
+        renewed(|| other.valid_for()).await;
+    }
+    assert!(tokio::time::timeout(Duration::ZERO, lost).await.is_err());
     other.release().await.unwrap();
 }
 
@@ -121,8 +128,7 @@ async fn a_short_outage_loses_no_lock() {
     let lock = locks.reentrant(NAME).unwrap();
     let guard = lock.acquire(&owner).await.unwrap();
     server.restart().await;
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    assert!(guard.valid_for() > Duration::ZERO);
+    renewed(|| guard.valid_for()).await;
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -132,9 +138,9 @@ async fn a_short_outage_loses_no_lock() {
 async fn a_release_after_the_end_of_a_fixed_lease_says_lost() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_millis(30));
+    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_millis(100));
     let mut not_lost = Vec::new();
-    for _ in 0..20 {
+    for _ in 0..10 {
         let guard = lock.acquire(&locks.owner()).await.unwrap();
         let reason = soon("the loss is noticed", guard.lost()).await;
         match guard.release().await {
@@ -142,7 +148,7 @@ async fn a_release_after_the_end_of_a_fixed_lease_says_lost() {
             outcome => not_lost.push(outcome),
         }
     }
-    assert!(not_lost.is_empty(), "{} of 20: {not_lost:?}", not_lost.len());
+    assert!(not_lost.is_empty(), "{} of 10: {not_lost:?}", not_lost.len());
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -152,13 +158,15 @@ async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_millis(300));
+    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_secs(2));
     let owner = locks.owner();
     let outer = lock.acquire(&owner).await.unwrap();
     let inner = lock.acquire(&owner).await.unwrap();
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
     // Blocks the whole runtime.
-    std::thread::sleep(Duration::from_millis(400));
+    while !inner.valid_for().is_zero() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     assert_eq!(inner.release().await, Err(Error::Lost(LostReason::Expired)));
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap(), "the key was not given back");
     assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));

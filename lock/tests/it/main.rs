@@ -8,14 +8,12 @@ mod all_kinds;
 mod cancellation;
 mod channel_rights;
 mod cluster;
-mod crowds;
 mod documentation;
 mod examples;
 mod exclusion;
 mod expiring_counter;
 mod fair;
 mod fair_limits;
-mod fair_short_leases;
 mod fenced;
 mod history;
 mod hung_shard;
@@ -45,6 +43,7 @@ mod semaphore;
 mod sentinel;
 mod sentinel_answers;
 mod setnx;
+mod slow;
 mod supplied;
 mod support;
 #[cfg(any(feature = "tls-rustls-ring", feature = "tls-native-tls"))]
@@ -56,7 +55,7 @@ mod waiting_limits;
 mod waiting_now;
 mod wire_format;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockConfig, LockUsage, Locks};
@@ -66,7 +65,7 @@ use crate::support::redis_server::RedisServer;
 
 /// The lease of most tests: short, so that expiry and renewal happen during a test, and long enough
 /// that a busy machine does not lose a lock by accident.
-const LEASE: Duration = Duration::from_millis(900);
+const LEASE: Duration = Duration::from_secs(2);
 
 /// Time limit for a condition to become true.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -77,15 +76,27 @@ async fn locks(server: &RedisServer) -> Locks {
     Locks::connect(server.client(), config).await.expect("connect")
 }
 
-/// Locks on `server` with the default lease of 30 s: a waiter that acquires or a key that disappears
-/// within a few seconds did so because of a release, not because a lease ended.
-async fn default_locks(server: &RedisServer) -> Locks {
-    Locks::connect(server.client(), LockConfig::default()).await.expect("connect")
+/// Locks on `server` with a lease so long that within [`TIMEOUT`] nothing happens by a timer: what a waiter
+/// acquires, or a holder loses, it was told of.
+async fn long_locks(server: &RedisServer) -> Locks {
+    let config = LockConfig::default().with_lease(TIMEOUT * 6);
+    Locks::connect(server.client(), config).await.expect("connect")
 }
 
 /// Waits until `condition` holds.
 async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     support::wait::eventually(what, TIMEOUT, condition).await;
+}
+
+/// Waits until a hold has been renewed, by how long it is valid for: time alone does not postpone its end.
+async fn renewed(valid_for: impl Fn() -> Duration) {
+    let valid = valid_for();
+    let end = Instant::now() + valid;
+    eventually("it is renewed", async || {
+        let now = Instant::now();
+        now + valid_for() > end
+    })
+    .await;
 }
 
 /// Whether a key outlives its lock: the counters of fenced locks do, and, for a minute, the latches of

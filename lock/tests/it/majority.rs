@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::all_kinds::hold_as_another_owner;
 use super::cancellation::{cut_after, cut_everywhere, released_later};
-use super::{eventually, nothing_left, soon};
+use super::{eventually, nothing_left, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
@@ -32,6 +32,14 @@ pub(super) async fn servers<const N: usize>() -> [RedisServer; N] {
 /// The locks of one process, one for each server.
 pub(super) fn process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
     let config = LockConfig::default().with_lease(lease);
+    let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
+    servers.iter().map(|server| locks(server).expect("a valid address")).collect()
+}
+
+/// The same, whose calls would wait for far longer than a test does for a server that does not answer.
+fn patient_process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
+    let config = LockConfig::default().with_lease(lease).with_command_timeout(LONG);
+    let config = config.with_connect_timeout(LONG);
     let locks = |server: &RedisServer| Locks::lazy(server.client(), config.clone());
     servers.iter().map(|server| locks(server).expect("a valid address")).collect()
 }
@@ -139,21 +147,21 @@ async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
 #[tokio::test]
 async fn a_killed_minority_does_not_end_the_lock() {
     let mut servers = servers::<3>().await;
-    let (here, there) = (process(&servers, LEASE), process(&servers, LEASE));
+    let (here, there) = (process(&servers, LEASE), patient_process(&servers, LEASE));
     warm_up(&here).await;
     let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
     let guard = acquire_on_all(&lock, 3).await;
     servers[0].kill();
-    // The two that are left renew it past its lease, and exclude others.
-    assert!(tokio::time::timeout(LEASE * 3 / 2, guard.lost()).await.is_err(), "it was lost");
+    eventually("its vote is lost", async || guard.held() == 2).await;
+    // The two that are left renew it, and exclude others.
+    renewed(|| guard.valid_for()).await;
     assert_eq!(guard.held(), 2);
     assert!(guard.valid_for() > Duration::ZERO);
-    assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
+    // A server that is slow to say so is a failure beside the dead one.
+    let refused = other.try_acquire(&other.owner()).await;
+    assert!(matches!(refused, Ok(None) | Err(Error::Unavailable { .. })), "{refused:?}");
     guard.release().await.unwrap();
-    // The next acquire is immediate.
-    let started = Instant::now();
-    let guard = other.acquire(&other.owner()).await.unwrap();
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    let guard = soon("the next acquires it", other.acquire(&other.owner())).await.unwrap();
     guard.release().await.unwrap();
     nothing_left_on(&servers[1..], &[&here[1..], &there[1..]]).await;
 }
@@ -162,29 +170,32 @@ async fn a_killed_minority_does_not_end_the_lock() {
 async fn a_killed_majority_ends_the_lock_within_the_lease() {
     let lease = Duration::from_secs(2);
     let mut servers = servers::<3>().await;
-    let locks = process(&servers, lease);
+    let (locks, patient) = (process(&servers, lease), patient_process(&servers, lease));
     let lock = Majority::new(&locks, NAME).unwrap();
     let guard = lock.acquire(&lock.owner()).await.unwrap();
     servers[0].kill();
     servers[2].kill();
     let killed = Instant::now();
+    eventually("it is valid no longer", async || {
+        let since = killed.elapsed();
+        let valid = guard.valid_for();
+        assert!(valid.is_zero() || since + valid <= lease, "valid for {valid:?} after {since:?}");
+        valid.is_zero()
+    })
+    .await;
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
-    assert!(killed.elapsed() < lease + Duration::from_millis(500), "{:?}", killed.elapsed());
-    assert_eq!(guard.valid_for(), Duration::ZERO);
     assert!(guard.release().await.is_err());
 
-    let started = Instant::now();
-    for _ in 0..10 {
-        let error = lock.try_acquire(&lock.owner()).await.map(drop).unwrap_err();
-        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    }
-    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    // Servers that refuse connections are not waited for.
+    let other = Majority::new(&patient, NAME).unwrap();
+    let answer = soon("an answer", other.try_acquire(&other.owner())).await;
+    let error = answer.map(drop).unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     nothing_left_on(&servers[1..2], &[&locks[1..2]]).await;
 
     // One of them restarts, empty, which makes a majority again.
     servers[0].restart().await;
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
-    guard.release().await.unwrap();
+    drop(lock.acquire(&lock.owner()).await.unwrap());
     nothing_left_on(&servers[..2], &[&locks[..2]]).await;
 }
 
@@ -201,7 +212,7 @@ async fn votes_of_servers_that_lose_the_key_are_lost() {
     };
     lose(&servers[0]).await;
     eventually("one vote is lost", async || guard.held() == 2).await;
-    assert!(tokio::time::timeout(LEASE * 3 / 2, guard.lost()).await.is_err(), "it was lost");
+    renewed(|| guard.valid_for()).await;
     lose(&servers[1]).await;
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Taken);
     assert_eq!(guard.valid_for(), Duration::ZERO);
@@ -212,21 +223,13 @@ async fn votes_of_servers_that_lose_the_key_are_lost() {
 #[tokio::test]
 async fn a_paused_minority_is_not_waited_for() {
     let servers = servers::<3>().await;
-    let config =
-        LockConfig::default().with_lease(LONG).with_command_timeout(Duration::from_secs(4));
-    let locks: Vec<Locks> = servers
-        .iter()
-        .map(|server| Locks::lazy(server.client(), config.clone()).unwrap())
-        .collect();
+    let locks = patient_process(&servers, LONG);
     warm_up(&locks).await;
     let lock = Majority::new(&locks, NAME).unwrap();
     servers[1].pause();
     for _ in 0..3 {
-        let started = Instant::now();
-        let guard = lock.acquire(&lock.owner()).await.unwrap();
-        guard.release().await.unwrap();
-        // The command timeout of each server is 4 s.
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        let guard = soon("it acquires", lock.acquire(&lock.owner())).await.unwrap();
+        soon("it releases", guard.release()).await.unwrap();
     }
     // Once resumed it runs the acquire, with a lease of 60 s, and then the release.
     servers[1].resume();
@@ -236,25 +239,24 @@ async fn a_paused_minority_is_not_waited_for() {
 #[tokio::test]
 async fn a_paused_majority_ends_the_call_at_its_limit() {
     let servers = servers::<3>().await;
-    let locks = process(&servers, LONG);
-    warm_up(&locks).await;
-    let lock = Majority::new(&locks, NAME).unwrap();
+    let (here, there) = (patient_process(&servers, LONG), process(&servers, LONG));
+    warm_up(&here).await;
+    warm_up(&there).await;
+    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
     servers[0].pause();
     servers[1].pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    assert!(lock.acquire_within(&lock.owner(), limit).await.unwrap().is_none());
-    let took = started.elapsed();
-    assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
+    let limited = soon("its limit", lock.acquire_within(&lock.owner(), limit)).await;
+    assert!(limited.unwrap().is_none());
+    assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     // A call that does not wait ends with the command timeout.
-    let started = Instant::now();
-    let error = lock.try_acquire(&lock.owner()).await.map(drop).unwrap_err();
+    let refused = soon("the timeout", other.try_acquire(&other.owner())).await;
+    let error = refused.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
-    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    nothing_left_on(&servers[2..], &[&locks[2..]]).await;
     servers[0].resume();
     servers[1].resume();
-    nothing_left_on(&servers, &[&locks]).await;
+    nothing_left_on(&servers, &[&here, &there]).await;
 }
 
 #[tokio::test]
@@ -271,10 +273,9 @@ async fn a_release_wakes_a_waiter() {
         other.acquire(&other.owner()).await.unwrap().release().await.unwrap();
     });
     eventually("it waits", async || there.iter().any(|locks| locks.usage().channels == 1)).await;
-    let released = Instant::now();
     guard.release().await.unwrap();
+    // Without the message it would try again after the lease.
     soon("it is woken", waiting).await.unwrap();
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     nothing_left_on(&servers, &[&here, &there]).await;
 }
 

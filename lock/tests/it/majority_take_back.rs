@@ -1,14 +1,15 @@
 //! A majority lock takes back servers that have lost its key: a rolling restart of all servers does
 //! not lose the lock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority};
 
 use super::all_kinds::hold_as_another_owner;
 use super::majority::{LEASE, acquire_on_all, nothing_left_on, process, servers};
-use super::{eventually, soon};
+use super::{calls_of, eventually, renewed, soon};
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:settlement";
@@ -37,15 +38,16 @@ async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
         }
         assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
     }
-    // What was taken back is renewed as well.
-    assert!(tokio::time::timeout(LEASE * 3 / 2, &mut lost).await.is_err(), "it was lost");
+    // What was taken back is renewed as well: without, a lease without renewal would end it.
+    renewed(|| guard.valid_for()).await;
+    renewed(|| guard.valid_for()).await;
     assert_eq!(guard.held(), 3);
     guard.release().await.unwrap();
     other.acquire(&other.owner()).await.unwrap().release().await.unwrap();
     nothing_left_on(&servers, &[&here, &there]).await;
 }
 
-/// Longer than the lease, so that its vote was lost as unreachable.
+/// So long that its vote was lost as unreachable.
 #[tokio::test]
 async fn a_server_that_was_away_for_long_is_taken_back() {
     let mut servers = servers::<3>().await;
@@ -59,7 +61,6 @@ async fn a_server_that_was_away_for_long_is_taken_back() {
     eventually("it has all votes", async || guard.held() == 3).await;
     servers[1].kill();
     eventually("one vote is lost", async || guard.held() == 2).await;
-    tokio::time::sleep(LEASE).await;
     servers[1].restart().await;
     eventually("the server is taken back", async || guard.held() == 3).await;
     assert!(exists(&servers[1]).await);
@@ -77,12 +78,14 @@ async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
     hold_as_another_owner(&mut raw, NAME).await;
     let fields: Vec<String> = raw.hkeys(NAME).await.unwrap();
     eventually("one vote is lost", async || guard.held() == 2).await;
-    let until = Instant::now() + LEASE;
-    while Instant::now() < until {
+    let before = calls_of(&mut raw, "evalsha").await;
+    eventually("it was tried twice", async || {
         assert_eq!(raw.hkeys::<_, Vec<String>>(NAME).await.unwrap(), fields);
         assert_eq!(guard.held(), 2);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        calls_of(&mut raw, "evalsha").await >= before + 2
+    })
+    .await;
+    assert_eq!(raw.hkeys::<_, Vec<String>>(NAME).await.unwrap(), fields);
     let _: () = raw.del(NAME).await.unwrap();
     eventually("the vote is taken back", async || guard.held() == 3).await;
     guard.release().await.unwrap();
@@ -100,12 +103,21 @@ async fn a_lost_majority_lock_takes_nothing_back() {
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
     servers[0].restart().await;
     servers[1].restart().await;
-    let until = Instant::now() + LEASE;
-    while Instant::now() < until {
+    // Meanwhile another lock tries to take a server back, at the same intervals.
+    let other = Majority::new(&locks, "other").unwrap();
+    let held = acquire_on_all(&other, 3).await;
+    let mut raw = servers[0].conn().await;
+    hold_as_another_owner(&mut raw, "other").await;
+    eventually("one vote is lost", async || held.held() == 2).await;
+    let before = calls_of(&mut raw, "evalsha").await;
+    eventually("the other has tried twice", async || {
         assert_eq!((exists(&servers[0]).await, exists(&servers[1]).await), (false, false));
         assert_eq!(guard.valid_for(), Duration::ZERO);
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        calls_of(&mut raw, "evalsha").await >= before + 2
+    })
+    .await;
+    held.release().await.unwrap();
+    let _: () = raw.del("other").await.unwrap();
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Unreachable)));
     nothing_left_on(&servers, &[&locks]).await;
 }
@@ -114,18 +126,21 @@ async fn a_lost_majority_lock_takes_nothing_back() {
 #[tokio::test]
 async fn a_release_undoes_what_is_being_taken_back() {
     let servers = servers::<3>().await;
-    let locks = process(&servers, LEASE);
+    let proxy = Proxy::start(servers[0].address()).await.unwrap();
+    let mut locks = process(&servers, LEASE);
+    let config = LockConfig::default().with_lease(LEASE);
+    locks[0] = Locks::lazy(proxy.redis(), config).unwrap();
     let lock = Majority::new(&locks, NAME).unwrap();
     let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
     eventually("one vote is lost", async || guard.held() == 2).await;
+    proxy.set(Mode::HoldRequests("EVALSHA"));
     let _: () = raw.del(NAME).await.unwrap();
-    servers[0].pause();
-    // Longer than the time between two tries.
-    tokio::time::sleep(LEASE / 2).await;
+    eventually("a try is on its way", async || proxy.held() == 1).await;
+    proxy.set(Mode::Forward);
     guard.release().await.unwrap();
-    servers[0].resume();
+    proxy.pass_held().await;
     nothing_left_on(&servers, &[&locks]).await;
 }
 

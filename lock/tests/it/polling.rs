@@ -6,7 +6,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{ChannelRefusals, LockConfig, LockUsage, Locks};
 
 use super::channel_rights::every_kind;
-use super::{LEASE, default_locks, eventually, query, soon};
+use super::{LEASE, calls_of, eventually, long_locks, query, soon};
 use crate::support::redis_server::{RedisServer, Role};
 
 const NAME: &str = "lock:order:1";
@@ -39,29 +39,25 @@ async fn without_pubsub_one_connection_does_everything() {
 #[tokio::test]
 async fn waiters_poll_at_their_interval() {
     let server = RedisServer::start().await;
-    let there = default_locks(&server).await;
+    let there = long_locks(&server).await;
     let interval = Duration::from_millis(50);
     let here = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
     let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
     let permits = here.semaphore("semaphore").unwrap();
     for _ in 0..3 {
-        // The lease has 30 s left when it is released.
+        // Its lease ends long after the test.
         let held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
         let waits = async {
             let (guard, permit) = tokio::join!(lock.acquire(&owner), permits.acquire(1));
-            (guard.unwrap(), permit.unwrap(), Instant::now())
+            (guard.unwrap(), permit.unwrap())
         };
         let frees = async {
             eventually("they wait", async || here.usage().channels == 2).await;
-            let released = Instant::now();
             held.release().await.unwrap();
             permits.add_permits(1).await.unwrap();
-            released
         };
-        let ((guard, permit, acquired), released) =
+        let ((guard, permit), ()) =
             soon("they acquire", async { tokio::join!(waits, frees) }).await;
-        let took = acquired - released;
-        assert!(took < Duration::from_secs(5), "{took:?}");
         guard.release().await.unwrap();
         permit.release().await.unwrap();
         // Else the next round's waiter finds a permit.
@@ -76,7 +72,7 @@ async fn releases_are_published_all_the_same() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let here = polling(&server, LockConfig::default()).await;
-    let there = default_locks(&server).await;
+    let there = long_locks(&server).await;
     let held = here.reentrant(NAME).unwrap().acquire(&here.owner()).await.unwrap();
     let (lock, owner) = (there.reentrant(NAME).unwrap(), there.owner());
     let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
@@ -84,10 +80,8 @@ async fn releases_are_published_all_the_same() {
         !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await.is_empty()
     })
     .await;
-    let released = Instant::now();
     held.release().await.unwrap();
     soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
 }
 
 /// As some proxies and servers that are compatible with Redis are.
@@ -98,6 +92,7 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let mut raw = server.conn().await;
     let connect = async || {
         let config = LockConfig::default().with_client_tracking(false);
+        let config = config.with_poll_interval(Duration::from_millis(50));
         Locks::connect(server.client(), config).await.unwrap()
     };
     let (here, there) = (connect().await, connect().await);
@@ -106,16 +101,19 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
     eventually("it is refused", async || here.refusals().subscriptions > 0).await;
     let before = connections(&mut raw).await;
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(connections(&mut raw).await, before, "it connected again");
+    let refused = Instant::now();
+    let polls = calls_of(&mut raw, "evalsha").await;
+    eventually("it polls", async || calls_of(&mut raw, "evalsha").await >= polls + 20).await;
+    // Every ten seconds it may.
+    let most = before + refused.elapsed().as_secs() / 10;
+    assert!(connections(&mut raw).await <= most, "it connected again");
     // Another waiter does not wait for an answer to a subscription first.
     let other = here.reentrant(NAME).unwrap();
     let limit = Duration::from_millis(200);
     assert!(other.acquire_within(&here.owner(), limit).await.unwrap().is_none());
-    let released = Instant::now();
     held.release().await.unwrap();
     soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
-    assert_eq!(here.refusals().subscriptions, 1);
+    let most = 1 + refused.elapsed().as_secs() / 10;
+    assert!(here.refusals().subscriptions <= most, "{:?}", here.refusals());
     eventually("nothing is left", async || here.usage() == LockUsage::default()).await;
 }

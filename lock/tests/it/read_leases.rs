@@ -6,11 +6,11 @@ use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{LockConfig, Locks};
 
-use super::{LEASE, default_locks, eventually, locks, nothing_left, soon};
+use super::{LEASE, eventually, locks, long_locks, nothing_left, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
-const SHORT: Duration = Duration::from_millis(1_500);
+const SHORT: Duration = Duration::from_millis(4_500);
 const LONG: Duration = Duration::from_secs(60);
 
 /// The expiry of the lock and of the first hold, in ms.
@@ -23,7 +23,7 @@ async fn expiries(raw: &mut MultiplexedConnection, owner: &redisson_lock::Owner)
 async fn releasing_one_read_hold_does_not_lengthen_the_others() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let (read, owner) = (locks.read_write(NAME).unwrap().read().clone(), locks.owner());
     for inner_lease in [SHORT, LONG] {
         let outer = read.clone().with_lease(SHORT).acquire(&owner).await.unwrap();
@@ -31,9 +31,9 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
         let inner = read.clone().with_lease(inner_lease).acquire(&owner).await.unwrap();
         inner.release().await.unwrap();
         let (key, hold) = expiries(&mut raw, &owner).await;
-        assert!((1..=1_000).contains(&hold), "{hold} ms for the hold that is left");
-        assert!((1..=1_000).contains(&key), "{key} ms for the lock");
-        assert!(outer.valid_for() <= Duration::from_secs(1), "{:?}", outer.valid_for());
+        assert!((1..=4_000).contains(&hold), "{hold} ms for the hold that is left");
+        assert!((1..=4_000).contains(&key), "{key} ms for the lock");
+        assert!(outer.valid_for() <= Duration::from_secs(4), "{:?}", outer.valid_for());
         assert!(outer.valid_for() > Duration::ZERO);
         outer.release().await.unwrap();
     }
@@ -54,7 +54,7 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
 async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let (read, owner) = (locks.read_write(NAME).unwrap().read().clone(), locks.owner());
     let other = read.clone().with_lease(SHORT).acquire(&locks.owner()).await.unwrap();
     let outer = read.clone().with_lease(SHORT).acquire(&owner).await.unwrap();
@@ -76,8 +76,9 @@ async fn a_renewed_read_hold_is_renewed_after_a_release() {
     let (read, owner) = (locks.read_write(NAME).unwrap().read().clone(), locks.owner());
     let outer = read.acquire(&owner).await.unwrap();
     read.acquire(&owner).await.unwrap().release().await.unwrap();
-    tokio::time::sleep(super::LEASE * 2).await;
-    assert!(outer.valid_for() > Duration::ZERO);
+    for _ in 0..3 {
+        renewed(|| outer.valid_for()).await;
+    }
     assert_eq!(read.hold_count(&owner).await.unwrap(), 1);
     outer.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
@@ -125,7 +126,7 @@ async fn a_reader_that_re_enters_all_the_time_keeps_its_first_hold() {
     let lock = locks.read_write(NAME).unwrap().read().clone();
     let owner = locks.owner();
     let guard = lock.acquire(&owner).await.unwrap();
-    let end = Instant::now() + LEASE * 4;
+    let end = Instant::now() + LEASE * 2;
     while Instant::now() < end {
         lock.acquire(&owner).await.unwrap().release().await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;

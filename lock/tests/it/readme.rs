@@ -32,8 +32,9 @@ fn every_test_that_the_readme_names_exists() {
     for (row, named) in rows {
         assert!(!named.is_empty() || row == "Language", "{row:?} names no test");
         for test in named {
-            let (module, name) = test.split_once("::").unwrap_or_else(|| panic!("{row:?}: {test}"));
-            let file = tests.join(format!("{module}.rs"));
+            let (module, name) =
+                test.rsplit_once("::").unwrap_or_else(|| panic!("{row:?}: {test}"));
+            let file = tests.join(format!("{}.rs", module.replace("::", "/")));
             let text = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{row:?}: {test}"));
             let found = ["(", "<"].iter().any(|after| text.contains(&format!("fn {name}{after}")));
             assert!(found, "{row:?} names {test}, which does not exist");

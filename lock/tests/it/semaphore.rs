@@ -11,7 +11,7 @@ use redisson_lock::{Error, LockConfig, LockUsage, Locks, Replicas, Semaphore, Se
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
-use super::{calls_of, default_locks, eventually, losing_reply, query, soon};
+use super::{calls_of, eventually, long_locks, losing_reply, query, soon};
 use crate::support::proxy::Proxy;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_server::RedisServer;
@@ -63,7 +63,7 @@ async fn the_wire_format_is_that_of_redisson() {
     let mut pubsub = server.client().get_async_pubsub().await.unwrap();
     pubsub.subscribe(CHANNEL).await.unwrap();
     let mut messages = pubsub.into_on_message();
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let semaphore = locks.semaphore(NAME).unwrap();
 
     assert!(semaphore.try_acquire(1).await.unwrap().is_none(), "there is no semaphore");
@@ -104,7 +104,7 @@ async fn never_more_permits_are_held_than_exist() {
     const PERMITS: u32 = 3;
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     semaphore(&here, PERMITS).await;
     let (held, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
     let mut tasks = JoinSet::new();
@@ -135,7 +135,7 @@ async fn never_more_permits_are_held_than_exist() {
 async fn one_message_about_several_permits_wakes_several_waiters() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = semaphore(&locks, 0).await;
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
@@ -161,7 +161,7 @@ async fn one_message_about_several_permits_wakes_several_waiters() {
 async fn a_waiter_for_several_permits_is_not_overtaken() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = semaphore(&locks, 1).await;
     // With the scripts loaded, every command is one call.
     gate.acquire(1).await.unwrap().release().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_waiter_for_several_permits_is_not_overtaken() {
 async fn a_waiter_is_woken_by_a_release_and_by_the_creation() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let gate = here.semaphore(NAME).unwrap();
     let waiting = tokio::spawn({
         let gate = gate.clone();
@@ -225,7 +225,7 @@ async fn a_waiter_is_woken_by_a_release_and_by_the_creation() {
 async fn acquire_within_ends_at_its_limit() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = semaphore(&locks, 1).await;
     let held = gate.acquire(1).await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
@@ -271,7 +271,7 @@ async fn a_command_with_a_lost_reply_counts_once() {
 async fn permits_are_added_only_to_a_semaphore_that_exists() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = locks.semaphore(NAME).unwrap();
     assert!(!gate.add_permits_if_exists(2).await.unwrap());
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
@@ -290,7 +290,7 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
 async fn a_paused_server_ends_the_call_and_leaves_nothing() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = semaphore(&locks, 5).await;
     let held = gate.acquire(1).await.unwrap();
     gate.acquire(1).await.unwrap().release().await.unwrap();
@@ -354,7 +354,7 @@ async fn an_acquire_that_arrives_after_its_undo_acquires_nothing() {
 async fn permits_of_a_deleted_semaphore_are_not_held() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = default_locks(&server).await;
+    let locks = long_locks(&server).await;
     let gate = semaphore(&locks, 5).await;
     let (one, two) = (gate.acquire(1).await.unwrap(), gate.acquire(2).await.unwrap());
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
@@ -416,7 +416,7 @@ async fn both_semaphores_and_multi_locks_work_on_every_cluster_node() {
 async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let gate = semaphore(&here, 2).await;
     let other = there.semaphore(NAME).unwrap();
     for case in 0..3 {

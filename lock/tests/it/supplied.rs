@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LockConfig, LockUsage, Locks, Replicas, Server};
 
 use super::channel_rights::every_kind;
-use super::{LEASE, default_locks, eventually, query, soon};
+use super::{LEASE, eventually, long_locks, query, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_sentinel::in_sync;
 use crate::support::redis_server::{RedisServer, Role};
@@ -52,7 +52,7 @@ async fn a_client_beside_it_brings_messages_and_replicas() {
     let replica = RedisServer::start_as(Role::ReplicaOf(server.port())).await;
     in_sync(&server, &replica).await;
     let mut raw = server.conn().await;
-    let there = default_locks(&server).await;
+    let there = long_locks(&server).await;
     let own = server.client().get_multiplexed_async_connection().await.unwrap();
     let without = Server::from_connection(own.clone());
     let config = LockConfig::default().with_replicas(Replicas::new(1, Duration::from_secs(10)));

@@ -1,6 +1,6 @@
 //! Client tracking where connections break, nodes are replaced, or the server refuses it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncCommands, RedisConnectionInfo};
@@ -8,27 +8,21 @@ use redisson_lock::{Guard, LockConfig, Locks, LostReason, Majority, Server};
 
 use super::loss_at_once::{held_and_tracked, info, tracked};
 use super::majority::acquire_on_all;
-use super::{eventually, nothing_left, query, soon};
+use super::{eventually, nothing_left, query, renewed, soon};
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::{MASTER, RedisSentinel};
 use crate::support::redis_server::RedisServer;
 
-/// The longest time from a loss to `lost()` when connections have to be made first, on a busy machine.
-const SOON: Duration = Duration::from_secs(15);
-
 /// A lease so long that the next renewal is 40 s away.
 async fn long_leases(server: impl Into<Server>) -> Locks {
     let config = LockConfig::default().with_lease(Duration::from_secs(120));
+    let config = config.with_command_timeout(Duration::from_secs(3));
     Locks::connect(server, config).await.unwrap()
 }
 
 async fn reported(guard: &Guard) -> LostReason {
-    let since = Instant::now();
-    let reason = soon("the loss is reported", guard.lost()).await;
-    println!("reported {reason:?} after {:?}", since.elapsed());
-    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
-    reason
+    soon("the loss is reported", guard.lost()).await
 }
 
 #[tokio::test]
@@ -72,11 +66,17 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         eventually("it is refused", async || locks.refusals().tracking > 0).await;
         let _: () = raw.del("lock").await.unwrap();
         assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
-        // Tried again after a minute, not for each hold.
-        let again = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        assert!(locks.refusals().tracking <= 2, "{:?}", locks.refusals());
-        again.release().await.unwrap();
+        if user == "two" {
+            // Each key that it must not read is refused.
+            continue;
+        }
+        // Tried again after a minute, not for each hold, which is given to the tracker when it has lasted for a second.
+        for name in ["a", "b"] {
+            let again = locks.reentrant(name).unwrap().acquire(&locks.owner()).await.unwrap();
+            renewed(|| again.valid_for()).await;
+            again.release().await.unwrap();
+        }
+        assert_eq!(locks.refusals().tracking, 1);
     }
 }
 
@@ -103,8 +103,12 @@ async fn it_can_be_turned_off() {
     let config = LockConfig::default().with_client_tracking(false);
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
-    assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
+    // A hold that began later, of locks with tracking, is tracked; it is the only one.
+    let others = long_leases(server.client()).await;
+    let other = held_and_tracked(&server, &others, "other").await;
+    assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 1);
+    assert_eq!(info(&mut raw, "stats", "tracking_total_keys").await, 1);
+    other.release().await.unwrap();
     guard.release().await.unwrap();
 }
 
@@ -117,7 +121,9 @@ async fn a_supplied_connection_stays_the_only_one() {
     let locks = Locks::connect(Server::from_connection(server.conn().await), config).await.unwrap();
     let before = info(&mut raw, "stats", "total_connections_received").await;
     let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    // A hold is tracked when it has lasted for a second; here the first renewal is due by then.
+    renewed(|| guard.valid_for()).await;
+    renewed(|| guard.valid_for()).await;
     let _: () = raw.del("lock").await.unwrap();
     assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
     assert_eq!(info(&mut raw, "stats", "total_connections_received").await, before);
@@ -154,7 +160,6 @@ async fn a_majority_that_is_taken_away_is_reported() {
     for server in &servers {
         tracked(&mut server.conn().await, 1).await;
     }
-    let since = Instant::now();
     for server in &servers[1..] {
         // Another owner has it, so that it cannot be acquired anew.
         let mut raw = server.conn().await;
@@ -163,7 +168,6 @@ async fn a_majority_that_is_taken_away_is_reported() {
         let _: redis::Value = take.query_async(&mut raw).await.unwrap();
     }
     assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Taken);
-    assert!(since.elapsed() < SOON, "{:?}", since.elapsed());
 }
 
 async fn tracked_on(cluster: &RedisCluster, node: usize, keys: u64) -> MultiplexedConnection {

@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redisson_lock::Locks;
 use tokio::task::JoinHandle;
 
-use super::{calls_of, default_locks, eventually, nothing_left, query, soon};
+use super::{calls_of, eventually, long_locks, nothing_left, query, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -15,7 +15,7 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 
 /// Locks with the default lease and loaded scripts, so that every attempt is one script call.
 async fn locks(server: &RedisServer) -> Locks {
-    let locks = default_locks(server).await;
+    let locks = long_locks(server).await;
     let other = locks.reentrant("another lock").expect("a name");
     other.acquire(&locks.owner()).await.expect("acquire").release().await.expect("release");
     locks
@@ -39,7 +39,7 @@ async fn waiters(
     waiters
 }
 
-/// Waits until all are done, which has to happen long before a lease of 30 s ends.
+/// Waits until all are done.
 async fn all_acquire(waiters: Vec<JoinHandle<()>>) {
     for waiter in waiters {
         soon("every waiter acquires the lock", waiter).await.expect("a waiter failed");
@@ -50,14 +50,11 @@ async fn all_acquire(waiters: Vec<JoinHandle<()>>) {
 async fn a_release_wakes_a_waiter_of_another_process() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let guard = here.reentrant(NAME).unwrap().acquire(&here.owner()).await.unwrap();
     let waiting = waiters(&mut raw, &there, 1).await;
-    let released = Instant::now();
     guard.release().await.unwrap();
     all_acquire(waiting).await;
-    // The lease had some 30 s left, which even a busy machine does not need.
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     nothing_left(&server, &[&here, &there]).await;
 }
 
@@ -65,18 +62,19 @@ async fn a_release_wakes_a_waiter_of_another_process() {
 async fn a_release_by_another_client_library_wakes_a_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let locks = locks(&server).await;
+    let locks = long_locks(&server).await;
+    // With the script loaded, every attempt is one call.
+    let warm = locks.reentrant("other").unwrap();
+    warm.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
     // What a Redisson client does, command by command.
     let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
     let _: () = raw.hset(NAME, foreign, 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 30_000).await.unwrap();
     let waiting = waiters(&mut raw, &locks, 1).await;
-    let released = Instant::now();
     let _: () = raw.del(NAME).await.unwrap();
     let receivers: i64 = raw.publish(CHANNEL, "0").await.unwrap();
     assert_eq!(receivers, 1);
     all_acquire(waiting).await;
-    assert!(released.elapsed() < Duration::from_secs(5), "{:?}", released.elapsed());
     nothing_left(&server, &[&locks]).await;
 }
 
@@ -137,10 +135,9 @@ async fn acquire_within_ends_at_its_limit() {
     let guard = lock.acquire(&locks.owner()).await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
         let started = Instant::now();
-        let got = lock.acquire_within(&locks.owner(), limit).await.unwrap();
+        let got = soon("its limit", lock.acquire_within(&locks.owner(), limit)).await.unwrap();
         assert!(got.is_none());
-        let took = started.elapsed();
-        assert!(took >= limit && took < limit + Duration::from_secs(2), "{took:?}");
+        assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     }
     guard.release().await.unwrap();
     let got = lock.acquire_within(&locks.owner(), Duration::MAX).await.unwrap();

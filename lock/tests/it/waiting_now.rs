@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redisson_lock::{Locks, ProcessLocks};
 
-use super::{default_locks, eventually, nothing_left, soon};
+use super::{eventually, long_locks, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -20,7 +20,7 @@ async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
 #[tokio::test]
 async fn calls_count_while_they_wait_however_they_end() {
     let server = RedisServer::start().await;
-    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let held = here.fair(NAME).unwrap().acquire(&here.owner()).await.unwrap();
     // Not a call that does not wait, nor the owner's own.
     let lock = there.fair(NAME).unwrap();
@@ -49,7 +49,7 @@ async fn calls_count_while_they_wait_however_they_end() {
 #[tokio::test]
 async fn a_multi_lock_that_waits_counts_once_and_a_shutdown_ends_it() {
     let server = RedisServer::start().await;
-    let (here, there) = (default_locks(&server).await, default_locks(&server).await);
+    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let held = here.multi(["a", "b"]).unwrap().acquire(&here.owner()).await.unwrap();
     let waits = tokio::spawn({
         let there = there.clone();

@@ -8,12 +8,10 @@
 
 mod checker;
 mod checker_tests;
-mod cluster;
 mod event;
 pub mod lock_under_test;
 mod register;
-mod replication;
-mod sentinel;
+mod slow;
 mod worker;
 mod workers;
 

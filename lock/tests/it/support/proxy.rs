@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 /// How much later than its resent copy a [late request](Mode::DelayRequest) arrives.
@@ -50,6 +50,12 @@ pub enum Mode {
     /// Closes the connection of the next request, and passes the request on a moment later, when the
     /// client may have sent it again; then as [`Mode::Forward`].
     DelayRequest,
+    /// Closes the connection of the next request, and keeps the request until [`Proxy::pass_held`]; then as
+    /// [`Mode::Forward`].
+    HoldRequest,
+    /// Keeps each request that contains this text until [`Proxy::pass_held`], also when its client has closed
+    /// its connection meanwhile. Its reply is lost.
+    HoldRequests(&'static str),
     /// Passes requests on and drops replies. A connection with a dropped reply is closed when this
     /// mode ends, as its later replies would be read as the dropped ones.
     DropReplies,
@@ -78,7 +84,15 @@ pub struct Proxy {
     others: Arc<Others>,
     requests: Arc<AtomicU64>,
     half_opened: Arc<AtomicU64>,
+    held: Arc<Held>,
     _tasks: JoinSet<()>,
+}
+
+/// The requests that are kept: how many, and what lets them go.
+#[derive(Debug, Default)]
+struct Held {
+    number: watch::Sender<usize>,
+    pass: Notify,
 }
 
 /// The modes for those that do not come from 127.0.0.1.
@@ -109,6 +123,8 @@ impl Proxy {
         let count = requests.clone();
         let half_opened = Arc::new(AtomicU64::new(0));
         let times = half_opened.clone();
+        let held = Arc::<Held>::default();
+        let holding = held.clone();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
@@ -121,14 +137,15 @@ impl Proxy {
                             (modes_of_others.mode(from.ip()), Flow::new(Arc::default()))
                         };
                         let (server, count) = (server.clone(), count.clone());
-                        connections.spawn(connection(client, server, mode, count, flow));
+                        let held = holding.clone();
+                        connections.spawn(connection(client, server, mode, count, flow, held));
                     }
                     Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
                 }
                 while connections.try_join_next().is_some() {}
             }
         });
-        Ok(Proxy { address, mode, others, requests, half_opened, _tasks: tasks })
+        Ok(Proxy { address, mode, others, requests, half_opened, held, _tasks: tasks })
     }
 
     /// A Redis client that goes through it.
@@ -140,6 +157,18 @@ impl Proxy {
     /// The number of requests: a client's bytes read at once count as one.
     pub fn requests(&self) -> u64 {
         self.requests.load(Ordering::SeqCst)
+    }
+
+    /// How many requests it [keeps](Mode::HoldRequests).
+    pub fn held(&self) -> usize {
+        *self.held.number.borrow()
+    }
+
+    /// Passes on the requests that it keeps; returns when the server has answered them.
+    pub async fn pass_held(&self) {
+        self.held.pass.notify_waiters();
+        // Fails only if the proxy is gone.
+        self.held.number.subscribe().wait_for(|number| *number == 0).await.ok();
     }
 
     /// Changes what it does to connections from 127.0.0.1, from now on.
@@ -188,6 +217,7 @@ async fn connection(
     mode: Arc<watch::Sender<Mode>>,
     requests: Arc<AtomicU64>,
     flow: Flow,
+    held: Arc<Held>,
 ) {
     let mut current = mode.subscribe();
     if *current.borrow() == Mode::Cut {
@@ -196,25 +226,45 @@ async fn connection(
     let Ok(server) = TcpStream::connect(server).await else { return };
     client.set_nodelay(true).ok();
     server.set_nodelay(true).ok();
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+    let (from_client, mut to_client) = client.into_split();
+    let (mut from_server, to_server) = server.into_split();
     // Set if the next reply is to be lost.
     let losing = AtomicBool::new(false);
+    let requests = forward_requests(from_client, to_server, &mode, &losing, &requests, &flow);
     let late = tokio::select! {
-        late = forward_requests(from_client, to_server, &mode, &losing, &requests, &flow) => late,
-        () = forward_replies(from_server, to_client, &mode, &losing, &flow) => None,
+        late = requests => late,
+        () = forward_replies(&mut from_server, &mut to_client, &mode, &losing, &flow) => None,
         _ = current.wait_for(|mode| *mode == Mode::Cut) => None,
     };
-    // The client's connection is closed; that to the server is still open.
-    if let Some((mut to_server, request)) = late {
-        tokio::time::sleep(LATE_BY).await;
-        to_server.write_all(&request).await.ok();
-        // The server might not read the request from a connection closed at once.
+    let Some(Late { request, mut to_server, kept, client }) = late else { return };
+    // The connection to the server stays open, that of the client only with `client`.
+    let client = client.map(|from_client| (from_client, to_client));
+    if kept {
+        let passed = held.pass.notified();
+        held.number.send_modify(|number| *number += 1);
+        passed.await;
+    } else {
         tokio::time::sleep(LATE_BY).await;
     }
+    to_server.write_all(&request).await.ok();
+    // The reply shows that it was executed.
+    from_server.read(&mut [0; 1024]).await.ok();
+    if kept {
+        held.number.send_modify(|number| *number -= 1);
+    }
+    drop(client);
 }
 
-/// Passes requests on until a connection closes, or until one is to be delayed, which it returns.
+/// A request that is passed on when its connection is given up.
+struct Late {
+    request: Vec<u8>,
+    to_server: OwnedWriteHalf,
+    /// Until it is told; else for a moment.
+    kept: bool,
+    client: Option<OwnedReadHalf>,
+}
+
+/// Passes requests on until a connection closes, or until one is to be late, which it returns.
 async fn forward_requests(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
@@ -222,14 +272,16 @@ async fn forward_requests(
     losing: &AtomicBool,
     requests: &AtomicU64,
     flow: &Flow,
-) -> Option<(OwnedWriteHalf, Vec<u8>)> {
+) -> Option<Late> {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         requests.fetch_add(1, Ordering::SeqCst);
         unless_hanging(mode).await;
         flow.unless_half_open().await;
-        if take_fault(mode, Mode::DelayRequest) {
-            return Some((to, buffer[..length].to_vec()));
+        let delayed = take_fault(mode, Mode::DelayRequest);
+        if delayed || take_fault(mode, Mode::HoldRequest) {
+            let request = buffer[..length].to_vec();
+            return Some(Late { request, to_server: to, kept: !delayed, client: None });
         }
         let contains =
             |text: &[u8]| buffer[..length].windows(text.len()).any(|bytes| bytes == text);
@@ -237,6 +289,10 @@ async fn forward_requests(
         let current = *mode.borrow();
         match current {
             Mode::LoseRequest(text) if contains(text.as_bytes()) => return None,
+            Mode::HoldRequests(text) if contains(text.as_bytes()) => {
+                let request = buffer[..length].to_vec();
+                return Some(Late { request, to_server: to, kept: true, client: Some(from) });
+            }
             Mode::LoseCommit if commits() => return None,
             Mode::LoseCommitReply | Mode::LoseCommitReplyThenCut if commits() => {
                 losing.store(true, Ordering::SeqCst);
@@ -266,8 +322,8 @@ async fn forward_requests(
 
 /// Passes replies on until a connection closes, or a reply is to be lost.
 async fn forward_replies(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    from: &mut OwnedReadHalf,
+    to: &mut OwnedWriteHalf,
     mode: &watch::Sender<Mode>,
     losing: &AtomicBool,
     flow: &Flow,

@@ -6,15 +6,16 @@ use std::time::Duration;
 use rand::Rng;
 use rustix::process::Signal;
 
-use super::event::now;
-use super::lock_under_test::{Kind, NAME, Target};
 use super::replication::{granted_after, grants_nothing, plan, still_held, stop_replication};
-use super::worker::Plan;
-use super::workers::Workers;
-use super::{RUN, check_all, disturb, eventually, few_owners, query, recovered, repeat_fault};
+use crate::history::event::now;
+use crate::history::lock_under_test::{Kind, NAME, Target};
+use crate::history::worker::Plan;
+use crate::history::workers::Workers;
+use crate::history::{RUN, check_all, disturb, few_owners, recovered, repeat_fault};
 use crate::support::proxy::Proxy;
 use crate::support::redis_cluster::RedisCluster;
 use crate::support::redis_sentinel::in_sync;
+use crate::{eventually, query};
 
 /// How long a master is gone before its replica takes over.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::event::{Event, EventKind, Nanos, now};
-use super::lock_under_test::NAME;
-use super::worker::Plan;
-use super::workers::Workers;
-use super::{RUN, eventually, query};
+use crate::history::RUN;
+use crate::history::event::{Event, EventKind, Nanos, now};
+use crate::history::lock_under_test::NAME;
+use crate::history::worker::Plan;
+use crate::history::workers::Workers;
 use crate::support::redis_server::RedisServer;
+use crate::{eventually, query};
 
 /// A lease that is not over when a failover takes long on a busy machine.
 const LEASE: Duration = Duration::from_secs(15);

@@ -2,15 +2,16 @@
 
 use rustix::process::Signal;
 
-use super::event::now;
-use super::lock_under_test::{Kind, Target};
 use super::replication::{granted_after, grants_nothing, plan, still_held, stop_replication};
-use super::worker::Plan;
-use super::workers::Workers;
-use super::{check, disturb, eventually, few_owners, query, recovered};
+use crate::history::event::now;
+use crate::history::lock_under_test::{Kind, Target};
+use crate::history::worker::Plan;
+use crate::history::workers::Workers;
+use crate::history::{check, disturb, few_owners, recovered};
 use crate::support::proxy::Proxy;
 use crate::support::redis_sentinel::{MASTER, RedisSentinel, in_sync};
 use crate::support::redis_server::{RedisServer, Role};
+use crate::{eventually, query};
 
 /// Longer than a failover takes, until the old master is a replica.
 const PAUSE: &str = "120000";
