@@ -137,9 +137,14 @@ fn policy() -> CachePolicy {
     CachePolicy::new("product").with_local_ttl(Duration::from_millis(500))
 }
 
+/// A configuration with which a busy machine is no outage of Redis, and no load is given up.
+fn patient() -> CacheConfig {
+    CacheConfig::default().with_redis_timeout(WAIT_LIMIT / 4).with_load_timeout(WAIT_LIMIT * 3)
+}
+
 /// A node, connected and subscribed.
 async fn node(server: &RedisServer) -> Cache {
-    node_with(server, CacheConfig::default()).await
+    node_with(server, patient()).await
 }
 
 async fn node_with(server: &RedisServer, config: CacheConfig) -> Cache {
@@ -152,7 +157,7 @@ async fn node_with(server: &RedisServer, config: CacheConfig) -> Cache {
 async fn manager(server: &RedisServer) -> ConnectionManager {
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(Duration::from_secs(1)))
-        .set_response_timeout(Some(Duration::from_secs(1)))
+        .set_response_timeout(Some(WAIT_LIMIT / 4))
         .set_number_of_retries(1)
         .set_max_delay(Duration::from_millis(250))
         .set_pipeline_buffer_size(4096);

@@ -1,13 +1,15 @@
-//! Cache stampede: many readers on two nodes miss a hot key. How many loads, and how long a wait.
+//! Cache stampede: many readers on two nodes miss a hot key. How many loads.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cache_aside::{Cache, CacheConfig, ReadStrategy, Ttl};
+use cache_aside::{Cache, CachePolicy, ReadStrategy, Ttl};
 use redis::aio::MultiplexedConnection;
+use tokio::task::JoinHandle;
 
 use super::{
-    KEY, LEASE, MUTEX, Source, command, eventually, get, node_with, policy, read, version,
+    KEY, LEASE, MUTEX, Source, WAIT_LIMIT, command, eventually, get, node_with, patient, policy,
+    read, version,
 };
 use crate::support::redis_server::RedisServer;
 
@@ -19,32 +21,35 @@ const LOAD: Duration = Duration::from_millis(100);
 
 /// Two nodes that allow as many loads as there are readers: the limit is not tested here.
 async fn nodes(server: &RedisServer) -> [Cache; 2] {
-    let config = CacheConfig::default().with_max_concurrent_loads(2 * READERS);
+    let config = patient().with_max_concurrent_loads(2 * READERS);
     [node_with(server, config.clone()).await, node_with(server, config).await]
 }
 
-/// All readers at once; returns the longest wait.
-async fn read_concurrently(
+/// Starts all readers at once.
+fn spawn_readers(
     nodes: &[Cache; 2],
     strategy: ReadStrategy,
+    policy: &CachePolicy,
     source: &Arc<Source>,
-) -> Duration {
-    let policy = policy();
-    let tasks: Vec<_> = (0..2 * READERS)
-        .map(|i| {
-            let (cache, policy, source) = (nodes[i % 2].clone(), policy.clone(), source.clone());
-            tokio::spawn(async move {
-                let started = Instant::now();
-                assert_eq!(version(&cache, strategy, &policy, &source).await, Some(1));
-                started.elapsed()
-            })
+) -> Vec<JoinHandle<()>> {
+    let reader = |i: usize| {
+        let (cache, policy, source) = (nodes[i % 2].clone(), policy.clone(), source.clone());
+        tokio::spawn(async move {
+            assert_eq!(version(&cache, strategy, &policy, &source).await, Some(1));
         })
-        .collect();
-    let mut longest = Duration::ZERO;
-    for task in tasks {
-        longest = longest.max(task.await.unwrap());
-    }
-    longest
+    };
+    (0..2 * READERS).map(reader).collect()
+}
+
+/// Waits until all have their answer.
+async fn answered(readers: Vec<JoinHandle<()>>) {
+    let all = futures_util::future::try_join_all(readers);
+    tokio::time::timeout(WAIT_LIMIT, all).await.expect("all are answered").unwrap();
+}
+
+/// All readers at once, to their end.
+async fn read_concurrently(nodes: &[Cache; 2], strategy: ReadStrategy, source: &Arc<Source>) {
+    answered(spawn_readers(nodes, strategy, &policy(), source)).await;
 }
 
 async fn delete_keys(raw: &mut MultiplexedConnection) {
@@ -56,20 +61,24 @@ async fn concurrent_readers_on_two_nodes_share_one_load() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     for strategy in [ReadStrategy::Mutex, ReadStrategy::LogicalExpiry, ReadStrategy::Layered] {
-        // A busy machine may delay one reader once, not three times.
-        let mut waits = Vec::new();
-        for _ in 0..3 {
-            let nodes = nodes(&server).await;
-            delete_keys(&mut raw).await;
-            let source = Source::new(LOAD);
-            waits.push(read_concurrently(&nodes, strategy, &source).await);
-            assert_eq!(source.loads(), 1, "{strategy}");
-            assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
-            assert_eq!(get(&mut raw, LEASE).await, None, "{strategy}");
-        }
-        let shortest = waits.iter().min().unwrap();
-        assert!(*shortest < LOAD + Duration::from_millis(50), "{strategy}: {waits:?}");
-        println!("{strategy}: 1 load, longest waits {waits:?}");
+        let nodes = nodes(&server).await;
+        delete_keys(&mut raw).await;
+        let source = Source::new(Duration::ZERO);
+        source.set(|source| &source.closed, true);
+        // Who missed the end of the load would wait for this long.
+        let policy = policy().with_wait_timeout(WAIT_LIMIT * 3);
+        let readers = spawn_readers(&nodes, strategy, &policy, &source);
+        // All but one of each node, and the one of the node that does not load.
+        let all_wait = || {
+            let stats = policy.stats();
+            stats.shared == 2 * READERS as u64 - 2 && stats.waits > 0 && source.running() == 1
+        };
+        eventually("all wait for the load", async || all_wait()).await;
+        source.set(|source| &source.closed, false);
+        answered(readers).await;
+        assert_eq!(source.loads(), 1, "{strategy}");
+        assert_eq!(get(&mut raw, MUTEX).await, None, "{strategy}");
+        assert_eq!(get(&mut raw, LEASE).await, None, "{strategy}");
     }
 }
 
@@ -80,14 +89,12 @@ async fn without_a_mutex_many_readers_reach_the_source() {
     for strategy in [ReadStrategy::CacheAside, ReadStrategy::NullCaching] {
         let nodes = nodes(&server).await;
         delete_keys(&mut raw).await;
-        let source = Source::new(LOAD);
-        read_concurrently(&nodes, strategy, &source).await;
-        assert!(
-            source.loads() > 200,
-            "{strategy}: {} loads; the check cannot fail",
-            source.loads()
-        );
-        println!("{strategy}: {} loads", source.loads());
+        let source = Source::new(Duration::ZERO);
+        source.set(|source| &source.closed, true);
+        let readers = spawn_readers(&nodes, strategy, &policy(), &source);
+        eventually("each of them loads", async || source.running() == 2 * READERS).await;
+        source.set(|source| &source.closed, false);
+        answered(readers).await;
     }
 }
 

@@ -1,5 +1,6 @@
 //! The subscription to invalidations: closed, cut by a proxy, silent; and memory meanwhile.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cache_aside::{Cache, CacheConfig, CachePolicy, InvalidationStatus, ReadStrategy};
@@ -83,6 +84,20 @@ async fn a_lost_subscription_clears_memory() {
     }
 }
 
+/// Reads until the node sees this version, which was invalidated just now. A read that begins later than the time to
+/// live in memory has to see it.
+async fn seen_within_ttl(cache: &Cache, policy: &CachePolicy, source: &Arc<Source>, now: u64) {
+    let changed = Instant::now();
+    loop {
+        let after = changed.elapsed();
+        if version(cache, ReadStrategy::Layered, policy, source).await == Some(now) {
+            return;
+        }
+        assert!(after <= policy.local_ttl, "an old value {after:?} after the change");
+        tokio::task::yield_now().await;
+    }
+}
+
 /// A connection that is silent but open is not noticed: the time to live in memory is the bound.
 #[tokio::test]
 async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most() {
@@ -95,16 +110,7 @@ async fn behind_a_silent_connection_values_are_stale_for_the_local_ttl_at_most()
         proxy.set(Mode::Hang);
         let now = source.change();
         assert_eq!(writer.invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-        let changed = Instant::now();
-        while version(&node_behind_proxy, ReadStrategy::Layered, &policy, &source).await
-            != Some(now)
-        {
-            assert!(changed.elapsed() < Duration::from_secs(10), "never seen");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let took = changed.elapsed();
-        println!("seen {took:?} after the change, {:?} in memory", policy.local_ttl);
-        assert!(took < policy.local_ttl + Duration::from_millis(200), "{took:?}");
+        seen_within_ttl(&node_behind_proxy, &policy, &source, now).await;
         proxy.set(Mode::Forward);
         eventually("subscribed again", async || node_behind_proxy.stats().local_enabled).await;
     }
@@ -117,7 +123,6 @@ async fn changes_are_seen_within_the_local_ttl_while_subscriptions_are_closed() 
     let mut raw = server.conn().await;
     let nodes = super::nodes(&server).await;
     let (source, policy) = (Source::new(Duration::ZERO), policy());
-    let mut worst = Duration::ZERO;
     for turn in 0..400 {
         if turn % 40 == 20 {
             let killed: u64 = command(&mut raw, "CLIENT", &["KILL", "TYPE", "pubsub"]).await;
@@ -125,16 +130,10 @@ async fn changes_are_seen_within_the_local_ttl_while_subscriptions_are_closed() 
         }
         let now = source.change();
         assert_eq!(nodes[turn % 2].invalidate(&[KEY]).await, InvalidationStatus::Delivered);
-        let changed = Instant::now();
         for cache in &nodes {
-            while version(cache, ReadStrategy::Layered, &policy, &source).await != Some(now) {
-                assert!(changed.elapsed() < Duration::from_secs(10), "never seen");
-            }
+            seen_within_ttl(cache, &policy, &source, now).await;
         }
-        worst = worst.max(changed.elapsed());
     }
-    println!("400 changes, subscriptions closed 10 times: seen at most {worst:?} later");
-    assert!(worst < policy.local_ttl + Duration::from_millis(200), "{worst:?}");
 }
 
 /// Without a message the old value stays in memory: the checks above can fail.
