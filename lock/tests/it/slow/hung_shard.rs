@@ -43,7 +43,7 @@ async fn a_hung_shard_delays_none_of_10_000_renewals_on_the_others() {
     }
     let renewed = renewals(&locks) - before;
     println!("{} holds renewed {renewed} times; least left {least:?}", healthy.len());
-    assert!(renewed >= 2 * u64::try_from(healthy.len()).unwrap(), "{renewed} renewals");
+    assert!(renewed > u64::try_from(healthy.len()).unwrap(), "{renewed} renewals");
     for guard in hanging {
         assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
     }
