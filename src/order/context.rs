@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
+use super::deadline::{Deadline, until};
 use super::model::{Buyer, NewOrder};
 use super::steps;
 use super::store::OrderStore;
@@ -45,15 +44,6 @@ pub struct PurchaseContext {
     pub commits_within: Duration,
 }
 
-/// The output of `work`, where it is there at the purchase's `deadline`. What is cut off here was before the commit.
-///
-/// # Errors
-/// [`Error::Unavailable`] past it.
-pub async fn until<T>(deadline: Instant, work: impl Future<Output = T>) -> Result<T, Error> {
-    let late = |_| Error::Unavailable("what the purchase needs");
-    tokio::time::timeout_at(deadline, work).await.map_err(late)
-}
-
 impl PurchaseContext {
     /// Refuses a buyer who has an order, or for whom nothing is left, by a plain read: a later check may find
     /// otherwise.
@@ -67,7 +57,7 @@ impl PurchaseContext {
         &self,
         buyer: Buyer,
         sale: &Sale,
-        deadline: Instant,
+        deadline: Deadline,
     ) -> Result<NewOrder, Error> {
         let id = until(deadline, self.ids.next()).await??;
         Ok(NewOrder { id, buyer, unguarded: sale.strategy.is_unsafe() })

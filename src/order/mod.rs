@@ -32,6 +32,7 @@ pub mod audit;
 pub mod batch;
 mod buyer_set;
 pub mod context;
+mod deadline;
 pub mod expiry;
 pub mod lifetime;
 pub mod model;

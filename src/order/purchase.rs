@@ -1,15 +1,17 @@
 //! [`PurchaseService`]: runs a purchase from its request to a definite outcome. What all strategies have in common is
 //! here: the cheap refusals, the task that outlives its client, and the retries.
 
+use std::fmt::Display;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::Retryable;
-use tokio::task::JoinError;
-use tokio::time::Instant as Deadline;
+use futures_util::FutureExt;
 use tokio_util::task::TaskTracker;
 
 use super::context::PurchaseContext;
+use super::deadline::Deadline;
 use super::model::{Buyer, Purchased};
 use super::retry::conflict_pauses;
 use super::sold_out::SoldOutBuyers;
@@ -90,7 +92,9 @@ impl PurchaseService {
         if queues {
             // The queue keeps the purchase when this future is dropped: one more task would only cost time.
             let _permit = permit;
-            return self.0.buy_with_retries(buyer, &sale, deadline).await.map(purchased);
+            let buying = AssertUnwindSafe(self.0.buy_with_retries(buyer, &sale, deadline));
+            let outcome = buying.catch_unwind().await;
+            return outcome_of(outcome.map_err(|_| "a panic")).map(purchased);
         }
         let inner = self.0.clone();
         let task = self.0.tasks.spawn(in_current_context(async move {
@@ -163,9 +167,9 @@ impl Inner {
     }
 }
 
-/// What a purchase's task came to. A panic may have come after the commit.
-fn outcome_of(task: Result<Result<i64, Error>, JoinError>) -> Result<i64, Error> {
-    task.unwrap_or_else(|error| {
+/// What a purchase came to, unless it panicked, which may have been after the commit.
+fn outcome_of<E: Display>(ended: Result<Result<i64, Error>, E>) -> Result<i64, Error> {
+    ended.unwrap_or_else(|error| {
         tracing::error!(%error, "a purchase ended without an outcome");
         Err(Error::OutcomeUnknown(None))
     })

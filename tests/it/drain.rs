@@ -12,21 +12,9 @@ use workload::http::{Call, Connection, Response};
 
 use crate::resilience::{COMMITTING, lock_sale, wait_for_insert};
 use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{PATIENT, Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// A row that is held for longer than usual delays a purchase, and ends none.
-pub const PATIENT: [&str; 8] = [
-    "--database-timeout-ms",
-    "12000",
-    "--request-timeout-ms",
-    "120000",
-    "--setnx-lease-ms",
-    "120000",
-    "--drain-deadline-ms",
-    "120000",
-];
 
 /// Sends SIGTERM to the first instance, and waits until the second, which is told later and has nothing to wait for, has
 /// ended: the first must still run.

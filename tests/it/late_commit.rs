@@ -6,9 +6,8 @@ use redis::AsyncCommands;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
-use crate::drain::PATIENT;
 use crate::resilience::{COMMITTING, behind_proxies, wait_for_insert};
-use crate::support::stack::{Stack, buy};
+use crate::support::stack::{PATIENT, Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -52,7 +51,7 @@ async fn a_commit_that_arrives_while_it_is_looked_up_is_not_told_as_a_failure() 
         let (stack, user, sale) = behind_proxies(strategy.name()).await;
         stack.proxies.database.set(Mode::HoldCommits);
         let arrives = async {
-            stack.database.wait_for_statement("LOCK IN SHARE MODE").await;
+            stack.database.wait_for_statement("FOR UPDATE").await;
             stack.proxies.database.set(Mode::Forward);
         };
         let (answer, ()) = tokio::join!(buy(stack.url(), &user, sale), arrives);

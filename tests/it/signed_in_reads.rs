@@ -10,11 +10,10 @@ use sqlx::{Executor, MySql, pool::PoolConnection};
 use testkit::wait::eventually;
 use tokio::task::JoinSet;
 
-use crate::admission::{metric, refused};
+use crate::admission::refused;
 use crate::anonymous_reads::waiting_reads;
-use crate::drain::PATIENT;
-use crate::support::api::{Answer, get, post};
-use crate::support::stack::{SignedIn, Stack, buy};
+use crate::support::api::{Answer, get, metric, post};
+use crate::support::stack::{PATIENT, SignedIn, Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 

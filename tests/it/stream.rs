@@ -74,7 +74,7 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
             (202, &bought.body),
             "the answer of the purchase"
         );
-        look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");
+        look_up(&stack, &users[1], id).await.shows_no_order();
         let again = buy(stack.url(), &users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
         assert_eq!(again.body["orderId"], bought.body["orderId"]);

@@ -11,11 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::drain::PATIENT;
 use crate::support::api::get;
 use crate::support::instance::Instance;
 use crate::support::nginx::Nginx;
-use crate::support::stack::Stack;
+use crate::support::stack::{PATIENT, Stack};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 

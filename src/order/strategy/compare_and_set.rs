@@ -3,14 +3,14 @@
 //! though there is enough for all. And it guards the stock, not the buyer: between the check of the
 //! buyer's orders and the read of the stock another request of theirs can commit. Unsafe on purpose.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 
 /// Buys; see the module.
 pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     context.check_buyer(buyer).await?;
     let order = context.new_order(buyer, sale, deadline).await?;

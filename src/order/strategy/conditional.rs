@@ -3,7 +3,7 @@
 //! both check before either commits. Unsafe on purpose by itself; [`place_order`] is what the lock strategies
 //! run under their lock.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 use crate::order::model::NewOrder;
 use crate::order::store::OrderTransaction;
 
@@ -12,7 +12,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     context.check_buyer(buyer).await?;
     let order = context.new_order(buyer, sale, deadline).await?;
@@ -24,7 +24,7 @@ pub async fn buy(
 pub async fn place_order(
     context: &PurchaseContext,
     order: &NewOrder,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let mut transaction = context.store.begin_until(deadline).await?;
     let inserted = transaction.insert_if_first(order).await?;

@@ -3,8 +3,8 @@
 //! Between the release and the commit the user's next request gets the lock, sees no order yet, and writes a second one,
 //! on one node as on two. [`super::process_lock`] has the same lock in the right place. Unsafe on purpose.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale, conditional};
-use crate::order::context::until;
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
+use crate::order::deadline::until;
 use crate::order::steps;
 use crate::request::trace;
 
@@ -13,7 +13,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let user_id = buyer.user_id.cast_unsigned();
     let order = context.new_order(buyer, sale, deadline).await?;

@@ -7,9 +7,8 @@
 
 use std::pin::Pin;
 
-use tokio::time::Instant;
-
 use super::context::PurchaseContext;
+use super::deadline::Deadline;
 use super::model::Buyer;
 use crate::error::Error;
 use crate::voucher::sales::Sale;
@@ -36,7 +35,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     // Boxed, where a purchase is a transaction of its own: the two fast strategies, and refusals, would move its size.
     let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {

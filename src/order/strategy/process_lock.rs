@@ -1,8 +1,8 @@
 //! Per-user lock inside the process around [`conditional`]. One node lets a user order once. With two
 //! nodes there are two locks, and each lets one of the user's requests through. Unsafe on purpose.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale, conditional};
-use crate::order::context::until;
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
+use crate::order::deadline::until;
 use crate::order::steps;
 use crate::request::trace;
 
@@ -11,7 +11,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     context.check_buyer(buyer).await?;
     let user_id = buyer.user_id.cast_unsigned();

@@ -1,7 +1,7 @@
 //! What the two strategies with a lock in Redis share: the order is placed while the lock is held, and the lock is
 //! released after the commit.
 
-use super::{Error, Instant, PurchaseContext, conditional};
+use super::{Deadline, Error, PurchaseContext, conditional};
 use crate::order::model::NewOrder;
 use crate::order::steps;
 
@@ -10,7 +10,7 @@ pub async fn place_locked<G, F>(
     context: &PurchaseContext,
     order: &NewOrder,
     name: &str,
-    deadline: Instant,
+    deadline: Deadline,
     guard: Option<G>,
     release: impl FnOnce(G) -> F,
 ) -> Result<i64, Error>

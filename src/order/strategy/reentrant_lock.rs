@@ -4,7 +4,7 @@
 //! second order. The default.
 
 use super::redis_lock::place_locked;
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -13,7 +13,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let order = context.new_order(buyer, sale, deadline).await?;
     let name = format!("lock:order:{}", buyer.user_id);

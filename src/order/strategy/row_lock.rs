@@ -2,14 +2,14 @@
 //! any number of nodes and needs no Redis lock; but every buyer queues on one row for the length of a whole
 //! transaction.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale, conditional};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
 
 /// Buys; see the module.
 pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     // The id first: no other server is waited for while the row is locked.
     let order = context.new_order(buyer, sale, deadline).await?;

@@ -3,7 +3,7 @@
 //! paused past it has lost it without knowing. Then the database's unique index refuses the second order.
 
 use super::redis_lock::place_locked;
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -12,7 +12,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let order = context.new_order(buyer, sale, deadline).await?;
     // Not the reentrant lock's key: a string under it would break that lock's hash commands.

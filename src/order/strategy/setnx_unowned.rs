@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale, conditional};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -22,7 +22,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let order = context.new_order(buyer, sale, deadline).await?;
     let key = format!("lock:setnx-unowned:order:{}", buyer.user_id);

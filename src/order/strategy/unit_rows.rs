@@ -7,8 +7,8 @@
 //! node ([`UnitPool`](crate::voucher::unit_pool::UnitPool)), and for an earlier try of the same user on this node, by a
 //! lock in the process. That lock saves connections; what is right does not depend on it.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
-use crate::order::context::until;
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
+use crate::order::deadline::until;
 use crate::order::model::Placement;
 
 /// How often a purchase finds that others took all units of a refill before it starts over.
@@ -19,7 +19,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let PurchaseContext { store, process_locks, .. } = context;
     let order = context.new_order(buyer, sale, deadline).await?;

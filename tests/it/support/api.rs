@@ -49,6 +49,14 @@ impl Answer {
         assert_eq!(self.body["code"], code, "{self:?}");
         self.body["errorMsg"].as_str().expect("a text for people")
     }
+
+    /// Asserts that a look-up showed no order: there is none for this user, or it is not decided yet whose the row is.
+    pub fn shows_no_order(&self) {
+        match self.status {
+            503 => self.refused(503, "UNAVAILABLE"),
+            _ => self.refused(200, "ORDER_NOT_FOUND"),
+        };
+    }
 }
 
 /// A request to be sent, on a connection of its own.

@@ -15,6 +15,18 @@ use super::instance::Instance;
 use testkit::proxy::Proxy;
 use testkit::redis_server::{RedisServer, Role};
 
+/// A row that is held for longer than usual delays a purchase, and ends none.
+pub const PATIENT: [&str; 8] = [
+    "--database-timeout-ms",
+    "12000",
+    "--request-timeout-ms",
+    "120000",
+    "--setnx-lease-ms",
+    "120000",
+    "--drain-deadline-ms",
+    "120000",
+];
+
 /// The fields are in the order in which they must be dropped: users before what they use.
 pub struct Stack {
     /// The service.

@@ -10,7 +10,7 @@
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
 //! - [`stats`]: counters for the metrics.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -24,7 +24,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     let ordering = context.group_commit.order(buyer, sale, deadline);
     let answered =

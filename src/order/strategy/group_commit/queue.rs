@@ -21,8 +21,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::order::deadline::Deadline;
 use tokio::sync::oneshot;
-use tokio::time::Instant as Deadline;
 use tokio_util::task::TaskTracker;
 
 use super::batch::{BatchAnswer, BatchContext, QueuedPurchase};

@@ -3,6 +3,7 @@
 use redis::AsyncCommands;
 
 use super::entry_index::{Entries, Lookup};
+use super::names::EPOCH_GROUP;
 use super::node::StreamNode;
 use super::order_status::{AdmittedStatus, parse, refusal};
 use super::service::OrderStream;
@@ -60,7 +61,7 @@ impl StreamNode {
     /// Whether every node has added again what Redis may have lost. Until then an order that it does not know may be pending.
     async fn is_settled(&self) -> Result<bool, Error> {
         let mut settled = scripts::STREAM_SETTLED.key(&self.keys.epoch);
-        settled.arg(GRACE.as_millis() as u64);
+        settled.key(&self.keys.stream).arg(GRACE.as_millis() as u64).arg(EPOCH_GROUP);
         Ok(settled.invoke_async(&mut self.redis.clone()).await?)
     }
 

@@ -35,7 +35,7 @@
 //! one slot, with its own epoch, counters, order ids, consumer and maintenance: a `StreamNode` each. An order's id
 //! names its shard, so a look-up asks one.
 
-use super::{Buyer, Error, Instant, PurchaseContext, Sale};
+use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -71,7 +71,7 @@ pub async fn buy(
     context: &PurchaseContext,
     buyer: Buyer,
     sale: &Sale,
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<i64, Error> {
     trace::step(context.stream.order(buyer, sale, deadline), steps::admitted).await
 }

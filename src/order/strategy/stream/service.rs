@@ -18,7 +18,7 @@ use crate::connection::redis::{Redis, RoutedConnection};
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::keys::{Keys, ShardKeys};
-use crate::order::context::until;
+use crate::order::deadline::until;
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
