@@ -69,28 +69,33 @@ async fn failovers(redis: &mut RedisServers) -> Result<(), Error> {
     Ok(())
 }
 
-#[tokio::test]
-async fn sentinel_fails_over() {
-    let mut redis = start(RedisLayout::Sentinel).await.expect("servers");
-    failovers(&mut redis).await.expect("failovers");
-    let master = redis.master_of(KEY).await.expect("a master");
-    redis.ask_for_failover().await.expect("a failover");
-    redis.took_over(redis.replica_of(master)).await.expect("a failover");
-    redis.replicated().await.expect("a replica");
-}
+/// Failovers take real time: `./dev test slow`.
+mod slow {
+    use super::*;
 
-#[tokio::test]
-async fn a_cluster_fails_over() {
-    let mut redis = start(RedisLayout::Cluster).await.expect("servers");
-    failovers(&mut redis).await.expect("failovers");
-    for how in [&[][..], &["FORCE"], &["TAKEOVER"]] {
+    #[tokio::test]
+    async fn sentinel_fails_over() {
+        let mut redis = start(RedisLayout::Sentinel).await.expect("servers");
+        failovers(&mut redis).await.expect("failovers");
         let master = redis.master_of(KEY).await.expect("a master");
-        redis.replace_by(redis.replica_of(master), how).await.expect("a failover");
+        redis.ask_for_failover().await.expect("a failover");
+        redis.took_over(redis.replica_of(master)).await.expect("a failover");
         redis.replicated().await.expect("a replica");
     }
-    let before = redis.master_of(KEY).await.expect("a master");
-    redis.move_slot(KEY, Duration::from_millis(100)).await.expect("another node");
-    redis.replicated().await.expect("a replica");
-    assert_ne!(redis.master_of(KEY).await.expect("a master"), before);
-    assert_eq!(get(&redis).await.expect("a reply").as_deref(), Some("after"));
+
+    #[tokio::test]
+    async fn a_cluster_fails_over() {
+        let mut redis = start(RedisLayout::Cluster).await.expect("servers");
+        failovers(&mut redis).await.expect("failovers");
+        for how in [&[][..], &["FORCE"], &["TAKEOVER"]] {
+            let master = redis.master_of(KEY).await.expect("a master");
+            redis.replace_by(redis.replica_of(master), how).await.expect("a failover");
+            redis.replicated().await.expect("a replica");
+        }
+        let before = redis.master_of(KEY).await.expect("a master");
+        redis.move_slot(KEY, Duration::from_millis(100)).await.expect("another node");
+        redis.replicated().await.expect("a replica");
+        assert_ne!(redis.master_of(KEY).await.expect("a master"), before);
+        assert_eq!(get(&redis).await.expect("a reply").as_deref(), Some("after"));
+    }
 }

@@ -4,6 +4,7 @@
 mod chaos;
 mod database_failover;
 mod mixed_sale;
+mod outages;
 mod redis_cluster;
 pub mod redis_sentinel;
 mod rolling;
