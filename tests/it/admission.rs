@@ -61,7 +61,9 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
     }
     assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
     let asked = (redis.requests() - before.0, database.requests() - before.1);
-    assert!(asked.0 < 20 && asked.1 < 20, "{asked:?} for 98 refusals");
+    // Some are sent every second all the same.
+    let others = 20 + 30 * began.elapsed().as_secs();
+    assert!(asked.0 < others && asked.1 < others, "{asked:?} for 98 refusals");
     assert_eq!(metric(&url, "seckill_purchases_refused_total{reason=\"overloaded\"}").await, 98);
     // Other routes need no permit.
     get(&url, "/health/live").send().await.data();

@@ -39,13 +39,14 @@ async fn a_sold_out_reply_costs_no_round_trip() {
         let sale = stack.publish(1, strategy.name()).await;
         buy(stack.url(), &users[0], sale).await.bought();
         stack.stream_drained().await;
-        let before = (database.requests(), redis.requests());
+        let (before, began) = ((database.requests(), redis.requests()), Instant::now());
         for _ in 0..200 {
             buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");
         }
-        // A few are sent all the same: the sale is read and the session renewed about once a second.
         let asked = (database.requests() - before.0, redis.requests() - before.1);
-        assert!(asked.0 < 60 && asked.1 < 60, "{strategy}: {asked:?} for 200 replies");
+        // Some are sent every second all the same: the sale is read, the session renewed, the stream looked at.
+        let others = 60 + 30 * began.elapsed().as_secs();
+        assert!(asked.0 < others && asked.1 < others, "{strategy}: {asked:?} for 200 replies");
     }
 }
 

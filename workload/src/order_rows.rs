@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use sqlx::{
-    Executor, MySqlPool, Row,
+    Connection, Executor, MySqlConnection, MySqlPool, Row,
     mysql::{MySqlPoolOptions, MySqlRow},
 };
 use tokio::time::{Instant, sleep};
@@ -69,6 +69,10 @@ impl OrderRows {
                     .to_owned(),
             ));
         }
+        let failed = |source| Error::Database { what: "while connecting", source };
+        // A pool tries an address that refuses connections again and again, until its limit.
+        let first = tokio::time::timeout(LIMIT, MySqlConnection::connect(database_url)).await;
+        drop(first.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(failed)?);
         let pool = MySqlPoolOptions::new()
             .max_connections(2)
             .acquire_timeout(LIMIT)
@@ -81,7 +85,7 @@ impl OrderRows {
             })
             .connect(database_url)
             .await
-            .map_err(|source| Error::Database { what: "while connecting", source })?;
+            .map_err(failed)?;
         let has_units: i64 = sqlx::query_scalar(
             "SELECT COUNT(*) FROM information_schema.tables \
              WHERE table_schema = DATABASE() AND table_name = 'tb_stock_unit'",
