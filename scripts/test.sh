@@ -4,19 +4,23 @@
 test_usage() {
   cat <<'END'
 usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
+       ./dev test slow [FLAGS] [-- TEST FLAGS]
        ./dev test browser [--screenshots] [ARGS]
        ./dev test api [ARGS]
        ./dev test kubernetes [ARGS]
        ./dev test stack
        ./dev test compose [--lean]
 
-Without arguments: every test of the workspace, on a MariaDB and on Redis servers of its own.
+Without arguments: the tests of the workspace but for the slow ones, on a MariaDB and on Redis servers
+of its own.
 
   PACKAGE   only this package, by its name or folder (see below)
   NAME      only tests whose path contains it, such as a test's name, its module or its file:
             only the packages and test binaries that have one are built
   FLAGS     go to `cargo test`, such as --release, --locked or -p; those after -- to the test
             binaries, such as --nocapture, --exact or --test-threads 1
+  slow      the tests that need real time (leases that end, fail-overs, chaos), in the modules named
+            `slow`: one at a time, because a busy machine would move their moments
   browser   the pages in Chromium, against the stack; ARGS go to `python -m unittest`
   api       thousands of generated requests, held against docs/openapi.json; --help for more
   kubernetes  the manifests of deploy/kubernetes/, held against Kubernetes' schemas and the

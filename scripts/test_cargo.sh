@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# ./dev test [PACKAGE] [NAME] [FLAGS]: `cargo test` for what the arguments need, and its result in one line.
+# ./dev test [PACKAGE] [NAME] [FLAGS], ./dev test slow: `cargo test` for what the arguments need, and its result in one line.
 
 # Packages whose tests need no MariaDB.
 NO_DATABASE=(redisson-lock cache-aside seckill-ladder seckill-workload seckill-interop seckill-testkit)
@@ -10,7 +10,9 @@ PACKAGE_FLAGS='-p.*|--package(=.*)?|--workspace|--all|--manifest-path(=.*)?'
 TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--example=.*|--bench(es)?|--bench=.*|--all-targets'
 
 test_cargo() {
-  local package="" name="" flags=() scope=() with=() next=""
+  local package="" name="" flags=() scope=() with=() next="" threads
+  # Most tests wait for a server, a lease or a time-out.
+  threads=${RUST_TEST_THREADS:-$((8 * $(nproc)))}
   # Up to --, the first two words that are no flag and no flag's value are PACKAGE and NAME.
   while (($#)) && [[ $1 != -- ]]; do
     if [[ -n $next || $1 == -* ]]; then
@@ -21,19 +23,24 @@ test_cargo() {
     else die 2 "'$1' is one name too many; further ones go behind --. See ./dev test --help."; fi
     shift
   done
+  # What needs real time runs when nothing else does; without a name, the rest runs.
+  if [[ $name == slow ]]; then
+    name=slow:: threads=1
+  elif [[ -z $name ]]; then
+    set -- -- --skip slow:: "${@:2}"
+  fi
 
   if [[ -z $package ]] && any_matches "$PACKAGE_FLAGS" "${flags[@]}"; then :
   elif [[ -z $name ]] || any_matches "$TARGET_FLAGS" "${flags[@]}"; then scope=("${package:+--package=}${package:---workspace}")
   else mapfile -t scope < <(test_scope "$name" "$package"); fi
   [[ -z $name || ${scope[*]} != --workspace ]] ||
     say "no test in the sources has \"$name\" in its path, but a macro may make one: looking in all packages"
-  [[ $TEST_PROFILE == dev ]] || scope+=("--profile=$TEST_PROFILE")
+  [[ $PROFILE == dev ]] || scope+=("--profile=$PROFILE")
   needs_database "${scope[@]}" "${flags[@]}" && with=(with_mariadb) || with=(without_settings)
 
   say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
   [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
-  # Most tests wait for a server, a lease or a time-out, so two per core halve the time of the whole run.
-  export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$((2 * $(nproc)))}
+  export RUST_TEST_THREADS=$threads
   report_tests "$name" "${with[@]}" cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
 }
 

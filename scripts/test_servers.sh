@@ -17,7 +17,7 @@ test_api() {
   python_tools
   say "building; then some thousand requests, in about two minutes"
   # The binary of the stack: the tests' profile would build every dependency once more, without the tests' features.
-  build "$PROFILE" seckill seckill-loadtest
+  build_programs
   PYTHONDONTWRITEBYTECODE=1 with_mariadb "$DATA/venv/bin/python" tests/api/run.py --seckill "$SECKILL" \
     --log "$DATA/log/test-api.log" "$@"
 }
@@ -25,7 +25,7 @@ test_api() {
 # The manifests, against the published schemas and the binary's own settings.
 test_kubernetes() {
   python_tools
-  build "$PROFILE" seckill seckill-loadtest
+  build_programs
   (cd tests/kubernetes && SECKILL=$SECKILL PYTHONDONTWRITEBYTECODE=1 "$DATA/venv/bin/python" -m unittest "$@")
 }
 

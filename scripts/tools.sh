@@ -8,7 +8,7 @@ load() {
   for arg; do [[ $arg != @(-h|--help|help|--version) ]] || serverless=1; done
   prepare
   ((serverless)) || stack_runs || die 1 "the stack does not run. Start it with: ./dev up"
-  [[ -x $LOADTEST ]] || { prerequisites >&2; build "$PROFILE" seckill seckill-loadtest; }
+  [[ -x $LOADTEST ]] || { prerequisites >&2; build_programs; }
   export_settings
   cd "$CALLER_DIR"
   exec "$LOADTEST" "$@"
@@ -27,7 +27,7 @@ chaos() {
     [[ " $* " == *@(" --older-binary"|sentinel|cluster|replicated|asynchronous)* ]] || build_older >&2
   fi
   [[ " $* " == *" --older-binary"* || ! -x $(older_binary) ]] || older=(--older-binary "$(older_binary)")
-  build "$PROFILE" seckill seckill-loadtest
+  build_programs
   cd "$CALLER_DIR"
   exec "$LOADTEST" chaos --seckill "$SECKILL" "${older[@]}" "$@"
 }
@@ -35,7 +35,7 @@ chaos() {
 # As chaos, it runs servers of its own.
 rolling() {
   all_prerequisites >&2
-  build "$PROFILE" seckill seckill-loadtest
+  build_programs
   cd "$CALLER_DIR"
   exec "$LOADTEST" rolling --seckill "$SECKILL" --deploy "$ROOT/deploy" "$@"
 }

@@ -66,7 +66,7 @@ up() {
   claim_ports
   start_servers
   say "building (minutes the first time, seconds afterwards)"
-  build "$PROFILE" seckill seckill-loadtest
+  build_programs
   say "migrating the database and seeding it"
   (export_settings && exec "$SECKILL" migrate 9<&-)
   (export_settings && exec "$SECKILL" seed 9<&-)

@@ -1,9 +1,8 @@
 # shellcheck shell=bash
-# What is built, with which cargo profile, and where the binaries are. The first four settings decide.
+# What is built, with which cargo profile, and where the binaries are. The first three settings decide.
 
-PROFILE=${SECKILL_PROFILE:-local}               # of `up`, `demo`, `load` and `chaos`
+PROFILE=${SECKILL_PROFILE:-dev}                 # of everything but `bench`
 BENCH_PROFILE=${SECKILL_BENCH_PROFILE:-release} # of `bench`
-TEST_PROFILE=${SECKILL_TEST_PROFILE:-dev}       # of `test`
 
 # From its binary `./dev chaos` rolls to the present one: a commit that this checkout may lack.
 OLDER_COMMIT=${SECKILL_OLDER_COMMIT:-7cf7ae95d5c4}
@@ -21,6 +20,12 @@ binary() {
 SECKILL=$(binary "$PROFILE" seckill)
 LOADTEST=$(binary "$PROFILE" loadtest)
 BENCH=$(binary "$BENCH_PROFILE" bench)
+
+# build_programs: the service and the load tool. With all packages and a test among what is built, cargo chooses the
+# features of dependencies as for the tests, which then find these compiled.
+build_programs() {
+  build "$PROFILE" --workspace --bin=seckill --bin=loadtest --test=command_line
+}
 
 # build PROFILE PACKAGE|FLAG...: without the DATABASE_URL of the caller's shell, so that no build depends on a server.
 build() {

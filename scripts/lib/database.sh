@@ -42,7 +42,7 @@ run_mariadb() {
     mariadbd --no-defaults "${as_root[@]}" --datadir="$folder" \
     --bind-address=127.0.0.1 --port="${PORT_OF[$name]}" --socket=mariadb.sock \
     --pid-file=mariadb.pid --skip-name-resolve --character-set-server=utf8mb4 \
-    --innodb-flush-log-at-trx-commit=1 --innodb-buffer-pool-size=256M --max-connections=400 "${@:4}"
+    --innodb-flush-log-at-trx-commit=1 --innodb-buffer-pool-size=256M --max-connections=3000 "${@:4}"
 }
 
 # The tests make databases of their own, named seckill_test_….

@@ -176,7 +176,7 @@ impl DatabaseServer {
         command.args(["--bind-address=127.0.0.1", "--socket=database.sock", "--skip-name-resolve"]);
         command.args(["--pid-file=database.pid", "--character-set-server=utf8mb4"]);
         // A committed order survives the loss of power, as in a deployment.
-        command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=300"]);
+        command.args(["--innodb-flush-log-at-trx-commit=1", "--max-connections=1000"]);
         // Small, so that it is quick to make and to recover.
         command.arg("--innodb-buffer-pool-size=64M");
         command.args(match self.product {
