@@ -214,7 +214,7 @@ impl Stack {
         for shard in self.keys.shards() {
             testkit::wait::eventually("it is settled", std::time::Duration::from_secs(30), || {
                 let (mut redis, mut settled) = (redis.clone(), script.key(&shard.epoch));
-                settled.arg(1000);
+                settled.key(&shard.stream).arg(1000).arg("seckill-epoch");
                 async move { settled.invoke_async::<bool>(&mut redis).await.expect("an answer") }
             })
             .await;
