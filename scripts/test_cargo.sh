@@ -12,7 +12,7 @@ TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--exam
 test_cargo() {
   local package="" name="" flags=() scope=() with=() next="" threads
   # Most tests wait for a server, a lease or a time-out.
-  threads=${RUST_TEST_THREADS:-$((8 * $(nproc)))}
+  threads=${RUST_TEST_THREADS:-$((6 * $(nproc)))}
   # Up to --, the first two words that are no flag and no flag's value are PACKAGE and NAME.
   while (($#)) && [[ $1 != -- ]]; do
     if [[ -n $next || $1 == -* ]]; then
