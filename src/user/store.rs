@@ -6,6 +6,7 @@ use rand::distr::Alphanumeric;
 use super::phone::Phone;
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
+use crate::connection::server_error::{ErrorKind, classify};
 use crate::error::Error;
 use crate::session::CurrentUser;
 
@@ -44,13 +45,20 @@ impl UserStore {
         }
         let nick: String =
             rand::rng().sample_iter(Alphanumeric).take(NICK_LENGTH).map(char::from).collect();
-        let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)")
-            .bind(phone.as_str())
-            .bind(format!("user_{}", nick.to_lowercase()));
-        match self.db.bounded(self.db.pool.change(insert)).await {
-            Ok(_) => {}
-            Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {}
-            Err(error) => return Err(error.into()),
+        let nick = format!("user_{}", nick.to_lowercase());
+        let mut deadlocks = 0;
+        loop {
+            let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)");
+            let insert = insert.bind(phone.as_str()).bind(&nick);
+            match self.db.bounded(self.db.pool.change(insert)).await {
+                Ok(_) => break,
+                Err(sqlx::Error::Database(error)) if error.is_unique_violation() => break,
+                // Sign-ins of one new phone at once may deadlock: the server has undone this one.
+                Err(error) if classify(&error) == ErrorKind::Conflict && deadlocks < 5 => {
+                    deadlocks += 1;
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
         self.find_by_phone(phone)
             .await?
