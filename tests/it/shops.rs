@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use serde_json::{Value, json};
 
-use crate::support::api::{Answer, call, get, post};
+use crate::support::api::{Answer, call, get, metric, post};
 use crate::support::stack::Stack;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
@@ -356,14 +356,6 @@ async fn the_lab_header_is_ignored_outside_the_lab() {
     answer.data();
     let ttl: i64 = stack.redis.conn().await.pttl("cache:shop:1").await.unwrap();
     assert!(ttl > 0, "stored with a time to live: {ttl}");
-}
-
-/// One number of `/metrics`.
-async fn metric(base: &str, name: &str) -> i64 {
-    let text = get(base, "/metrics").text().await;
-    let line = text.lines().find(|line| line.starts_with(&format!("{name} ")));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no {name} in:\n{text}"))
 }
 
 #[tokio::test]
