@@ -65,6 +65,7 @@ async fn sales_of_every_shard_are_sold_and_nothing_touches_two_slots() {
         assert_eq!((pending, shard_of(order)), (202, sale % 4), "{order}");
         shards.insert(shard_of(order));
         stack.stream_drained().await;
+        stack.settled().await;
         assert_eq!(look_up(two, &users[0], order).await.data()["voucherId"], sale);
         look_up(two, &users[1], order).await.refused(200, "ORDER_NOT_FOUND");
         let again = buy(two, &users[0], sale).await;

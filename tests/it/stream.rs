@@ -82,6 +82,7 @@ async fn an_order_is_pending_until_it_is_committed_and_only_its_buyer_sees_it() 
     })
     .await;
     stack.stream_drained().await;
+    stack.settled().await;
     let order = look_up(&stack, &users[0], id).await;
     assert_eq!((&order.data()["id"], &order.data()["status"]), (&json!(id), &json!(1)));
     look_up(&stack, &users[1], id).await.refused(200, "ORDER_NOT_FOUND");

@@ -45,6 +45,7 @@ async fn after_redis_lost_everything_a_pending_order_ends_as_a_row_or_a_definite
             holder.rollback().await.unwrap();
         })
         .await;
+        stack.settled().await;
         for (id, user) in pending_without_a_row(&report) {
             let user = stack.users(user - 1_000_000).await.pop().expect("its buyer");
             let look_up = get(stack.url(), &format!("/voucher-order/{id}")).token(&user.token);

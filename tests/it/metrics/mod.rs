@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::resilience::lock_sale;
 use crate::support::api::get;
-use crate::support::stack::{Stack, buy};
-use testkit::proxy::Mode;
+use crate::support::stack::{PATIENT, Stack, buy};
 use testkit::wait::eventually;
 
 pub mod page;
@@ -76,18 +76,13 @@ async fn every_line_follows_the_format_and_values_change() {
 #[tokio::test]
 async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
-    let stack = Stack::behind_proxies(&args).await;
-    let database = &stack.proxies.database;
+    let stack = Stack::start(1, &[&PATIENT[..], &args].concat()).await;
     let url = stack.url();
     let grouped = stack.publish(50, "group-commit").await;
     let locked = stack.publish(50, "reentrant-lock").await;
     let users = stack.users(6).await;
-    // Sessions and sales are cached before the database hangs.
-    for sale in [grouped, locked] {
-        buy(url, &users[5], sale).await.bought();
-    }
     let before = Page::of(url).await;
-    database.set(Mode::Hang);
+    let holders = [lock_sale(&stack, grouped).await, lock_sale(&stack, locked).await];
     let mut stuck = tokio::task::JoinSet::new();
     let mut start = |user: usize, sale: i64| {
         let (url, user) = (url.to_owned(), users[user].clone());
@@ -118,7 +113,9 @@ async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let tries = |page: &Page| page.get("seckill_lock_acquires_total", &busy);
     assert_eq!(tries(&page) - tries(&before), 1.0);
     assert_eq!(page.get("seckill_database_connections_max", &[]), 4.0);
-    database.set(Mode::Forward);
+    for holder in holders {
+        holder.rollback().await.expect("a rollback");
+    }
     while stuck.join_next().await.is_some() {}
     eventually("nothing is left", TIMEOUT, async || {
         let page = Page::of(url).await;
