@@ -24,7 +24,7 @@ test_cargo() {
   # What needs real time runs when nothing else does; without a name, the rest runs.
   if [[ $name == slow ]]; then
     name=slow::
-    export RUST_TEST_THREADS=1
+    export RUST_TEST_THREADS=2
   elif [[ -z $name ]]; then
     set -- -- --skip slow:: "${@:2}"
   fi

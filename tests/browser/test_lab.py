@@ -95,7 +95,7 @@ class Lab(BrowserTest):
         expect(lane(page, "process-lock").locator("[data-invariant=duplicates]")).to_have_class(re.compile("broken"))
         took = time.monotonic() - begun
         print(f"from opening the lab to a red second order: {took:.1f} s")
-        self.assertLess(took, 15)
+        self.assertLess(took, 60)
         # The second click.
         page.locator("#how").click(timeout=RUN_TIMEOUT_MS)
         story = page.locator(".story.two-orders")

@@ -106,7 +106,9 @@ async fn a_drain_waits_for_a_read() {
     holder.execute("LOCK TABLES tb_voucher_order WRITE").await.unwrap();
     let url = stack.url().to_owned();
     let client =
-        tokio::spawn(async move { get(&url, "/voucher-order/of/me").token(&user.token).send().await });
+        tokio::spawn(
+            async move { get(&url, "/voucher-order/of/me").token(&user.token).send().await },
+        );
     stack.database.wait_for_statement("ORDER BY id DESC").await;
     drain_beyond_the_grace(&mut stack).await;
     holder.execute("UNLOCK TABLES").await.unwrap();

@@ -132,6 +132,18 @@ impl OrderRows {
         Ok(Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows })
     }
 
+    /// What the server says of the orders' table and its indexes, in one line.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub async fn check_table(&self) -> Result<String, Error> {
+        let rows = sqlx::raw_sql("CHECK TABLE tb_voucher_order EXTENDED").fetch_all(&self.pool);
+        let said = async { rows.await?.iter().map(|row| row.try_get("Msg_text")).collect() };
+        let said: Result<Vec<String>, sqlx::Error> = said.await;
+        let failed = |source| Error::Database { what: "while checking the table", source };
+        said.map(|lines| lines.join("; ")).map_err(failed)
+    }
+
     /// Adds one sale up, in one statement.
     ///
     /// # Errors

@@ -82,11 +82,13 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             buyers: options.buyers as usize,
             means,
         };
-        let round = round::run(&cluster, &order_rows, &options).await.inspect_err(|_| {
-            if let Ok(logs) = cluster.save_logs() {
-                eprintln!("round {number}: the servers' logs are in {}", logs.display());
+        let round = match round::run(&cluster, &order_rows, &options).await {
+            Ok(round) => round,
+            Err(error) => {
+                eprintln!("round {number} failed");
+                return Err(explained(error, &cluster, &order_rows).await);
             }
-        })?;
+        };
         shown(&round);
         rounds.push(round);
     }
@@ -104,13 +106,30 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             }
         }
     }
-    check_again(&order_rows, &mut rounds).await?;
+    if let Err(error) = check_again(&order_rows, &mut rounds).await {
+        return Err(explained(error, &cluster, &order_rows).await);
+    }
     let mut report =
         Report { scenario: "chaos", seed: options.seed, rounds, recoveries, means, logs: None };
     if !report.is_clean() {
         report.logs = Some(cluster.save_logs()?);
     }
     Ok(report)
+}
+
+/// Says what helps to explain `error`: where the servers' logs are kept, and whether the orders' table is whole.
+async fn explained(error: Error, cluster: &TestCluster, order_rows: &OrderRows) -> Error {
+    match cluster.save_logs() {
+        Ok(logs) => eprintln!("the servers' logs are in {}", logs.display()),
+        Err(error) => eprintln!("the servers' logs were not kept: {error}"),
+    }
+    if matches!(error, Error::Database { .. }) {
+        match order_rows.check_table().await {
+            Ok(said) => eprintln!("the server says of the table tb_voucher_order: {said}"),
+            Err(error) => eprintln!("the table tb_voucher_order was not checked: {error}"),
+        }
+    }
+    error
 }
 
 /// Checks every round once more at the very end: what was refused must not have happened later.
