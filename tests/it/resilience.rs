@@ -40,9 +40,12 @@ const STRATEGIES: [Strategy; 3] =
 /// Those of them whose success means committed.
 pub const COMMITTING: [Strategy; 2] = [Strategy::ReentrantLock, Strategy::GroupCommit];
 
+/// What is on sale in a [`big_burst`].
+pub const STOCK: u32 = 40;
+
 pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64) {
-    let buyers = 300;
-    let options = law::options(stack, strategy, buyers, 100).await;
+    let buyers = 120;
+    let options = law::options(stack, strategy, buyers, STOCK).await;
     let total = buyers.cast_unsigned() * u64::from(options.tries);
     (options, total)
 }
@@ -103,7 +106,7 @@ async fn sigterm_in_the_middle_of_a_sale_finishes_requests_in_flight_and_exits_0
         })
         .await;
         assert!(report.verdict.is_clean(), "{strategy}: {report:?}");
-        assert_eq!(report.verdict.orders, 100);
+        assert_eq!(report.verdict.orders, i64::from(STOCK));
         // Connections are closed between requests, never within one.
         let cut = (report.connections_lost, report.timeouts);
         assert_eq!(cut, (0, 0), "{strategy}: {report:?}");

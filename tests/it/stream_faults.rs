@@ -12,7 +12,7 @@ use workload::burst::Report;
 use workload::checker::Verdict;
 use workload::reply::Reply;
 
-use crate::resilience::{big_burst, lock_all_sales, lock_sale, with_fault};
+use crate::resilience::{STOCK, big_burst, lock_all_sales, lock_sale, with_fault};
 use crate::support::api::get;
 use crate::support::stack::{Stack, buy};
 use testkit::redis_server::RedisServer;
@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(40);
 
 fn assert_all_sold(report: &Report) {
     assert!(report.verdict.is_clean(), "{report:?}");
-    assert_eq!(report.verdict.orders, 100, "{report:?}");
+    assert_eq!(report.verdict.orders, i64::from(STOCK), "{report:?}");
 }
 
 /// Everything is lost but the sessions, without which no buyer could go on. Some orders are in flight because the sale's row
@@ -67,7 +67,11 @@ async fn after_redis_lost_everything_a_pending_order_ends_as_a_row_or_a_definite
             "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {}",
             report.voucher_id
         );
-        assert_eq!(stack.database.number(&rows).await, 100, "none was made after its no");
+        assert_eq!(
+            stack.database.number(&rows).await,
+            i64::from(STOCK),
+            "none was made after its no"
+        );
     }
 }
 
