@@ -81,9 +81,13 @@ local function is_own(entry)
     and #redis.call('XRANGE', KEYS[1], entry, entry) == 1
 end
 
--- The entry up to which, exclusively, nothing but acknowledged entries is in the stream; nil where that is not known, as another
--- kind of consumer leaves what it acknowledges (stream_foreign_find.lua).
+-- The entry up to which, exclusively, nothing but acknowledged entries is in the stream; nil where that is not known: another
+-- kind of consumer leaves what it acknowledges (stream_foreign_find.lua), and records without the group that marks them may
+-- have been lost.
 local function bound()
+  if redis.call('EXISTS', KEYS[5]) == 0 or #redis.call('XINFO', 'GROUPS', KEYS[5]) == 0 then
+    return nil
+  end
   -- pcall: the stream may be lost.
   local consumers = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
   for _, consumer in ipairs(consumers) do

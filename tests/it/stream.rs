@@ -550,7 +550,7 @@ async fn hold(redis: &mut MultiplexedConnection, entry: &str, consumer: &str) {
 
 /// Entries in the stream, by letter: `o` and `h` are acknowledged here, where they were pending and held; `p` and `g` are
 /// pending under another consumer, and held by it; `j` was acknowledged by a consumer of another kind, and nobody has looked
-/// at it; `u` is not delivered yet; `r` is to be delivered anew.
+/// at it; `u` is not delivered yet; `r` is to be delivered anew; `l` is held by another, but the records of that are lost.
 #[tokio::test]
 async fn an_acknowledgement_deletes_its_entries_and_no_others() {
     let server = RedisServer::start().await;
@@ -558,22 +558,25 @@ async fn an_acknowledgement_deletes_its_entries_and_no_others() {
     let acknowledge = redis::Script::new(include_str!("../../lua/stream_acknowledge.lua"));
     for entries in [
         "ooo", "hhh", "ohoh", "ooou", "ju", "joo", "ojo", "hjh", "oju", "opo", "ogo", "poo", "gho",
-        "oop", "hhg", "oopu", "jpo", "opjou", "roo", "rhh", "ohrp",
+        "oop", "hhg", "oopu", "jpo", "opjou", "roo", "rhh", "ohrp", "lo", "olho",
     ] {
         let () = redis::cmd("FLUSHALL").query_async(&mut redis).await.unwrap();
         let mut group = redis::cmd("XGROUP");
         group.arg("CREATE").arg("stream.orders").arg("g1").arg("0").arg("MKSTREAM");
         let () = group.query_async(&mut redis).await.unwrap();
+        let mut mark = redis::cmd("XGROUP");
+        mark.arg("CREATE").arg("stream.orders.held").arg("seckill-epoch").arg("0").arg("MKSTREAM");
+        let () = mark.query_async(&mut redis).await.unwrap();
         let (mut own, mut held, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for letter in entries.chars() {
             let fields = [("userId", "7"), ("voucherId", "1"), ("id", "9")];
             let entry = add_entry(&mut redis, &fields).await;
             let consumer = match letter {
                 'o' | 'h' => "seckill-own",
-                'p' | 'g' => "seckill-other",
+                'p' | 'g' | 'l' => "seckill-other",
                 _ => "c1",
             };
-            if ['h', 'g'].contains(&letter) {
+            if ['h', 'g', 'l'].contains(&letter) {
                 hold(&mut redis, &entry, consumer).await;
             } else if ['o', 'p', 'j'].contains(&letter) {
                 let mut read = redis::cmd("XREADGROUP");
@@ -598,6 +601,9 @@ async fn an_acknowledgement_deletes_its_entries_and_no_others() {
             let mut anew = redis::cmd("XGROUP");
             anew.arg("SETID").arg("stream.orders").arg("g1").arg("0");
             let () = anew.query_async(&mut redis).await.unwrap();
+        }
+        if entries.contains('l') {
+            let () = redis.del("stream.orders.held").await.unwrap();
         }
         // The second time after a lost reply.
         for deleted in [own.len(), 0] {
