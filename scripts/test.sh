@@ -20,7 +20,7 @@ of its own.
   FLAGS     go to `cargo test`, such as --release, --locked or -p; those after -- to the test
             binaries, such as --nocapture, --exact or --test-threads 1
   slow      the tests that need real time (leases that end, fail-overs, chaos), in the modules named
-            `slow`: two at once, when nothing else runs: a busy machine would move their moments
+            `slow`: one at a time, because a busy machine would move their moments
   browser   the pages in Chromium, against the stack; ARGS go to `python -m unittest`
   api       thousands of generated requests, held against docs/openapi.json; --help for more
   kubernetes  the manifests of deploy/kubernetes/, held against Kubernetes' schemas and the

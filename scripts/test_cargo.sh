@@ -10,7 +10,9 @@ PACKAGE_FLAGS='-p.*|--package(=.*)?|--workspace|--all|--manifest-path(=.*)?'
 TARGET_FLAGS='--lib|--bins?|--bin=.*|--tests?|--test=.*|--doc|--examples?|--example=.*|--bench(es)?|--bench=.*|--all-targets'
 
 test_cargo() {
-  local package="" name="" flags=() scope=() with=() next=""
+  local package="" name="" flags=() scope=() with=() next="" threads
+  # Most tests wait for a server, a lease or a time-out.
+  threads=${RUST_TEST_THREADS:-$((6 * $(nproc)))}
   # Up to --, the first two words that are no flag and no flag's value are PACKAGE and NAME.
   while (($#)) && [[ $1 != -- ]]; do
     if [[ -n $next || $1 == -* ]]; then
@@ -23,8 +25,7 @@ test_cargo() {
   done
   # What needs real time runs when nothing else does; without a name, the rest runs.
   if [[ $name == slow ]]; then
-    name=slow::
-    export RUST_TEST_THREADS=2
+    name=slow:: threads=1
   elif [[ -z $name ]]; then
     set -- -- --skip slow:: "${@:2}"
   fi
@@ -39,7 +40,7 @@ test_cargo() {
 
   say "building and running the tests: ${scope[*]}${flags[*]:+ ${flags[*]}}${name:+ $name}"
   [[ ! -t 1 ]] || export CARGO_TERM_COLOR=always # `tee` hides the terminal from cargo
-  flags+=(--config "target.'cfg(unix)'.runner='$ROOT/scripts/lib/run_test_binary'")
+  export RUST_TEST_THREADS=$threads
   report_tests "$name" "${with[@]}" cargo test --no-fail-fast "${scope[@]}" "${flags[@]}" ${name:+"$name"} "$@"
 }
 

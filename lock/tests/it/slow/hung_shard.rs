@@ -11,7 +11,7 @@ use crate::support::redis_cluster::RedisCluster;
 const HOLDS: usize = 10_000;
 
 /// A third of it is how long a renewal waits for the node that hangs.
-const LEASE: Duration = Duration::from_secs(12);
+const LEASE: Duration = Duration::from_secs(24);
 
 fn renewals(locks: &Locks) -> u64 {
     let stats = locks.stats();
