@@ -16,7 +16,6 @@ python_tools() {
 test_api() {
   python_tools
   say "building; then some thousand requests, in about two minutes"
-  # The binary of the stack: the tests' profile would build every dependency once more, without the tests' features.
   build_programs
   PYTHONDONTWRITEBYTECODE=1 with_mariadb "$DATA/venv/bin/python" tests/api/run.py --seckill "$SECKILL" \
     --log "$DATA/log/test-api.log" "$@"

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::order::deadline::Deadline;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
@@ -18,7 +17,7 @@ use super::stats::GroupCommitStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::order::batch::{BatchCommitter, Outcomes};
-use crate::order::deadline::until;
+use crate::order::deadline::{Deadline, until};
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::batch::BatchError;
 use crate::voucher::sales::Window;

@@ -21,7 +21,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::order::deadline::Deadline;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -31,6 +30,7 @@ use super::stats::GroupCommitStats;
 use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::order::batch::BatchCommitter;
+use crate::order::deadline::Deadline;
 use crate::order::model::Buyer;
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
