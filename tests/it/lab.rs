@@ -7,14 +7,16 @@ use serde_json::{Value, json};
 
 use crate::support::api::{Answer, get, post};
 use crate::support::hold::Hold;
-use crate::support::stack::Stack;
+use crate::support::stack::{PATIENT, Stack};
 use testkit::wait::eventually;
 
-/// Two instances, of which the first knows both and conducts.
+/// Two instances, of which the first knows both and conducts. While a lane stands still it holds connections: the other
+/// lane's purchases wait for theirs.
 async fn stack() -> Stack {
-    let mut stack = Stack::lab(1).await;
+    let lab = [&PATIENT[..], &["--lab"]].concat();
+    let mut stack = Stack::start(1, &lab).await;
     let second = stack.url().to_owned();
-    stack.add_instance(&["--lab", "--lab-peers", &second]).await;
+    stack.add_instance(&[&lab[..], &["--lab-peers", &second]].concat()).await;
     stack.instances.reverse();
     stack
 }
