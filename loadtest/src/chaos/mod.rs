@@ -61,7 +61,6 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
     let means = options.means();
     let parts = Parts {
         program: &options.program,
-        older: options.older.as_deref().filter(|_| means.older_binary),
         clock: means.faketime.then_some(clock::environment as fn(&_) -> _),
         layout: means.layout,
     };

@@ -95,15 +95,13 @@ pub struct Operator {
     access: Access,
     targets: Vec<Target>,
     sales: Vec<OnSale>,
-    /// Whether the service recognises a repeated publication.
-    repeats: bool,
     token: HeaderValue,
     next: AtomicUsize,
     log: Mutex<Log>,
 }
 
 impl Operator {
-    /// An operator of `sales`. With `repeats`, an operation whose outcome is unknown is repeated under its key.
+    /// An operator of `sales`.
     ///
     /// # Errors
     /// None that can happen: a token of hexadecimal digits fits into a header.
@@ -111,13 +109,11 @@ impl Operator {
         access: &Access,
         targets: &[Target],
         sales: Vec<OnSale>,
-        repeats: bool,
     ) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             access: access.clone(),
             targets: targets.to_vec(),
             sales,
-            repeats,
             token: access.admin_header("publishing a sale")?,
             next: AtomicUsize::new(0),
             log: Mutex::default(),
@@ -175,7 +171,7 @@ impl Operator {
         for _ in 0..ATTEMPTS {
             let answer = self.send(&call).await;
             answers.push(answer);
-            if matches!(answer, Answer::Done(_)) || answer == Answer::Unknown && !self.repeats {
+            if matches!(answer, Answer::Done(_)) {
                 break;
             }
             sleep(PAUSE).await;

@@ -8,7 +8,7 @@ use rand::{
 };
 use serde::Serialize;
 
-use super::faults::{self, Fault, Means, instance::InstanceFault};
+use super::faults::{self, Fault, Means};
 
 /// A fault with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -37,8 +37,7 @@ const MOST: u32 = 3;
 ///
 /// A strategy that `admits_first` keeps admitted orders in Redis and in its processes' memory until they are
 /// in the database. It outlives the loss of either, but of both at once no strategy could: such a round gets one
-/// or the other. A rolling restart from the older binary comes alone: what that one does wrong under other faults is
-/// no news.
+/// or the other.
 pub fn faults(
     rng: &mut impl Rng,
     number: usize,
@@ -71,12 +70,6 @@ pub fn faults(
             drawn.push(Planned { at, lasts, what });
         }
     }
-    let upgrade = Fault::Instance(InstanceFault::Upgrade);
-    if drawn.first().is_some_and(|planned| planned.what == upgrade) {
-        drawn.truncate(1);
-    } else {
-        drawn.retain(|planned| planned.what != upgrade);
-    }
     drawn.sort_unstable_by_key(|planned| planned.at);
     drawn
 }
@@ -104,7 +97,7 @@ mod tests {
 
     const SALE: Duration = Duration::from_millis(1_500);
     const WAVE: Duration = Duration::from_millis(50);
-    const EVERYTHING: Means = Means { faketime: true, older_binary: true, layout: Layout::SINGLE };
+    const EVERYTHING: Means = Means { faketime: true, layout: Layout::SINGLE };
 
     fn draw(rng: &mut StdRng, number: usize, admits_first: bool, means: Means) -> Vec<Planned> {
         faults(rng, number, (SALE, WAVE), admits_first, means)
@@ -133,23 +126,10 @@ mod tests {
     fn what_is_impossible_is_not_drawn_and_changes_nothing_else() {
         for seed in 0..200 {
             let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, false, means);
-            // With an older binary: without one a round has the other faults in place of the rolling restart from it.
-            let all = Means { older_binary: true, ..Means::default() };
             let mut possible = draw(EVERYTHING);
-            possible.retain(|planned| planned.what.impossible(all).is_none());
-            assert_eq!(draw(all), possible);
+            possible.retain(|planned| planned.what.impossible(Means::default()).is_none());
+            assert_eq!(draw(Means::default()), possible);
         }
-    }
-
-    #[test]
-    fn a_rolling_restart_from_the_older_binary_comes_alone() {
-        let rng = &mut StdRng::seed_from_u64(1);
-        let upgrade = Fault::Instance(InstanceFault::Upgrade);
-        let with: Vec<Vec<Planned>> = (0..500)
-            .map(|number| draw(rng, number, false, EVERYTHING))
-            .filter(|drawn| drawn.iter().any(|planned| planned.what == upgrade))
-            .collect();
-        assert!(!with.is_empty() && with.iter().all(|drawn| drawn.len() == 1));
     }
 
     #[test]

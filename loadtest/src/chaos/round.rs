@@ -10,10 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     buyers::{self, Attempt, Outcome},
     changes::Owner,
-    faults::{
-        Fault, Means, database, instance::InstanceFault, operation::OperationFault,
-        redis::RedisFault,
-    },
+    faults::{Fault, Means, database, operation::OperationFault, redis::RedisFault},
     operator::{OnSale, Operator},
     plan::{self, Planned},
     redis_data::RedisData,
@@ -120,15 +117,14 @@ pub async fn run(
     let index = options.number as usize - 1;
     let faults = plan::faults(rng, index, (sale, WAVE), admits_first, options.means);
 
-    let has = |wanted: fn(&Fault) -> bool| faults.iter().any(|planned| wanted(&planned.what));
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
-    let older = has(|what| *what == Fault::Instance(InstanceFault::Upgrade));
-    let changes_orders = has(|what| matches!(what, Fault::Operation(OperationFault::Change(_))));
+    let changes = |what| matches!(what, Fault::Operation(OperationFault::Change(_)));
+    let changes_orders = faults.iter().any(|planned| changes(planned.what));
     let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
     if expires {
         keep_other_orders(cluster).await?;
     }
-    cluster.run_as(RunAs { proxied: true, unpaid_seconds, older }).await?;
+    cluster.run_as(RunAs { proxied: true, unpaid_seconds }).await?;
 
     let first = FIRST_BUYER + u64::from(options.number) * IDS;
     let most = drawn.iter().map(|(stock, _)| *stock).max().unwrap_or(0);
@@ -148,8 +144,7 @@ pub async fn run(
         strategy: sale.strategy.clone(),
         stock: sale.stock,
     });
-    // An older node does not recognise a publication that is repeated.
-    let operator = Operator::new(&cluster.access, &cluster.targets, on_sale.collect(), !older)?;
+    let operator = Operator::new(&cluster.access, &cluster.targets, on_sale.collect())?;
     let mut outcomes = vec![Outcome::default(); sales.len()];
     if changes_orders {
         let (sale, outcome) = side_sale(cluster, index, &strategies[0], &side, &operator).await?;

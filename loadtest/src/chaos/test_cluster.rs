@@ -69,13 +69,11 @@ pub struct RunAs {
     pub proxied: bool,
     /// After how many seconds an unpaid order expires; 0 for never.
     pub unpaid_seconds: u32,
-    /// From the older binary.
-    pub older: bool,
 }
 
 impl RunAs {
     /// Behind the proxies; orders do not expire.
-    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0, older: false };
+    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0 };
 }
 
 /// Makes, for a file, the environment of a server whose clock follows that file.
@@ -86,8 +84,6 @@ pub type ClockEnvironment = fn(&Path) -> Vec<(&'static str, String)>;
 pub struct Parts<'a> {
     /// The service's binary.
     pub program: &'a Path,
-    /// An older one.
-    pub older: Option<&'a Path>,
     /// `None` where no clock can be stepped.
     pub clock: Option<ClockEnvironment>,
     /// The servers.
@@ -108,9 +104,6 @@ pub struct TestCluster {
     pub database: Mutex<DatabaseServers>,
     clocks: [Mutex<()>; 2],
     run_as: Mutex<RunAs>,
-    /// The service's binary.
-    pub program: PathBuf,
-    older: Option<PathBuf>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The instances.
@@ -124,11 +117,8 @@ impl TestCluster {
     /// # Errors
     /// [`Error::Server`]: what did not start, and what it said.
     pub async fn start(parts: Parts<'_>) -> Result<Self, Error> {
-        let absolute = |path: &Path| {
-            std::path::absolute(path)
-                .map_err(|source| Error::File { path: path.to_owned(), source })
-        };
-        let (program, older) = (absolute(parts.program)?, parts.older.map(absolute).transpose()?);
+        let program = std::path::absolute(parts.program)
+            .map_err(|source| Error::File { path: parts.program.to_owned(), source })?;
         let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
         let clock = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
             let Some(environment) = parts.clock else { return Ok(Vec::new()) };
@@ -154,14 +144,13 @@ impl TestCluster {
             time_zone: chrono_tz::Asia::Shanghai,
             key_names: KeyNames::default(),
         };
-        // The older first: a database that both have migrated is what a rolling restart leaves behind.
-        for program in older.iter().chain([&program]) {
-            let (program, access, folder) = (program.clone(), access.clone(), folder.clone());
-            // In a thread of its own: this one serves the proxies.
-            let preparing =
-                tokio::task::spawn_blocking(move || prepare(&program, &access, folder.path()));
-            preparing.await??;
-        }
+        let preparing = (program.clone(), access.clone(), folder.clone());
+        // In a thread of its own: this one serves the proxies.
+        tokio::task::spawn_blocking(move || {
+            let (program, access, folder) = preparing;
+            prepare(&program, &access, folder.path())
+        })
+        .await??;
         let instance = |number: usize| -> Result<Instance, Error> {
             let port = free_port().map_err(server("instance"))?;
             Ok(Instance {
@@ -182,8 +171,6 @@ impl TestCluster {
             database: Mutex::new(database),
             clocks: Default::default(),
             run_as: Mutex::new(RunAs::USUAL),
-            program,
-            older,
             access,
             targets,
             folder,
@@ -207,7 +194,6 @@ impl TestCluster {
             let servers = self.redis.lock().await;
             (0..INSTANCES).map(|number| servers.url(run_as.proxied.then_some(number))).collect()
         };
-        let older = self.older.as_ref().filter(|_| run_as.older);
         let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
             let mut instance = instance.lock().await;
             let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
@@ -220,12 +206,10 @@ impl TestCluster {
             ]);
             // Not killed: what it still holds is not to be a fault that nobody drew.
             instance.end().await?;
-            instance.program.clone_from(older.unwrap_or(&self.program));
             instance.restart().await
         });
         try_join_all(restarting).await?;
-        // After the rolling restart it is the present binary again.
-        *now = RunAs { older: false, ..run_as };
+        *now = run_as;
         drop(now);
         self.ready().await.map(drop)
     }
