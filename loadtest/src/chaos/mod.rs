@@ -41,8 +41,7 @@ pub use options::ChaosOptions;
 use recovery::After;
 use report::Report;
 use round::{Round, RoundOptions};
-use test_cluster::{Parts, RunAs, TestCluster};
-use testkit::clock;
+use test_cluster::{RunAs, TestCluster};
 
 /// The strategies that are tried unless others are asked for: those whose guarantees hold under faults, as
 /// far as the ladder has them.
@@ -59,12 +58,7 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
         strategies = STRATEGIES.iter().filter(|name| known(name)).map(|&s| s.to_owned()).collect();
     }
     let means = options.means();
-    let parts = Parts {
-        program: &options.program,
-        clock: means.faketime.then_some(clock::environment as fn(&_) -> _),
-        layout: means.layout,
-    };
-    let cluster = TestCluster::start(parts).await?;
+    let cluster = TestCluster::start(&options.program, means.layout).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut rounds = Vec::new();
     let turns = strategies.len().max(1);

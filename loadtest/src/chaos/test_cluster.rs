@@ -11,6 +11,7 @@ use std::{
 
 use futures_util::future::try_join_all;
 use testkit::{
+    clock,
     database_server::Settings,
     process::{Process, TemporaryFolder, free_port},
     proxy::{Mode, Proxy},
@@ -76,20 +77,6 @@ impl RunAs {
     pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0 };
 }
 
-/// Makes, for a file, the environment of a server whose clock follows that file.
-pub type ClockEnvironment = fn(&Path) -> Vec<(&'static str, String)>;
-
-/// What a cluster is made of.
-#[derive(Debug, Clone)]
-pub struct Parts<'a> {
-    /// The service's binary.
-    pub program: &'a Path,
-    /// `None` where no clock can be stepped.
-    pub clock: Option<ClockEnvironment>,
-    /// The servers.
-    pub layout: Layout,
-}
-
 /// The servers.
 #[derive(Debug)]
 pub struct TestCluster {
@@ -112,29 +99,27 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts everything.
+    /// Starts everything: the service's binary, and the servers of a layout.
     ///
     /// # Errors
     /// [`Error::Server`]: what did not start, and what it said.
-    pub async fn start(parts: Parts<'_>) -> Result<Self, Error> {
-        let program = std::path::absolute(parts.program)
-            .map_err(|source| Error::File { path: parts.program.to_owned(), source })?;
+    pub async fn start(program: &Path, layout: Layout) -> Result<Self, Error> {
+        let program = std::path::absolute(program)
+            .map_err(|source| Error::File { path: program.to_owned(), source })?;
         let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
-        let clock = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
-            let Some(environment) = parts.clock else { return Ok(Vec::new()) };
+        let clock_of = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
             let file = clock_file(folder.path(), kind);
             fs::write(&file, "+0s\n").map_err(server("clock"))?;
-            Ok(environment(&file))
+            Ok(clock::environment(&file))
         };
         let settings = Settings {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
-            environment: clock(ServerKind::Database)?,
+            environment: clock_of(ServerKind::Database)?,
             ..Settings::default()
         };
-        let layout = parts.layout;
         let database = DatabaseServers::start(layout.database, folder.clone(), settings).await;
         let database = database.map_err(server("MariaDB"))?;
-        let environment = clock(ServerKind::Redis)?;
+        let environment = clock_of(ServerKind::Redis)?;
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
         let database_proxy = Proxy::start(database.address()).await.map_err(server("proxy"))?;
         let access = Access {
