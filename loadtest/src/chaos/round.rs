@@ -5,11 +5,10 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::Serialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     buyers::{self, Attempt, Outcome},
-    changes::Owner,
     faults::{Fault, Means, database, operation::OperationFault, redis::RedisFault},
     operator::{OnSale, Operator},
     plan::{self, Planned},
@@ -32,6 +31,8 @@ const EXPIRY: f64 = 0.12;
 const EXPIRY_LIMIT: Duration = Duration::from_secs(12);
 /// How soon after the last fault's end every instance must be ready.
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
+/// How long after its look-up said a definite no an order is looked at again: it must still be no row.
+const AFTER_A_NO: Duration = Duration::from_secs(10);
 /// Orders of the sale that is there to be paid and cancelled while replies get lost.
 const SIDE_ORDERS: usize = 12;
 /// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
@@ -118,6 +119,7 @@ pub async fn run(
     let faults = plan::faults(rng, index, (sale, WAVE), admits_first, options.means);
 
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
+    let redis_lost = faults.iter().any(|planned| planned.what.makes_redis_forget(layout));
     let changes = |what| matches!(what, Fault::Operation(OperationFault::Change(_)));
     let changes_orders = faults.iter().any(|planned| changes(planned.what));
     let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
@@ -167,8 +169,7 @@ pub async fn run(
         tokio::join!(breaking, try_join_all(selling), operator.run(begin, &times));
     let ready_ms = u64::try_from(ready?.as_millis()).unwrap_or(u64::MAX);
     for (outcome, bought) in outcomes.iter_mut().zip(bought?) {
-        outcome.records.extend(bought.records);
-        outcome.changes.extend(bought.changes);
+        outcome.extend(bought);
     }
     if let Some(last) = outcomes.last_mut() {
         last.changes.extend(operator.changes());
@@ -186,10 +187,17 @@ pub async fn run(
     let expires_after = expires.then(|| Duration::from_secs(UNPAID_SECONDS.into()));
     let checking = sales.into_iter().zip(outcomes).map(|(sale, outcome)| {
         let published = sale.stock.into();
-        let circumstances = Circumstances { published, expires: expires_after, rows_lost };
+        let circumstances =
+            Circumstances { published, expires: expires_after, rows_lost, redis_lost };
         sale.check(cluster, order_rows, outcome, circumstances)
     });
     let mut sales = try_join_all(checking).await?;
+    if sales.iter().any(|sale| sale.noes > 0) {
+        sleep(AFTER_A_NO).await;
+        for sale in &mut sales {
+            sale.check_again(order_rows).await?;
+        }
+    }
     for (sale, left) in sales.iter_mut().zip(unexpired) {
         sale.verdict.false_expiries += i64::try_from(left).unwrap_or(i64::MAX);
     }
@@ -232,33 +240,21 @@ async fn side_sale(
     let stock = u32::try_from(SIDE_ORDERS).unwrap_or(u32::MAX);
     let sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
     // The other buyers are there for what is cancelled.
-    let attempts: Vec<Attempt> = (0..SIDE_ORDERS)
-        .map(|buyer| Attempt {
-            due: Duration::ZERO,
-            buyer,
-            attempt: 0,
-            target: buyer % cluster.targets.len(),
-            then: &[],
-        })
-        .collect();
+    let attempts: Vec<Attempt> =
+        (0..SIDE_ORDERS).map(|buyer| sale.workload.attempt_now(buyer, 0)).collect();
     let bought = Instant::now();
-    let outcome = buyers::run(&sale.workload, bought, &attempts).await?;
+    let mut outcome = buyers::run(&sale.workload, bought, &attempts).await?;
     let mut orders = Vec::new();
-    for record in &outcome.records {
+    for record in outcome.records.clone() {
         let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = record.observed.reply else {
             continue;
         };
         let user_id = record.observed.user_id;
         let Some(buyer) = buyers.iter().find(|buyer| buyer.user_id == user_id) else { continue };
-        let owner = Owner {
-            targets: cluster.targets.clone(),
-            timeout: sale.workload.timeout,
-            user_id,
-            token: buyer.token.clone(),
-            order_id,
-            bought,
-        };
-        if owner.wait().await {
+        let owner = sale.workload.owner(buyer, order_id, bought);
+        let reply = owner.wait().await;
+        outcome.note(user_id, &reply);
+        if matches!(reply, Reply::Ordered(_)) {
             orders.push(owner);
         }
     }
