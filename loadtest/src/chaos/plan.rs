@@ -34,15 +34,10 @@ const MOST: u32 = 3;
 
 /// Draws the faults of a round that sells for `sale`, and whose buyers come in waves every `wave`. The first is the
 /// `number`-th of all kinds, where it is possible. Three in four meet a wave in its middle, where most is under way.
-///
-/// A strategy that `admits_first` keeps admitted orders in Redis and in its processes' memory until they are
-/// in the database. It outlives the loss of either, but of both at once no strategy could: such a round gets one
-/// or the other.
 pub fn faults(
     rng: &mut impl Rng,
     number: usize,
     (sale, wave): (Duration, Duration),
-    admits_first: bool,
     means: Means,
 ) -> Vec<Planned> {
     let all = faults::of(means.layout);
@@ -61,12 +56,7 @@ pub fn faults(
         let Some(what) = what else { continue };
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts()));
-        let forgets = |what: Fault| what.makes_redis_forget(means.layout);
-        let dies = |what: Fault| what.kills_an_instance();
-        let both = drawn
-            .iter()
-            .any(|other| forgets(other.what) && dies(what) || dies(other.what) && forgets(what));
-        if what.impossible(means).is_none() && !(admits_first && both) {
+        if what.impossible(means).is_none() {
             drawn.push(Planned { at, lasts, what });
         }
     }
@@ -99,13 +89,13 @@ mod tests {
     const WAVE: Duration = Duration::from_millis(50);
     const EVERYTHING: Means = Means { faketime: true, layout: Layout::SINGLE };
 
-    fn draw(rng: &mut StdRng, number: usize, admits_first: bool, means: Means) -> Vec<Planned> {
-        faults(rng, number, (SALE, WAVE), admits_first, means)
+    fn draw(rng: &mut StdRng, number: usize, means: Means) -> Vec<Planned> {
+        faults(rng, number, (SALE, WAVE), means)
     }
 
     #[test]
     fn a_seed_draws_the_same_faults_again() {
-        let draw = |seed| draw(&mut StdRng::seed_from_u64(seed), 3, false, EVERYTHING);
+        let draw = |seed| draw(&mut StdRng::seed_from_u64(seed), 3, EVERYTHING);
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
     }
@@ -115,7 +105,7 @@ mod tests {
         let rng = &mut StdRng::seed_from_u64(1);
         let all = super::super::faults::of(Layout::SINGLE);
         let drawn: Vec<Planned> =
-            (0..all.len()).flat_map(|number| draw(rng, number, false, EVERYTHING)).collect();
+            (0..all.len()).flat_map(|number| draw(rng, number, EVERYTHING)).collect();
         for what in all {
             assert!(drawn.iter().any(|planned| planned.what == what), "{what} was never drawn");
         }
@@ -125,22 +115,11 @@ mod tests {
     #[test]
     fn what_is_impossible_is_not_drawn_and_changes_nothing_else() {
         for seed in 0..200 {
-            let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, false, means);
+            let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, means);
             let mut possible = draw(EVERYTHING);
             possible.retain(|planned| planned.what.impossible(Means::default()).is_none());
             assert_eq!(draw(Means::default()), possible);
         }
-    }
-
-    #[test]
-    fn a_strategy_that_admits_first_loses_redis_or_a_process_but_not_both() {
-        let rng = &mut StdRng::seed_from_u64(1);
-        let both = |planned: &[Planned]| {
-            planned.iter().any(|planned| planned.what.makes_redis_forget(Layout::SINGLE))
-                && planned.iter().any(|planned| planned.what.kills_an_instance())
-        };
-        assert!((0..500).any(|number| both(&draw(rng, number, false, EVERYTHING))));
-        assert!(!(0..500).any(|number| both(&draw(rng, number, true, EVERYTHING))));
     }
 
     #[test]

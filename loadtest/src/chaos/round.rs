@@ -114,9 +114,8 @@ pub async fn run(
         .collect();
     let expires = rng.random_bool(EXPIRY);
     let times: Vec<Duration> = (0..2).map(|_| sale.mul_f64(rng.random())).collect();
-    let admits_first = strategies.iter().any(|name| name == "stream");
     let index = options.number as usize - 1;
-    let faults = plan::faults(rng, index, (sale, WAVE), admits_first, options.means);
+    let faults = plan::faults(rng, index, (sale, WAVE), options.means);
 
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
     let redis_lost = faults.iter().any(|planned| planned.what.makes_redis_forget(layout));

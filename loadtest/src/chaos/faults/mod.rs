@@ -187,12 +187,6 @@ impl Fault {
         matches!(self, Redis(fault) if fault.ends_sessions())
     }
 
-    /// Whether an instance loses its memory.
-    pub fn kills_an_instance(self) -> bool {
-        use InstanceFault::{Kill, Roll};
-        matches!(self, Instance(Kill(_) | Roll))
-    }
-
     /// How long it may last, in milliseconds: from nearly nothing to beyond the service's time limits.
     pub fn lasts(self) -> Range<u64> {
         match self {
