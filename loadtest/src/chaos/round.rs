@@ -8,8 +8,9 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
+    ChaosOptions,
     buyers::{self, Attempt, Outcome},
-    faults::{Fault, Means, database, operation::OperationFault, redis::RedisFault},
+    faults::{Fault, database, operation::OperationFault, redis::RedisFault},
     operator::{OnSale, Operator},
     plan::{self, Planned},
     redis_data::RedisData,
@@ -17,7 +18,9 @@ use super::{
     test_cluster::{INSTANCES, RunAs, TestCluster},
     verdict::Circumstances,
 };
-use workload::{Error, buyers::Buyer, order_rows::OrderRows, reply::Reply, sessions};
+use workload::{
+    Error, buyers::Buyer, checker::ObservedReply, order_rows::OrderRows, reply::Reply, sessions,
+};
 
 /// How long the sale lasts; where a Redis is replaced, which takes others some seconds to decide, longer.
 const SALE: Duration = Duration::from_millis(1_500);
@@ -39,23 +42,6 @@ const SIDE_ORDERS: usize = 12;
 const FIRST_BUYER: u64 = 1_000_000_000;
 /// Ids a round has at most.
 const IDS: u64 = 100_000;
-
-/// What a round is drawn from, and what it needs.
-#[derive(Debug, Clone)]
-pub struct RoundOptions {
-    /// The run's seed.
-    pub seed: u64,
-    /// Which round, from 1.
-    pub number: u32,
-    /// The first sale's strategy.
-    pub strategy: String,
-    /// Every strategy of the run.
-    pub strategies: Vec<String>,
-    /// Buyers during the sale, three attempts each.
-    pub buyers: usize,
-    /// Which faults are possible.
-    pub means: Means,
-}
 
 /// A round that was run and checked.
 #[derive(Debug, Clone, Serialize)]
@@ -90,21 +76,26 @@ impl Round {
     }
 }
 
-/// Runs a round on servers that work, and leaves them working.
+/// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Its first sale is on one of the
+/// `strategies` in turn.
 ///
 /// # Errors
 /// An [`Error`] of the set-up. Violations are no error: see [`Round::is_clean`].
 pub async fn run(
     cluster: &TestCluster,
     order_rows: &OrderRows,
-    options: &RoundOptions,
+    options: &ChaosOptions,
+    strategies: &[String],
+    number: u32,
 ) -> Result<Round, Error> {
     let started = Instant::now();
-    let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
-    let layout = options.means.layout;
+    let rng = &mut StdRng::seed_from_u64(mix(options.seed, number));
+    let means = options.means();
+    let layout = means.layout;
+    let index = number as usize - 1;
     let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
-    let strategies = plan::strategies(rng, &options.strategy, &options.strategies);
-    let each = options.buyers / strategies.len().max(1);
+    let strategies = plan::strategies(rng, &strategies[index % strategies.len()], strategies);
+    let each = options.buyers as usize / strategies.len();
     let drawn: Vec<(usize, Vec<Attempt>)> = strategies
         .iter()
         .map(|_| {
@@ -114,8 +105,7 @@ pub async fn run(
         .collect();
     let expires = rng.random_bool(EXPIRY);
     let times: Vec<Duration> = (0..2).map(|_| sale.mul_f64(rng.random())).collect();
-    let index = options.number as usize - 1;
-    let faults = plan::faults(rng, index, (sale, WAVE), options.means);
+    let faults = plan::faults(rng, index, (sale, WAVE), means);
 
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
     let redis_lost = faults.iter().any(|planned| planned.what.makes_redis_forget(layout));
@@ -127,7 +117,7 @@ pub async fn run(
     }
     cluster.run_as(RunAs { proxied: true, unpaid_seconds }).await?;
 
-    let first = FIRST_BUYER + u64::from(options.number) * IDS;
+    let first = FIRST_BUYER + u64::from(number) * IDS;
     let most = drawn.iter().map(|(stock, _)| *stock).max().unwrap_or(0);
     // Enough to buy the rest, should all the others have got none or be unable to buy.
     let buyers: Arc<[Buyer]> = sessions::buyers(first, each + most + ADDED)?.into();
@@ -207,7 +197,7 @@ pub async fn run(
     }
     sessions::end(&cluster.access, &everyone).await?;
     Ok(Round {
-        number: options.number,
+        number,
         sales,
         faults,
         expires,
@@ -245,10 +235,8 @@ async fn side_sale(
     let mut outcome = buyers::run(&sale.workload, bought, &attempts).await?;
     let mut orders = Vec::new();
     for record in outcome.records.clone() {
-        let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = record.observed.reply else {
-            continue;
-        };
-        let user_id = record.observed.user_id;
+        let ObservedReply { user_id, reply, .. } = record.observed;
+        let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = reply else { continue };
         let Some(buyer) = buyers.iter().find(|buyer| buyer.user_id == user_id) else { continue };
         let owner = sale.workload.owner(buyer, order_id, bought);
         let reply = owner.wait().await;

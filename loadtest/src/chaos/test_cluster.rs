@@ -130,12 +130,9 @@ impl TestCluster {
             key_names: KeyNames::default(),
         };
         let preparing = (program.clone(), access.clone(), folder.clone());
+        let prepare = move || prepare(&preparing.0, &preparing.1, preparing.2.path());
         // In a thread of its own: this one serves the proxies.
-        tokio::task::spawn_blocking(move || {
-            let (program, access, folder) = preparing;
-            prepare(&program, &access, folder.path())
-        })
-        .await??;
+        tokio::task::spawn_blocking(prepare).await??;
         let instance = |number: usize| -> Result<Instance, Error> {
             let port = free_port().map_err(server("instance"))?;
             Ok(Instance {

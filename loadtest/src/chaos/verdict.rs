@@ -71,10 +71,9 @@ impl SaleVerdict {
         if circumstances.redis_lost {
             // Their places came back as well, and those of orders that ended so and whose buyers got no reply.
             let ordered: BTreeSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
-            let unknown = |told: &&ObservedReply| matches!(told.reply, Reply::Unknown { .. });
-            let unknown = told.iter().filter(unknown).map(|told| told.user_id);
-            sale.added += verdict.no_after_loss
-                + count(unknown.filter(|user| !ordered.contains(user)).collect());
+            let unknown = told.iter().filter(|told| matches!(told.reply, Reply::Unknown { .. }));
+            let unknown: BTreeSet<u64> = unknown.map(|told| told.user_id).collect();
+            sale.added += verdict.no_after_loss + count(&unknown - &ordered);
         }
         verdict.checker = checker::judge(sale, &told, &snapshot.rows);
         for row in &snapshot.rows {
