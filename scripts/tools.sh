@@ -14,22 +14,19 @@ load() {
   exec "$LOADTEST" "$@"
 }
 
-# It runs servers of its own and needs nothing of the stack but the two binaries; and for two kinds of fault a library
-# that fakes the time, and an older binary. Without these it runs as well, and says which faults it cannot draw.
+# It runs servers of its own and needs nothing of the stack but the two binaries; and for stepped clocks a library that
+# fakes the time. Without it, it runs as well, and says which faults it cannot draw.
 chaos() {
-  local arg short=0 older=()
+  local arg short=0
   for arg; do [[ $arg != @(-h|--help|--list) ]] || short=1; done
   if [[ " $* " == *@(replicated|asynchronous)* ]]; then all_prerequisites >&2; else prerequisites >&2; fi
   if ((!short)); then
     command -v faketime >/dev/null || (install_packages faketime) >&2 ||
       note "without libfaketime no clock is stepped" >&2
-    # Only rounds on one Redis and one database have an older binary.
-    [[ " $* " == *@(" --older-binary"|sentinel|cluster|replicated|asynchronous)* ]] || build_older >&2
   fi
-  [[ " $* " == *" --older-binary"* || ! -x $(older_binary) ]] || older=(--older-binary "$(older_binary)")
   build_programs
   cd "$CALLER_DIR"
-  exec "$LOADTEST" chaos --seckill "$SECKILL" "${older[@]}" "$@"
+  exec "$LOADTEST" chaos --seckill "$SECKILL" "$@"
 }
 
 # As chaos, it runs servers of its own.
@@ -38,30 +35,6 @@ rolling() {
   build_programs
   cd "$CALLER_DIR"
   exec "$LOADTEST" rolling --seckill "$SECKILL" --deploy "$ROOT/deploy" "$@"
-}
-
-older_binary() { printf %s "$DATA/older/$OLDER_COMMIT/seckill"; }
-
-# build_older: the service as it was at $OLDER_COMMIT, once; nothing where this checkout has no such commit.
-build_older() {
-  local folder=$DATA/older/$OLDER_COMMIT
-  [[ ! -x $folder/seckill ]] || return 0
-  git cat-file -e "$OLDER_COMMIT^{commit}" 2>/dev/null || {
-    note "this checkout has no commit $OLDER_COMMIT: no rolling restart from an older binary"
-    return 0
-  }
-  say "building the older binary, commit $OLDER_COMMIT (minutes, once)"
-  mkdir -p "$folder/source"
-  # In a target folder of its own: cargo tells packages of two workspaces in one folder apart by their files' times only.
-  if git archive "$OLDER_COMMIT" | tar -x -C "$folder/source" && (
-    cd "$folder/source" && CARGO_TARGET_DIR=$folder/target && build "$PROFILE" seckill &&
-      cp "$(binary "$PROFILE" seckill)" "$folder/seckill.new"
-  ); then
-    mv "$folder/seckill.new" "$folder/seckill"
-  else
-    note "it cannot be built: no rolling restart from an older binary"
-  fi
-  rm -rf "$folder/source" "$folder/target"
 }
 
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only

@@ -4,9 +4,6 @@
 PROFILE=${SECKILL_PROFILE:-dev}                 # of everything but `bench`
 BENCH_PROFILE=${SECKILL_BENCH_PROFILE:-release} # of `bench`
 
-# From its binary `./dev chaos` rolls to the present one: a commit that this checkout may lack.
-OLDER_COMMIT=${SECKILL_OLDER_COMMIT:-7cf7ae95d5c4}
-
 # Exported, so that cargo puts the binaries where we look for them, whatever its configuration.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$ROOT/target}
 

@@ -2,10 +2,9 @@
 //!
 //! A node may admit first and commit later (202, `PENDING`). Such a success is only a claim that the
 //! order will be decided; so before a sale is judged, its pending orders are waited for. One that has a
-//! row by then is ordered. One that has none is looked up by its buyer: it may have been refused, and
-//! then the reply becomes [`Reply::Withdrawn`]. So it does where nothing is known of it and its buyer has
-//! another order: it was refused for that one, and a Redis that lost its data forgot it. Any other is left as
-//! it is, and the checker calls it lost.
+//! row by then is ordered. One that has none is looked up by its buyer: where that ends in a definite no, the
+//! reply becomes [`Reply::Withdrawn`], and the checker says whether the no is one. What is not decided at the
+//! limit is left as it is, and the checker calls it lost.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,6 +33,7 @@ const LOOK_UP_EVERY: Duration = Duration::from_millis(500);
 const LOOK_UPS: usize = 200;
 
 /// A sale with pending purchases.
+#[derive(Clone, Copy)]
 pub struct PendingSale<'a> {
     /// Servers and secrets.
     pub access: &'a Access,
@@ -67,12 +67,10 @@ pub async fn wait(
         scene.targets.iter().map(|target| Connection::new(target.clone(), LIMIT)).collect();
     let mut looked_up = begin;
     let mut decided = None;
-    let mut have: HashSet<u64> = HashSet::new();
     loop {
         // A database that is away for a moment may be part of the test.
         if let Ok(snapshot) = order_rows.read(scene.voucher_id).await {
             open.retain(|id| snapshot.rows.binary_search_by_key(id, |row| row.id).is_err());
-            have = snapshot.rows.iter().map(|row| row.user_id).collect();
         }
         if !open.is_empty() && looked_up.elapsed() >= LOOK_UP_EVERY {
             let asking = records
@@ -82,9 +80,9 @@ pub async fn wait(
             for record in asking.take(LOOK_UPS) {
                 let Some(id) = pending_id(record) else { continue };
                 let token = tokens.get(&record.observed.user_id).copied();
-                let has_another = have.contains(&record.observed.user_id);
-                if let Some(code) = look_up(&mut connections, token, id, has_another).await {
-                    record.observed.reply = Reply::Withdrawn { id, code: code.into() };
+                let reply = look_up(&mut connections, token, id).await;
+                if matches!(reply, Reply::Withdrawn { .. }) {
+                    record.observed.reply = reply;
                     refused.push(id);
                 }
             }
@@ -110,30 +108,18 @@ fn pending_id(record: &Record) -> Option<i64> {
     }
 }
 
-/// The code of the refusal, if the order was refused. Any node may answer.
-async fn look_up(
-    connections: &mut [Connection],
-    token: Option<&HeaderValue>,
-    id: i64,
-    has_another: bool,
-) -> Option<String> {
+/// Looks an order up. Any node may answer.
+async fn look_up(connections: &mut [Connection], token: Option<&HeaderValue>, id: i64) -> Reply {
     let mut call = Call::get(format!("/voucher-order/{id}"));
     if let Some(token) = token {
         call.set_token(token);
     }
     for connection in connections {
-        let Ok(response) = connection.send(&call).await else { continue };
-        match Reply::read(response.status, &response.body) {
-            // Not known is not refused: that is how a lost order looks to a user without any order.
-            Reply::Refused(code) if response.status == 200 => {
-                let refused = has_another || code != "ORDER_NOT_FOUND";
-                return refused.then(|| code.into_owned());
-            }
-            Reply::AlreadyOrdered(_) => return Some("ALREADY_ORDERED".to_owned()),
-            _ => return None,
+        if let Ok(response) = connection.send(&call).await {
+            return Reply::of_look_up(id, &response);
         }
     }
-    None
+    Reply::Pending(id)
 }
 
 /// Whether entries wait in one of these streams, as far as Redis can be asked.

@@ -42,6 +42,8 @@ pub enum Reply {
 
 /// Refused because nothing is left.
 pub const SOLD_OUT: &str = "SOLD_OUT";
+/// The look-up of an order says that there is none.
+pub const ORDER_NOT_FOUND: &str = "ORDER_NOT_FOUND";
 /// The request was never sent: no connection could be made.
 pub const NOT_SENT: &str = "NOT_SENT";
 /// No complete answer within the time limit.
@@ -141,6 +143,18 @@ impl Reply {
                 Self::Refused(http())
             }
             None => Self::Unknown { why: http(), id },
+        }
+    }
+
+    /// Reads what the look-up of the order `id` says became of it: ordered, withdrawn, or else still pending.
+    pub fn of_look_up(id: i64, answer: &Response) -> Self {
+        match Self::read(answer.status, &answer.body) {
+            _ if answer.status != 200 => Self::Pending(id),
+            // The reply holds the order itself, which has no place in that of a purchase.
+            Self::Ordered(_) | Self::Malformed => Self::Ordered(id),
+            Self::Refused(code) => Self::Withdrawn { id, code },
+            Self::AlreadyOrdered(_) => Self::Withdrawn { id, code: "ALREADY_ORDERED".into() },
+            _ => Self::Pending(id),
         }
     }
 

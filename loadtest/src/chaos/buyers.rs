@@ -4,6 +4,7 @@
 //! the next begins.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -56,6 +57,24 @@ pub struct Outcome {
     pub records: Vec<Record>,
     /// Every payment and cancellation.
     pub changes: Vec<Change>,
+    /// Every order, after its buyer, whose look-up said a definite no.
+    pub noes: BTreeSet<(u64, i64)>,
+}
+
+impl Outcome {
+    /// Takes in what others were told.
+    pub fn extend(&mut self, others: Self) {
+        self.records.extend(others.records);
+        self.changes.extend(others.changes);
+        self.noes.extend(others.noes);
+    }
+
+    /// Notes a look-up's definite no.
+    pub fn note(&mut self, user_id: u64, looked_up: &Reply) {
+        if let Reply::Withdrawn { id, .. } = looked_up {
+            self.noes.insert((user_id, *id));
+        }
+    }
 }
 
 /// The buyers and their targets.
@@ -71,6 +90,26 @@ pub struct Workload {
     pub timeout: Duration,
     /// Connections to each target.
     pub connections: usize,
+}
+
+impl Workload {
+    /// The owner of an order, who bought it at this time.
+    pub fn owner(&self, buyer: &Buyer, order_id: i64, bought: Instant) -> Owner {
+        Owner {
+            targets: self.targets.clone(),
+            timeout: self.timeout,
+            user_id: buyer.user_id,
+            token: buyer.token.clone(),
+            order_id,
+            bought,
+        }
+    }
+
+    /// A buyer's attempt without delay and without anything after it.
+    pub fn attempt_now(&self, buyer: usize, attempt: u32) -> Attempt {
+        let target = buyer % self.targets.len();
+        Attempt { due: Duration::ZERO, buyer, attempt, target, then: &[] }
+    }
 }
 
 /// Draws the attempts of `buyers` on a sale: each buyer asks in one wave, with a second attempt at the same
@@ -129,9 +168,7 @@ pub async fn run(
     }
     let mut outcome = Outcome::default();
     while let Some(joined) = workers.join_next().await {
-        let part = joined?;
-        outcome.records.extend(part.records);
-        outcome.changes.extend(part.changes);
+        outcome.extend(joined?);
     }
     Ok(outcome)
 }
@@ -153,23 +190,20 @@ async fn work(
         sleep_until(begin + attempt.due).await;
         call.set_token(&buyer.token);
         let sent = Instant::now();
-        let reply = send(&mut connection, &call).await;
+        let reply = Reply::of(&connection.send(&call).await);
         let latency = sent.elapsed();
         if let Reply::Ordered(order_id) | Reply::Pending(order_id) = reply
             && !attempt.then.is_empty()
         {
-            let owner = Owner {
-                targets: workload.targets.clone(),
-                timeout: workload.timeout,
-                user_id: buyer.user_id,
-                token: buyer.token.clone(),
-                order_id,
-                bought: sent,
-            };
-            let waits = matches!(reply, Reply::Pending(_));
+            let owner = workload.owner(buyer, order_id, sent);
+            let mut reply = reply.clone();
             changing.spawn(async move {
-                let is_there = !waits || owner.wait().await;
-                if is_there { Some(owner.ask(attempt.then).await) } else { None }
+                if let Reply::Pending(_) = reply {
+                    reply = owner.wait().await;
+                }
+                let ordered = matches!(reply, Reply::Ordered(_));
+                let change = if ordered { Some(owner.ask(attempt.then).await) } else { None };
+                (change, owner.user_id, reply)
             });
         }
         outcome.records.push(Record {
@@ -180,13 +214,11 @@ async fn work(
             latency,
         });
     }
-    outcome.changes = changing.join_all().await.into_iter().flatten().collect();
+    for (change, user_id, reply) in changing.join_all().await {
+        outcome.changes.extend(change);
+        outcome.note(user_id, &reply);
+    }
     outcome
-}
-
-/// Sends one attempt to buy, and reads the answer.
-pub async fn send(connection: &mut Connection, call: &Call) -> Reply {
-    Reply::of(&connection.send(call).await)
 }
 
 #[cfg(test)]

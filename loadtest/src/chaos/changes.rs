@@ -70,27 +70,23 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Waits until the order is there, no longer than that is worth it; says whether it is.
-    pub async fn wait(&self) -> bool {
+    /// Waits until the order is there or refused, no longer than that is worth it.
+    pub async fn wait(&self) -> Reply {
         let begin = Instant::now();
         let call = Call::get(format!("/voucher-order/{}", self.order_id)).token(&self.token);
         let mut number = 0;
         while begin.elapsed() < PENDING_LIMIT {
             let target = self.targets[number % self.targets.len()].clone();
-            let answer = Connection::new(target, self.timeout).send(&call).await;
-            match answer {
-                Ok(answer) if answer.status == 200 => {
-                    // The reply holds the order itself, which the reader of purchases cannot use.
-                    return matches!(
-                        Reply::read(200, &answer.body),
-                        Reply::Ordered(_) | Reply::Malformed
-                    );
-                }
-                _ => sleep(PAUSE).await,
+            if let Ok(answer) = Connection::new(target, self.timeout).send(&call).await
+                && let reply = Reply::of_look_up(self.order_id, &answer)
+                && !matches!(reply, Reply::Pending(_))
+            {
+                return reply;
             }
+            sleep(PAUSE).await;
             number += 1;
         }
-        false
+        Reply::Pending(self.order_id)
     }
 
     /// Asks the instances, in turn, for each of `whats` at once.

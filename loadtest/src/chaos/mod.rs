@@ -16,7 +16,6 @@
 //! The seed draws what is tried and when. What meets what is up to the machine, so a repeated round is
 //! the same trial and need not be the same run.
 
-use ladder::Strategy;
 use workload::{Error, order_rows::OrderRows};
 
 pub mod buyers;
@@ -40,12 +39,10 @@ pub mod verdict;
 pub use options::ChaosOptions;
 use recovery::After;
 use report::Report;
-use round::{Round, RoundOptions};
-use test_cluster::{Parts, RunAs, TestCluster};
-use testkit::clock;
+use round::Round;
+use test_cluster::{RunAs, TestCluster};
 
-/// The strategies that are tried unless others are asked for: those whose guarantees hold under faults, as
-/// far as the ladder has them.
+/// The strategies that are tried unless others are asked for: those whose guarantees hold under faults.
 pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
 
 /// Runs all rounds, passing each to `shown` as it ends.
@@ -53,36 +50,20 @@ pub const STRATEGIES: [&str; 3] = ["reentrant-lock", "group-commit", "stream"];
 /// # Errors
 /// An [`Error`] of the set-up, also a server that does not come back after a fault.
 pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Result<Report, Error> {
-    let known = |name: &&str| name.parse::<Strategy>().is_ok();
     let mut strategies = options.strategies.clone();
     if strategies.is_empty() {
-        strategies = STRATEGIES.iter().filter(|name| known(name)).map(|&s| s.to_owned()).collect();
+        strategies = STRATEGIES.map(str::to_owned).to_vec();
     }
     let means = options.means();
-    let parts = Parts {
-        program: &options.program,
-        older: options.older.as_deref().filter(|_| means.older_binary),
-        clock: means.faketime.then_some(clock::environment as fn(&_) -> _),
-        layout: means.layout,
-    };
-    let cluster = TestCluster::start(parts).await?;
+    let cluster = TestCluster::start(&options.program, means.layout).await?;
     let order_rows = OrderRows::open(&cluster.access.database_url).await?;
     let mut rounds = Vec::new();
-    let turns = strategies.len().max(1);
     for number in 1..=options.rounds.max(options.only_round.unwrap_or(0)) {
         if options.only_round.is_some_and(|only| only != number) {
             continue;
         }
-        let index = number as usize - 1;
-        let options = RoundOptions {
-            seed: options.seed,
-            number,
-            strategy: strategies[index % turns].clone(),
-            strategies: strategies.clone(),
-            buyers: options.buyers as usize,
-            means,
-        };
-        let round = match round::run(&cluster, &order_rows, &options).await {
+        let round = round::run(&cluster, &order_rows, options, &strategies, number);
+        let round = match round.await {
             Ok(round) => round,
             Err(error) => {
                 eprintln!("round {number} failed");
@@ -106,8 +87,11 @@ pub async fn run(options: &ChaosOptions, mut shown: impl FnMut(&Round)) -> Resul
             }
         }
     }
-    if let Err(error) = check_again(&order_rows, &mut rounds).await {
-        return Err(explained(error, &cluster, &order_rows).await);
+    // Once more at the very end: what was refused must not have happened later.
+    for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
+        if let Err(error) = sale.check_again(&order_rows).await {
+            return Err(explained(error, &cluster, &order_rows).await);
+        }
     }
     let mut report =
         Report { scenario: "chaos", seed: options.seed, rounds, recoveries, means, logs: None };
@@ -130,12 +114,4 @@ async fn explained(error: Error, cluster: &TestCluster, order_rows: &OrderRows) 
         }
     }
     error
-}
-
-/// Checks every round once more at the very end: what was refused must not have happened later.
-async fn check_again(order_rows: &OrderRows, rounds: &mut [Round]) -> Result<(), Error> {
-    for sale in rounds.iter_mut().flat_map(|round| &mut round.sales) {
-        sale.check_again(order_rows).await?;
-    }
-    Ok(())
 }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -39,33 +39,27 @@ const SHOP: u64 = 1;
 
 /// The answer to one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+enum Answer {
     /// Done, with the number in the reply.
     Done(i64),
     /// Certainly not done by this.
     Refused,
-    /// The outcome is unknown.
     Unknown,
 }
 
 /// A sale that was to be published, under a title of its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publication {
-    /// The title.
-    pub title: String,
-    /// Every attempt's answer.
-    pub answers: Vec<Answer>,
+#[derive(Debug, Clone)]
+struct Publication {
+    title: String,
+    answers: Vec<Answer>,
 }
 
 /// Stock that was to be added to a sale.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Addition {
-    /// The sale's voucher.
-    pub voucher_id: u64,
-    /// How many.
-    pub count: i64,
-    /// Every attempt's answer.
-    pub answers: Vec<Answer>,
+#[derive(Debug, Clone)]
+struct Addition {
+    voucher_id: u64,
+    count: i64,
+    answers: Vec<Answer>,
 }
 
 /// A sale of the round.
@@ -95,33 +89,25 @@ pub struct Operator {
     access: Access,
     targets: Vec<Target>,
     sales: Vec<OnSale>,
-    /// Whether the service recognises a repeated publication.
-    repeats: bool,
     token: HeaderValue,
     next: AtomicUsize,
     log: Mutex<Log>,
 }
 
 impl Operator {
-    /// An operator of `sales`. With `repeats`, an operation whose outcome is unknown is repeated under its key.
+    /// An operator of `sales`.
     ///
     /// # Errors
     /// None that can happen: a token of hexadecimal digits fits into a header.
-    pub fn new(
-        access: &Access,
-        targets: &[Target],
-        sales: Vec<OnSale>,
-        repeats: bool,
-    ) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self {
+    pub fn new(access: &Access, targets: &[Target], sales: Vec<OnSale>) -> Result<Self, Error> {
+        Ok(Self {
             access: access.clone(),
             targets: targets.to_vec(),
             sales,
-            repeats,
             token: access.admin_header("publishing a sale")?,
             next: AtomicUsize::new(0),
             log: Mutex::default(),
-        }))
+        })
     }
 
     /// What every round does: at each of these times, publishes a sale and adds stock.
@@ -175,7 +161,7 @@ impl Operator {
         for _ in 0..ATTEMPTS {
             let answer = self.send(&call).await;
             answers.push(answer);
-            if matches!(answer, Answer::Done(_)) || answer == Answer::Unknown && !self.repeats {
+            if matches!(answer, Answer::Done(_)) {
                 break;
             }
             sleep(PAUSE).await;

@@ -40,10 +40,6 @@ pub struct ChaosOptions {
     /// The service's binary [default: `seckill` beside this one]
     #[arg(long = "seckill", value_name = "FILE", default_value_os_t = beside(), hide_default_value = true)]
     pub program: PathBuf,
-    /// An older binary of the service, from which a rolling restart leads to the present one; `./dev chaos` builds one.
-    /// Only with one Redis and one database
-    #[arg(long = "older-binary", value_name = "FILE")]
-    pub older: Option<PathBuf>,
     /// Print every fault, and why some cannot be drawn here; run nothing
     #[arg(long)]
     pub list: bool,
@@ -53,12 +49,7 @@ impl ChaosOptions {
     /// Which faults are possible.
     pub fn means(&self) -> Means {
         let layout = Layout { redis: self.redis, database: self.database };
-        Means {
-            faketime: clock::library().is_some(),
-            // It knows one server of each.
-            older_binary: self.older.is_some() && layout == Layout::SINGLE,
-            layout,
-        }
+        Means { faketime: clock::library().is_some(), layout }
     }
 }
 

@@ -8,7 +8,7 @@ use rand::{
 };
 use serde::Serialize;
 
-use super::faults::{self, Fault, Means, instance::InstanceFault};
+use super::faults::{self, Fault, Means};
 
 /// A fault with its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -34,16 +34,10 @@ const MOST: u32 = 3;
 
 /// Draws the faults of a round that sells for `sale`, and whose buyers come in waves every `wave`. The first is the
 /// `number`-th of all kinds, where it is possible. Three in four meet a wave in its middle, where most is under way.
-///
-/// A strategy that `admits_first` keeps admitted orders in Redis and in its processes' memory until they are
-/// in the database. It outlives the loss of either, but of both at once no strategy could: such a round gets one
-/// or the other. A rolling restart from the older binary comes alone: what that one does wrong under other faults is
-/// no news.
 pub fn faults(
     rng: &mut impl Rng,
     number: usize,
     (sale, wave): (Duration, Duration),
-    admits_first: bool,
     means: Means,
 ) -> Vec<Planned> {
     let all = faults::of(means.layout);
@@ -62,20 +56,9 @@ pub fn faults(
         let Some(what) = what else { continue };
         // Drawn in any case, so that what comes after is the same on every machine.
         let lasts = Duration::from_millis(rng.random_range(what.lasts()));
-        let forgets = |what: Fault| what.makes_redis_forget(means.layout);
-        let dies = |what: Fault| what.kills_an_instance();
-        let both = drawn
-            .iter()
-            .any(|other| forgets(other.what) && dies(what) || dies(other.what) && forgets(what));
-        if what.impossible(means).is_none() && !(admits_first && both) {
+        if what.impossible(means).is_none() {
             drawn.push(Planned { at, lasts, what });
         }
-    }
-    let upgrade = Fault::Instance(InstanceFault::Upgrade);
-    if drawn.first().is_some_and(|planned| planned.what == upgrade) {
-        drawn.truncate(1);
-    } else {
-        drawn.retain(|planned| planned.what != upgrade);
     }
     drawn.sort_unstable_by_key(|planned| planned.at);
     drawn
@@ -104,15 +87,15 @@ mod tests {
 
     const SALE: Duration = Duration::from_millis(1_500);
     const WAVE: Duration = Duration::from_millis(50);
-    const EVERYTHING: Means = Means { faketime: true, older_binary: true, layout: Layout::SINGLE };
+    const EVERYTHING: Means = Means { faketime: true, layout: Layout::SINGLE };
 
-    fn draw(rng: &mut StdRng, number: usize, admits_first: bool, means: Means) -> Vec<Planned> {
-        faults(rng, number, (SALE, WAVE), admits_first, means)
+    fn draw(rng: &mut StdRng, number: usize, means: Means) -> Vec<Planned> {
+        faults(rng, number, (SALE, WAVE), means)
     }
 
     #[test]
     fn a_seed_draws_the_same_faults_again() {
-        let draw = |seed| draw(&mut StdRng::seed_from_u64(seed), 3, false, EVERYTHING);
+        let draw = |seed| draw(&mut StdRng::seed_from_u64(seed), 3, EVERYTHING);
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
     }
@@ -122,7 +105,7 @@ mod tests {
         let rng = &mut StdRng::seed_from_u64(1);
         let all = super::super::faults::of(Layout::SINGLE);
         let drawn: Vec<Planned> =
-            (0..all.len()).flat_map(|number| draw(rng, number, false, EVERYTHING)).collect();
+            (0..all.len()).flat_map(|number| draw(rng, number, EVERYTHING)).collect();
         for what in all {
             assert!(drawn.iter().any(|planned| planned.what == what), "{what} was never drawn");
         }
@@ -132,35 +115,11 @@ mod tests {
     #[test]
     fn what_is_impossible_is_not_drawn_and_changes_nothing_else() {
         for seed in 0..200 {
-            let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, false, means);
-            // With an older binary: without one a round has the other faults in place of the rolling restart from it.
-            let all = Means { older_binary: true, ..Means::default() };
+            let draw = |means| draw(&mut StdRng::seed_from_u64(seed), seed as usize, means);
             let mut possible = draw(EVERYTHING);
-            possible.retain(|planned| planned.what.impossible(all).is_none());
-            assert_eq!(draw(all), possible);
+            possible.retain(|planned| planned.what.impossible(Means::default()).is_none());
+            assert_eq!(draw(Means::default()), possible);
         }
-    }
-
-    #[test]
-    fn a_rolling_restart_from_the_older_binary_comes_alone() {
-        let rng = &mut StdRng::seed_from_u64(1);
-        let upgrade = Fault::Instance(InstanceFault::Upgrade);
-        let with: Vec<Vec<Planned>> = (0..500)
-            .map(|number| draw(rng, number, false, EVERYTHING))
-            .filter(|drawn| drawn.iter().any(|planned| planned.what == upgrade))
-            .collect();
-        assert!(!with.is_empty() && with.iter().all(|drawn| drawn.len() == 1));
-    }
-
-    #[test]
-    fn a_strategy_that_admits_first_loses_redis_or_a_process_but_not_both() {
-        let rng = &mut StdRng::seed_from_u64(1);
-        let both = |planned: &[Planned]| {
-            planned.iter().any(|planned| planned.what.makes_redis_forget(Layout::SINGLE))
-                && planned.iter().any(|planned| planned.what.kills_an_instance())
-        };
-        assert!((0..500).any(|number| both(&draw(rng, number, false, EVERYTHING))));
-        assert!(!(0..500).any(|number| both(&draw(rng, number, true, EVERYTHING))));
     }
 
     #[test]

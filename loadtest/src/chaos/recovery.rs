@@ -22,7 +22,6 @@ use tokio::{
 };
 
 use super::{
-    buyers,
     faults::{
         Fault, database_failover::DatabaseFailover, instance::InstanceFault, redis::RedisFault,
         redis_failover::RedisFailover,
@@ -211,7 +210,7 @@ impl Load {
             call.set_token(token);
             let aside = usize::from(Instant::now() < aside_until);
             let at = (home + aside) % connections.len();
-            match buyers::send(&mut connections[at], &call).await {
+            match Reply::of(&connections[at].send(&call).await) {
                 Reply::Ordered(_) | Reply::Pending(_) => {
                     self.count();
                     buyer = draw();

@@ -76,6 +76,9 @@ impl fmt::Display for SaleResult {
         if self.verdict.lost_by_database > 0 {
             write!(f, ", lost by the database {}", self.verdict.lost_by_database)?;
         }
+        if self.verdict.no_after_loss > 0 {
+            write!(f, ", ended as a no after a loss {}", self.verdict.no_after_loss)?;
+        }
         for example in &self.verdict.checker.examples {
             write!(f, "\n             {example}")?;
         }
@@ -88,10 +91,18 @@ impl fmt::Display for Report {
         writeln!(f, "\nchaos: {} rounds from seed {}\n", self.rounds.len(), self.seed)?;
         write!(f, "{}", invariants(&self.rounds))?;
         write!(f, "{}", injected(&self.rounds, self.means))?;
-        let sales = self.rounds.iter().flat_map(|round| &round.sales);
-        let lost: i64 = sales.map(|sale| sale.verdict.lost_by_database).sum();
+        let sum = |of: fn(&SaleResult) -> i64| -> i64 {
+            self.rounds.iter().flat_map(|round| &round.sales).map(of).sum()
+        };
+        let noes = sum(|sale| i64::try_from(sale.noes).unwrap_or(i64::MAX));
+        let after_loss = sum(|sale| sale.verdict.no_after_loss);
+        writeln!(f, "\n{noes} orders were refused by id, and looked at again 10 s later")?;
+        if after_loss > 0 {
+            writeln!(f, "{after_loss} orders ended as a no after a loss of Redis' data")?;
+        }
+        let lost = sum(|sale| sale.verdict.lost_by_database);
         if lost > 0 {
-            writeln!(f, "\n{lost} confirmed orders lost by the database with its old primary")?;
+            writeln!(f, "{lost} confirmed orders lost by the database with its old primary")?;
         }
         if let Some(worst) = self.rounds.iter().map(|round| round.ready_ms).max() {
             let limit = READY_LIMIT.as_secs();

@@ -5,15 +5,12 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::try_join_all;
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde::Serialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
+    ChaosOptions,
     buyers::{self, Attempt, Outcome},
-    changes::Owner,
-    faults::{
-        Fault, Means, database, instance::InstanceFault, operation::OperationFault,
-        redis::RedisFault,
-    },
+    faults::{Fault, database, operation::OperationFault, redis::RedisFault},
     operator::{OnSale, Operator},
     plan::{self, Planned},
     redis_data::RedisData,
@@ -21,7 +18,9 @@ use super::{
     test_cluster::{INSTANCES, RunAs, TestCluster},
     verdict::Circumstances,
 };
-use workload::{Error, buyers::Buyer, order_rows::OrderRows, reply::Reply, sessions};
+use workload::{
+    Error, buyers::Buyer, checker::ObservedReply, order_rows::OrderRows, reply::Reply, sessions,
+};
 
 /// How long the sale lasts; where a Redis is replaced, which takes others some seconds to decide, longer.
 const SALE: Duration = Duration::from_millis(1_500);
@@ -35,29 +34,14 @@ const EXPIRY: f64 = 0.12;
 const EXPIRY_LIMIT: Duration = Duration::from_secs(12);
 /// How soon after the last fault's end every instance must be ready.
 pub const READY_LIMIT: Duration = Duration::from_secs(10);
+/// How long after its look-up said a definite no an order is looked at again: it must still be no row.
+const AFTER_A_NO: Duration = Duration::from_secs(10);
 /// Orders of the sale that is there to be paid and cancelled while replies get lost.
 const SIDE_ORDERS: usize = 12;
 /// Buyers' ids begin here, and each round has its own: a lock left behind affects no other round.
 const FIRST_BUYER: u64 = 1_000_000_000;
 /// Ids a round has at most.
 const IDS: u64 = 100_000;
-
-/// What a round is drawn from, and what it needs.
-#[derive(Debug, Clone)]
-pub struct RoundOptions {
-    /// The run's seed.
-    pub seed: u64,
-    /// Which round, from 1.
-    pub number: u32,
-    /// The first sale's strategy.
-    pub strategy: String,
-    /// Every strategy of the run.
-    pub strategies: Vec<String>,
-    /// Buyers during the sale, three attempts each.
-    pub buyers: usize,
-    /// Which faults are possible.
-    pub means: Means,
-}
 
 /// A round that was run and checked.
 #[derive(Debug, Clone, Serialize)]
@@ -92,21 +76,26 @@ impl Round {
     }
 }
 
-/// Runs a round on servers that work, and leaves them working.
+/// Runs the `number`-th round, from 1, on servers that work, and leaves them working. Its first sale is on one of the
+/// `strategies` in turn.
 ///
 /// # Errors
 /// An [`Error`] of the set-up. Violations are no error: see [`Round::is_clean`].
 pub async fn run(
     cluster: &TestCluster,
     order_rows: &OrderRows,
-    options: &RoundOptions,
+    options: &ChaosOptions,
+    strategies: &[String],
+    number: u32,
 ) -> Result<Round, Error> {
     let started = Instant::now();
-    let rng = &mut StdRng::seed_from_u64(mix(options.seed, options.number));
-    let layout = options.means.layout;
+    let rng = &mut StdRng::seed_from_u64(mix(options.seed, number));
+    let means = options.means();
+    let layout = means.layout;
+    let index = number as usize - 1;
     let sale = if layout.redis_fails_over() { LONG_SALE } else { SALE };
-    let strategies = plan::strategies(rng, &options.strategy, &options.strategies);
-    let each = options.buyers / strategies.len().max(1);
+    let strategies = plan::strategies(rng, &strategies[index % strategies.len()], strategies);
+    let each = options.buyers as usize / strategies.len();
     let drawn: Vec<(usize, Vec<Attempt>)> = strategies
         .iter()
         .map(|_| {
@@ -116,21 +105,19 @@ pub async fn run(
         .collect();
     let expires = rng.random_bool(EXPIRY);
     let times: Vec<Duration> = (0..2).map(|_| sale.mul_f64(rng.random())).collect();
-    let admits_first = strategies.iter().any(|name| name == "stream");
-    let index = options.number as usize - 1;
-    let faults = plan::faults(rng, index, (sale, WAVE), admits_first, options.means);
+    let faults = plan::faults(rng, index, (sale, WAVE), means);
 
-    let has = |wanted: fn(&Fault) -> bool| faults.iter().any(|planned| wanted(&planned.what));
     let rows_lost = faults.iter().any(|planned| planned.what.makes_database_forget(layout));
-    let older = has(|what| *what == Fault::Instance(InstanceFault::Upgrade));
-    let changes_orders = has(|what| matches!(what, Fault::Operation(OperationFault::Change(_))));
+    let redis_lost = faults.iter().any(|planned| planned.what.makes_redis_forget(layout));
+    let changes = |what| matches!(what, Fault::Operation(OperationFault::Change(_)));
+    let changes_orders = faults.iter().any(|planned| changes(planned.what));
     let unpaid_seconds = if expires { UNPAID_SECONDS } else { 0 };
     if expires {
         keep_other_orders(cluster).await?;
     }
-    cluster.run_as(RunAs { proxied: true, unpaid_seconds, older }).await?;
+    cluster.run_as(RunAs { proxied: true, unpaid_seconds }).await?;
 
-    let first = FIRST_BUYER + u64::from(options.number) * IDS;
+    let first = FIRST_BUYER + u64::from(number) * IDS;
     let most = drawn.iter().map(|(stock, _)| *stock).max().unwrap_or(0);
     // Enough to buy the rest, should all the others have got none or be unable to buy.
     let buyers: Arc<[Buyer]> = sessions::buyers(first, each + most + ADDED)?.into();
@@ -148,8 +135,7 @@ pub async fn run(
         strategy: sale.strategy.clone(),
         stock: sale.stock,
     });
-    // An older node does not recognise a publication that is repeated.
-    let operator = Operator::new(&cluster.access, &cluster.targets, on_sale.collect(), !older)?;
+    let operator = Operator::new(&cluster.access, &cluster.targets, on_sale.collect())?;
     let mut outcomes = vec![Outcome::default(); sales.len()];
     if changes_orders {
         let (sale, outcome) = side_sale(cluster, index, &strategies[0], &side, &operator).await?;
@@ -172,8 +158,7 @@ pub async fn run(
         tokio::join!(breaking, try_join_all(selling), operator.run(begin, &times));
     let ready_ms = u64::try_from(ready?.as_millis()).unwrap_or(u64::MAX);
     for (outcome, bought) in outcomes.iter_mut().zip(bought?) {
-        outcome.records.extend(bought.records);
-        outcome.changes.extend(bought.changes);
+        outcome.extend(bought);
     }
     if let Some(last) = outcomes.last_mut() {
         last.changes.extend(operator.changes());
@@ -191,10 +176,17 @@ pub async fn run(
     let expires_after = expires.then(|| Duration::from_secs(UNPAID_SECONDS.into()));
     let checking = sales.into_iter().zip(outcomes).map(|(sale, outcome)| {
         let published = sale.stock.into();
-        let circumstances = Circumstances { published, expires: expires_after, rows_lost };
+        let circumstances =
+            Circumstances { published, expires: expires_after, rows_lost, redis_lost };
         sale.check(cluster, order_rows, outcome, circumstances)
     });
     let mut sales = try_join_all(checking).await?;
+    if sales.iter().any(|sale| sale.noes > 0) {
+        sleep(AFTER_A_NO).await;
+        for sale in &mut sales {
+            sale.check_again(order_rows).await?;
+        }
+    }
     for (sale, left) in sales.iter_mut().zip(unexpired) {
         sale.verdict.false_expiries += i64::try_from(left).unwrap_or(i64::MAX);
     }
@@ -205,7 +197,7 @@ pub async fn run(
     }
     sessions::end(&cluster.access, &everyone).await?;
     Ok(Round {
-        number: options.number,
+        number,
         sales,
         faults,
         expires,
@@ -237,33 +229,19 @@ async fn side_sale(
     let stock = u32::try_from(SIDE_ORDERS).unwrap_or(u32::MAX);
     let sale = Sale::publish(cluster, number, 1, (strategy, stock), buyers.clone()).await?;
     // The other buyers are there for what is cancelled.
-    let attempts: Vec<Attempt> = (0..SIDE_ORDERS)
-        .map(|buyer| Attempt {
-            due: Duration::ZERO,
-            buyer,
-            attempt: 0,
-            target: buyer % cluster.targets.len(),
-            then: &[],
-        })
-        .collect();
+    let attempts: Vec<Attempt> =
+        (0..SIDE_ORDERS).map(|buyer| sale.workload.attempt_now(buyer, 0)).collect();
     let bought = Instant::now();
-    let outcome = buyers::run(&sale.workload, bought, &attempts).await?;
+    let mut outcome = buyers::run(&sale.workload, bought, &attempts).await?;
     let mut orders = Vec::new();
-    for record in &outcome.records {
-        let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = record.observed.reply else {
-            continue;
-        };
-        let user_id = record.observed.user_id;
+    for record in outcome.records.clone() {
+        let ObservedReply { user_id, reply, .. } = record.observed;
+        let (Reply::Ordered(order_id) | Reply::Pending(order_id)) = reply else { continue };
         let Some(buyer) = buyers.iter().find(|buyer| buyer.user_id == user_id) else { continue };
-        let owner = Owner {
-            targets: cluster.targets.clone(),
-            timeout: sale.workload.timeout,
-            user_id,
-            token: buyer.token.clone(),
-            order_id,
-            bought,
-        };
-        if owner.wait().await {
+        let owner = sale.workload.owner(buyer, order_id, bought);
+        let reply = owner.wait().await;
+        outcome.note(user_id, &reply);
+        if matches!(reply, Reply::Ordered(_)) {
             orders.push(owner);
         }
     }

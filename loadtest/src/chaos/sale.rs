@@ -21,9 +21,11 @@ use super::{
 use workload::{
     Error,
     buyers::Buyer,
+    checker::ObservedReply,
     order_rows::{OrderRows, Snapshot},
     pending::{self, PendingSale},
     publish,
+    reply::Reply,
 };
 
 /// Time limit of one attempt.
@@ -32,6 +34,9 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
 const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
+/// How long it may take until each order that was told by id is a row or a definite no: nobody says a no before it is
+/// certain, which after a loss of Redis' data takes half a minute.
+const DECIDED_LIMIT: Duration = Duration::from_secs(45);
 /// How long the sale of the rest may sell nothing. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
 /// Attempts to publish it, and the pause between them.
@@ -66,6 +71,8 @@ pub struct SaleResult {
     pub changed: usize,
     /// How many were still left when all servers were back.
     pub rest: i64,
+    /// Orders whose look-up said a definite no, after which there must be no row.
+    pub noes: usize,
     /// The worse of the two verdicts.
     pub verdict: SaleVerdict,
     /// What belongs to the sale besides its buyers' requests, for checking again.
@@ -157,6 +164,7 @@ impl Sale {
             replies,
             changed: outcome.changes.len(),
             rest,
+            noes: outcome.noes.len(),
             verdict,
             circumstances,
             outcome,
@@ -174,8 +182,8 @@ impl Sale {
         outcome: &mut Outcome,
         limit: Duration,
     ) -> Result<usize, Error> {
-        let begin = Instant::now();
         self.wait_until_decided(cluster, order_rows, outcome).await?;
+        let begin = Instant::now();
         loop {
             let left = unpaid(&order_rows.read(self.workload.voucher_id).await?.rows);
             if left == 0 || begin.elapsed() >= limit {
@@ -185,6 +193,7 @@ impl Sale {
         }
     }
 
+    /// Waits until every order that was told by id is a row or a definite no.
     async fn wait_until_decided(
         &self,
         cluster: &TestCluster,
@@ -196,9 +205,21 @@ impl Sale {
             targets: &cluster.targets,
             buyers: &self.workload.buyers,
             voucher_id: self.workload.voucher_id,
-            limit: UNCHANGED_LIMIT,
+            limit: DECIDED_LIMIT,
         };
-        pending::wait(scene, order_rows, &mut outcome.records).await.map(drop)
+        pending::wait(scene, order_rows, &mut outcome.records).await?;
+        // What was told by id otherwise may be pending as well.
+        let mut told = outcome.records.clone();
+        for ObservedReply { reply, .. } in told.iter_mut().map(|record| &mut record.observed) {
+            if let Reply::AlreadyOrdered(Some(id)) | Reply::Unknown { id: Some(id), .. } = *reply {
+                *reply = Reply::Pending(id);
+            }
+        }
+        pending::wait(scene, order_rows, &mut told).await?;
+        for ObservedReply { user_id, reply, .. } in told.iter().map(|record| &record.observed) {
+            outcome.note(*user_id, reply);
+        }
+        Ok(())
     }
 
     async fn wait_until_stable(
@@ -241,16 +262,10 @@ impl Sale {
                 .filter(without)
                 // Some may have to wait for a lock that a killed instance left behind: others buy instead.
                 .take(left + left / 4 + 8)
-                .map(|(buyer, _)| Attempt {
-                    due: Duration::ZERO,
-                    buyer,
-                    attempt: number,
-                    target: buyer % cluster.targets.len(),
-                    then: &[],
-                })
+                .map(|(buyer, _)| self.workload.attempt_now(buyer, number))
                 .collect();
             let bought = buyers::run(&self.workload, Instant::now(), &attempts).await?;
-            outcome.records.extend(bought.records);
+            outcome.extend(bought);
             number += 1;
             snapshot = self.wait_until_stable(cluster, order_rows, outcome).await?;
             if snapshot.sale.stock_left < before {

@@ -11,6 +11,7 @@ use std::{
 
 use futures_util::future::try_join_all;
 use testkit::{
+    clock,
     database_server::Settings,
     process::{Process, TemporaryFolder, free_port},
     proxy::{Mode, Proxy},
@@ -69,29 +70,11 @@ pub struct RunAs {
     pub proxied: bool,
     /// After how many seconds an unpaid order expires; 0 for never.
     pub unpaid_seconds: u32,
-    /// From the older binary.
-    pub older: bool,
 }
 
 impl RunAs {
     /// Behind the proxies; orders do not expire.
-    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0, older: false };
-}
-
-/// Makes, for a file, the environment of a server whose clock follows that file.
-pub type ClockEnvironment = fn(&Path) -> Vec<(&'static str, String)>;
-
-/// What a cluster is made of.
-#[derive(Debug, Clone)]
-pub struct Parts<'a> {
-    /// The service's binary.
-    pub program: &'a Path,
-    /// An older one.
-    pub older: Option<&'a Path>,
-    /// `None` where no clock can be stepped.
-    pub clock: Option<ClockEnvironment>,
-    /// The servers.
-    pub layout: Layout,
+    pub const USUAL: Self = Self { proxied: true, unpaid_seconds: 0 };
 }
 
 /// The servers.
@@ -108,9 +91,6 @@ pub struct TestCluster {
     pub database: Mutex<DatabaseServers>,
     clocks: [Mutex<()>; 2],
     run_as: Mutex<RunAs>,
-    /// The service's binary.
-    pub program: PathBuf,
-    older: Option<PathBuf>,
     /// The servers themselves, past the proxies.
     pub access: Access,
     /// The instances.
@@ -119,32 +99,27 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// Starts everything.
+    /// Starts everything: the service's binary, and the servers of a layout.
     ///
     /// # Errors
     /// [`Error::Server`]: what did not start, and what it said.
-    pub async fn start(parts: Parts<'_>) -> Result<Self, Error> {
-        let absolute = |path: &Path| {
-            std::path::absolute(path)
-                .map_err(|source| Error::File { path: path.to_owned(), source })
-        };
-        let (program, older) = (absolute(parts.program)?, parts.older.map(absolute).transpose()?);
+    pub async fn start(program: &Path, layout: Layout) -> Result<Self, Error> {
+        let program = std::path::absolute(program)
+            .map_err(|source| Error::File { path: program.to_owned(), source })?;
         let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
-        let clock = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
-            let Some(environment) = parts.clock else { return Ok(Vec::new()) };
+        let clock_of = |kind: ServerKind| -> Result<Vec<(&'static str, String)>, Error> {
             let file = clock_file(folder.path(), kind);
             fs::write(&file, "+0s\n").map_err(server("clock"))?;
-            Ok(environment(&file))
+            Ok(clock::environment(&file))
         };
         let settings = Settings {
             arguments: DATABASE_ARGUMENTS.map(str::to_owned).to_vec(),
-            environment: clock(ServerKind::Database)?,
+            environment: clock_of(ServerKind::Database)?,
             ..Settings::default()
         };
-        let layout = parts.layout;
         let database = DatabaseServers::start(layout.database, folder.clone(), settings).await;
         let database = database.map_err(server("MariaDB"))?;
-        let environment = clock(ServerKind::Redis)?;
+        let environment = clock_of(ServerKind::Redis)?;
         let redis = RedisServers::start(layout.redis, &folder, environment, INSTANCES).await?;
         let database_proxy = Proxy::start(database.address()).await.map_err(server("proxy"))?;
         let access = Access {
@@ -154,14 +129,10 @@ impl TestCluster {
             time_zone: chrono_tz::Asia::Shanghai,
             key_names: KeyNames::default(),
         };
-        // The older first: a database that both have migrated is what a rolling restart leaves behind.
-        for program in older.iter().chain([&program]) {
-            let (program, access, folder) = (program.clone(), access.clone(), folder.clone());
-            // In a thread of its own: this one serves the proxies.
-            let preparing =
-                tokio::task::spawn_blocking(move || prepare(&program, &access, folder.path()));
-            preparing.await??;
-        }
+        let preparing = (program.clone(), access.clone(), folder.clone());
+        let prepare = move || prepare(&preparing.0, &preparing.1, preparing.2.path());
+        // In a thread of its own: this one serves the proxies.
+        tokio::task::spawn_blocking(prepare).await??;
         let instance = |number: usize| -> Result<Instance, Error> {
             let port = free_port().map_err(server("instance"))?;
             Ok(Instance {
@@ -182,8 +153,6 @@ impl TestCluster {
             database: Mutex::new(database),
             clocks: Default::default(),
             run_as: Mutex::new(RunAs::USUAL),
-            program,
-            older,
             access,
             targets,
             folder,
@@ -207,7 +176,6 @@ impl TestCluster {
             let servers = self.redis.lock().await;
             (0..INSTANCES).map(|number| servers.url(run_as.proxied.then_some(number))).collect()
         };
-        let older = self.older.as_ref().filter(|_| run_as.older);
         let restarting = self.instances.iter().zip(redis).map(async |(instance, redis)| {
             let mut instance = instance.lock().await;
             let settings = SETTINGS.map(|(name, value)| (name, value.to_owned()));
@@ -220,12 +188,10 @@ impl TestCluster {
             ]);
             // Not killed: what it still holds is not to be a fault that nobody drew.
             instance.end().await?;
-            instance.program.clone_from(older.unwrap_or(&self.program));
             instance.restart().await
         });
         try_join_all(restarting).await?;
-        // After the rolling restart it is the present binary again.
-        *now = RunAs { older: false, ..run_as };
+        *now = run_as;
         drop(now);
         self.ready().await.map(drop)
     }

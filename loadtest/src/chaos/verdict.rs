@@ -18,6 +18,9 @@ use workload::{
     reply::Reply,
 };
 
+#[cfg(test)]
+mod tests;
+
 /// At most this many findings are spelled out.
 const EXAMPLES: usize = 10;
 /// `tb_voucher_order.status` of an unpaid, a paid and a cancelled order.
@@ -35,6 +38,8 @@ pub struct Circumstances {
     /// Whether the database lost rows that it had confirmed: the fault of its asynchronous replication, not of the service,
     /// which must not make it worse.
     pub rows_lost: bool,
+    /// Whether Redis may have lost data that it had confirmed.
+    pub redis_lost: bool,
 }
 
 /// What was checked of a sale.
@@ -48,21 +53,42 @@ pub struct SaleVerdict {
     pub false_changes: i64,
     /// Orders that expired too early, or were to expire and did not.
     pub false_expiries: i64,
+    /// Orders that exist although a look-up had said a definite no.
+    pub rows_after_a_no: i64,
     /// Orders that were confirmed and that the database lost: no violation where it may.
     pub lost_by_database: i64,
+    /// Orders that were told by id and ended as a definite no: no violation where Redis may have lost its data.
+    pub no_after_loss: i64,
 }
 
 impl SaleVerdict {
     /// Checks every reply against the tables.
     pub fn of(outcome: &Outcome, snapshot: &Snapshot, circumstances: Circumstances) -> Self {
-        if circumstances.rows_lost {
-            return Self::of_what_is_left(outcome, snapshot, circumstances);
-        }
-        let asked = outcome.records.iter().map(|record| &record.observed);
+        let mut verdict = Self::default();
         let mut sale = snapshot.sale;
         sale.added = (sale.issued - circumstances.published).max(0);
-        let mut verdict =
-            Self { checker: checker::judge(sale, asked, &snapshot.rows), ..Self::default() };
+        let told = verdict.excuse(outcome, &snapshot.rows, circumstances);
+        if circumstances.redis_lost {
+            // Their places came back as well, and those of orders that ended so and whose buyers got no reply.
+            let ordered: BTreeSet<u64> = snapshot.rows.iter().map(|row| row.user_id).collect();
+            let unknown = told.iter().filter(|told| matches!(told.reply, Reply::Unknown { .. }));
+            let unknown: BTreeSet<u64> = unknown.map(|told| told.user_id).collect();
+            sale.added += verdict.no_after_loss + count(&unknown - &ordered);
+        }
+        verdict.checker = checker::judge(sale, &told, &snapshot.rows);
+        for row in &snapshot.rows {
+            if outcome.noes.contains(&(row.user_id, row.id)) {
+                verdict.rows_after_a_no += 1;
+                let OrderRow { id, user_id, .. } = row;
+                verdict.example(|| format!("user {user_id}: order {id} exists after a no"));
+            }
+        }
+        if circumstances.rows_lost {
+            // It may have been true before rows, and with them what they had taken, were lost.
+            let Verdict { false_sold_out, false_duplicate, lost, .. } = &mut verdict.checker;
+            (*false_sold_out, *false_duplicate, *lost) = (0, 0, 0);
+            return verdict;
+        }
         // Two attempts can have been told of the same order.
         let mut changes: HashMap<i64, Change> = HashMap::new();
         for change in &outcome.changes {
@@ -86,40 +112,37 @@ impl SaleVerdict {
         verdict
     }
 
-    /// Checks what a database that lost rows has left: no more than was issued and one for each user, as every other
-    /// sale. What was told of orders that are gone is taken for an unknown outcome, and counted.
-    fn of_what_is_left(
+    /// Every reply, but for what servers were made to lose, which is counted apart: a database that lost rows leaves the
+    /// outcome of their orders unknown; where Redis may have lost data, an order that was told by id and is not committed
+    /// may end as a definite no. Nothing else is excused: no more than was issued, and one for each user.
+    fn excuse(
+        &mut self,
         outcome: &Outcome,
-        snapshot: &Snapshot,
+        rows: &[OrderRow],
         circumstances: Circumstances,
-    ) -> Self {
-        let exists = |id: i64| snapshot.rows.binary_search_by_key(&id, |row| row.id).is_ok();
-        let mut lost = BTreeSet::new();
-        let told: Vec<ObservedReply> = outcome
-            .records
-            .iter()
-            .map(|record| {
-                let mut told = record.observed.clone();
-                let gone = match &told.reply {
-                    Reply::Ordered(id) | Reply::Pending(id) | Reply::AlreadyOrdered(Some(id)) => {
-                        (!exists(*id)).then_some(*id)
-                    }
-                    _ => None,
-                };
-                if let Some(id) = gone {
-                    lost.insert(id);
-                    told.reply = Reply::Unknown { why: "lost by the database".into(), id: None };
-                }
-                told
-            })
-            .collect();
-        let mut sale = snapshot.sale;
-        sale.added = (sale.issued - circumstances.published).max(0);
-        let mut checker = checker::judge(sale, &told, &snapshot.rows);
-        // It may have been true before rows, and with them what they had taken, were lost.
-        (checker.false_sold_out, checker.false_duplicate, checker.lost) = (0, 0, 0);
-        let lost_by_database = i64::try_from(lost.len()).unwrap_or(i64::MAX);
-        Self { checker, lost_by_database, ..Self::default() }
+    ) -> Vec<ObservedReply> {
+        let exists = |id: i64| rows.binary_search_by_key(&id, |row| row.id).is_ok();
+        let (mut lost, mut ended) = (BTreeSet::new(), BTreeSet::new());
+        let mut told: Vec<ObservedReply> =
+            outcome.records.iter().map(|record| record.observed.clone()).collect();
+        for ObservedReply { user_id, reply, .. } in &mut told {
+            let (id, committed) = match reply {
+                Reply::Ordered(id) => (*id, true),
+                Reply::Pending(id) | Reply::AlreadyOrdered(Some(id)) => (*id, false),
+                Reply::Withdrawn { id, .. } if circumstances.redis_lost => (*id, false),
+                _ => continue,
+            };
+            let refused = outcome.noes.contains(&(*user_id, id));
+            if circumstances.redis_lost && refused && !committed {
+                ended.insert(id);
+                *reply = Reply::Refused("ended as a no after a loss".into());
+            } else if circumstances.rows_lost && !exists(id) {
+                lost.insert(id);
+                *reply = Reply::Unknown { why: "lost by the database".into(), id: None };
+            }
+        }
+        (self.lost_by_database, self.no_after_loss) = (count(lost), count(ended));
+        told
     }
 
     fn example(&mut self, text: impl FnOnce() -> String) {
@@ -133,24 +156,22 @@ impl SaleVerdict {
         self.checker.drift.max(0) + self.unsold
     }
 
-    /// Name and count of everything that must be 0; the five of a report's table come first.
-    pub fn invariants(&self) -> Vec<(&'static str, i64)> {
-        let five = [
+    /// Name and count of everything that must be 0, in the order of a report.
+    pub fn invariants(&self) -> [(&'static str, i64); 12] {
+        [
             ("oversold", self.checker.oversold),
             ("duplicates", self.checker.duplicates),
             ("lost", self.checker.lost),
+            ("row after a no", self.rows_after_a_no),
             ("phantom", self.checker.phantom),
             ("stranded", self.stranded()),
-        ];
-        let others = [
             ("invented", (-self.checker.drift).max(0)),
             ("false sold-out", self.checker.false_sold_out),
             ("false duplicate", self.checker.false_duplicate),
             ("malformed", self.checker.malformed),
             ("false change", self.false_changes),
             ("false expiry", self.false_expiries),
-        ];
-        five.into_iter().chain(others).collect()
+        ]
     }
 
     /// Whether every invariant holds.
@@ -172,6 +193,10 @@ impl fmt::Display for SaleVerdict {
             .collect();
         write!(f, "VIOLATION: {}", broken.join(", "))
     }
+}
+
+fn count<T>(all: BTreeSet<T>) -> i64 {
+    i64::try_from(all.len()).unwrap_or(i64::MAX)
 }
 
 /// Unpaid orders.
@@ -212,105 +237,4 @@ fn expired_early(change: &Change, circumstances: Circumstances) -> bool {
     circumstances.expires.is_some_and(|expires| change.age < expires)
         && !asks(What::Cancel)
         && change.answers.iter().any(was_cancelled)
-}
-
-#[cfg(test)]
-mod tests {
-    use workload::{checker::Sale, generator::Record};
-
-    use super::*;
-    use Answer::{Done, Unknown};
-    use What::{Cancel, Pay};
-
-    fn change(answers: &[(What, Answer)]) -> Change {
-        let age = Duration::from_millis(300);
-        Change { user_id: 1, order_id: 7, answers: answers.to_vec(), age }
-    }
-
-    fn refused(code: &str) -> Answer {
-        Answer::Refused(code.to_owned())
-    }
-
-    #[test]
-    fn payments_and_cancellations_must_agree_with_their_answers() {
-        let no = || refused("ALREADY_PAID");
-        let is_false = |answers: &[(What, Answer)], status| {
-            let row = OrderRow { id: 7, user_id: 1, status };
-            false_change(&row, Some(&change(answers)), Circumstances::default()).is_some()
-        };
-        assert!(!is_false(&[(Cancel, Done), (Cancel, no())], CANCELLED));
-        assert!(is_false(&[(Cancel, Done), (Cancel, no())], UNPAID), "confirmed, did not happen");
-        assert!(is_false(&[(Cancel, no()), (Cancel, no())], CANCELLED), "refused, happened");
-        assert!(!is_false(&[(Cancel, no()), (Cancel, no())], UNPAID));
-        assert!(!is_false(&[(Cancel, no()), (Cancel, Unknown)], CANCELLED));
-        assert!(!is_false(&[(Cancel, Unknown), (Cancel, Unknown)], UNPAID));
-        assert!(!is_false(&[(Pay, Done), (Cancel, no())], PAID));
-        assert!(is_false(&[(Pay, Done), (Cancel, Done)], PAID), "both confirmed");
-        assert!(is_false(&[(Pay, no()), (Pay, no())], PAID), "refused, happened");
-    }
-
-    #[test]
-    fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
-        let row = OrderRow { id: 7, user_id: 1, status: CANCELLED };
-        let expires =
-            Circumstances { expires: Some(Duration::from_secs(2)), ..Circumstances::default() };
-        assert!(false_change(&row, None, Circumstances::default()).is_some());
-        assert!(false_change(&row, None, expires).is_none());
-        let expired = change(&[(Pay, refused("ORDER_CANCELLED"))]);
-        assert!(expired_early(&expired, expires));
-        assert!(!expired_early(
-            &Change { age: Duration::from_secs(3), ..expired.clone() },
-            expires
-        ));
-        let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, Done)]);
-        assert!(!expired_early(&both, expires), "its owner cancelled it");
-    }
-
-    #[test]
-    fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_oversold_sale() {
-        let told = |user_id, reply| Record {
-            trace: None,
-            observed: ObservedReply { user_id, attempt: 0, reply },
-            target: 0,
-            sent: Duration::ZERO,
-            latency: Duration::ZERO,
-        };
-        // Order 7 is lost, and its buyer, who is told of it once more, has order 9 after it.
-        let records = vec![
-            told(1, Reply::Ordered(7)),
-            told(1, Reply::AlreadyOrdered(Some(7))),
-            told(1, Reply::Ordered(9)),
-            told(2, Reply::Pending(8)),
-        ];
-        let outcome = Outcome { records, ..Outcome::default() };
-        let row = |id, user_id| OrderRow { id, user_id, status: UNPAID };
-        let of = |stock_left, rows: Vec<OrderRow>, rows_lost| {
-            let snapshot = Snapshot { sale: Sale { issued: 2, stock_left, added: 0 }, rows };
-            let circumstances =
-                Circumstances { published: 2, rows_lost, ..Circumstances::default() };
-            SaleVerdict::of(&outcome, &snapshot, circumstances)
-        };
-        let rows = vec![row(8, 2), row(9, 1)];
-        let excused = of(0, rows.clone(), true);
-        assert!(excused.is_clean() && excused.lost_by_database == 1, "{excused}");
-        let counted = of(0, rows, false);
-        assert!(counted.checker.lost > 0 && counted.lost_by_database == 0, "{counted}");
-        let oversold = of(-1, vec![row(8, 2), row(9, 1), row(10, 3)], true);
-        assert!(oversold.checker.oversold > 0, "{oversold}");
-        let twice = of(0, vec![row(9, 1), row(10, 1)], true);
-        assert!(twice.checker.duplicates > 0, "{twice}");
-    }
-
-    #[test]
-    fn lost_stock_and_unsold_stock_are_stranded() {
-        let drift = |drift| Verdict { drift, ..Verdict::default() };
-        let verdict = |drift_of, unsold| SaleVerdict {
-            checker: drift(drift_of),
-            unsold,
-            ..SaleVerdict::default()
-        };
-        assert!(verdict(0, 0).is_clean());
-        assert_eq!(verdict(2, 1).stranded(), 3);
-        assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: invented 2");
-    }
 }

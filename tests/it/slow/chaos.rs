@@ -20,7 +20,6 @@ async fn nothing_is_oversold_lost_or_stranded_under_faults() {
         recoveries: 0,
         redis: RedisLayout::Single,
         database: DatabaseLayout::Single,
-        older: None,
         list: false,
     };
     let report =

@@ -3,7 +3,8 @@
 //! Pure judgement: no I/O, no clock, no knowledge of how the sale was run. The rules:
 //!
 //! - a reply that says *ordered* must have its row ([`Verdict::lost`]), and so must one that said *pending*,
-//!   unless it was refused later and nothing was left, or the user has another order;
+//!   unless the user has another order, or it was refused later and nothing was left; that nothing is known of it is no
+//!   such refusal;
 //! - a row must have a reply that owns it, or one whose outcome is unknown ([`Verdict::phantom`]);
 //! - no more rows than were put on sale ([`Verdict::oversold`]), one per user
 //!   ([`Verdict::duplicates`]), and stock must account for the rest ([`Verdict::drift`]);
@@ -12,11 +13,11 @@
 //! Cancelled orders (status 4) have given their stock back: they are no active rows, but they do
 //! exist, so they still answer for a reply.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::reply::{Reply, SOLD_OUT};
+use crate::reply::{ORDER_NOT_FOUND, Reply, SOLD_OUT};
 
 #[cfg(test)]
 mod tests;
@@ -124,11 +125,11 @@ impl Verdict {
 
 /// The replies to one user, over all attempts.
 #[derive(Default)]
-struct Told {
+struct Told<'a> {
     /// Ids of successes, of pending ones too.
     ordered: BTreeSet<i64>,
-    /// Ids of pending ones that were refused later.
-    withdrawn: BTreeSet<i64>,
+    /// Ids of pending ones that were refused later, with the code of the refusal.
+    withdrawn: BTreeMap<i64, &'a str>,
     /// Ids named by "already ordered".
     named: BTreeSet<i64>,
     /// How often "already ordered" came without an id.
@@ -143,7 +144,7 @@ pub fn judge<'a>(
     asked: impl IntoIterator<Item = &'a ObservedReply>,
     rows: &[OrderRow],
 ) -> Verdict {
-    let mut users: HashMap<u64, (Told, Vec<OrderRow>)> = HashMap::new();
+    let mut users: HashMap<u64, (Told<'_>, Vec<OrderRow>)> = HashMap::new();
     let mut sold_out = 0;
     let mut verdict =
         Verdict { issued: sale.issued, stock_left: sale.stock_left, ..Verdict::default() };
@@ -151,7 +152,7 @@ pub fn judge<'a>(
         let (told, _) = users.entry(asked.user_id).or_default();
         match &asked.reply {
             Reply::Ordered(id) | Reply::Pending(id) => drop(told.ordered.insert(*id)),
-            Reply::Withdrawn { id, .. } => drop(told.withdrawn.insert(*id)),
+            Reply::Withdrawn { id, code } => drop(told.withdrawn.insert(*id, code)),
             Reply::AlreadyOrdered(Some(id)) => drop(told.named.insert(*id)),
             Reply::AlreadyOrdered(None) => told.already_unnamed += 1,
             Reply::Refused(code) => sold_out += i64::from(code == SOLD_OUT),
@@ -185,7 +186,13 @@ pub fn judge<'a>(
     verdict
 }
 
-fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow], some_left: bool) {
+fn judge_user(
+    verdict: &mut Verdict,
+    user: u64,
+    told: &Told<'_>,
+    rows: &[OrderRow],
+    some_left: bool,
+) {
     let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let has = |id: &i64| rows.iter().any(|row| row.id == *id);
     let active = || rows.iter().filter(|row| row.status != CANCELLED);
@@ -196,13 +203,10 @@ fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow], 
         verdict.example(|| format!("user {user}: told order {id}, which does not exist"));
     }
 
-    if some_left && rows.is_empty() {
-        for id in &told.withdrawn {
-            verdict.lost += 1;
-            verdict.example(|| {
-                format!("user {user}: order {id} was pending, then refused, with stock left")
-            });
-        }
+    let unfounded = |code: &str| rows.is_empty() && (some_left || code == ORDER_NOT_FOUND);
+    for (id, code) in told.withdrawn.iter().filter(|(_, code)| unfounded(code)) {
+        verdict.lost += 1;
+        verdict.example(|| format!("user {user}: order {id} was pending, then refused: {code}"));
     }
 
     let successes = told.ordered.iter().filter(|id| !cancelled(id)).count();
@@ -226,7 +230,7 @@ fn judge_user(verdict: &mut Verdict, user: u64, told: &Told, rows: &[OrderRow], 
         });
     }
 
-    let absent = |id: &&i64| !has(id) && !told.withdrawn.contains(id);
+    let absent = |id: &&i64| !has(id) && !told.withdrawn.contains_key(id);
     let absent = count(told.named.iter().filter(absent).count());
     let unfounded = if rows.is_empty() { told.already_unnamed } else { 0 };
     if absent + unfounded > 0 {

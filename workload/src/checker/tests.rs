@@ -258,6 +258,17 @@ fn a_pending_order_that_is_refused_with_stock_left_is_lost() {
 }
 
 #[test]
+fn a_pending_order_of_which_nothing_is_known_is_lost_unless_its_user_has_another() {
+    for (user, lost) in [(5, 1), (1, 0)] {
+        let (mut sale, mut asked, rows) = honest();
+        (sale.issued, sale.stock_left) = (3, 0);
+        let code = ORDER_NOT_FOUND.into();
+        asked.push(self::asked(user, Reply::Withdrawn { id: 105, code }));
+        assert_eq!(judge(sale, &asked, &rows).lost, lost);
+    }
+}
+
+#[test]
 fn a_pending_order_may_be_refused_for_another_of_the_same_user() {
     plant(|_, asked, _| asked.push(self::asked(1, withdrawn(105))), &[]);
 }

@@ -18,12 +18,9 @@ pub enum InstanceFault {
     StopForTakeover(usize),
     /// One after the other is asked to end (SIGTERM) and started again.
     Roll,
-    /// All run the older binary when the sale begins, and are restarted with the present one as in
-    /// [`InstanceFault::Roll`].
-    Upgrade,
 }
 
-use InstanceFault::{Kill, Roll, Stop, StopForTakeover, Upgrade};
+use InstanceFault::{Kill, Roll, Stop, StopForTakeover};
 
 impl InstanceFault {
     /// How long it may last, in milliseconds.
@@ -33,7 +30,7 @@ impl InstanceFault {
             Stop(_) => 50..1_500,
             // A node is taken for dead 5 s after its last heartbeat, and looked for each second.
             StopForTakeover(_) => 6_500..7_500,
-            Roll | Upgrade => 0..300,
+            Roll => 0..300,
         }
     }
 
@@ -52,11 +49,10 @@ impl InstanceFault {
             Stop(which) | StopForTakeover(which) => {
                 cluster.instances[which].lock().await.pause(lasts).await
             }
-            Roll | Upgrade => {
+            Roll => {
                 for instance in &cluster.instances {
                     let mut instance = instance.lock().await;
                     instance.end().await?;
-                    instance.program.clone_from(&cluster.program);
                     instance.restart().await?;
                     sleep(lasts).await;
                 }
@@ -75,7 +71,6 @@ impl fmt::Display for InstanceFault {
                 write!(f, "stop instance {} longer than every takeover", which + 1)
             }
             Roll => f.write_str("rolling restart"),
-            Upgrade => f.write_str("rolling restart from the older binary"),
         }
     }
 }

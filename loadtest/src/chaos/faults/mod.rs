@@ -58,7 +58,7 @@ use Fault::{Clock, Database, Instance, Link, Operation, Redis};
 /// Everything that can be drawn where there is one Redis and one database. The order is that of a run's first rounds,
 /// which try each once; their number is no multiple of three, so that each of three strategies that take turns meets each
 /// first.
-const ALL: [Fault; 38] = [
+const ALL: [Fault; 37] = [
     Link(LinkFault::LoseCommits),
     Instance(InstanceFault::Kill(0)),
     Redis(RedisFault::Kill(RedisData::Empty)),
@@ -80,7 +80,6 @@ const ALL: [Fault; 38] = [
     Link(LinkFault::HalfOpen(OfRedis)),
     Redis(RedisFault::DeleteStockCounters),
     Clock(ClockFault { of: OfRedis, seconds: -600 }),
-    Instance(InstanceFault::Upgrade),
     Database(DatabaseFault::RowHeld),
     Link(LinkFault::LoseReplies(OfDatabase)),
     Operation(OperationFault::Change(What::Pay)),
@@ -145,8 +144,6 @@ fn interleave(first: Vec<Fault>, second: Vec<Fault>) -> Vec<Fault> {
 pub struct Means {
     /// A library that fakes the time.
     pub faketime: bool,
-    /// An older binary of the service.
-    pub older_binary: bool,
     /// The servers.
     pub layout: Layout,
 }
@@ -158,19 +155,14 @@ impl Fault {
             Clock(_) if !means.faketime => {
                 Some("libfaketime is not installed (package faketime or libfaketime)")
             }
-            Instance(InstanceFault::Upgrade) if !means.older_binary => {
-                Some("no older binary was given (--older-binary)")
-            }
             _ => None,
         }
     }
 
-    /// Whether it makes sense in this layout. A clock is stepped for one Redis alone: several judge each other by theirs. An
-    /// older binary knows one server of each.
+    /// Whether it makes sense in this layout. A clock is stepped for one Redis alone: several judge each other by theirs.
     fn is_of(self, layout: Layout) -> bool {
         match self {
             Clock(ClockFault { of: OfRedis, .. }) => !layout.redis_fails_over(),
-            Instance(InstanceFault::Upgrade) => layout == Layout::SINGLE,
             _ => true,
         }
     }
@@ -193,12 +185,6 @@ impl Fault {
     /// Whether buyers have to sign in again.
     pub fn ends_sessions(self) -> bool {
         matches!(self, Redis(fault) if fault.ends_sessions())
-    }
-
-    /// Whether an instance loses its memory.
-    pub fn kills_an_instance(self) -> bool {
-        use InstanceFault::{Kill, Roll, Upgrade};
-        matches!(self, Instance(Kill(_) | Roll | Upgrade))
     }
 
     /// How long it may last, in milliseconds: from nearly nothing to beyond the service's time limits.
@@ -313,7 +299,7 @@ mod tests {
         };
         let layout = |redis, database| Layout { redis, database };
         use RedisLayout::{Cluster, Sentinel};
-        assert_eq!(count(Layout::SINGLE), (38, 0));
+        assert_eq!(count(Layout::SINGLE), (37, 0));
         assert_eq!(count(layout(Sentinel, DatabaseLayout::Single)), (35 + 5, 5));
         assert_eq!(count(layout(RedisLayout::Single, DatabaseLayout::Replicated)), (37 + 3, 3));
         assert_eq!(count(layout(Cluster, DatabaseLayout::Asynchronous)), (35 + 10, 10));
@@ -336,8 +322,8 @@ mod tests {
         }
         let nothing = list(Means::default());
         assert_eq!(nothing.lines().count(), ALL.len());
-        assert_eq!(nothing.matches("not drawn").count(), 5, "{nothing}");
-        let everything = list(Means { faketime: true, older_binary: true, ..Means::default() });
+        assert_eq!(nothing.matches("not drawn").count(), 4, "{nothing}");
+        let everything = list(Means { faketime: true, ..Means::default() });
         assert!(!everything.contains("not drawn"), "{everything}");
     }
 }

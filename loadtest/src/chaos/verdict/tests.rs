@@ -1,0 +1,150 @@
+//! The verdict, judged.
+
+use workload::{checker::Sale, generator::Record};
+
+use super::*;
+use Answer::{Done, Unknown};
+use What::{Cancel, Pay};
+
+fn change(answers: &[(What, Answer)]) -> Change {
+    let age = Duration::from_millis(300);
+    Change { user_id: 1, order_id: 7, answers: answers.to_vec(), age }
+}
+
+fn refused(code: &str) -> Answer {
+    Answer::Refused(code.to_owned())
+}
+
+fn told(user_id: u64, reply: Reply) -> Record {
+    Record {
+        trace: None,
+        observed: ObservedReply { user_id, attempt: 0, reply },
+        target: 0,
+        sent: Duration::ZERO,
+        latency: Duration::ZERO,
+    }
+}
+
+fn row(id: i64, user_id: u64) -> OrderRow {
+    OrderRow { id, user_id, status: UNPAID }
+}
+
+/// Of a sale that issued so many and has so many left.
+fn judge(
+    outcome: &Outcome,
+    (issued, stock_left): (i64, i64),
+    rows: Vec<OrderRow>,
+    (redis_lost, rows_lost): (bool, bool),
+) -> SaleVerdict {
+    let snapshot = Snapshot { sale: Sale { issued, stock_left, added: 0 }, rows };
+    let circumstances = Circumstances { published: issued, expires: None, rows_lost, redis_lost };
+    SaleVerdict::of(outcome, &snapshot, circumstances)
+}
+
+#[test]
+fn a_row_after_a_definite_no_is_found_by_its_id_and_buyer() {
+    // The reply that got lost would excuse any row of this buyer.
+    let records = vec![told(1, Reply::lost("TIME_OUT"))];
+    let outcome = Outcome { records, noes: [(1, 7)].into(), ..Outcome::default() };
+    for redis_lost in [false, true] {
+        let of = |rows: Vec<OrderRow>| {
+            judge(&outcome, (1, 1 - rows.len() as i64), rows, (redis_lost, false))
+        };
+        assert!(of(Vec::new()).is_clean() && of(vec![row(9, 1)]).is_clean());
+        let found = of(vec![row(7, 1)]);
+        assert_eq!(found.to_string(), "VIOLATION: row after a no 1");
+        assert_eq!(found.checker.examples, ["user 1: order 7 exists after a no"]);
+    }
+}
+
+#[test]
+fn an_order_told_by_id_may_end_as_a_no_where_redis_may_lose_data() {
+    let records = vec![
+        told(1, Reply::Withdrawn { id: 7, code: "ORDER_NOT_FOUND".into() }),
+        told(1, Reply::AlreadyOrdered(Some(7))),
+        told(2, Reply::AlreadyOrdered(Some(8))),
+        told(3, Reply::lost("TIME_OUT")),
+        // True until then: those three held all places.
+        told(4, Reply::Refused("SOLD_OUT".into())),
+    ];
+    let outcome = Outcome { records, noes: [(1, 7), (2, 8)].into(), ..Outcome::default() };
+    let of = |left, outcome: &Outcome, redis_lost| {
+        judge(outcome, (left, left), Vec::new(), (redis_lost, false))
+    };
+    let excused = of(3, &outcome, true);
+    assert!(excused.is_clean() && excused.no_after_loss == 2, "{excused:?}");
+    assert_eq!(of(4, &outcome, true).to_string(), "VIOLATION: false sold-out 1");
+    let counted = of(3, &outcome, false);
+    assert_eq!(counted.to_string(), "VIOLATION: lost 1, false sold-out 1, false duplicate 1");
+    let undecided = Outcome { records: vec![told(1, Reply::Pending(7))], ..outcome.clone() };
+    assert!(of(3, &Outcome { noes: [].into(), ..undecided }, true).checker.lost == 1);
+    let committed = Outcome { records: vec![told(1, Reply::Ordered(7))], ..outcome };
+    assert!(of(3, &committed, true).checker.lost == 1, "whatever its look-up says");
+}
+
+#[test]
+fn payments_and_cancellations_must_agree_with_their_answers() {
+    let no = || refused("ALREADY_PAID");
+    let is_false = |answers: &[(What, Answer)], status| {
+        let row = OrderRow { id: 7, user_id: 1, status };
+        false_change(&row, Some(&change(answers)), Circumstances::default()).is_some()
+    };
+    assert!(!is_false(&[(Cancel, Done), (Cancel, no())], CANCELLED));
+    assert!(is_false(&[(Cancel, Done), (Cancel, no())], UNPAID), "confirmed, did not happen");
+    assert!(is_false(&[(Cancel, no()), (Cancel, no())], CANCELLED), "refused, happened");
+    assert!(!is_false(&[(Cancel, no()), (Cancel, no())], UNPAID));
+    assert!(!is_false(&[(Cancel, no()), (Cancel, Unknown)], CANCELLED));
+    assert!(!is_false(&[(Cancel, Unknown), (Cancel, Unknown)], UNPAID));
+    assert!(!is_false(&[(Pay, Done), (Cancel, no())], PAID));
+    assert!(is_false(&[(Pay, Done), (Cancel, Done)], PAID), "both confirmed");
+    assert!(is_false(&[(Pay, no()), (Pay, no())], PAID), "refused, happened");
+}
+
+#[test]
+fn an_order_that_nobody_cancelled_may_have_expired_where_orders_do() {
+    let row = OrderRow { id: 7, user_id: 1, status: CANCELLED };
+    let expires =
+        Circumstances { expires: Some(Duration::from_secs(2)), ..Circumstances::default() };
+    assert!(false_change(&row, None, Circumstances::default()).is_some());
+    assert!(false_change(&row, None, expires).is_none());
+    let expired = change(&[(Pay, refused("ORDER_CANCELLED"))]);
+    assert!(expired_early(&expired, expires));
+    assert!(!expired_early(&Change { age: Duration::from_secs(3), ..expired.clone() }, expires));
+    let both = change(&[(Pay, refused("ORDER_CANCELLED")), (Cancel, Done)]);
+    assert!(!expired_early(&both, expires), "its owner cancelled it");
+}
+
+#[test]
+fn orders_that_the_database_may_lose_are_counted_apart_and_never_excuse_an_oversold_sale() {
+    // Order 7 is lost, and its buyer, who is told of it once more, has order 9 after it.
+    let records = vec![
+        told(1, Reply::Ordered(7)),
+        told(1, Reply::AlreadyOrdered(Some(7))),
+        told(1, Reply::Ordered(9)),
+        told(2, Reply::Pending(8)),
+    ];
+    let outcome = Outcome { records, ..Outcome::default() };
+    let of = |left, rows, rows_lost| judge(&outcome, (2, left), rows, (false, rows_lost));
+    let rows = vec![row(8, 2), row(9, 1)];
+    let excused = of(0, rows.clone(), true);
+    assert!(excused.is_clean() && excused.lost_by_database == 1, "{excused}");
+    let counted = of(0, rows, false);
+    assert!(counted.checker.lost > 0 && counted.lost_by_database == 0, "{counted}");
+    let oversold = of(-1, vec![row(8, 2), row(9, 1), row(10, 3)], true);
+    assert!(oversold.checker.oversold > 0, "{oversold}");
+    let twice = of(0, vec![row(9, 1), row(10, 1)], true);
+    assert!(twice.checker.duplicates > 0, "{twice}");
+}
+
+#[test]
+fn lost_stock_and_unsold_stock_are_stranded() {
+    let drift = |drift| Verdict { drift, ..Verdict::default() };
+    let verdict = |drift_of, unsold| SaleVerdict {
+        checker: drift(drift_of),
+        unsold,
+        ..SaleVerdict::default()
+    };
+    assert!(verdict(0, 0).is_clean());
+    assert_eq!(verdict(2, 1).stranded(), 3);
+    assert_eq!(verdict(-2, 0).to_string(), "VIOLATION: invented 2");
+}
