@@ -1,4 +1,4 @@
-//! A refusal is a row as well: the order's id and its user, voucher 0, cancelled. It is not a row of the sale.
+//! A refusal may be a row as well: the order's id and its user, voucher 0, cancelled. It is not a row of the sale.
 
 use std::{fs, path::PathBuf, sync::Arc};
 

@@ -10,7 +10,7 @@ use ladder::Strategy;
 use seckill_loadtest::chaos::redis_data::{self, RedisData};
 use workload::burst::Report;
 use workload::checker::Verdict;
-use workload::reply::Reply;
+use workload::reply::{ORDER_NOT_FOUND, Reply};
 
 use crate::resilience::{STOCK, big_burst, lock_all_sales, lock_sale, with_fault};
 use crate::support::api::get;
@@ -75,10 +75,13 @@ async fn after_redis_lost_everything_a_pending_order_ends_as_a_row_or_a_definite
     }
 }
 
-/// The orders that were answered as pending, were not refused and do not exist, and their buyers.
+/// The orders that were answered as pending and of which nothing is known, and their buyers.
 fn pending_without_a_row(report: &Report) -> impl Iterator<Item = (i64, i64)> {
     let pending = report.records.iter().filter_map(|record| match record.observed.reply {
         Reply::Pending(id) => Some((id, record.observed.user_id.cast_signed())),
+        Reply::Withdrawn { id, ref code } if code == ORDER_NOT_FOUND => {
+            Some((id, record.observed.user_id.cast_signed()))
+        }
         _ => None,
     });
     pending.filter(|(id, _)| report.snapshot.rows.iter().all(|row| row.id != *id))

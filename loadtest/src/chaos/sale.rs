@@ -34,8 +34,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(250);
 /// How long they may take to.
 const UNCHANGED_LIMIT: Duration = Duration::from_secs(15);
-/// How long it may take until each order that was told by id is a row or a definite no: nobody says a no before it is
-/// certain, which after a loss of Redis' data takes half a minute.
+/// How long it may take until each order that was told by id is a row or a definite no, which nobody says before it is
+/// certain.
 const DECIDED_LIMIT: Duration = Duration::from_secs(45);
 /// How long the sale of the rest may sell nothing. A lock that was left behind has run out by then.
 const REST: Duration = Duration::from_secs(15);
