@@ -95,8 +95,10 @@ pub async fn leased_ids(access: &Access, block: u32, duration: Duration) -> anyh
     let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
     let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
     let zone = seckill::clock::Zone(access.time_zone);
-    let ids =
-        Arc::new(IdGenerator::new(redis.commands(), Arc::new(zone.seconds()), "bench", block));
+    let ids = {
+        let keys = seckill::keys::Keys::new(seckill::keys::KeyStyle::Default);
+        Arc::new(IdGenerator::new(redis.commands(), Arc::new(zone.seconds()), keys, block))
+    };
     closed_loop(duration, move |_| {
         let ids = ids.clone();
         async move {

@@ -14,15 +14,15 @@ use crate::connection::micro_cache::MicroCache;
 use crate::connection::redis::{RoutedConnection, Subscriptions};
 use crate::connection::{self, database_check};
 use crate::health::Health;
-use crate::id::IdGenerator;
-use crate::keys::{KeyStyle, Keys, ShardKeys, record, rights};
+use crate::id::{IdGenerator, LocalClock};
+use crate::keys::{KeyStyle, Keys, record, rights};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
-use crate::order::strategy::stream::service::{OrderStream, StreamLimits};
+use crate::order::strategy::stream::{OrderStream, StreamLimits, StreamParts};
 use crate::request::admission::{Admission, AdmissionLimits, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
@@ -102,8 +102,7 @@ pub(super) async fn connect(
     let voucher_store = VoucherStore::new(database.clone());
     let sales =
         Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), keys.clone(), timeout));
-    let stock_events =
-        StockEvents::listen(nodes.clone(), redis.clone(), keys.clone(), sales.clone());
+    let stock_events = StockEvents::listen(nodes.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         reads: VoucherStore::new(reads.clone()),
@@ -125,17 +124,9 @@ pub(super) async fn connect(
     };
     let store = OrderStore::new(database.clone(), zone);
     let order_reads = OrderStore::new(reads.clone(), zone);
-    let ids_of = |counter: String, numbers| {
-        let clock = Arc::new(zone.seconds());
-        let ids = IdGenerator::new(redis.clone(), clock, counter, config.sale.id_block);
-        Arc::new(ids.within(numbers))
-    };
-    let ids = ids_of("order".to_owned(), keys.numbers());
-    let ids_of_shard = |shard: &ShardKeys| match keys.style() {
-        // One counter, so that the ids of this process rise.
-        KeyStyle::Default => ids.clone(),
-        KeyStyle::Cluster { .. } => ids_of(shard.id_counter(), shard.numbers()),
-    };
+    let seconds: LocalClock = Arc::new(zone.seconds());
+    let ids = IdGenerator::new(redis.clone(), seconds.clone(), keys.clone(), config.sale.id_block);
+    let ids = Arc::new(ids);
     let limits = GroupCommitLimits {
         batch: config.sale.group_batch,
         queue: config.sale.group_queue,
@@ -146,18 +137,20 @@ pub(super) async fn connect(
         batch: config.sale.stream_batch,
         backlog: config.sale.stream_backlog,
         min_idle: config.sale.stream_min_idle,
+        unsure: config.sale.stream_unsure,
         timeout,
-        redis_timeout: config.redis.redis_timeout,
     };
-    let stream = OrderStream::start(
-        nodes.clone(),
-        redis.clone(),
-        store.clone(),
-        order_reads.clone(),
-        keys.clone(),
-        ids_of_shard,
-        stream_limits,
-    )
+    let stream = OrderStream::start(StreamParts {
+        nodes: nodes.clone(),
+        redis: redis.clone(),
+        keys,
+        store: store.clone(),
+        reads: order_reads.clone(),
+        ids: ids.clone(),
+        recounts: stock_events.recounts.clone(),
+        seconds,
+        limits: stream_limits,
+    })
     .await
     .context("cannot join the stream of orders on Redis")?;
     let lifetime = Lifetime::new(store.clone(), stock_events);

@@ -4,10 +4,7 @@ use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::keys::{KeyStyle, MAX_SHARDS};
-
-/// Shards where the flag is not given.
-const DEFAULT_SHARDS: u8 = 4;
+use crate::keys::KeyStyle;
 
 /// Options of the names of Redis keys.
 #[derive(Args, Clone, Debug)]
@@ -17,10 +14,9 @@ pub struct KeyConfig {
     /// --redis-url names a cluster.
     #[arg(long, env = "KEY_STYLE", value_enum)]
     pub key_style: Option<KeyStyleName>,
-    /// Streams that the sales are divided into in the key style `cluster`, each with counters and a consumer of its own: 1
-    /// to 15, 4 by default. All nodes on a Redis use the same number.
-    #[arg(long, env = "STREAM_SHARDS", value_parser = clap::value_parser!(u8).range(1..=i64::from(MAX_SHARDS)))]
-    pub stream_shards: Option<u8>,
+    /// Gone: all sales on the strategy `stream` share one stream.
+    #[arg(long, env = "STREAM_SHARDS", hide = true)]
+    pub stream_shards: Option<String>,
 }
 
 /// A key style, as the command line names it.
@@ -38,23 +34,20 @@ impl KeyConfig {
     /// # Errors
     /// Settings that contradict each other, or the address, with the flags to change.
     pub fn style(&self, redis_url: &SecretString) -> anyhow::Result<KeyStyle> {
+        ensure!(
+            self.stream_shards.is_none(),
+            "--stream-shards (STREAM_SHARDS) is gone: all sales on the strategy stream share one stream; leave it out"
+        );
         let scheme = redis_url.expose_secret().split("://").next().unwrap_or_default();
         let is_cluster = matches!(scheme, "redis-cluster" | "rediss-cluster");
         let by_default = if is_cluster { KeyStyleName::Cluster } else { KeyStyleName::Default };
         match self.key_style.unwrap_or(by_default) {
-            KeyStyleName::Cluster => {
-                Ok(KeyStyle::Cluster { shards: self.stream_shards.unwrap_or(DEFAULT_SHARDS) })
-            }
+            KeyStyleName::Cluster => Ok(KeyStyle::Cluster),
             KeyStyleName::Default => {
                 ensure!(
                     !is_cluster,
                     "--key-style default (KEY_STYLE) has keys of one script in several slots, which a Redis Cluster \
                      refuses; leave it out, or use --key-style cluster"
-                );
-                ensure!(
-                    self.stream_shards.is_none_or(|shards| shards == 1),
-                    "--stream-shards (STREAM_SHARDS) needs --key-style cluster: in the default style there is the one \
-                     stream that Java nodes share"
                 );
                 Ok(KeyStyle::Default)
             }

@@ -71,14 +71,18 @@ pub struct SaleConfig {
     #[arg(long, env = "STREAM_BATCH", default_value = "512",
           value_parser = parse::stream_batch)]
     pub stream_batch: usize,
-    /// Most entries that wait in the stream of one shard; further purchases are refused with 503.
+    /// Most users who have pending orders on the strategy stream; further purchases are refused with 503.
     #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = parse::count)]
     pub stream_backlog: usize,
-    /// How long a consumer that is not one of ours, such as a Java node's, may keep an entry before it is taken over;
-    /// milliseconds.
-    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "5000",
+    /// How long a consumer of the stream, ours or a Java node's, may keep an entry before another claims it; milliseconds.
+    #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "10000",
           value_parser = parse::milliseconds)]
     pub stream_min_idle: Duration,
+    /// How long after Redis lost data, or after its id was drawn, an order that is found nowhere is answered with 503 instead
+    /// of "no such order"; milliseconds. Longer than a master that was replaced may go on taking writes.
+    #[arg(long = "stream-unsure-ms", env = "STREAM_UNSURE_MS", default_value = "30000",
+          value_parser = parse::milliseconds)]
+    pub stream_unsure: Duration,
     /// Seconds after which an unpaid order is cancelled and its voucher put back on sale; 0 for never, which
     /// is the default because a Java node's orders are never paid.
     #[arg(long, env = "UNPAID_SECONDS", default_value_t = 0, value_name = "SECONDS",

@@ -1,6 +1,6 @@
 //! Id generator: 64-bit ids of a timestamp and a counter in Redis, `(local seconds since 2022) << 32 |
 //! the day's counter`. Unique across nodes, Java nodes included, and rising per node. The counter is
-//! `icr:{prefix}:{yyyy:MM:dd}`.
+//! `icr:order:{yyyy:MM:dd}`.
 //!
 //! A Java node takes one number per id; this one leases a block of numbers with a single `INCRBY` (the
 //! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Blocks grow, up to 16 times,
@@ -8,11 +8,11 @@
 //! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
 //! - the seconds never step back within a node, whatever its clock does, and if the counter started over
 //!   they step forward instead of repeating an id;
-//! - a counter that Redis lost begins again at a random number in the lower half of its range, so that what was given
-//!   before does not come again in the same second. A Java node begins it at 1: if that gives a number twice, the database
-//!   refuses the second row, and the caller calls [`IdGenerator::abandon_lease`].
+//! - a counter begins again at a random number in the lower half of its range where it is missing, and where the data of
+//!   Redis may be older than it was, or another server's (`lua/id_lease.lua`), so that what was given before does not come
+//!   again in the same second. A Java node begins it at 1: if that gives a number twice, the database refuses the second row,
+//!   and the caller calls [`IdGenerator::abandon_lease`].
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use chrono::DateTime;
 use parking_lot::Mutex;
 
 use crate::connection::redis::RoutedConnection;
+use crate::keys::Keys;
+use crate::scripts::ID_LEASE;
 
 /// Seconds from 1970 to 2022-01-01T00:00:00, the zero of the timestamp part.
 pub const EPOCH_SECONDS: i64 = 1_640_995_200;
@@ -53,14 +55,12 @@ pub enum Error {
 /// The clock whose seconds ids contain: local ones since 1970, as of [`Zone::seconds`](crate::clock::Zone::seconds).
 pub type LocalClock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// A generator of ids for one prefix. Share one among all tasks of a process.
+/// A generator of order ids. Share one among all tasks of a process.
 pub struct IdGenerator {
     redis: RoutedConnection,
     clock: LocalClock,
-    prefix: String,
+    keys: Keys,
     block_size: u32,
-    /// The numbers that ids may have as their sequence; the counter counts from 1 within them.
-    numbers: Range<i64>,
     lease: Mutex<Lease>,
     /// Held by the task that leases a block, while the others wait for it. They share its failure: else each would wait
     /// for a time limit of its own, one after the other.
@@ -90,29 +90,18 @@ struct Lease {
 }
 
 impl IdGenerator {
-    /// Ids from the counters `icr:{prefix}:…`, leased in blocks of `block_size` (at least one).
-    pub fn new(
-        redis: RoutedConnection,
-        clock: LocalClock,
-        prefix: impl Into<String>,
-        block_size: u32,
-    ) -> Self {
+    /// Ids from the counters of these keys, leased in blocks of `block_size` (at least one).
+    pub fn new(redis: RoutedConnection, clock: LocalClock, keys: Keys, block_size: u32) -> Self {
         IdGenerator {
             redis,
             clock,
-            prefix: prefix.into(),
+            keys,
             block_size: block_size.max(1),
-            numbers: 0..1 << SEQUENCE_BITS,
             // An empty block: the first caller leases one.
             lease: Mutex::new(Lease { last: -1, ..Lease::default() }),
             refill: tokio::sync::Mutex::default(),
             failures: AtomicU64::new(0),
         }
-    }
-
-    /// The same, with only these numbers as an id's sequence, of the 2^32 that there are: other counters may have the others.
-    pub fn within(self, numbers: Range<i64>) -> Self {
-        IdGenerator { numbers, ..self }
     }
 
     /// The next id, from memory except once per block.
@@ -195,15 +184,11 @@ impl IdGenerator {
     async fn lease_block(&self, day: i64, size: u32) -> Result<i64, Error> {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
-        let key = format!("icr:{}:{}", self.prefix, midnight.format("%Y:%m:%d"));
-        let lower_half = (self.numbers.end - self.numbers.start) / 2;
-        let mut lease = redis::pipe();
-        // One transaction: no node may begin the counter between the two.
-        lease.atomic().cmd("SET").arg(&key).arg(rand::random_range(0..lower_half)).arg("NX");
-        lease.ignore().incr(&key, size);
-        let (count,): (i64,) = lease.query_async(&mut self.redis.clone()).await?;
-        let last = self.numbers.start + count;
-        if self.numbers.contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
+        let mut lease = ID_LEASE.key(&*self.keys.stream);
+        lease.key(&*self.keys.pending).key(self.keys.ids(midnight.format("%Y:%m:%d")));
+        lease.arg(rand::random_range(0..1_u32 << (SEQUENCE_BITS - 1))).arg(size);
+        let last: i64 = lease.invoke_async(&mut self.redis.clone()).await?;
+        if (0..1 << SEQUENCE_BITS).contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
     }
 }
 

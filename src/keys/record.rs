@@ -15,18 +15,27 @@ const STYLE_KEY: &str = "seckill:key-style";
 /// Another style is recorded, with the flags to change; or Redis does not answer.
 pub async fn record(redis: &mut impl AsyncCommands, style: KeyStyle) -> anyhow::Result<()> {
     let found = async {
-        let _first: bool = redis.set_nx(STYLE_KEY, style.to_string()).await?;
+        keep(redis, style).await?;
         recorded(redis).await
     };
     let recorded = found.await.context("the key style cannot be recorded in Redis")?;
     let recorded =
         recorded.context("Redis lost the record of the key style just now; start again")?;
+    let style = style.to_string();
     ensure!(
-        recorded == style.to_string(),
+        recorded == style,
         "other instances on this Redis use the key style `{recorded}` ({STYLE_KEY}), and this one `{style}`: set \
-         --key-style (KEY_STYLE) and --stream-shards (STREAM_SHARDS) alike, or switch all of them as docs/OPERATIONS.md says"
+         --key-style (KEY_STYLE) alike, or switch all of them as docs/OPERATIONS.md says"
     );
     Ok(())
+}
+
+/// Records the style where none is recorded, as after a loss.
+///
+/// # Errors
+/// Redis does not answer.
+pub async fn keep(redis: &mut impl AsyncCommands, style: KeyStyle) -> RedisResult<()> {
+    redis.set_nx(STYLE_KEY, style.to_string()).await
 }
 
 /// The style that is recorded, as text.

@@ -7,7 +7,7 @@ use crate::connection::redis::RoutedConnection;
 use crate::scripts::RIGHTS_CHECK;
 
 /// A name like those of each kind of key, which no key has.
-const SAMPLES: [&str; 12] = [
+const SAMPLES: [&str; 11] = [
     "login:code:rights",
     "{login:code:rights}:sends",
     "login:token:rights",
@@ -19,7 +19,6 @@ const SAMPLES: [&str; 12] = [
     "icr:order:rights",
     "seckill:stock:rights",
     "stream.orders.rights",
-    "stream.orders:{rights}",
 ];
 
 /// Channels of invalidations and of stock events, whose receivers ignore a message that names no key and no sale.

@@ -273,5 +273,5 @@ fn key_names(config: &KeyConfig) -> KeyNames {
         KeyStyleName::Default => KeyStyle::Default,
         KeyStyleName::Cluster => KeyStyle::Cluster,
     });
-    KeyNames { key_style, stream_shards: config.stream_shards }
+    KeyNames { key_style }
 }

@@ -190,8 +190,9 @@ impl Metrics {
         for (name, help, value) in stats.gauges() {
             page.gauge(&format!("stream_{name}"), help).sample(&[], value);
         }
-        let help = "Age of the oldest entry that is not acknowledged; 0 without one.";
-        page.gauge("stream_lag_seconds", help).sample(&[], stats.lag());
+        for (name, help, value) in stats.seconds() {
+            page.gauge(&format!("stream_{name}_seconds"), help).sample(&[], value);
+        }
     }
 
     /// Reads by cache policy, and the state of the cache.

@@ -36,6 +36,7 @@ impl BatchCommitter {
 
     /// Commits these orders of one sale; returns each one's outcome. Conflicts that concern all are retried, and
     /// so are those of a batch of one. On an error, nothing was done; likewise where the commit has not begun at `deadline`.
+    /// [`Error::DuplicateId`] of all says that some of these orders were there before.
     pub async fn commit(
         &self,
         voucher_id: i64,
@@ -77,9 +78,8 @@ impl BatchCommitter {
         if inserted < orders.len() {
             let kept = transaction.inserted_of(orders).await.map_err(BatchError::All)?;
             if kept.len() != inserted {
-                let detail =
-                    format!("{inserted} orders were inserted and {} are there", kept.len());
-                return Err(BatchError::All(Error::Internal(detail)));
+                // Some were there before.
+                return Err(BatchError::All(Error::DuplicateId));
             }
             for (state, order) in states.iter_mut().zip(orders) {
                 if !kept.contains(&order.id) {

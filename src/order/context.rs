@@ -8,7 +8,7 @@ use super::model::{Buyer, NewOrder};
 use super::steps;
 use super::store::OrderStore;
 use super::strategy::group_commit::queue::GroupCommit;
-use super::strategy::stream::service::OrderStream;
+use super::strategy::stream::OrderStream;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::id::IdGenerator;

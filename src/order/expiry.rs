@@ -3,8 +3,7 @@
 //! unpaid ([`super::store::lifetime`]). The age is judged by the database's clock and by this node's, both of which must
 //! agree, so neither a node whose clock is wrong nor a step of the database's clock cancels anything early.
 //!
-//! The same task delivers to Redis what is pending in the outbox of returned stock, because a process died or Redis was
-//! away.
+//! The same task empties the outbox of returned stock where no counter waits for it.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -48,7 +47,7 @@ pub async fn run(lifetime: Lifetime, unpaid_seconds: u32) {
 
 async fn run_once(lifetime: &Lifetime, unpaid_seconds: u32) -> Result<(), Error> {
     while unpaid_seconds > 0 && cancel_batch(lifetime, unpaid_seconds).await? {}
-    while lifetime.deliver_pending(BATCH).await? == BATCH as usize {}
+    lifetime.store.delete_idle_returns().await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A cancellation writes to a transactional outbox what Redis has to learn: that the stock is back and the user may buy
-//! again. It is delivered at once; what could not be delivered is pending until [`super::expiry`] delivers it.
+//! again: on the strategy `stream`, the sale is counted again, by the stream's upkeep.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ use backon::Retryable;
 use super::model::{Order, OrderStatus};
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::OrderStore;
-use super::store::lifetime::OrderKey;
 use crate::error::Error;
 use crate::voucher::stock_events::StockEvents;
 
@@ -66,36 +65,14 @@ impl Lifetime {
         require_cancelled(self.own_after(count > 0, order_id, user_id).await?)
     }
 
-    /// Cancels those of `orders` (all of one sale) that are unpaid, returns their stock, and delivers that to every node
-    /// and to Redis; returns how many were cancelled.
+    /// Cancels those of `orders` (all of one sale) that are unpaid, returns their stock, and tells every node; returns how many
+    /// were cancelled.
     pub(super) async fn cancel_all(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
         let cancelled = self.store.cancel(voucher_id, orders).await?;
-        if !cancelled.is_empty()
-            && let Err(error) = self.deliver(&cancelled).await
-        {
-            // The rows of the outbox are in the database: expiry delivers them later.
-            tracing::warn!(voucher_id, %error, "Redis does not know yet of stock that was returned");
+        if cancelled > 0 {
+            self.stock_events.stock_changed(voucher_id).await;
         }
-        Ok(cancelled.len())
-    }
-
-    /// Delivers the pending rows of the outbox, at most `limit`; returns how many there were.
-    pub(super) async fn deliver_pending(&self, limit: u32) -> Result<usize, Error> {
-        let mut pending = self.store.pending_returns(limit).await?;
-        pending.sort_by_key(|order| order.voucher_id);
-        for orders in pending.chunk_by(|a, b| a.voucher_id == b.voucher_id) {
-            self.deliver(orders).await?;
-        }
-        Ok(pending.len())
-    }
-
-    /// Delivers cancelled orders of one sale. The rows are removed afterwards, so a crash in between
-    /// delivers them twice, which is harmless, and never not at all.
-    async fn deliver(&self, orders: &[OrderKey]) -> Result<(), Error> {
-        let Some(first) = orders.first() else { return Ok(()) };
-        let pairs = orders.iter().map(|order| (order.order_id, order.user_id));
-        self.stock_events.stock_returned(first.voucher_id, pairs).await?;
-        self.store.delete_returns(orders).await
+        Ok(cancelled)
     }
 
     async fn own(&self, order_id: i64, user_id: i64) -> Result<Order, Error> {
@@ -112,7 +89,8 @@ impl Lifetime {
 }
 
 fn owned(order: Option<Order>, user_id: i64) -> Result<Order, Error> {
-    order.filter(|order| order.user_id == user_id).ok_or(Error::OrderNotFound)
+    let own = |order: &Order| order.user_id == user_id && !order.is_refusal();
+    order.filter(own).ok_or(Error::OrderNotFound)
 }
 
 fn require_cancelled(order: Order) -> Result<Order, Error> {

@@ -69,7 +69,7 @@ pub enum Purchased {
 }
 
 /// An order, as replies show it.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)] // the contract's fields, under the contract's names
 pub struct Order {
@@ -124,6 +124,11 @@ pub enum OrderStatus {
 }
 
 impl Order {
+    /// Whether this row says that an order was refused under its id; see [`crate::order::store::refusals`].
+    pub fn is_refusal(&self) -> bool {
+        self.voucher_id == 0
+    }
+
     /// The status by name; `None` for a number that has none.
     pub fn status(&self) -> Option<OrderStatus> {
         use OrderStatus::{Cancelled, Paid, Refunded, Refunding, Unpaid, Used};

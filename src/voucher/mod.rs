@@ -7,7 +7,6 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
-use ladder::Strategy;
 
 use crate::clock::Zone;
 use crate::connection::idempotency::RecordedWrite;
@@ -32,6 +31,9 @@ use store::{AddedStock, ListedVoucher, VoucherStore};
 /// How long the list of a shop's vouchers is valid: the page of a shop asks for it each second, in every browser. Writes
 /// on this instance are seen at once.
 pub const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
+
+/// How long after a sale's end its stock counter is kept, seconds.
+const COUNTER_KEPT: i64 = 86_400;
 
 /// State of the voucher routes.
 #[derive(Clone)]
@@ -97,9 +99,10 @@ pub async fn publish_seckill(
         .insert_sale(write, &new.voucher, &sale, async |id| {
             // Before the commit: a sale is either in both places or in neither. A commit that fails
             // leaves a key under an id that no sale has.
-            let keys = vouchers.keys.of_sale(id);
-            let counter = stock_events::counter_of_new_sale(keys, id, sale.stock);
-            Ok(counter.query_async(&mut redis).await?)
+            let expires = sale.end.timestamp() + COUNTER_KEPT;
+            let mut set = redis::cmd("SET");
+            set.arg(vouchers.keys.stock(id)).arg(sale.stock).arg("EXAT").arg(expires);
+            Ok(set.query_async(&mut redis).await?)
         })
         .await;
     vouchers.lists.invalidate_all();
@@ -128,12 +131,11 @@ pub async fn add_stock(
     let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
     let added = vouchers.store.add_stock(write, voucher_id, more.add).await;
     vouchers.lists.invalidate_all();
-    let AddedStock { stock, strategy, repeated } = added?;
-    let admits = strategy.parse().is_ok_and(Strategy::is_deferred);
-    // The first request may not have come this far: nodes and counter are told again that the stock has changed.
+    let AddedStock { stock, repeated } = added?;
+    // The first request may not have come this far: nodes are told again that the stock has changed.
     let added = if repeated { 0 } else { more.add };
     tracing::info!(voucher_id, added, stock, "stock added");
-    vouchers.stock_events.stock_added(voucher_id, added, admits).await;
+    vouchers.stock_events.stock_changed(voucher_id).await;
     Ok(reply::data(stock))
 }
 

@@ -229,7 +229,7 @@ impl SaleCache {
     }
 
     async fn has_counter(&self, voucher_id: i64) -> Result<bool, Error> {
-        Ok(self.redis.clone().exists(self.keys.of_sale(voucher_id).stock(voucher_id)).await?)
+        Ok(self.redis.clone().exists(self.keys.stock(voucher_id)).await?)
     }
 
     fn entry(&self, voucher_id: i64) -> Arc<Entry> {

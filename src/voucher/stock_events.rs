@@ -2,22 +2,22 @@
 //! the message invalidates its cached sale. A lost message is made good by
 //! [`super::sales::FRESH_FOR`]; no sale may depend on it to be correct.
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
 use futures_util::StreamExt;
-use redis::Pipeline;
+use parking_lot::Mutex;
+use redis::AsyncCommands;
+use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::sales::SaleCache;
-use crate::connection::redis::{Redis, RoutedConnection, was_not_run};
-use crate::error::Error;
-use crate::keys::{Keys, ShardKeys};
-use crate::scripts::{STOCK_ADDED, STOCK_RETURNED};
+use crate::connection::redis::{Redis, RoutedConnection};
 
 /// The channel; a message is a voucher's id in decimal.
 const CHANNEL: &str = "seckill:stock:added";
@@ -25,23 +25,8 @@ const CHANNEL: &str = "seckill:stock:added";
 /// Pause before another try to subscribe or to publish.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Published three times in all: Redis may just be restarting, and the stock counter of a Java node would lack
-/// what was added.
+/// Published three times in all: Redis may just be restarting.
 const RETRIES: ConstantBuilder = ConstantBuilder::new().with_delay(PAUSE).with_max_times(2);
-
-/// How long Redis remembers that an order's stock was returned, seconds. It must outlast any second delivery, which is
-/// tried every few seconds.
-const RETURNED_TTL_SECONDS: u32 = 24 * 3600;
-
-/// Sets the stock counter of a sale that is being published, and says that it is exact, as are the claims, of
-/// which there are none.
-pub fn counter_of_new_sale(keys: &ShardKeys, voucher_id: i64, stock: i64) -> Pipeline {
-    let mut commands = redis::pipe();
-    commands.set(keys.stock(voucher_id), stock).ignore();
-    commands.sadd(&keys.exact_counters, voucher_id).ignore();
-    commands.sadd(&keys.complete_claims, voucher_id).ignore();
-    commands
-}
 
 /// Interval between PINGs on the subscription: one that went silent would go unnoticed.
 const PING_EVERY: Duration = Duration::from_secs(2);
@@ -53,72 +38,59 @@ const LIMIT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct StockEvents {
     redis: RoutedConnection,
-    keys: Keys,
     sales: Arc<SaleCache>,
+    /// The sales to be counted again, for the strategy that admits by a counter.
+    pub recounts: Recounts,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
+/// Sales whose stock counter is to be set anew soon. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Recounts(Arc<Asked>);
+
+#[derive(Default)]
+struct Asked {
+    sales: Mutex<HashMap<i64, Vec<i64>>>,
+    due: Notify,
+}
+
+impl Recounts {
+    /// Asks for it; `void` is a user who is said to have a claim that stands for nothing.
+    pub fn ask(&self, voucher_id: i64, void: Option<i64>) {
+        self.0.sales.lock().entry(voucher_id).or_default().extend(void);
+        self.0.due.notify_one();
+    }
+
+    /// What was asked for: sales, and users with void claims.
+    pub fn take(&self) -> HashMap<i64, Vec<i64>> {
+        std::mem::take(&mut *self.0.sales.lock())
+    }
+
+    /// Waits for the next request.
+    pub async fn asked(&self) {
+        self.0.due.notified().await;
+    }
+}
+
 impl StockEvents {
     /// Subscribes until [`StockEvents::shutdown`], and invalidates the sales of the events in `sales`.
-    pub fn listen(
-        nodes: Redis,
-        redis: RoutedConnection,
-        keys: Keys,
-        sales: Arc<SaleCache>,
-    ) -> Self {
+    pub fn listen(nodes: Redis, redis: RoutedConnection, sales: Arc<SaleCache>) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let listening = listen(nodes, sales.clone());
         tasks.spawn(stop.clone().run_until_cancelled_owned(listening));
-        StockEvents { redis, keys, sales, tasks, stop }
+        StockEvents { redis, sales, recounts: Recounts::default(), tasks, stop }
     }
 
-    /// Publishes added stock to all nodes, and updates the stock counter: where the strategy `admits` by it, the counter
-    /// is rebuilt from the database; until then a Java node goes on with the old one. A failure is logged only: the stock is added already, and the nodes
+    /// Publishes to all nodes that a sale's stock has changed, and has it counted again. A failure is logged only: the nodes
     /// notice within a second.
-    pub async fn stock_added(&self, voucher_id: i64, count: i64, admits: bool) {
+    pub async fn stock_changed(&self, voucher_id: i64) {
         self.sales.invalidate(voucher_id);
-        let keys = self.keys.of_sale(voucher_id);
-        let mut script = STOCK_ADDED.key(keys.stock(voucher_id));
-        script
-            .key(keys.rebuild(voucher_id))
-            .key(&keys.exact_counters)
-            .arg(count)
-            .arg(CHANNEL)
-            .arg(voucher_id)
-            .arg(i32::from(admits));
-        let publish = async || script.invoke_async::<i64>(&mut self.redis.clone()).await;
-        // After a lost reply the script may have run: then it must not run again.
-        if let Err(error) = publish.retry(RETRIES).when(was_not_run).await {
-            tracing::error!(
-                voucher_id, count, %error,
-                "the stock counter may lack what was added, and nodes notice it late"
-            );
+        self.recounts.ask(voucher_id, None);
+        let publish = async || self.redis.clone().publish::<_, _, i64>(CHANNEL, voucher_id).await;
+        if let Err(error) = publish.retry(RETRIES).await {
+            tracing::warn!(voucher_id, %error, "nodes notice late that stock has changed");
         }
-    }
-
-    /// Publishes to all nodes that orders of a sale, given as order and user, were cancelled and their stock
-    /// returned; and returns stock and claims in Redis, by which the stream and Java nodes admit. Idempotent; after an
-    /// error it may not have been done, and has to be tried again.
-    pub async fn stock_returned(
-        &self,
-        voucher_id: i64,
-        cancelled: impl IntoIterator<Item = (i64, i64)>,
-    ) -> Result<(), Error> {
-        self.sales.invalidate(voucher_id);
-        let keys = self.keys.of_sale(voucher_id);
-        let mut script = STOCK_RETURNED.key(keys.stock(voucher_id));
-        script
-            .key(keys.claims(voucher_id))
-            .key(keys.returned(voucher_id))
-            .key(keys.rebuild(voucher_id))
-            .arg(CHANNEL)
-            .arg(voucher_id)
-            .arg(RETURNED_TTL_SECONDS);
-        for (order_id, user_id) in cancelled {
-            script.arg(order_id).arg(user_id);
-        }
-        Ok(script.invoke_async(&mut self.redis.clone()).await?)
     }
 
     /// Ends the subscription.

@@ -115,8 +115,6 @@ static SELECT_SALE: LazyLock<String> = LazyLock::new(|| {
 pub struct AddedStock {
     /// The stock when it was added.
     pub stock: i64,
-    /// How the sale sells.
-    pub strategy: String,
     /// Whether an earlier request with the same key had added it.
     pub repeated: bool,
 }
@@ -192,8 +190,7 @@ impl VoucherStore {
         let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
             Begun::First(transaction) => transaction,
             Begun::Repeat(stock) => {
-                let strategy = self.sale(voucher_id).await?.ok_or(Error::VoucherNotFound)?.strategy;
-                return Ok(AddedStock { stock, strategy, repeated: true });
+                return Ok(AddedStock { stock, repeated: true });
             }
         };
         // As one text, because the hot row is locked from the first statement on; all that is put into it are integers.
@@ -205,7 +202,7 @@ impl VoucherStore {
              UPDATE tb_idempotency SET result = \
              (SELECT stock + {units} FROM tb_seckill_voucher s WHERE voucher_id = {voucher_id}) \
              WHERE id = {}; \
-             SELECT CAST(stock + {units} AS SIGNED), strategy FROM tb_seckill_voucher s \
+             SELECT CAST(stock + {units} AS SIGNED) FROM tb_seckill_voucher s \
              WHERE voucher_id = {voucher_id}",
             transaction.row()
         );
@@ -215,15 +212,15 @@ impl VoucherStore {
             while let Some(result) = results.try_next().await? {
                 match result {
                     Either::Left(done) => changed = changed.or(Some(done.rows_affected())),
-                    Either::Right(row) => sale = Some(<(i64, String)>::from_row(&row)?),
+                    Either::Right(row) => sale = Some(<(i64,)>::from_row(&row)?),
                 }
             }
             Ok((changed > Some(0), sale))
         };
         let refusal = match self.db.bounded(running).await? {
-            (true, Some((stock, strategy))) => {
+            (true, Some((stock,))) => {
                 let stock = transaction.commit(stock).await?;
-                return Ok(AddedStock { stock, strategy, repeated: false });
+                return Ok(AddedStock { stock, repeated: false });
             }
             (_, None) => Error::VoucherNotFound,
             (false, Some(_)) => Error::InvalidParameter(format!(

@@ -68,13 +68,10 @@ impl Setting {
         let server = connection::redis::server(&self.redis.url().into()).unwrap();
         let redis = connection::redis::connect(server, limits.timeout).await.unwrap().commands();
         let zone = Zone(chrono_tz::Asia::Shanghai);
-        let ids = IdGenerator::new(redis.clone(), Arc::new(zone.seconds()), "order", 1000);
-        let sales = SaleCache::new(
-            VoucherStore::new(database.clone()),
-            redis,
-            Keys::new(KeyStyle::Default),
-            limits.timeout,
-        );
+        let keys = Keys::new(KeyStyle::Default);
+        let ids = IdGenerator::new(redis.clone(), Arc::new(zone.seconds()), keys.clone(), 1000);
+        let sales =
+            SaleCache::new(VoucherStore::new(database.clone()), redis, keys, limits.timeout);
         Node {
             group_commit: GroupCommit::new(OrderStore::new(database, zone), Arc::new(ids), limits),
             sales,

@@ -54,7 +54,6 @@ mod sold_out;
 mod start;
 mod strangers;
 mod stream;
-mod stream_deliveries;
 mod stream_faults;
 mod stream_outages;
 mod stream_rebuild;

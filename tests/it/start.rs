@@ -184,6 +184,6 @@ fn doctor_knows_every_script() {
     let scripts = std::fs::read_to_string(root.join("src/scripts.rs")).unwrap();
     for entry in std::fs::read_dir(root.join("lua")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(scripts.contains(&format!("\"{name}\"")), "scripts.rs does not name lua/{name}");
+        assert!(scripts.contains(&name), "scripts.rs does not name lua/{name}");
     }
 }

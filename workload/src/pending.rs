@@ -93,7 +93,7 @@ pub async fn wait(
         if open.is_empty() || over {
             let decided = *decided.get_or_insert(begin.elapsed());
             // Orders whose replies were lost may still be on their way.
-            if over || !is_waiting(&redis, &scene.access.keys().streams()).await {
+            if over || !is_waiting(&redis, scene.access.keys().pending()).await {
                 return Ok(Some(decided));
             }
         }
@@ -122,14 +122,9 @@ async fn look_up(connections: &mut [Connection], token: Option<&HeaderValue>, id
     Reply::Pending(id)
 }
 
-/// Whether entries wait in one of these streams, as far as Redis can be asked.
-async fn is_waiting(redis: &Redis, streams: &[String]) -> bool {
-    for stream in streams {
-        let mut length = redis::cmd("XLEN");
-        let asking = length.arg(stream).query_async::<u64>(&mut redis.commands()).await;
-        if asking.is_ok_and(|length| length > 0) {
-            return true;
-        }
-    }
-    false
+/// Whether orders are pending, as far as Redis can be asked: the hash names them, beside two fields of its own.
+async fn is_waiting(redis: &Redis, pending: String) -> bool {
+    let mut fields = redis::cmd("HLEN");
+    let asking = fields.arg(pending).query_async::<u64>(&mut redis.commands()).await;
+    asking.is_ok_and(|fields| fields > 2)
 }

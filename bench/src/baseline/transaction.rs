@@ -22,6 +22,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
 use seckill::id::IdGenerator;
+use seckill::keys::{KeyStyle, Keys};
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
 
@@ -73,7 +74,8 @@ pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
     let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
     // In the service's zone: its instances use the same counter of ids.
     let clock = seckill::clock::Zone(chrono_tz::Asia::Shanghai).seconds();
-    let ids = IdGenerator::new(redis.commands(), Arc::new(clock), "order", 1000);
+    let ids =
+        IdGenerator::new(redis.commands(), Arc::new(clock), Keys::new(KeyStyle::Default), 1000);
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", post(buy))
         .route("/health/ready", any(|| async { bare_route::ORDERED }))

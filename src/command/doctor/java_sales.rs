@@ -19,7 +19,7 @@ pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow:
     let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
     let mut redis = redis.commands();
     let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
-    let sales = OrderStore::new(database, config.time_zone).open_sales((1, 0)).await?;
+    let sales = OrderStore::new(database, config.time_zone).open_sales().await?;
     let unrecorded: Vec<_> = sales.into_iter().filter(|sale| sale.issued.is_none()).collect();
     if unrecorded.is_empty() {
         findings.good("every open sale has its strategy recorded");
@@ -27,7 +27,7 @@ pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow:
     }
     for sale in unrecorded.iter().take(NAMED) {
         let (id, strategy) = (sale.voucher_id, &sale.strategy);
-        let counter = keys.of_sale(id).stock(id);
+        let counter = keys.stock(id);
         if redis.exists(&counter).await? {
             findings.good(&format!(
                 "sale {id}: a Java node published it (issued is NULL, and {counter} exists): sold on \

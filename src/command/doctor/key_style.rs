@@ -19,7 +19,7 @@ pub(super) async fn check(
         }
         Some(other) => findings.fail(
             &format!("key style {style}, while other instances use {other}"),
-            "set --key-style (KEY_STYLE) and --stream-shards (STREAM_SHARDS) alike, or switch all instances as \
+            "set --key-style (KEY_STYLE) alike, or switch all instances as \
              docs/OPERATIONS.md says",
         ),
     }

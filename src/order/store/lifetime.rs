@@ -4,7 +4,7 @@
 //!
 //! A cancellation is one transaction: status 1 → 4, the stock raised by **the rows that were really changed**, and a
 //! row per order in the transactional outbox `tb_stock_return`, which says what Redis has still to learn
-//! ([`OrderStore::pending_returns`]). Two nodes that cancel the same orders wait for each other at the rows; the
+//! ([`super::count`]). Two nodes that cancel the same orders wait for each other at the rows; the
 //! second changes none and returns no stock. All statements use the primary key alone: two that reach a row by
 //! different indexes can deadlock.
 
@@ -53,18 +53,17 @@ impl OrderStore {
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns the cancelled
-    /// ones.
+    /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns how many those are.
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`] where the commit's reply was lost; every other error: nothing was done.
-    pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<Vec<OrderKey>, Error> {
-        let Some(&first) = orders.first() else { return Ok(Vec::new()) };
+    pub async fn cancel(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
+        let Some(&first) = orders.first() else { return Ok(0) };
         let mut transaction = self.begin().await?;
         let unpaid = transaction.lock_unpaid(voucher_id, orders).await?;
         if unpaid.is_empty() {
             transaction.rollback().await?;
-            return Ok(unpaid);
+            return Ok(0);
         }
         let cancelled = transaction.cancel(&unpaid).await?;
         if cancelled != unpaid.len() as u64 {
@@ -82,7 +81,7 @@ impl OrderStore {
             );
         }
         transaction.commit_once(first).await?;
-        Ok(unpaid)
+        Ok(unpaid.len())
     }
 
     /// Marks one of the user's orders as paid if it is unpaid; says whether it was. The errors are those of
@@ -100,14 +99,14 @@ impl OrderStore {
         Ok(paid)
     }
 
-    /// The pending rows of the outbox: cancelled orders whose stock Redis may not have got back yet, at most `limit`.
-    pub async fn pending_returns(&self, limit: u32) -> Result<Vec<OrderKey>, Error> {
-        let query = sqlx::query_as(
-            "SELECT order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
-             CAST(user_id AS SIGNED) AS user_id FROM tb_stock_return ORDER BY order_id LIMIT ?",
-        )
-        .bind(limit);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+    /// Removes the rows of the outbox that no sale on the stream waits for: there is no counter to set.
+    pub async fn delete_idle_returns(&self) -> Result<(), Error> {
+        let query = sqlx::query(
+            "DELETE FROM tb_stock_return WHERE voucher_id NOT IN (SELECT voucher_id FROM tb_seckill_voucher \
+             WHERE strategy = 'stream' AND end_time > CURRENT_TIMESTAMP)",
+        );
+        self.db.bounded(self.db.pool.change(query)).await?;
+        Ok(())
     }
 
     /// Removes delivered rows from the outbox.

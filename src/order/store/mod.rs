@@ -7,21 +7,20 @@
 //! - [`buyers`]: who bought lately.
 //! - [`units`]: the pools of the strategy `unit-rows`.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
-//! - [`rebuild`]: what the stream's stock counters and claims are rebuilt from.
-//! - [`upkeep`]: sales, as the upkeep of their keys sees them.
+//! - [`count`]: what the stream's stock counters and claims are counted from. [`refusals`]: refusals of pending orders.
 //! - [`totals`]: sums for the audit. [`id_offsets`]: the time zones of order ids, for `doctor`.
 
 pub mod batch;
 pub mod buyers;
 pub mod commit;
+pub mod count;
 pub mod id_offsets;
 pub mod lifetime;
 pub mod orders;
-pub mod rebuild;
+pub mod refusals;
 pub mod totals;
 pub mod transaction;
 pub mod units;
-pub mod upkeep;
 
 pub use orders::OrderStore;
 pub use transaction::OrderTransaction;

@@ -88,7 +88,9 @@ impl OrderStore {
 
     /// A page of a user's orders, newest first; pages count from 1.
     pub async fn page_of_user(&self, user_id: i64, page: u32) -> Result<Vec<Order>, Error> {
-        let sql = format!("{SELECT_ORDER} WHERE user_id = ? ORDER BY id DESC LIMIT ? OFFSET ?");
+        let sql = format!(
+            "{SELECT_ORDER} WHERE user_id = ? AND voucher_id <> 0 ORDER BY id DESC LIMIT ? OFFSET ?"
+        );
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
         let query = sqlx::query_as(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
         let orders: Vec<Order> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;

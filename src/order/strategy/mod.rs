@@ -10,7 +10,9 @@ use std::pin::Pin;
 use super::context::PurchaseContext;
 use super::deadline::Deadline;
 use super::model::Buyer;
+use super::steps;
 use crate::error::Error;
+use crate::request::trace;
 use crate::voucher::sales::Sale;
 use ladder::Strategy;
 
@@ -37,9 +39,11 @@ pub async fn buy(
     sale: &Sale,
     deadline: Deadline,
 ) -> Result<i64, Error> {
-    // Boxed, where a purchase is a transaction of its own: the two fast strategies, and refusals, would move its size.
+    // Boxed: group-commit, and refusals, would move the size of the largest.
     let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {
-        Strategy::Stream => return stream::buy(context, buyer, sale, deadline).await,
+        Strategy::Stream => {
+            Box::pin(trace::step(context.stream.order(buyer, sale, deadline), steps::admitted))
+        }
         Strategy::GroupCommit => return group_commit::buy(context, buyer, sale, deadline).await,
         Strategy::Naive => Box::pin(naive::buy(context, buyer, sale, deadline)),
         Strategy::CompareAndSet => Box::pin(compare_and_set::buy(context, buyer, sale, deadline)),

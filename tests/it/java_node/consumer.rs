@@ -31,14 +31,14 @@ pub struct Delivered {
     pub order: i64,
 }
 
-/// Admits a buyer and delivers the entry to `c1` in one step, before a consumer of ours can have it. ARGV[4] is 1 where the
-/// order's status names the entry, as where it has come in place of another, or an older node of ours has admitted it.
+/// Admits a buyer and delivers the entry to `c1` in one step, before a consumer of ours can have it. ARGV[4] is 1 where our
+/// node admits, so that the hash of pending orders names it.
 const HOLD: &str = "
 redis.call('INCRBY', 'seckill:stock:' .. ARGV[1], -1)
 redis.call('SADD', 'seckill:order:' .. ARGV[1], ARGV[2])
 local entry = redis.call('XADD', 'stream.orders', '*', 'userId', ARGV[2], 'voucherId', ARGV[1], 'id', ARGV[3])
 if ARGV[4] == '1' then
-  redis.call('HSET', 'seckill:place:' .. ARGV[2], ARGV[3], 'p ' .. ARGV[1] .. ' ' .. entry)
+  redis.call('HSET', 'stream.orders.pending', ARGV[2], ARGV[1] .. ':' .. ARGV[3] .. ':' .. entry)
 end
 redis.call('XREADGROUP', 'GROUP', 'g1', 'c1', 'STREAMS', 'stream.orders', '>')
 return entry";

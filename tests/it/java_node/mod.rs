@@ -28,7 +28,7 @@ pub async fn add_stock(stack: &Stack, sale: i64, add: i64) {
 }
 
 pub async fn rows(stack: &Stack) -> i64 {
-    stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await
+    stack.database.number("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id <> 0").await
 }
 
 pub async fn stock(stack: &Stack, sale: i64) -> i64 {

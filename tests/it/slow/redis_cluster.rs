@@ -27,9 +27,6 @@ const BUYERS: i64 = 45;
 const STOCK: i64 = 30;
 const PACE: Duration = Duration::from_millis(60);
 
-/// Shards, as many as by default.
-const SHARDS: u8 = 4;
-
 /// How a purchase ended.
 struct Bought {
     sale: i64,
@@ -76,16 +73,15 @@ async fn publish(url: &str, stock: i64, strategy: &str) -> i64 {
     sale.send().await.data().as_i64().unwrap()
 }
 
-/// Waits until no entry is in any shard's stream.
+/// Waits until no entry is in the stream.
 async fn drained(redis: &RoutedConnection) {
-    for shard in Keys::new(KeyStyle::Cluster { shards: SHARDS }).shards() {
-        eventually("no entry waits", TIMEOUT, || {
-            let (mut redis, mut length) = (redis.clone(), redis::cmd("XLEN"));
-            length.arg(&shard.stream);
-            async move { length.query_async::<u64>(&mut redis).await.is_ok_and(|left| left == 0) }
-        })
-        .await;
-    }
+    let keys = Keys::new(KeyStyle::Cluster);
+    eventually("no entry waits", TIMEOUT, || {
+        let (mut redis, mut length) = (redis.clone(), redis::cmd("XLEN"));
+        length.arg(&*keys.stream);
+        async move { length.query_async::<u64>(&mut redis).await.is_ok_and(|left| left == 0) }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -101,7 +97,7 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
         ("REDIS_URL", redis_url.clone()),
         ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
     ];
-    // Neither --key-style nor --stream-shards: the address says that it is a cluster.
+    // Without --key-style: the address says that it is a cluster.
     let instances = [Instance::start(&[], &env).await, Instance::start(&[], &env).await];
     let urls: Arc<[String]> = instances.iter().map(|instance| instance.url.clone()).collect();
     let server = connection::redis::server(&redis_url.into()).unwrap();
@@ -113,13 +109,11 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
         get(&urls[1], path).send().await.data();
     }
     let mut sales = Vec::new();
-    for strategy in
-        ["setnx-lock", "reentrant-lock", "group-commit", "stream", "stream", "stream", "stream"]
-    {
+    for strategy in ["setnx-lock", "reentrant-lock", "group-commit", "stream", "stream"] {
         sales.push(publish(&urls[0], STOCK, strategy).await);
         buy(&urls[1], &first, sales[sales.len() - 1]).await.bought();
     }
-    let sessions = SharedSessions::new(redis.clone(), KeyStyle::Cluster { shards: SHARDS });
+    let sessions = SharedSessions::new(redis.clone(), KeyStyle::Cluster);
     let mut users = vec![first];
     for id in 1_000_001..1_000_000 + BUYERS {
         let user = CurrentUser { id, nick_name: format!("user_{id}"), icon: String::new() };
@@ -127,8 +121,8 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
         users.push(SignedIn { id, token });
     }
     // While a slot is being moved, with some of a script's keys on either node, a purchase is done in full or not at all.
-    let sale = *sales[3..].iter().find(|sale| *sale % i64::from(SHARDS) == 3).unwrap();
-    let slot = cluster.slot("{3}").await;
+    let sale = sales[3];
+    let slot = cluster.slot("{orders}").await;
     let (from, to) = (cluster.owner(0, slot).await.unwrap(), 2);
     cluster.begin_move(slot, from, to).await;
     let row = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
@@ -159,25 +153,22 @@ async fn a_master_that_dies_under_load_costs_no_order_and_makes_none_too_many() 
     }
     let third = users.len() * sales.len() / 3;
     eventually("a third is decided", TIMEOUT, || async { decided.load(Relaxed) >= third }).await;
-    // The one that serves `{1}` and `{2}`: two shards in one go.
-    let dies = cluster.owner(0, cluster.slot("{1}").await).await.unwrap();
-    assert_eq!(cluster.owner(0, cluster.slot("{2}").await).await, Some(dies));
+    // The one that serves the stream.
+    let dies = cluster.owner(0, cluster.slot("{orders}").await).await.unwrap();
     cluster.nodes[dies].kill();
     let died = Instant::now();
     let bought = buying.join_all().await;
-    let in_dead_shard =
-        |sale: i64| matches!(sale % i64::from(SHARDS), 1 | 2) && sales[3..].contains(&sale);
+    let on_stream = |sale: i64| sales[3..].contains(&sale);
     // The longest time without a new order, from the death on.
     let pause = |dead: bool| {
-        let orders =
-            bought.iter().filter(|one| one.order.is_some() && in_dead_shard(one.sale) == dead);
+        let orders = bought.iter().filter(|one| one.order.is_some() && on_stream(one.sale) == dead);
         let mut times: Vec<Instant> = orders.map(|one| one.at).filter(|at| *at > died).collect();
         times.push(died);
         times.sort();
         times.windows(2).map(|pair| pair[1] - pair[0]).max()
     };
     println!(
-        "after the master died, its shards had no order for {:?}, the other sales for {:?}",
+        "after the master died, the sales on the stream had no order for {:?}, the other sales for {:?}",
         pause(true),
         pause(false)
     );

@@ -28,8 +28,8 @@ impl InstanceFault {
         match self {
             Kill(_) => 0..400,
             Stop(_) => 50..1_500,
-            // A node is taken for dead 5 s after its last heartbeat, and looked for each second.
-            StopForTakeover(_) => 6_500..7_500,
+            // What it keeps is claimed after 10 s, which is looked for each second.
+            StopForTakeover(_) => 11_500..12_500,
             Roll => 0..300,
         }
     }

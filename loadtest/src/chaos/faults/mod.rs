@@ -78,7 +78,7 @@ const ALL: [Fault; 37] = [
     Operation(OperationFault::AddStock),
     Database(DatabaseFault::ConnectionsExhausted),
     Link(LinkFault::HalfOpen(OfRedis)),
-    Redis(RedisFault::DeleteStockCounters),
+    Redis(RedisFault::DeleteKeys),
     Clock(ClockFault { of: OfRedis, seconds: -600 }),
     Database(DatabaseFault::RowHeld),
     Link(LinkFault::LoseReplies(OfDatabase)),

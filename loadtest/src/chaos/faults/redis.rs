@@ -3,6 +3,7 @@
 
 use std::{fmt, ops::Range, time::Duration};
 
+use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::time::sleep;
 
 use crate::chaos::{
@@ -24,13 +25,13 @@ pub enum RedisFault {
     Empty,
     /// The stream of admitted orders is deleted, and nothing else.
     DeleteStream,
-    /// The stock counter of each sale is deleted, and nothing else.
-    DeleteStockCounters,
+    /// One by one all other keys that serve the sales are deleted: counters, claims, marks, ids, the hash, the group.
+    DeleteKeys,
     /// No memory is left, and nothing is evicted: commands that could write are refused.
     OutOfMemory,
 }
 
-use RedisFault::{DeleteStockCounters, DeleteStream, Empty, Kill, OutOfMemory, Stop};
+use RedisFault::{DeleteKeys, DeleteStream, Empty, Kill, OutOfMemory, Stop};
 
 impl RedisFault {
     /// Whether it forgets something that it had confirmed and that nothing but an instance's memory can replace. A server
@@ -55,7 +56,8 @@ impl RedisFault {
             Kill(_) => 0..400,
             Stop => 50..1_500,
             OutOfMemory => 50..1_200,
-            Empty | DeleteStream | DeleteStockCounters => 0..1,
+            DeleteKeys => 50..3_000,
+            Empty | DeleteStream => 0..1,
         }
     }
 
@@ -84,9 +86,22 @@ impl RedisFault {
                 pause(process, lasts).await.map_err(server("Redis"))?;
             }
             Empty => on_all_masters(redis, &["FLUSHALL"]).await?,
-            DeleteStream => delete(redis, keys.streams()).await?,
-            DeleteStockCounters => {
-                delete(redis, sales.iter().map(|id| keys.stock(*id)).collect()).await?;
+            DeleteStream => delete(redis, &keys.stream()).await?,
+            DeleteKeys => {
+                let zone = cluster.access.time_zone;
+                let day = chrono::Utc::now().with_timezone(&zone).format("%Y:%m:%d").to_string();
+                let mut others = keys.replaceable(&day, sales);
+                // As drawn as the time it takes.
+                others.shuffle(&mut StdRng::seed_from_u64(lasts.as_millis() as u64));
+                let pause = lasts / (others.len() as u32 + 1);
+                for key in others {
+                    delete(redis, &key).await?;
+                    sleep(pause).await;
+                }
+                let stream = keys.stream();
+                let master = &redis.nodes[redis.master_of(&stream).await?];
+                let destroy = ["XGROUP", "DESTROY", &stream, "g1"];
+                let _destroyed: i64 = redis_data::command(master, &destroy).await?;
             }
             OutOfMemory => {
                 on_all_masters(redis, &["CONFIG", "SET", "maxmemory", "1"]).await?;
@@ -105,12 +120,10 @@ async fn on_all_masters(redis: &RedisServers, words: &[&str]) -> Result<(), Erro
     Ok(())
 }
 
-/// Deletes keys, each on the server that has it.
-async fn delete(redis: &RedisServers, keys: Vec<String>) -> Result<(), Error> {
-    for key in keys {
-        let master = redis.master_of(&key).await?;
-        let _deleted: i64 = redis_data::command(&redis.nodes[master], &["DEL", &key]).await?;
-    }
+/// Deletes a key on the server that has it.
+async fn delete(redis: &RedisServers, key: &str) -> Result<(), Error> {
+    let master = redis.master_of(key).await?;
+    let _deleted: i64 = redis_data::command(&redis.nodes[master], &["DEL", key]).await?;
     Ok(())
 }
 
@@ -123,7 +136,7 @@ impl fmt::Display for RedisFault {
             Stop => "stop redis",
             Empty => "FLUSHALL",
             DeleteStream => "delete stream.orders",
-            DeleteStockCounters => "delete the stock counters",
+            DeleteKeys => "delete single keys",
             OutOfMemory => "redis out of memory",
         })
     }

@@ -1,72 +1,32 @@
 //! Stream entries, parsed from Redis's replies. No I/O may come in here.
 
-use std::borrow::Cow;
-
 use redis::Value;
 
-use super::entry_id::EntryId;
 use crate::order::model::{Buyer, NewOrder};
 
 /// One entry, as written by a node of either language.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
-    pub id: EntryId,
-    pub content: Content,
-}
-
-/// What an entry asks for.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Content {
-    Order(NewOrder),
-    /// Nothing that could be an order: its fields as they are, empty where they are missing, or where the entry was
-    /// deleted while it was pending.
-    Invalid {
-        order: String,
-        user: String,
-        voucher: String,
-    },
+    /// `<ms>-<number>`, as Redis wrote it.
+    pub id: String,
+    /// Its fields as they are, empty where they are missing.
+    pub order: String,
+    pub user: String,
+    pub voucher: String,
 }
 
 impl Entry {
-    /// An entry with these fields.
-    pub fn new(id: EntryId, order: &str, user: &str, voucher: &str) -> Self {
-        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
-        let content = match (number(order), number(user), number(voucher)) {
-            (Some(id), Some(user_id), Some(voucher_id)) => Content::Order(NewOrder {
-                id,
-                buyer: Buyer { user_id, voucher_id },
-                unguarded: false,
-            }),
-            _ => Content::Invalid {
-                order: order.to_owned(),
-                user: user.to_owned(),
-                voucher: voucher.to_owned(),
-            },
-        };
-        Entry { id, content }
-    }
-
-    /// The entry of this order.
-    pub fn of(id: EntryId, order: NewOrder) -> Self {
-        Entry { id, content: Content::Order(order) }
-    }
-
     /// The order it asks for; `None` where a field is missing or is not an id.
     pub fn order(&self) -> Option<NewOrder> {
-        match self.content {
-            Content::Order(order) => Some(order),
-            Content::Invalid { .. } => None,
-        }
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
+        let buyer = Buyer { user_id: number(&self.user)?, voucher_id: number(&self.voucher)? };
+        Some(NewOrder { id: number(&self.order)?, buyer, unguarded: false })
     }
 
-    /// The user and the voucher that it names, as text.
-    pub fn buyer(&self) -> (Cow<'_, str>, Cow<'_, str>) {
-        match &self.content {
-            Content::Order(NewOrder { buyer: Buyer { user_id, voucher_id }, .. }) => {
-                (user_id.to_string().into(), voucher_id.to_string().into())
-            }
-            Content::Invalid { user, voucher, .. } => (user.into(), voucher.into()),
-        }
+    /// How the hash of pending orders names it.
+    pub fn name(&self) -> String {
+        let Entry { id, order, voucher, .. } = self;
+        format!("{voucher}:{order}:{id}")
     }
 }
 
@@ -75,35 +35,33 @@ pub(super) fn entries(reply: &Value) -> Vec<Entry> {
     items(reply).iter().filter_map(entry).collect()
 }
 
-/// The entries of an XREADGROUP on one stream; none where it timed out.
+/// The entries of an XREADGROUP on one stream; none where nothing is new.
 pub(super) fn read_entries(reply: &Value) -> Vec<Entry> {
     items(reply)
         .iter()
-        .flat_map(|stream| items(stream).get(1).map(entries).unwrap_or_default())
+        .filter_map(|stream| Some(entries(items(stream).get(1)?)))
+        .flatten()
         .collect()
 }
 
-/// The records in an XRANGE of what our consumers hold that are this consumer's.
-pub(super) fn held_by(reply: &Value, consumer: &str) -> impl Iterator<Item = EntryId> {
-    items(reply).iter().filter_map(move |record| {
-        let parts = items(record);
-        let holder = string(items(parts.get(1)?).get(1)?);
-        (holder == consumer).then(|| EntryId::parse(string(parts.first()?)))?
-    })
+/// The entries of an XAUTOCLAIM, and where the next one is to begin.
+pub(super) fn claimed_entries(reply: &Value) -> (String, Vec<Entry>) {
+    let parts = items(reply);
+    let next = parts.first().map_or("0-0", string);
+    (next.to_owned(), parts.get(1).map(entries).unwrap_or_default())
 }
 
 fn entry(value: &Value) -> Option<Entry> {
-    let parts = items(value);
-    let fields = items(parts.get(1)?);
+    let [id, fields] = items(value) else { return None };
     let field = |name: &str| {
-        let pair = fields.chunks_exact(2).rfind(|pair| string(&pair[0]) == name);
-        pair.map_or("", |pair| string(&pair[1]))
+        let pair = items(fields).chunks_exact(2).find(|pair| string(&pair[0]) == name);
+        pair.map_or("", |pair| string(&pair[1])).to_owned()
     };
-    let id = EntryId::parse(string(parts.first()?))?;
-    Some(Entry::new(id, field("id"), field("userId"), field("voucherId")))
+    let id = string(id).to_owned();
+    Some(Entry { id, order: field("id"), user: field("userId"), voucher: field("voucherId") })
 }
 
-fn items(value: &Value) -> &[Value] {
+pub(super) fn items(value: &Value) -> &[Value] {
     match value {
         Value::Array(items) => items,
         _ => &[],
@@ -111,7 +69,7 @@ fn items(value: &Value) -> &[Value] {
 }
 
 /// Empty where it is none.
-fn string(value: &Value) -> &str {
+pub(super) fn string(value: &Value) -> &str {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).unwrap_or(""),
         Value::SimpleString(text) => text,
@@ -121,7 +79,6 @@ fn string(value: &Value) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry_id::tests::id;
     use super::*;
 
     fn bulk(text: &str) -> Value {
@@ -135,19 +92,19 @@ mod tests {
 
     #[test]
     fn entries_are_read_whatever_the_order_of_their_fields() {
-        let deleted = Value::Array(vec![bulk("3-0"), Value::Nil]);
         let stream = Value::Array(vec![
             raw("1-0", &["userId", "7", "voucherId", "8", "id", "9"]),
             raw("2-0", &["id", "9", "more", "x", "userId", "7", "voucherId", "8"]),
-            deleted,
         ]);
-        let read = Value::Array(vec![Value::Array(vec![bulk("stream.orders"), stream])]);
+        let read = Value::Array(vec![Value::Array(vec![bulk("stream.orders"), stream.clone()])]);
+        let claimed = Value::Array(vec![bulk("3-0"), stream, Value::Array(vec![])]);
         let entries = read_entries(&read);
-        for entry in &entries[..2] {
+        assert_eq!(claimed_entries(&claimed), ("3-0".to_owned(), entries.clone()));
+        for entry in &entries {
             let order = entry.order().unwrap();
             assert_eq!((order.id, order.buyer.user_id, order.buyer.voucher_id), (9, 7, 8));
         }
-        assert_eq!((entries[2].id, entries[2].order()), (id(3, 0), None));
+        assert_eq!((entries[0].name().as_str(), entries.len()), ("8:9:1-0", 2));
         assert_eq!(read_entries(&Value::Nil), vec![]);
     }
 
@@ -156,7 +113,7 @@ mod tests {
         for fields in [
             &["userId", "7", "voucherId", "8"][..],
             &["userId", "x", "voucherId", "8", "id", "9"],
-            &["userId", "-1", "voucherId", "8", "id", "9"],
+            &["userId", "0", "voucherId", "8", "id", "9"],
             &["userId", "7", "voucherId", "8", "id", "99999999999999999999"],
         ] {
             let entry = entry(&raw("1-0", fields)).unwrap();

@@ -1,72 +1,103 @@
-//! Looks an order up for its buyer: in the database, and in Redis while it is pending or after it was refused.
+//! Looks an order up for its buyer: its row, the hash of pending orders, then its row for certain.
+
+use std::sync::atomic::Ordering::Relaxed;
 
 use redis::AsyncCommands;
 
-use super::entry_index::{Entries, Lookup};
-use super::names::EPOCH_GROUP;
-use super::node::StreamNode;
-use super::order_status::{AdmittedStatus, parse, refusal};
-use super::service::OrderStream;
-use super::stock_counter::GRACE;
+use super::member::{Ask, Mark, Member, OrderStream};
 use crate::error::Error;
+use crate::id::{EPOCH_SECONDS, SEQUENCE_BITS};
 use crate::order::model::Order;
-use crate::scripts;
 
 impl OrderStream {
-    /// One of the user's own orders, on whatever strategy it was bought; `None` while it is admitted, and neither committed
-    /// nor refused yet.
+    /// One of the user's own orders, on whatever strategy it was bought; `None` while it is pending.
     ///
     /// # Errors
-    /// The refusal where the order was refused; [`Error::OrderNotFound`]; [`Error::Unavailable`], also of an order whose
-    /// transaction has not ended, or that Redis may have lost and that may be added again.
+    /// The refusal where the order was refused; [`Error::OrderNotFound`], and then it will never exist;
+    /// [`Error::Unavailable`], also of an order that is not found so soon after it was to be made, or after Redis lost data,
+    /// that it may still be.
     pub async fn find(&self, user_id: i64, order_id: i64) -> Result<Option<Order>, Error> {
-        let own = |order: Order| (order.user_id == user_id).then_some(order);
+        let member = &self.0;
         // Another user's order says nothing of this user's entry, which may have the same id after the counter was lost.
-        if let Some(order) = self.reads.find(order_id).await?.and_then(own) {
-            return Ok(Some(order));
+        let own = |order: &Order| order.user_id == user_id;
+        let row = member.reads.find(order_id).await?;
+        let is_anothers = row.as_ref().is_some_and(|order| !own(order));
+        let row = row.filter(own);
+        if let Some(order) = row.as_ref().filter(|order| !order.is_refusal()) {
+            return Ok(Some(order.clone()));
         }
-        // Known nowhere: that it does not exist, only the primary can say.
-        let for_certain = async |settled: bool| match self.reads.find_on_primary(order_id).await? {
-            None if !settled => Err(Error::Unavailable("Redis")),
-            order => order.and_then(own).ok_or(Error::OrderNotFound).map(Some),
-        };
-        let Some(node) = self.of_order(order_id) else { return for_certain(true).await };
-        let status = async || {
-            let statuses = node.keys.statuses(user_id);
-            let mut redis = node.redis.clone();
-            redis.hget::<_, _, Option<String>>(statuses, order_id.to_string()).await
-        };
-        let (mut text, mut settled) = (status().await?, true);
-        if text.is_none() {
-            if node.unconfirmed.contains(user_id, order_id) {
-                return Ok(None);
-            }
-            if node.is_in_stream(user_id, order_id).await? {
-                return Ok(None);
-            }
-            settled = node.is_settled().await?;
-            // The entry may have been refused since, or committed, or added again.
-            text = status().await?;
+        // What the hash names under the mark; under another one it is written anew first.
+        let look = member.look(Ask::User(user_id)).await?;
+        let refused: Option<String> =
+            member.redis.clone().get(member.keys.refused(order_id)).await?;
+        let of_user = refused.as_deref().and_then(|text| text.split_once(' '));
+        if let Some((_, code)) = of_user.filter(|(user, _)| *user == user_id.to_string()) {
+            return Err(refusal(code));
         }
-        match text.as_deref().and_then(parse) {
-            Some(AdmittedStatus::Pending) => return Ok(None),
-            Some(AdmittedStatus::Refused { code }) => return Err(refusal(code)),
-            None => {}
+        if row.is_some() {
+            // Why, Redis does not know any more.
+            return Err(Error::OrderFailed);
         }
-        for_certain(settled).await
+        let names = |name: &str| name.split(':').nth(1) == Some(&order_id.to_string());
+        if look.pending.split(' ').any(names) {
+            return Ok(None);
+        }
+        if is_anothers {
+            // The primary key lets no other be.
+            return Err(Error::OrderNotFound);
+        }
+        match member.reads.find_on_primary(order_id).await? {
+            Some(order) if !own(&order) => Err(Error::OrderNotFound),
+            Some(order) if order.is_refusal() => Err(Error::OrderFailed),
+            Some(order) => Ok(Some(order)),
+            None => Err(member.not_found(order_id, &look.mark)),
+        }
     }
 }
 
-impl StreamNode {
-    /// Whether every node has added again what Redis may have lost. Until then an order that it does not know may be pending.
-    async fn is_settled(&self) -> Result<bool, Error> {
-        let mut settled = scripts::STREAM_SETTLED.key(&self.keys.epoch);
-        settled.key(&self.keys.stream).arg(GRACE.as_millis() as u64).arg(EPOCH_GROUP);
-        Ok(settled.invoke_async(&mut self.redis.clone()).await?)
+impl Member {
+    /// What is said of an order that is found nowhere: while a call may be on its way that makes it, or a consumer or a server
+    /// does not know yet what the others know, not that it will never exist.
+    fn not_found(&self, order_id: i64, mark: &Mark) -> Error {
+        let unsure = self.limits.unsure.as_secs() as i64;
+        let under_mark = (self.clock.now_us() - mark.since_us) / 1_000_000;
+        let drawn = (self.seconds)() - EPOCH_SECONDS - (order_id >> SEQUENCE_BITS);
+        // No clock is a day ahead.
+        if under_mark < unsure || (-86_400..unsure).contains(&drawn) {
+            return Error::Unavailable("what became of the order");
+        }
+        if (under_mark..86_400).contains(&drawn) {
+            self.stats.unknown_after_loss.fetch_add(1, Relaxed);
+        }
+        Error::OrderNotFound
     }
+}
 
-    async fn is_in_stream(&self, user_id: i64, order_id: i64) -> Result<bool, Error> {
-        let of_order = |entries: &Entries| entries.of_order(user_id, order_id);
-        Ok(matches!(self.entry_index.find(&self.epoch(), of_order).await?, Lookup::Found(_)))
+/// The code of a refusal, with the order that the user has.
+pub(super) fn code(refusal: &Error) -> String {
+    refusal.order_id().map_or(refusal.code().to_owned(), |id| format!("{} {id}", refusal.code()))
+}
+
+/// The refusal that a code stands for.
+fn refusal(code: &str) -> Error {
+    let (code, order) = code.split_once(' ').unwrap_or((code, ""));
+    match code {
+        "SOLD_OUT" => Error::SoldOut,
+        "ALREADY_ORDERED" => Error::AlreadyOrdered(order.parse().ok()),
+        "VOUCHER_NOT_FOUND" => Error::VoucherNotFound,
+        _ => Error::OrderFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_reads_back() {
+        for error in [Error::SoldOut, Error::AlreadyOrdered(Some(5)), Error::AlreadyOrdered(None)] {
+            assert_eq!(code(&refusal(&code(&error))), code(&error));
+        }
+        assert!(matches!(refusal("else"), Error::OrderFailed));
     }
 }

@@ -1,77 +1,145 @@
-//! Stream: a script in Redis admits the buyer and adds an entry to a Redis stream; a consumer group commits the
-//! orders. The buyer gets an id at once and looks the order up by it. The fastest answer, and the only one that comes
-//! before the commit, so it says *pending*. The database's conditional decrement and unique index decide all the
-//! same: a stock counter that admits too many causes refusals, never an oversell.
+//! Stream: a script in Redis admits the buyer and adds an entry to a Redis stream; a consumer group commits the orders. The
+//! buyer gets an id at once and looks the order up by it. The fastest answer, and the only one that comes before the commit,
+//! so it says *pending*. The database's conditional decrement and unique index decide all the same: a stock counter that
+//! admits too many causes refusals, never an oversell.
 //!
-//! **Redis Streams in brief.** `stream.orders` is a log of admitted orders. A *group* hands each entry to one of
-//! its *consumers* (a node of either language) and lists it as *pending* until it is acknowledged. A consumer that
-//! dies leaves pending entries behind, which another takes over. So an entry is delivered at least once, and perhaps
-//! again after its order was committed. What a node admits itself it *holds*: the group has gone past it without listing
-//! it as pending, and one record for each call of the script says whose it is.
+//! **Redis Streams in brief.** `stream.orders` is a log. A *group* hands each entry to one of its *consumers* (a node of
+//! either language) and lists it as *pending* until it is acknowledged; what a consumer keeps for too long, another claims.
+//! So an entry is delivered at least once, and perhaps again after its order was committed.
 //!
-//! - [`service`]: [`service::OrderStream`], the handle, and admission: one script (`admission_script`) takes stock, claim
-//!   and entry together; the buyer's answer is *pending*. `node` is what it shares with its tasks.
-//! - `consumer`: puts entries into `sale_queues`, one per sale: those that it holds (`deliveries`, `held`), and those that it
-//!   reads, of others; `commit`: commits them in batches
-//!   ([`crate::order::batch`]) while the consumer's `lease` holds, and acknowledges after the commit, never before.
-//! - `lookup`, `order_status`: the status of an admitted order, for its buyer. `claims`: what a claim stands for.
-//!   `entry_index`: the entries of the stream by order and buyer, as a Java node's script writes no status.
-//! - `maintenance`: notices a Redis that lost its data, adds again what this node admitted and is not committed
-//!   (`unconfirmed`), takes over from dead consumers, trims.
-//! - `foreign`: consumers of another kind in our group: what they drop is refused, what they keep is taken over.
-//! - `stock_counter`: rebuilds a sale's stock counter and claims from the database, counting what is in flight;
-//!   `sale_upkeep`: for every open sale, whether anybody buys or not.
+//! **The life of a purchase**, in the order of the code; docs/STREAM.md has the rules and what happens when things fail:
 //!
-//! **Guarantees.** The database decides: its constraints refuse what a wrong stock counter admits. An entry is
-//! acknowledged by one script, so its stock and claim are returned once at most. Every step can be repeated:
-//! admission by the order's id, the commit likewise. The buyer gets that id before the database could refuse it, so
-//! it must be unique: it is admitted only in the *epoch* in which its number was leased, by the server of that epoch,
-//! and in a new epoch nothing is admitted for a second, so that no second of an older id comes again.
+//! 1. [`admit`]: one script takes one of the stock counter, a claim for the user, an entry, and notes the order as pending.
+//! 2. [`consume`]: a consumer of the group, in every process, reads entries; `decide` commits those of a sale in one
+//!    transaction ([`crate::order::batch`]), or writes the refusal of an order as a row under its id. **The database decides,
+//!    yes and no.** Then one script *resolves* the entries: takes them out of stream and hash, and gives back what a refused
+//!    one had taken.
+//! 3. [`lookup`]: an order is its row, or a refusal, or pending, or it does not exist and never will.
 //!
-//! **Limits.** An order that a Redis lost together with the node that had admitted it is lost; its buyer's
-//! answer was "pending", never "ordered". A refusal is kept in Redis alone: once that is lost, the order is unknown.
-//!
-//! **Shards.** In the key style `cluster` ([`crate::keys`]) the sales are divided into shards. Each is a stream of its own in
-//! one slot, with its own epoch, counters, order ids, consumer and maintenance: a `StreamNode` each. An order's id
-//! names its shard, so a look-up asks one.
+//! Beside it, [`open`] counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
+//! ([`Mark`]) that ends when Redis may have lost data. [`java`] puts right what consumers of another kind drop or keep.
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
-use crate::order::steps;
-use crate::request::trace;
+use std::sync::{Arc, Weak};
 
-mod admission_script;
-mod claims;
-mod commit;
-mod consumer;
-mod deliveries;
-mod ended_sales;
+use redis::AsyncCommands;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::connection::coalescer::Coalescer;
+use crate::connection::redis::{Redis, RoutedConnection};
+use crate::error::Error;
+use crate::id::{IdGenerator, LocalClock};
+use crate::keys::Keys;
+use crate::order::batch::BatchCommitter;
+use crate::order::model::NewOrder;
+use crate::order::store::OrderStore;
+use crate::voucher::stock_events::Recounts;
+
+mod admit;
+mod consume;
+mod decide;
 mod entry;
-mod entry_id;
-mod entry_index;
-mod foreign;
-mod heartbeats;
-mod held;
-mod lease;
+mod java;
 mod lookup;
-mod maintenance;
-mod names;
-mod node;
-mod order_status;
-mod rebuilds;
-mod sale_queues;
-mod sale_upkeep;
-pub mod service;
-pub mod stats;
-mod stock_counter;
-mod stranded;
-mod unconfirmed;
+mod member;
+mod open;
+mod stats;
 
-/// Admits the buyer; returns the id under which the order will be committed.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    trace::step(context.stream.order(buyer, sale, deadline), steps::admitted).await
+use member::{Ask, CONSUMER_PREFIX, Member, Opener, RedisClock};
+pub use member::{OrderStream, StreamLimits};
+use stats::StreamStats;
+
+/// Purchases that one call admits at most, so that it never keeps Redis from others for long.
+const BATCH: usize = 64;
+
+/// What a member of the stream works with.
+pub struct StreamParts {
+    /// The Redis servers.
+    pub nodes: Redis,
+    /// Commands to the master.
+    pub redis: RoutedConnection,
+    /// The names of keys.
+    pub keys: Keys,
+    /// The SQL, on the connections of purchases.
+    pub store: OrderStore,
+    /// The same, on those of reads.
+    pub reads: OrderStore,
+    /// Order ids.
+    pub ids: Arc<IdGenerator>,
+    /// The sales that others want to be counted again.
+    pub recounts: Recounts,
+    /// The clock of their seconds.
+    pub seconds: LocalClock,
+    /// Bounds.
+    pub limits: StreamLimits,
+}
+
+impl OrderStream {
+    /// Joins the group and consumes, until [`OrderStream::shutdown`].
+    ///
+    /// # Errors
+    /// Where Redis cannot be asked.
+    pub async fn start(parts: StreamParts) -> Result<Self, Error> {
+        let StreamParts { nodes, redis, keys, store, reads, ids, recounts, seconds, limits } =
+            parts;
+        let member = Arc::new_cyclic(|member: &Weak<Member>| {
+            let member = member.clone();
+            Member {
+                committer: BatchCommitter::new(store.clone(), limits.timeout),
+                consumer: format!("{CONSUMER_PREFIX}{}", uuid::Uuid::new_v4()),
+                admissions: Coalescer::start(BATCH, move |orders: Vec<NewOrder>| {
+                    let member = member.upgrade();
+                    async move {
+                        match member {
+                            Some(member) => member.admit(&orders).await,
+                            None => Vec::new(),
+                        }
+                    }
+                }),
+                opener: Opener::new(recounts),
+                clock: RedisClock::default(),
+                arrived: Notify::new(),
+                stats: StreamStats::default(),
+                tasks: TaskTracker::new(),
+                stop: CancellationToken::new(),
+                nodes,
+                redis,
+                keys,
+                store,
+                reads,
+                ids,
+                seconds,
+                limits,
+            }
+        });
+        if member.redis.clone().exists("stream.orders.epoch").await? {
+            tracing::warn!(
+                "keys of an older version are in Redis (stream.orders.epoch and others): they are not used"
+            );
+        }
+        member.look(Ask::Tidy("")).await?;
+        member.tasks.spawn(member.clone().consume());
+        member.tasks.spawn(member.clone().keep_open());
+        member.tasks.spawn(member.clone().watch_others());
+        Ok(OrderStream(member))
+    }
+
+    /// Counters of this process, and the state of the stream.
+    pub fn stats(&self) -> &StreamStats {
+        &self.0.stats
+    }
+
+    /// Finishes the transactions in flight and leaves the group. What was not read is left to other nodes. To be called when no
+    /// purchase can come in any more.
+    pub async fn shutdown(&self) {
+        let member = &self.0;
+        member.stop.cancel();
+        member.tasks.close();
+        member.tasks.wait().await;
+        if let Err(error) = member.look(Ask::Tidy(&member.consumer)).await {
+            tracing::warn!(%error, "the group could not be left");
+        }
+        member.admissions.shutdown().await;
+    }
 }

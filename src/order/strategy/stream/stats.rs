@@ -1,5 +1,4 @@
-//! Counters and gauges of the stream for `/metrics`: what this process did, and the state of the streams as their
-//! maintenance last read it.
+//! Counters and gauges of the stream for `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,47 +9,18 @@ pub struct StreamStats {
     pub(super) ordered: AtomicU64,
     pub(super) refused: AtomicU64,
     pub(super) dead_lettered: AtomicU64,
-    pub(super) taken_over: AtomicU64,
+    pub(super) claimed: AtomicU64,
     pub(super) dropped_elsewhere: AtomicU64,
-    pub(super) replayed: AtomicU64,
-    pub(super) rebuilt: AtomicU64,
-    pub(super) waiting: AtomicU64,
+    pub(super) unknown_after_loss: AtomicU64,
+    pub(super) counted: AtomicU64,
     pub(super) pending: AtomicU64,
-    pub(super) dead_letters: AtomicU64,
+    pub(super) closed: AtomicU64,
+    pub(super) locked: AtomicU64,
+    pub(super) closed_ms: AtomicU64,
     pub(super) lag_ms: AtomicU64,
-    pub(super) unconfirmed: AtomicU64,
 }
 
 impl StreamStats {
-    /// The sum of several; of the lags, the longest.
-    pub(super) fn sum<'a>(all: impl Iterator<Item = &'a StreamStats>) -> Self {
-        let sum = StreamStats::default();
-        for one in all {
-            for (sum, one) in sum.numbers().into_iter().zip(one.numbers()) {
-                sum.fetch_add(one.load(Relaxed), Relaxed);
-            }
-            sum.lag_ms.fetch_max(one.lag_ms.load(Relaxed), Relaxed);
-        }
-        sum
-    }
-
-    fn numbers(&self) -> [&AtomicU64; 12] {
-        [
-            &self.admitted,
-            &self.ordered,
-            &self.refused,
-            &self.dead_lettered,
-            &self.taken_over,
-            &self.dropped_elsewhere,
-            &self.replayed,
-            &self.rebuilt,
-            &self.waiting,
-            &self.pending,
-            &self.dead_letters,
-            &self.unconfirmed,
-        ]
-    }
-
     /// Counters of this process: name, help text, value.
     pub fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
         [
@@ -62,43 +32,46 @@ impl StreamStats {
                 "Entries this process moved to the dead-letter stream.",
                 &self.dead_lettered,
             ),
-            ("taken_over", "Entries taken over from dead consumers.", &self.taken_over),
+            ("claimed", "Entries claimed from consumers that kept them.", &self.claimed),
             (
                 "dropped_elsewhere",
                 "Entries refused because another kind of consumer acknowledged them without an order.",
                 &self.dropped_elsewhere,
             ),
-            ("replayed", "Orders added again because Redis may have lost them.", &self.replayed),
-            ("stock_counters_rebuilt", "Stock counters rebuilt from the database.", &self.rebuilt),
+            (
+                "lost",
+                "Look-ups that said of an order from before a loss of Redis' data that it does not exist.",
+                &self.unknown_after_loss,
+            ),
+            ("sales_counted", "Stock counters set from the database and the stream.", &self.counted),
         ]
         .map(|(name, help, number)| (name, help, number.load(Relaxed)))
     }
 
-    /// Gauges: name, help text, value. The stream is shared by all nodes; the last one is of this process.
-    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 4] {
+    /// Gauges: name, help text, value. The stream is shared by all nodes.
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
         [
+            ("waiting_buyers", "Users who have pending orders.", &self.pending),
             (
-                "entries_waiting",
-                "Entries of the stream that are not acknowledged yet.",
-                &self.waiting,
+                "sales_closed",
+                "Sales on the stream that are on, and closed because they are being counted.",
+                &self.closed,
             ),
-            (
-                "entries_pending",
-                "Those of them in the group's list of pending entries: what a consumer has read or taken over.",
-                &self.pending,
-            ),
-            ("dead_letters", "Entries that could not be turned into orders.", &self.dead_letters),
-            (
-                "unconfirmed_orders",
-                "Orders this process admitted and does not know to be committed.",
-                &self.unconfirmed,
-            ),
+            ("sales_locked", "Those of them whose row is locked, or cannot be read.", &self.locked),
         ]
         .map(|(name, help, number)| (name, help, number.load(Relaxed)))
     }
 
-    /// The longest lag of a stream: the age of the oldest unacknowledged entry, in seconds; 0 without one.
-    pub fn lag(&self) -> f64 {
-        self.lag_ms.load(Relaxed) as f64 / 1e3
+    /// Gauges in seconds: name, help text, value.
+    pub fn seconds(&self) -> [(&'static str, &'static str, f64); 2] {
+        [
+            ("lag", "Age of the oldest entry that is not resolved; 0 without one.", &self.lag_ms),
+            (
+                "sale_closed",
+                "For how long the longest of the closed sales is closed.",
+                &self.closed_ms,
+            ),
+        ]
+        .map(|(name, help, number)| (name, help, number.load(Relaxed) as f64 / 1e3))
     }
 }

@@ -1,0 +1,14 @@
+-- Leases numbers for order ids.
+--
+-- KEYS[3]  icr:order:{day}
+-- ARGV[1]  where the counter begins under a new mark, and on a new day: at random, so that numbers which the data before had
+--          given, or another server with them, do not come again in the same second
+-- ARGV[2]  how many
+--
+-- Returns the last of them.
+mark(false)
+if redis.call('HGET', P, 'ids') ~= KEYS[3] or redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.call('HSET', P, 'ids', KEYS[3])
+  redis.call('SET', KEYS[3], ARGV[1])
+end
+return redis.call('INCRBY', KEYS[3], ARGV[2])

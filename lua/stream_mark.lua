@@ -1,0 +1,97 @@
+-- The head of every script of the stream: the mark under which this server runs it.
+--
+-- KEYS[1]  stream.orders, with the group g1
+-- KEYS[2]  stream.orders.pending: by user, `voucher:order:entry` of each pending order, between spaces; and the fields `mark`
+--          and `ids`, the counter of order ids that began under it
+--
+-- The mark is `<replication id> <since, µs> <join>`. It says that this hash, and what was counted under the mark, belong to
+-- the data of this master: Redis draws a new replication id when it starts, and when a replica is promoted. `join` is the
+-- last entry that is none of ours: what a Java node had acknowledged before we came.
+local S, P = KEYS[1], KEYS[2]
+
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+
+local function field(info, name)
+  for at = 1, #info, 2 do
+    if info[at] == name then return info[at + 1] end
+  end
+end
+
+-- Whether a user's pending orders name this one.
+local function names(value, order)
+  return value and string.find(' ' .. value .. ' ', ' ' .. order .. ' ', 1, true) ~= nil
+end
+
+-- The user, the voucher and `voucher:order:entry` of an entry; nothing where it names no order.
+local function order_of(entry)
+  local fields = entry[2]
+  local user, voucher, id = field(fields, 'userId'), field(fields, 'voucherId'), field(fields, 'id')
+  for _, number in ipairs({user or '', voucher or '', id or ''}) do
+    if not string.find(number, '^[1-9]%d*$') then return end
+  end
+  return user, voucher, voucher .. ':' .. id .. ':' .. entry[1]
+end
+
+-- Has the hash name these entries, which are in the stream and so not resolved.
+local function take_in(entries)
+  for _, entry in ipairs(entries) do
+    local user, _, order = order_of(entry)
+    local value = user and redis.call('HGET', P, user)
+    if user and not names(value, order) then
+      redis.call('HSET', P, user, value and value .. ' ' .. order or order)
+    end
+  end
+end
+
+-- The entries up to `join` that are pending: no others count there.
+local function pending_before(join)
+  local found = {}
+  for _, pending in ipairs(redis.call('XPENDING', S, 'g1', '-', join, 10000)) do
+    found[#found + 1] = redis.call('XRANGE', S, pending[1], pending[1])[1]
+  end
+  return found
+end
+
+local function group()
+  local groups = redis.pcall('XINFO', 'GROUPS', S)
+  for _, info in ipairs(groups) do
+    if field(info, 'name') == 'g1' then return info, true end
+  end
+  return nil, not groups.err
+end
+
+-- The mark. A new one begins where there is none, where another server is the master, and where stream or group are `lost`;
+-- then the hash is written anew from the stream.
+local function mark(lost)
+  local info = redis.call('INFO', 'replication')
+  if not string.find(info, 'role:master', 1, true) then
+    redis.call('HDEL', P, '')  -- fails as a replica does
+  end
+  local server = string.match(info, 'master_replid:(%x+)')
+  local text = redis.call('HGET', P, 'mark')
+  local of, since, join
+  if text then of, since, join = string.match(text, '^(%x+) (%d+) (%S+)$') end
+  if of == server and tonumber(since) <= clock() and not lost then return text, join end
+  local existing, exists = group()
+  if not exists then
+    join = '0-0'
+  elseif not join then
+    local last = field(redis.call('XINFO', 'STREAM', S), 'last-generated-id')
+    join = existing and field(existing, 'last-delivered-id') or last
+  end
+  redis.call('DEL', P)
+  if not existing then redis.call('XGROUP', 'CREATE', S, 'g1', join, 'MKSTREAM') end
+  take_in(pending_before(join))
+  local after = join
+  repeat
+    local page = redis.call('XRANGE', S, '(' .. after, '+', 'COUNT', 1000)
+    take_in(page)
+    if #page > 0 then after = page[#page][1] end
+  until #page == 0
+  text = string.format('%s %.0f %s', server, clock(), join)
+  redis.call('HSET', P, 'mark', text)
+  return text, join
+end

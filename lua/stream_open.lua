@@ -1,0 +1,64 @@
+-- Opens a sale, in steps. Between the first and the last it is closed, but for one that is open and only counted again.
+--
+-- KEYS[3]  seckill:stock:{voucherId}
+-- KEYS[4]  seckill:order:{voucherId}
+-- KEYS[5]  seckill:open:{voucherId}: the mark, or the opener's name for 10 s, renewed by every page
+-- ARGV[1]  the step:
+--   close  ARGV[2] the opener. Returns `yes`; `no` where it is open, or another opens it.
+--   claim  ARGV[2] the opener; then users who have an order. Returns `yes`; `no` where the sale is not this opener's any more.
+--   open   ARGV[2] the mark of what follows; ARGV[3] what KEYS[5] was: the opener, or the mark; ARGV[4] when the keys
+--          expire, s; the sale's row is locked, and says: ARGV[5] stock. ARGV[6] voucher; ARGV[7] the last entry that was
+--          looked at; ARGV[8] how many entries have no order: then for each two, user and `voucher:order:entry`; how many
+--          users have an order: then these; then the users whose claim is void unless they have a newer entry.
+--          Returns `yes`; `no` where the mark or KEYS[5] changed, so that all begins again.
+local m = mark(false)
+local counter, claims, open = KEYS[3], KEYS[4], KEYS[5]
+local is = redis.call('GET', open)
+local whole = is == m and redis.call('EXISTS', counter) == 1 and redis.call('SISMEMBER', claims, m) == 1
+
+if ARGV[1] == 'close' then
+  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[2]
+  if whole or by_another then return 'no' end
+  redis.call('SET', open, ARGV[2], 'PX', 10000)
+  redis.call('UNLINK', claims)
+  -- A Java node's script needs one, and refuses meanwhile.
+  redis.call('SET', counter, 0)
+  return 'yes'
+end
+
+if ARGV[1] == 'claim' then
+  if is ~= ARGV[2] then return 'no' end
+  redis.call('PEXPIRE', open, 10000)
+  if #ARGV > 2 then redis.call('SADD', claims, unpack(ARGV, 3)) end
+  return 'yes'
+end
+
+if m ~= ARGV[2] or is ~= ARGV[3] or (is == m and not whole) then return 'no' end
+local voucher, undecided, waits = ARGV[6], 0, {}
+local function wait(user)
+  undecided = undecided + 1
+  waits[user] = true
+  redis.call('SADD', claims, user)
+end
+local at = 9
+for _ = 1, tonumber(ARGV[8]) do
+  -- Resolved since, it has given its unit back.
+  if names(redis.call('HGET', P, ARGV[at]), ARGV[at + 1]) then wait(ARGV[at]) end
+  at = at + 2
+end
+local newer = redis.call('XRANGE', S, '(' .. ARGV[7], '+')
+take_in(newer)
+for _, entry in ipairs(newer) do
+  local user, of = order_of(entry)
+  if of == voucher then wait(user) end
+end
+local ordered = tonumber(ARGV[at])
+for user = at + 1, at + ordered do redis.call('SADD', claims, ARGV[user]) end
+for user = at + ordered + 1, #ARGV do
+  if not waits[ARGV[user]] then redis.call('SREM', claims, ARGV[user]) end
+end
+redis.call('SADD', claims, m)
+redis.call('SET', counter, math.max(0, ARGV[5] - undecided))
+redis.call('SET', open, m)
+for key = 3, 5 do redis.call('EXPIREAT', KEYS[key], ARGV[4]) end
+return 'yes'

@@ -1,0 +1,72 @@
+-- Takes entries out of the stream whose orders are decided in the database, and gives back claim and unit of those refused.
+--
+-- KEYS[3]   stream.orders.dead
+-- KEYS[4…]  for each entry that is no order four: counter, claims, open mark, seckill:refused:{orderId}
+-- ARGV[1]   the mark under which they were read
+-- ARGV[2]   how many became orders; then for each three: entry, user, `voucher:order:entry`
+-- then for each of the others eight: entry, user, voucher, order, outcome, code, whether the user has an order, error.
+--   Outcome: `refused`, `sold out`, or `dead`, a letter of which nothing is known but its fields.
+--
+-- An entry counts once: where XDEL finds it. Returns how many those are; -1, and does nothing, under another mark: then the
+-- entries are delivered again.
+if mark(false) ~= ARGV[1] then return -1 end
+
+local function forget(user, order)
+  local value = redis.call('HGET', P, user)
+  if not names(value, order) then return value end
+  local left = {}
+  for other in string.gmatch(value, '%S+') do
+    if other ~= order then left[#left + 1] = other end
+  end
+  value = table.concat(left, ' ')
+  if value == '' then redis.call('HDEL', P, user) else redis.call('HSET', P, user, value) end
+  return value
+end
+
+local ordered, entries, users, orders = tonumber(ARGV[2]), {}, {}, {}
+for at = 3, 2 + 3 * ordered, 3 do
+  entries[#entries + 1] = ARGV[at]
+  users[#users + 1] = ARGV[at + 1]
+  orders[#orders + 1] = ARGV[at + 2]
+end
+local done = 0
+if ordered > 0 then
+  redis.call('XACK', S, 'g1', unpack(entries))
+  done = redis.call('XDEL', S, unpack(entries))
+  local values, single = redis.call('HMGET', P, unpack(users)), {}
+  for at, value in ipairs(values) do
+    if value == orders[at] then single[#single + 1] = users[at] else forget(users[at], orders[at]) end
+  end
+  if #single > 0 then redis.call('HDEL', P, unpack(single)) end
+end
+
+local key = 4
+for at = 3 + 3 * ordered, #ARGV, 8 do
+  local entry, user, voucher, id, outcome, code, has_order, detail = unpack(ARGV, at, at + 7)
+  local counter, claims, open, refused = unpack(KEYS, key, key + 3)
+  key = key + 4
+  redis.call('XACK', S, 'g1', entry)
+  local one = redis.call('XDEL', S, entry) == 1
+  local left = forget(user, voucher .. ':' .. id .. ':' .. entry) or ''
+  if one then
+    done = done + 1
+    if detail ~= '' then
+      redis.call('XADD', KEYS[3], 'MAXLEN', '~', 10000, '*', 'userId', user, 'voucherId', voucher, 'id', id,
+        'entry', entry, 'error', detail)
+    end
+    if outcome ~= 'dead' then
+      redis.call('SET', refused, user .. ' ' .. code, 'EX', 86400)
+      -- Another pending order of this sale would need the claim.
+      if has_order == '0' and not string.find(' ' .. left, ' ' .. voucher .. ':', 1, true) then
+        redis.call('SREM', claims, user)
+      end
+      if outcome == 'sold out' then
+        redis.call('DEL', open)
+        redis.call('SET', counter, 0, 'KEEPTTL')
+      elseif redis.call('GET', open) == ARGV[1] then
+        redis.call('INCR', counter)
+      end
+    end
+  end
+end
+return done

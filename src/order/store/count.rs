@@ -1,0 +1,145 @@
+//! What a sale on the stream is counted from: pages of its buyers, and, while its row is locked, which of its pending orders
+//! are rows, and what its cancelled orders gave back.
+
+use std::collections::{HashMap, HashSet};
+
+use super::lifetime::OrderKey;
+use super::orders::{OrderStore, id_list};
+use super::transaction::{OrderTransaction, until};
+use crate::connection::row::row;
+use crate::error::Error;
+use crate::order::model::NewOrder;
+
+row! {
+    /// A sale that is open, or will be.
+    #[derive(Clone, Debug)]
+    pub struct OpenSale {
+        /// `tb_voucher.id`.
+        pub voucher_id: i64,
+        /// How it sells.
+        pub strategy: String,
+        /// Put on sale in all; `None` where a Java node published it.
+        pub issued: Option<i64>,
+        /// Left to sell.
+        pub stock: i64,
+        /// When it ends, seconds since 1970.
+        pub ends: i64,
+        /// Whether cancelled orders are in the outbox.
+        pub has_returns: i64,
+    }
+}
+
+/// Rows of the outbox that are taken at a time.
+const RETURNS: usize = 10_000;
+
+/// Ids in one statement.
+const IDS: usize = 10_000;
+
+impl OrderStore {
+    /// Up to `limit` users above `after`, in rising order, who have an order that the unique index guards. Read from
+    /// that index alone, so a page costs the same wherever it begins.
+    pub async fn buyers_after(
+        &self,
+        voucher_id: i64,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<i64>, Error> {
+        let query = sqlx::query_scalar(
+            "SELECT CAST(buyer AS SIGNED) FROM tb_voucher_order \
+             WHERE voucher_id = ? AND buyer > ? ORDER BY buyer LIMIT ?",
+        )
+        .bind(voucher_id)
+        .bind(after)
+        .bind(limit);
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+    }
+
+    /// The sales that are open, or will be.
+    pub async fn open_sales(&self) -> Result<Vec<OpenSale>, Error> {
+        let query = sqlx::query_as(
+            "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, strategy, \
+             CAST(issued AS SIGNED) AS issued, CAST(stock AS SIGNED) AS stock, \
+             CAST(UNIX_TIMESTAMP(end_time) AS SIGNED) AS ends, \
+             CAST(voucher_id IN (SELECT voucher_id FROM tb_stock_return) AS SIGNED) AS has_returns \
+             FROM tb_seckill_voucher WHERE end_time > CURRENT_TIMESTAMP",
+        );
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+    }
+
+    /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the
+    /// orders that are not cancelled. Says whether it was not recorded before.
+    pub async fn adopt_sale(&self, voucher_id: i64) -> Result<bool, Error> {
+        let mut transaction = self.begin().await?;
+        // The row first: whoever has changed the stock and not yet committed the order is waited for, so that the stock
+        // and the orders that the next statement sees are of one moment.
+        transaction.lock_stock(voucher_id).await?;
+        let adopt = sqlx::query(
+            "UPDATE tb_seckill_voucher SET strategy = 'stream', issued = stock + (SELECT COUNT(*) \
+             FROM tb_voucher_order WHERE voucher_id = ? AND status <> 4) \
+             WHERE voucher_id = ? AND issued IS NULL",
+        )
+        .bind(voucher_id)
+        .bind(voucher_id);
+        let adopted = transaction.change(adopt).await? == 1;
+        transaction.commit_once(voucher_id).await?;
+        Ok(adopted)
+    }
+}
+
+impl OrderTransaction {
+    /// Which of `orders` are rows: for each, whether it is not cancelled.
+    pub async fn rows_of(&mut self, orders: &[NewOrder]) -> Result<HashMap<i64, bool>, Error> {
+        let wanted: HashMap<i64, (i64, i64)> = orders
+            .iter()
+            .map(|NewOrder { id, buyer, .. }| (*id, (buyer.user_id, buyer.voucher_id)))
+            .collect();
+        let mut found = HashMap::new();
+        for orders in orders.chunks(IDS) {
+            let sql = format!(
+                "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), \
+                 CAST(status AS SIGNED) FROM tb_voucher_order WHERE id IN ({})",
+                id_list(orders.iter().map(|order| order.id))
+            );
+            let (deadline, connection) = self.open().await?;
+            let query = sqlx::query_as(&sql).persistent(false).fetch_all(connection);
+            let rows: Vec<(i64, i64, i64, i64)> = until(deadline, query).await?;
+            let ours = rows
+                .into_iter()
+                .filter(|(id, user, voucher, _)| wanted.get(id) == Some(&(*user, *voucher)));
+            found.extend(ours.map(|(id, _, _, status)| (id, status != 4)));
+        }
+        Ok(found)
+    }
+
+    /// Cancelled orders of a sale that are in the outbox.
+    pub async fn returns_of(&mut self, voucher_id: i64) -> Result<Vec<OrderKey>, Error> {
+        let sql = format!(
+            "SELECT order_id, CAST(voucher_id AS SIGNED) AS voucher_id, \
+             CAST(user_id AS SIGNED) AS user_id FROM tb_stock_return \
+             WHERE voucher_id = {voucher_id} LIMIT {RETURNS}"
+        );
+        let (deadline, connection) = self.open().await?;
+        let query = sqlx::query_as(&sql).persistent(false).fetch_all(connection);
+        Ok(until(deadline, query).await?)
+    }
+
+    /// Those of `users` who have an order of this sale.
+    pub async fn buyers_among(
+        &mut self,
+        voucher_id: i64,
+        users: &[i64],
+    ) -> Result<HashSet<i64>, Error> {
+        if users.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let sql = format!(
+            "SELECT CAST(buyer AS SIGNED) FROM tb_voucher_order \
+             WHERE voucher_id = {voucher_id} AND buyer IN ({})",
+            id_list(users.iter().copied())
+        );
+        let (deadline, connection) = self.open().await?;
+        let query = sqlx::query_scalar(&sql).persistent(false).fetch_all(connection);
+        let buyers: Vec<i64> = until(deadline, query).await?;
+        Ok(buyers.into_iter().collect())
+    }
+}

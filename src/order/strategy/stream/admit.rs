@@ -1,0 +1,188 @@
+//! Admission: one call of `lua/stream_admit.lua` for all purchases, of whatever sales, that arrive while the call before it
+//! is in flight. Sent again under the same order id after a lost reply, a purchase counts once.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ConstantBuilder};
+use tokio::time::Instant;
+
+use super::member::{Admission, Answer, Member, OrderStream};
+use crate::connection::redis::was_not_run;
+use crate::error::Error;
+use crate::order::deadline::until;
+use crate::order::model::{Buyer, NewOrder};
+use crate::scripts;
+use crate::voucher::sales::Sale;
+
+/// When replies are lost, the script is sent three times in all.
+const RETRIES: ConstantBuilder =
+    ConstantBuilder::new().with_delay(Duration::from_millis(50)).with_max_times(2);
+
+/// How long after it was sent a call may run, µs: a server that stood still must not admit one whose buyer has long been told
+/// that there is no such order.
+const RUNS_WITHIN_US: i64 = 3_000_000;
+
+/// How long a purchase waits for a sale that is being counted.
+const CLOSED: Duration = Duration::from_secs(1);
+
+/// Between two tries of such a purchase.
+const PAUSE: Duration = Duration::from_millis(20);
+
+impl OrderStream {
+    /// Admits the buyer; returns the id under which the order will be committed.
+    ///
+    /// # Errors
+    /// Refusals; [`Error::Unavailable`] while the sale is being counted; [`Error::OutcomeUnknown`] with the id where Redis
+    /// went away in the middle.
+    pub async fn order(&self, buyer: Buyer, sale: &Sale, deadline: Instant) -> Result<i64, Error> {
+        let member = &self.0;
+        let deadline = deadline.min(Instant::now() + member.limits.timeout);
+        let id = until(deadline, member.ids.next()).await??;
+        let order = NewOrder { id, buyer, unguarded: false };
+        let mut in_doubt = false;
+        match self.admitted(order, sale, deadline, &mut in_doubt).await {
+            // An earlier call may have admitted it.
+            Err(Error::Unavailable(_) | Error::Overloaded) if in_doubt => {
+                Err(Error::OutcomeUnknown(Some(id)))
+            }
+            outcome => outcome,
+        }
+    }
+
+    async fn admitted(
+        &self,
+        order: NewOrder,
+        sale: &Sale,
+        deadline: Instant,
+        in_doubt: &mut bool,
+    ) -> Result<i64, Error> {
+        let NewOrder { id, buyer, .. } = order;
+        let member = &self.0;
+        let closed_until = deadline.min(Instant::now() + CLOSED);
+        let mut claim_asked = false;
+        loop {
+            // Again each time: waiting for a count takes a while.
+            sale.window.require_open()?;
+            // Of callers that have gone: they bring no permit, and the script may not answer.
+            if member.admissions.waiting() >= member.limits.backlog {
+                return Err(Error::Overloaded);
+            }
+            // Without an answer the batcher has ended, or a call has panicked: the script may have been run.
+            let answer = member.admissions.request(order).await;
+            let (admission, doubtful) = answer.unwrap_or(Err(Error::OutcomeUnknown(Some(id))))?;
+            *in_doubt |= doubtful;
+            match admission {
+                Admission::Pending => {
+                    member.arrived.notify_one();
+                    return Ok(id);
+                }
+                Admission::SoldOut => return Err(Error::SoldOut),
+                Admission::Full => return Err(Error::Overloaded),
+                Admission::Claimed(Some(other)) => return Err(Error::AlreadyOrdered(Some(other))),
+                Admission::Claimed(None) => {
+                    let status = member.store.buyer_status(buyer).await?;
+                    match status.and_then(|status| status.order_id) {
+                        Some(own) if own == id => return Ok(id),
+                        Some(other) => return Err(Error::AlreadyOrdered(Some(other))),
+                        // A claim that stands for nothing; the next count removes it.
+                        None if !claim_asked => {
+                            claim_asked = true;
+                            member.opener.recounts.ask(buyer.voucher_id, Some(buyer.user_id));
+                        }
+                        None if Instant::now() < closed_until => {}
+                        None => return Err(Error::AlreadyOrdered(None)),
+                    }
+                }
+                Admission::Closed => member.opener.recounts.ask(buyer.voucher_id, None),
+                Admission::Late => {}
+            }
+            if Instant::now() >= closed_until {
+                return Err(Error::Unavailable("the sale, which is being counted,"));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+impl Member {
+    /// An answer for each order.
+    pub(super) async fn admit(&self, orders: &[NewOrder]) -> Vec<Answer> {
+        let (mut pauses, mut in_doubt) = (RETRIES.build(), false);
+        loop {
+            match self.call(orders).await {
+                Ok(reply) => return self.answers(orders, &reply, in_doubt),
+                Err(error) => {
+                    tracing::warn!(%error, "the admission script did not answer");
+                    self.nodes.recheck();
+                    in_doubt |= !was_not_run(&error);
+                }
+            }
+            if !in_doubt {
+                return orders.iter().map(|_| Err(Error::Unavailable("Redis"))).collect();
+            }
+            let Some(pause) = pauses.next() else {
+                let unknown = |order: &NewOrder| Err(Error::OutcomeUnknown(Some(order.id)));
+                return orders.iter().map(unknown).collect();
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    async fn call(&self, orders: &[NewOrder]) -> redis::RedisResult<Vec<String>> {
+        let mut script = scripts::STREAM_ADMIT.key(&*self.keys.stream);
+        script.key(&*self.keys.pending);
+        script.arg(self.clock.now_us() + RUNS_WITHIN_US).arg(self.limits.backlog);
+        let mut sales: HashMap<i64, usize> = HashMap::new();
+        for NewOrder { id, buyer, .. } in orders {
+            let voucher = buyer.voucher_id;
+            let next = sales.len() + 1;
+            let sale = *sales.entry(voucher).or_insert(next);
+            if sale == next {
+                let Self { keys, .. } = self;
+                script.key(keys.stock(voucher)).key(keys.claims(voucher)).key(keys.open(voucher));
+            }
+            script.arg(sale).arg(voucher).arg(buyer.user_id).arg(id);
+        }
+        script.invoke_async(&mut self.redis.clone()).await
+    }
+
+    fn answers(&self, orders: &[NewOrder], reply: &[String], in_doubt: bool) -> Vec<Answer> {
+        let [now, replies @ ..] = reply else { return Vec::new() };
+        self.clock.set(now);
+        let answers: Vec<Answer> =
+            replies.iter().map(|reply| Ok((answer(reply)?, in_doubt))).collect();
+        let pending = |answer: &&Answer| matches!(answer, Ok((Admission::Pending, _)));
+        let admitted = answers.iter().filter(pending).count();
+        self.stats.admitted.fetch_add(admitted as u64, Relaxed);
+        debug_assert_eq!(answers.len(), orders.len());
+        answers
+    }
+}
+
+/// What the script's answer to a purchase says.
+fn answer(reply: &str) -> Result<Admission, Error> {
+    Ok(match reply.split_once(' ').unwrap_or((reply, "")) {
+        ("pending", _) => Admission::Pending,
+        ("claimed", order) => Admission::Claimed(order.parse().ok()),
+        ("sold", _) => Admission::SoldOut,
+        ("full", _) => Admission::Full,
+        ("closed", _) => Admission::Closed,
+        ("late", _) => Admission::Late,
+        _ => return Err(Error::Internal(format!("stream_admit.lua returned {reply:?}"))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_was_decided() {
+        assert_eq!(answer("claimed 5").unwrap(), Admission::Claimed(Some(5)));
+        assert_eq!(answer("claimed").unwrap(), Admission::Claimed(None));
+        assert_eq!(answer("sold out").unwrap(), Admission::SoldOut);
+        assert!(matches!(answer(""), Err(Error::Internal(_))));
+    }
+}

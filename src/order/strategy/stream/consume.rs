@@ -1,0 +1,251 @@
+//! The consumer: reads what is new, and claims what was kept for too long; entries of one sale are decided together, sales
+//! beside each other.
+//!
+//! - It never reads its own history, which would renew the time since its entries were delivered. What is not decided is *given
+//!   back*: claimed by ourselves as if it had been idle for nearly [`StreamLimits::min_idle`](super::StreamLimits), so that
+//!   whoever claims next has it in a second.
+//! - While the database is away, nothing is read.
+//! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried one batch at a time, beside the others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use redis::{AsyncCommands, Value};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use super::decide::{ATTEMPT, Undone};
+use super::entry::{Entry, claimed_entries, read_entries};
+use super::member::{Ask, GROUP, Mark, Member};
+use crate::error::Error;
+
+/// Reads whose entries are being decided.
+const READS: usize = 2;
+
+/// Transactions at once.
+const TRANSACTIONS: usize = 8;
+
+/// An attempt that takes longer does not keep others from being read.
+const SLOW: Duration = Duration::from_millis(250);
+
+/// Pause after nothing, or little, was read; what this process admits ends the longer one.
+const PAUSE: Duration = Duration::from_millis(50);
+const GATHER: Duration = Duration::from_millis(2);
+
+/// Between two claims of what was kept, and before what was given back is claimed again.
+const CLAIM_EVERY: Duration = Duration::from_secs(1);
+
+/// Pages of entries that are claimed at a time.
+const PAGES: usize = 20;
+
+/// What the reads have in common.
+struct Lanes {
+    transactions: Semaphore,
+    /// Sales that are stuck, and when each may be tried again.
+    stuck: Mutex<HashMap<i64, Instant>>,
+    /// For these.
+    stuck_lane: Semaphore,
+}
+
+impl Member {
+    /// Consumes until the process stops, then finishes what was begun.
+    pub(super) async fn consume(self: Arc<Self>) {
+        let lanes = Arc::new(Lanes {
+            transactions: Semaphore::new(TRANSACTIONS),
+            stuck: Mutex::default(),
+            stuck_lane: Semaphore::new(1),
+        });
+        let reads = Arc::new(Semaphore::new(READS));
+        let (mut claim_due, mut claim_from) = (Instant::now(), "0-0".to_owned());
+        let (mut pages, mut failing, mut mark) = (0, false, None);
+        while !self.is_stopped() {
+            let Some(Ok(slot)) = self.stop.run_until_cancelled(reads.clone().acquire_owned()).await
+            else {
+                break;
+            };
+            let begun = Instant::now();
+            let claims = begun >= claim_due;
+            let read = async {
+                let current = match (&mark, claims) {
+                    (Some(mark), false) => Arc::clone(mark),
+                    _ => Arc::new(self.look(Ask::Tidy("")).await?.mark),
+                };
+                if claims {
+                    let (next, entries) = self.claim_idle(&claim_from).await?;
+                    Ok::<_, Error>((current, next, entries))
+                } else {
+                    Ok((current, String::new(), self.read_new().await?))
+                }
+            };
+            let (current, next, entries) = match read.await {
+                Ok(read) => read,
+                Err(error) => {
+                    if !failing {
+                        tracing::warn!(%error, "the stream is not read; trying again");
+                    }
+                    (failing, mark) = (true, None);
+                    self.nodes.recheck();
+                    self.sleep(PAUSE).await;
+                    continue;
+                }
+            };
+            (failing, mark) = (false, Some(current.clone()));
+            if claims {
+                pages += 1;
+                if next == "0-0" || pages == PAGES {
+                    (pages, claim_due) = (0, begun + CLAIM_EVERY);
+                }
+                claim_from = next;
+                self.stats.claimed.fetch_add(entries.len() as u64, Relaxed);
+            }
+            let count = entries.len();
+            if count > 0 {
+                let work = self.clone().work(lanes.clone(), entries, current, begun, slot);
+                self.tasks.spawn(work);
+            }
+            if claims {
+                continue;
+            }
+            if count == 0 {
+                let _arrived = tokio::time::timeout(PAUSE, self.arrived.notified()).await;
+            } else if count < self.limits.batch / 4 {
+                self.sleep(GATHER).await;
+            }
+            self.wait_for_database(&lanes).await;
+        }
+    }
+
+    async fn read_new(&self) -> Result<Vec<Entry>, Error> {
+        let mut read = redis::cmd("XREADGROUP");
+        read.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(self.limits.batch);
+        read.arg("STREAMS").arg(&*self.keys.stream).arg(">");
+        let reply: Value = read.query_async(&mut self.redis.clone()).await?;
+        Ok(read_entries(&reply))
+    }
+
+    /// Claims a page of what was kept for too long; says where the next one begins.
+    async fn claim_idle(&self, from: &str) -> Result<(String, Vec<Entry>), Error> {
+        let mut claim = redis::cmd("XAUTOCLAIM");
+        claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer);
+        claim.arg(self.limits.min_idle.as_millis() as u64).arg(from);
+        claim.arg("COUNT").arg(self.limits.batch);
+        let reply: Value = claim.query_async(&mut self.redis.clone()).await?;
+        Ok(claimed_entries(&reply))
+    }
+
+    /// Decides what one read brought. `slot` is given up at the end, or when it takes long.
+    async fn work(
+        self: Arc<Self>,
+        lanes: Arc<Lanes>,
+        entries: Vec<Entry>,
+        mark: Arc<Mark>,
+        begun: Instant,
+        slot: tokio::sync::OwnedSemaphorePermit,
+    ) {
+        let mut sales: HashMap<i64, Vec<Entry>> = HashMap::new();
+        for entry in entries {
+            let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
+            sales.entry(sale).or_default().push(entry);
+        }
+        let attempts = sales
+            .into_iter()
+            .map(|(sale, entries)| self.attempt(&lanes, sale, entries, &mark, begun));
+        let mut attempts = Box::pin(join_all(attempts));
+        if tokio::time::timeout(SLOW, &mut attempts).await.is_err() {
+            drop(slot);
+            attempts.await;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        lanes: &Lanes,
+        sale: i64,
+        entries: Vec<Entry>,
+        mark: &Mark,
+        begun: Instant,
+    ) {
+        let is_stuck = {
+            let mut stuck = lanes.stuck.lock();
+            match stuck.get_mut(&sale) {
+                None => Some(false),
+                Some(due) if *due > Instant::now() => None,
+                // Nobody else tries it meanwhile.
+                Some(due) => {
+                    *due = Instant::now() + ATTEMPT;
+                    Some(true)
+                }
+            }
+        };
+        let Some(is_stuck) = is_stuck else { return self.give_back(&entries).await };
+        let lane = if is_stuck { &lanes.stuck_lane } else { &lanes.transactions };
+        let lane = lane.acquire().await;
+        if begun.elapsed() > ATTEMPT / 2 {
+            // Too little is left of it.
+            return self.give_back(&entries).await;
+        }
+        let undone = self.decide(sale, entries, mark, begun).await;
+        drop(lane);
+        self.after(lanes, sale, undone).await;
+    }
+
+    async fn after(&self, lanes: &Lanes, sale: i64, Undone { entries, error }: Undone) {
+        match error {
+            None => drop(lanes.stuck.lock().remove(&sale)),
+            Some(error) => {
+                let is_new =
+                    lanes.stuck.lock().insert(sale, Instant::now() + CLAIM_EVERY).is_none();
+                if is_new {
+                    tracing::warn!(voucher_id = sale, %error, "a sale's entries are not decided; trying again");
+                }
+                // What is admitted now would only wait.
+                if matches!(error, Error::Conflict)
+                    && let Err(error) = self.redis.clone().del::<_, ()>(self.keys.open(sale)).await
+                {
+                    tracing::debug!(%error, "a sale whose row is locked stays open");
+                }
+            }
+        }
+        self.give_back(&entries).await;
+    }
+
+    /// Leaves entries to whoever claims next, in about [`CLAIM_EVERY`]. Where that fails, it takes as long as if we had died.
+    async fn give_back(&self, entries: &[Entry]) {
+        if entries.is_empty() {
+            return;
+        }
+        let idle = self.limits.min_idle.saturating_sub(CLAIM_EVERY);
+        let mut claim = redis::cmd("XCLAIM");
+        claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0);
+        for entry in entries {
+            claim.arg(&entry.id);
+        }
+        claim.arg("IDLE").arg(idle.as_millis() as u64).arg("JUSTID");
+        if let Err(error) = claim.query_async::<Value>(&mut self.redis.clone()).await {
+            tracing::debug!(%error, "entries are not given back");
+        }
+    }
+
+    /// While a sale is stuck, the database may be: waits until it answers.
+    async fn wait_for_database(&self, lanes: &Lanes) {
+        if lanes.stuck.lock().is_empty() {
+            return;
+        }
+        let mut away = false;
+        while !self.is_stopped() && self.store.find(0).await.is_err() {
+            if !away {
+                tracing::warn!("the database does not answer; nothing is read until it does");
+            }
+            away = true;
+            self.sleep(CLAIM_EVERY).await;
+        }
+        if away {
+            tracing::warn!("the database answers again");
+            lanes.stuck.lock().clear();
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Decides entries of one sale in the database, then resolves them in Redis. The rules:
+//!
+//! - An order is a row, and a refusal is one too ([`crate::order::store::refusals`]): the primary key lets one of the two
+//!   exist, whoever comes late. Only then is it told.
+//! - What is decided is resolved under the mark under which it was read, never under another.
+//! - An outage decides nothing, and neither does a bug. Only an entry whose own row the database refuses when it is tried
+//!   alone, [`TRIES`] times, goes to the dead-letter stream ([`Error::is_about_the_row`]).
+
+use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::entry::Entry;
+use super::lookup::code;
+use super::member::{Mark, Member};
+use crate::error::Error;
+use crate::order::batch::Outcomes;
+use crate::order::model::NewOrder;
+use crate::order::store::batch::BatchError;
+use crate::order::store::refusals::Decided;
+use crate::scripts;
+
+/// How often an entry may fail because of the entry itself, and the pause between two tries.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How long after its entries were asked for an attempt may send a COMMIT: well before another consumer has them.
+pub(super) const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// Entries that one script resolves.
+const RESOLVED_AT_ONCE: usize = 256;
+
+/// What was decided of an entry.
+enum Decision {
+    Ordered,
+    /// In the words of the script, and the code.
+    Refused(&'static str, Error),
+    /// It cannot be turned into an order; the error.
+    Dead(String),
+}
+
+/// An entry, and what became of it.
+type Decisions = Vec<(Entry, Decision)>;
+
+/// What an attempt left undone.
+#[derive(Default)]
+pub(super) struct Undone {
+    /// Entries to give back.
+    pub entries: Vec<Entry>,
+    /// Why, where it was no fault of theirs.
+    pub error: Option<Error>,
+}
+
+impl Undone {
+    fn all(entries: Vec<Entry>, error: Error) -> Self {
+        Undone { entries, error: Some(error) }
+    }
+
+    fn add(&mut self, entry: Entry, error: Option<Error>) {
+        self.entries.push(entry);
+        self.error = error.or(self.error.take());
+    }
+}
+
+impl Member {
+    /// Decides and resolves what it can of a sale's entries, which were asked for at `begun`, under this mark.
+    pub(super) async fn decide(
+        &self,
+        voucher_id: i64,
+        entries: Vec<Entry>,
+        mark: &Mark,
+        begun: Instant,
+    ) -> Undone {
+        let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
+        let mut orders: Vec<(Entry, NewOrder)> = Vec::with_capacity(entries.len());
+        let mut ids = HashSet::with_capacity(entries.len());
+        for entry in entries {
+            match entry.order() {
+                None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
+                // A second entry of one order is looked at once the first is resolved.
+                Some(order) if !ids.insert(order.id) => undone.add(entry, None),
+                Some(order) => orders.push((entry, order)),
+            }
+        }
+        if !orders.is_empty() {
+            self.commit(voucher_id, orders, begun + ATTEMPT, &mut decisions, &mut undone).await;
+        }
+        for decided in chunks(decisions) {
+            match self.resolve(mark, &decided).await {
+                Ok(true) => {}
+                // What was decided is found so when it is delivered again.
+                Ok(false) => decided.into_iter().for_each(|(entry, _)| undone.add(entry, None)),
+                Err(error) => {
+                    let failed = Some(error);
+                    decided.into_iter().for_each(|(entry, _)| undone.add(entry, failed.clone()));
+                }
+            }
+        }
+        undone
+    }
+
+    async fn commit(
+        &self,
+        voucher_id: i64,
+        orders: Vec<(Entry, NewOrder)>,
+        deadline: Instant,
+        decisions: &mut Decisions,
+        undone: &mut Undone,
+    ) {
+        let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
+        let outcomes = match self.try_commit(voucher_id, &new, deadline).await {
+            Ok(Ok(outcomes)) => outcomes,
+            Ok(Err(BatchError::All(Error::DuplicateId))) => {
+                return self.commit_others(voucher_id, orders, deadline, decisions, undone).await;
+            }
+            Ok(Err(BatchError::All(Error::VoucherNotFound))) => {
+                new.iter().map(|_| Err(Error::VoucherNotFound)).collect()
+            }
+            Ok(Err(BatchError::Insert(error))) if orders.len() > 1 && !is_state(&error) => {
+                tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
+                for one in orders {
+                    Box::pin(self.commit(voucher_id, vec![one], deadline, decisions, undone)).await;
+                }
+                return;
+            }
+            Ok(Err(BatchError::All(error) | BatchError::Insert(error))) => {
+                new.iter().map(|_| Err(error.clone())).collect()
+            }
+            Err(_) => {
+                let error = Error::Internal("a batch of the stream panicked".to_owned());
+                new.iter().map(|_| Err(error.clone())).collect()
+            }
+        };
+        let mut refused = Vec::new();
+        for ((entry, order), outcome) in orders.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(_) => decisions.push((entry, Decision::Ordered)),
+                Err(Error::AlreadyOrdered(Some(id))) if id == order.id => {
+                    decisions.push((entry, Decision::Ordered));
+                }
+                Err(
+                    error @ (Error::SoldOut
+                    | Error::AlreadyOrdered(_)
+                    | Error::VoucherNotFound
+                    | Error::DuplicateId),
+                ) => refused.push((entry, order, error, String::new())),
+                Err(error) if error.is_about_the_row() => {
+                    let detail = error.detail();
+                    tracing::error!(
+                        entry = entry.id,
+                        error = detail,
+                        "an entry cannot be committed"
+                    );
+                    refused.push((entry, order, Error::OrderFailed, detail));
+                }
+                Err(error) => {
+                    if !is_state(&error) {
+                        tracing::error!(
+                            error = error.detail(),
+                            "an entry meets a bug; it is tried again"
+                        );
+                    }
+                    undone.add(entry, Some(error));
+                }
+            }
+        }
+        self.refuse(refused, decisions, undone).await;
+    }
+
+    /// Commits; an order that is alone is tried again where the database refuses its row.
+    async fn try_commit(
+        &self,
+        voucher_id: i64,
+        orders: &[NewOrder],
+        deadline: Instant,
+    ) -> std::thread::Result<Result<Outcomes, BatchError>> {
+        for _ in 1..TRIES {
+            let commit = AssertUnwindSafe(self.committer.commit(voucher_id, orders, deadline));
+            match commit.catch_unwind().await {
+                Ok(Err(BatchError::Insert(error)))
+                    if orders.len() == 1 && error.is_about_the_row() =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                outcomes => return outcomes,
+            }
+        }
+        AssertUnwindSafe(self.committer.commit(voucher_id, orders, deadline)).catch_unwind().await
+    }
+
+    /// Commits those of the orders under whose ids there is no row.
+    async fn commit_others(
+        &self,
+        voucher_id: i64,
+        orders: Vec<(Entry, NewOrder)>,
+        deadline: Instant,
+        decisions: &mut Decisions,
+        undone: &mut Undone,
+    ) {
+        let all: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
+        let rows = match self.store.buyers_of(&all).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                return orders
+                    .into_iter()
+                    .for_each(|(entry, _)| undone.add(entry, Some(error.clone())));
+            }
+        };
+        let (known, others): (Vec<_>, Vec<_>) =
+            orders.into_iter().partition(|(_, order)| rows.contains_key(&order.id));
+        let known = known
+            .into_iter()
+            .map(|(entry, order)| (entry, order, Error::OrderFailed, String::new()));
+        self.refuse(known.collect(), decisions, undone).await;
+        if !others.is_empty() {
+            Box::pin(self.commit(voucher_id, others, deadline, decisions, undone)).await;
+        }
+    }
+
+    /// Writes refusals; an order that is there by now is one.
+    async fn refuse(
+        &self,
+        refused: Vec<(Entry, NewOrder, Error, String)>,
+        decisions: &mut Decisions,
+        undone: &mut Undone,
+    ) {
+        if refused.is_empty() {
+            return;
+        }
+        let orders: Vec<NewOrder> = refused.iter().map(|(_, order, ..)| *order).collect();
+        match self.store.refuse(&orders).await {
+            Err(error) if error.is_about_the_row() && refused.len() > 1 => {
+                for one in refused {
+                    Box::pin(self.refuse(vec![one], decisions, undone)).await;
+                }
+            }
+            // Neither the order nor its refusal can be a row.
+            Err(error) if error.is_about_the_row() => decisions.extend(
+                refused.into_iter().map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
+            ),
+            Err(error) => {
+                refused.into_iter().for_each(|(entry, ..)| undone.add(entry, Some(error.clone())));
+            }
+            Ok(rows) => {
+                for (entry, order, error, detail) in refused {
+                    let decision = match rows.get(&order.id) {
+                        Some(Decided::Ordered) => Decision::Ordered,
+                        _ if !detail.is_empty() => Decision::Dead(detail),
+                        _ if matches!(error, Error::SoldOut) => {
+                            Decision::Refused("sold out", error)
+                        }
+                        Some(Decided::Refused) => Decision::Refused("refused", error),
+                        Some(Decided::Another) | None => {
+                            tracing::error!(
+                                order_id = order.id,
+                                "an entry's id is another buyer's"
+                            );
+                            Decision::Refused("refused", Error::OrderFailed)
+                        }
+                    };
+                    decisions.push((entry, decision));
+                }
+            }
+        }
+    }
+
+    /// Refuses entries that another kind of consumer dropped, and resolves those that have an order.
+    pub(super) async fn refuse_dropped(&self, entries: Vec<Entry>, mark: &Mark) -> Undone {
+        let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
+        let mut refused = Vec::new();
+        for entry in entries {
+            match entry.order() {
+                None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
+                Some(order) => {
+                    // Why that consumer dropped it, as far as it can be seen.
+                    let why = match self.store.buyer_status(order.buyer).await {
+                        Ok(Some(status)) => status.require_chance().err(),
+                        Ok(None) => Some(Error::VoucherNotFound),
+                        Err(error) => {
+                            undone.add(entry, Some(error));
+                            continue;
+                        }
+                    };
+                    refused.push((entry, order, why.unwrap_or(Error::OrderFailed), String::new()));
+                }
+            }
+        }
+        self.refuse(refused, &mut decisions, &mut undone).await;
+        let dropped =
+            decisions.iter().filter(|(_, decision)| !matches!(decision, Decision::Ordered)).count();
+        for decided in chunks(decisions) {
+            if let Err(error) = self.resolve(mark, &decided).await {
+                return Undone::all(decided.into_iter().map(|(entry, _)| entry).collect(), error);
+            }
+        }
+        self.stats.dropped_elsewhere.fetch_add(dropped as u64, Relaxed);
+        undone
+    }
+
+    /// Resolves entries; says whether the mark is still this one.
+    async fn resolve(&self, mark: &Mark, decided: &[(Entry, Decision)]) -> Result<bool, Error> {
+        let keys = &self.keys;
+        let mut script = scripts::STREAM_RESOLVE.key(&*keys.stream);
+        script.key(&*keys.pending).key(&*keys.dead).arg(&mark.text);
+        let is_order = |(_, decision): &&(Entry, Decision)| matches!(decision, Decision::Ordered);
+        let ordered = decided.iter().filter(is_order).count();
+        script.arg(ordered);
+        for (entry, _) in decided.iter().filter(is_order) {
+            script.arg(&entry.id).arg(&entry.user).arg(entry.name());
+        }
+        let (mut refused, mut dead) = (0, 0);
+        for (entry, decision) in decided {
+            let (outcome, code, has_order, detail) = match decision {
+                Decision::Ordered => continue,
+                Decision::Refused(outcome, error) => {
+                    let has_order = matches!(error, Error::AlreadyOrdered(_));
+                    refused += 1;
+                    (*outcome, code(error), has_order, "")
+                }
+                Decision::Dead(detail) => {
+                    dead += 1;
+                    let outcome = if entry.order().is_some() { "refused" } else { "dead" };
+                    (outcome, code(&Error::OrderFailed), false, detail.as_str())
+                }
+            };
+            // Of one that names no sale, no key is touched.
+            let voucher = entry.voucher.parse().unwrap_or(0);
+            script.key(keys.stock(voucher)).key(keys.claims(voucher)).key(keys.open(voucher));
+            script.key(keys.refused(&entry.order));
+            script.arg(&entry.id).arg(&entry.user).arg(&entry.voucher).arg(&entry.order);
+            script.arg(outcome).arg(code).arg(u8::from(has_order)).arg(detail);
+        }
+        let done: i64 = script.invoke_async(&mut self.redis.clone()).await?;
+        if done < 0 {
+            return Ok(false);
+        }
+        self.stats.ordered.fetch_add(ordered as u64, Relaxed);
+        self.stats.refused.fetch_add(refused, Relaxed);
+        self.stats.dead_lettered.fetch_add(dead, Relaxed);
+        Ok(true)
+    }
+}
+
+fn chunks(mut decisions: Decisions) -> Vec<Decisions> {
+    let mut chunks = Vec::new();
+    while decisions.len() > RESOLVED_AT_ONCE {
+        let rest = decisions.split_off(RESOLVED_AT_ONCE);
+        chunks.push(std::mem::replace(&mut decisions, rest));
+    }
+    chunks.push(decisions);
+    chunks.retain(|chunk| !chunk.is_empty());
+    chunks
+}
+
+/// Whether a failure says nothing about the entry.
+fn is_state(error: &Error) -> bool {
+    matches!(error, Error::Unavailable(_) | Error::Conflict | Error::OutcomeUnknown(_))
+}

@@ -1,0 +1,206 @@
+//! Other consumers of our group: what a Java node's acknowledges without an order becomes a definite refusal, and what any
+//! keeps for too long is claimed.
+//!
+//! Such a consumer acknowledges an entry after its transaction, whether there is an order now or it dropped the entry (the
+//! user's lock was busy, there is an order row, or nothing is left), and it deletes nothing. So an entry from after we joined
+//! that was delivered and is not pending is asked by writing its refusal: either that is there then, or its order.
+//!
+//! How long a consumer has an entry is measured here: a Java node asks for what it has not finished again and again, so that
+//! it is never idle, and by a clock of Redis that was stepped back nothing is.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use redis::Value;
+use tokio::time::Instant;
+
+use super::entry::{Entry, entries, items, string};
+use super::member::{Ask, CONSUMER_PREFIX, GROUP, Mark, Member};
+use crate::error::Error;
+
+/// Pause between two rounds.
+const ROUND: Duration = Duration::from_millis(500);
+
+/// Every how many rounds it is looked although no other kind of consumer is in the group.
+const LOOK_EVERY: u32 = 20;
+
+/// Entries in one page.
+const PAGE: usize = 1000;
+
+/// An entry that another consumer has, and whose it is.
+type Kept = HashMap<String, (String, Instant)>;
+
+impl Member {
+    /// Makes round after round until the process stops.
+    pub(super) async fn watch_others(self: Arc<Self>) {
+        let (mut kept, mut round, mut logged) = (Kept::default(), 0, false);
+        while !self.is_stopped() {
+            match self.watch_once(&mut kept, round % LOOK_EVERY == 0).await {
+                Ok(()) => logged = false,
+                Err(error) if !logged => {
+                    logged = true;
+                    tracing::warn!(%error, "other consumers of the stream are not watched; trying again");
+                }
+                Err(_) => {}
+            }
+            round += 1;
+            self.sleep(ROUND).await;
+        }
+    }
+
+    async fn watch_once(&self, kept: &mut Kept, always: bool) -> Result<(), Error> {
+        let mut consumers = redis::cmd("XINFO");
+        consumers.arg("CONSUMERS").arg(&*self.keys.stream).arg(GROUP);
+        let consumers: Value = consumers.query_async(&mut self.redis.clone()).await?;
+        let name = |info| named(info, "name").map_or("", string);
+        if !always
+            && items(&consumers).iter().map(name).all(|name| name.starts_with(CONSUMER_PREFIX))
+        {
+            return Ok(());
+        }
+        let began = Instant::now();
+        // Before the entries: one that is delivered later is not taken for one that was dropped.
+        let delivered = self.last_delivered().await?;
+        let (mut after, mut all, mark) =
+            (String::new(), Vec::new(), self.look(Ask::Tidy("")).await?.mark);
+        loop {
+            let look = self.look(Ask::Page(&after)).await?;
+            if look.mark != mark {
+                return Ok(());
+            }
+            let Some(last) = look.entries.last().filter(|_| look.more) else { break };
+            after.clone_from(&last.id);
+            all.extend(look.entries);
+        }
+        let pending = self.pending().await?;
+        let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
+        let is_delivered = |entry: &Entry| order_of(&entry.id) <= order_of(&delivered);
+        let join = mark.text.rsplit(' ').next().map(order_of).unwrap_or_default();
+        all.retain(|entry| {
+            is_delivered(entry) && order_of(&entry.id) > join && !names.contains(entry.id.as_str())
+        });
+        for dropped in all.chunks(PAGE) {
+            self.refuse_dropped(dropped.to_vec(), &mark).await;
+        }
+        let others = pending.iter().filter(|(_, of)| *of != self.consumer);
+        self.claim_kept(kept, others.cloned().collect(), mark, began).await
+    }
+
+    async fn last_delivered(&self) -> Result<String, Error> {
+        let mut groups = redis::cmd("XINFO");
+        groups.arg("GROUPS").arg(&*self.keys.stream);
+        let groups: Value = groups.query_async(&mut self.redis.clone()).await?;
+        let is_ours = |info: &&Value| named(info, "name").is_some_and(|name| string(name) == GROUP);
+        let group = items(&groups).iter().find(is_ours);
+        let last = group.and_then(|group| named(group, "last-delivered-id"));
+        Ok(last.map_or("0-0", string).to_owned())
+    }
+
+    /// Every pending entry, and whose it is.
+    async fn pending(&self) -> Result<Vec<(String, String)>, Error> {
+        let (mut all, mut from) = (Vec::new(), "-".to_owned());
+        loop {
+            let mut pending = redis::cmd("XPENDING");
+            pending.arg(&*self.keys.stream).arg(GROUP).arg(from).arg("+").arg(PAGE);
+            let page: Value = pending.query_async(&mut self.redis.clone()).await?;
+            for entry in items(&page) {
+                if let [id, consumer, ..] = items(entry) {
+                    all.push((string(id).to_owned(), string(consumer).to_owned()));
+                }
+            }
+            if items(&page).len() < PAGE {
+                return Ok(all);
+            }
+            from = all.last().map_or("-".to_owned(), |(last, _)| format!("({last}"));
+        }
+    }
+
+    /// Claims what another consumer has had for too long, and decides it.
+    async fn claim_kept(
+        &self,
+        kept: &mut Kept,
+        pending: Vec<(String, String)>,
+        mark: Mark,
+        began: Instant,
+    ) -> Result<(), Error> {
+        let overdue = overdue(kept, pending, began, self.limits.min_idle);
+        for ids in overdue.chunks(PAGE) {
+            let mut claim = redis::cmd("XCLAIM");
+            claim.arg(&*self.keys.stream).arg(GROUP).arg(&self.consumer).arg(0).arg(ids);
+            let begun = Instant::now();
+            let claimed: Value = claim.query_async(&mut self.redis.clone()).await?;
+            let claimed = entries(&claimed);
+            tracing::warn!(
+                entries = claimed.len(),
+                "entries that another consumer kept are claimed"
+            );
+            self.stats.claimed.fetch_add(claimed.len() as u64, Relaxed);
+            let mut sales: HashMap<i64, Vec<Entry>> = HashMap::new();
+            for entry in claimed {
+                let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
+                sales.entry(sale).or_default().push(entry);
+            }
+            for (sale, entries) in sales {
+                // What is not decided is ours now, and claimed again by whoever comes.
+                self.decide(sale, entries, &mark, begun).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes note of what is pending now; returns what the same consumer has had for `limit`.
+fn overdue(
+    kept: &mut Kept,
+    pending: Vec<(String, String)>,
+    now: Instant,
+    limit: Duration,
+) -> Vec<String> {
+    let mut before = std::mem::take(kept);
+    let mut overdue = Vec::new();
+    for (id, consumer) in pending {
+        let since = before.remove(&id).filter(|(of, _)| *of == consumer).map_or(now, |(_, at)| at);
+        if now - since >= limit {
+            overdue.push(id);
+        } else {
+            kept.insert(id, (consumer, since));
+        }
+    }
+    overdue
+}
+
+/// A field of what XINFO says.
+fn named<'a>(info: &'a Value, name: &str) -> Option<&'a Value> {
+    let pairs = match info {
+        Value::Map(pairs) => {
+            return pairs.iter().find(|(key, _)| string(key) == name).map(|(_, value)| value);
+        }
+        _ => items(info).chunks_exact(2),
+    };
+    pairs.into_iter().find(|pair| string(&pair[0]) == name).map(|pair| &pair[1])
+}
+
+/// What the ids of entries are ordered by.
+fn order_of(id: &str) -> (u64, u64) {
+    let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
+    (ms.parse().unwrap_or(0), number.parse().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_is_overdue_once_one_consumer_has_had_it_for_long() {
+        let pending = |consumer: &str| vec![("1-0".to_owned(), consumer.to_owned())];
+        let (mut kept, limit, now) = (Kept::default(), Duration::from_secs(10), Instant::now());
+        assert!(overdue(&mut kept, pending("c1"), now, limit).is_empty());
+        // Another consumer begins anew.
+        assert!(overdue(&mut kept, pending("c2"), now + limit, limit).is_empty());
+        assert_eq!(overdue(&mut kept, pending("c2"), now + 2 * limit, limit), ["1-0"]);
+        assert!(overdue(&mut kept, Vec::new(), now, limit).is_empty());
+        assert!(kept.is_empty());
+    }
+}

@@ -1,0 +1,325 @@
+//! Opens sales: sets their stock counters and claims to what the database and the stream say, under a mark.
+//!
+//! A sale whose counter or claims are not of this mark is closed first, and its claims are read page by page. The count
+//! itself is of one moment: while the sale's row is locked, nothing is committed, cancelled or added, by a Java node neither;
+//! the counter is the stock less the entries that have no order. A sale that is open is only counted, and stays open: what is
+//! admitted meanwhile is newer than what was looked at, and the last script counts it.
+//!
+//! Every process looks after all sales, several times a second, whether anybody buys or not: a Java node's script needs the
+//! counter of every one. Which of them comes first does not matter.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use ladder::Strategy;
+use redis::AsyncCommands;
+use tokio::time::Instant;
+
+use super::entry::Entry;
+use super::member::{Ask, Mark, Member};
+use crate::error::Error;
+use crate::keys::record;
+use crate::order::model::NewOrder;
+use crate::order::store::count::OpenSale;
+use crate::scripts;
+
+/// Pause between two rounds, and the shorter one after a request.
+const ROUND: Duration = Duration::from_millis(500);
+const ASKED: Duration = Duration::from_millis(20);
+
+/// Sales that are looked at in one pipeline.
+const PAGE: usize = 500;
+
+/// Users in one script.
+const CLAIMS: u32 = 5000;
+
+/// How long after a sale's end its keys are kept, seconds.
+const KEPT: i64 = 86_400;
+
+/// What one round keeps for the next.
+#[derive(Default)]
+struct Seen {
+    mark: String,
+    /// Stock and counter of sales whose counter was below the stock.
+    counters: HashMap<i64, (i64, i64)>,
+    closed: HashMap<i64, Instant>,
+}
+
+/// The entries of the stream that were not resolved when they were looked at, by sale.
+struct Pass {
+    mark: Mark,
+    last: String,
+    sales: HashMap<i64, Vec<(Entry, NewOrder)>>,
+}
+
+impl Member {
+    /// Makes round after round until the process stops.
+    pub(super) async fn keep_open(self: Arc<Self>) {
+        let (mut seen, mut logged) = (Seen::default(), false);
+        while !self.is_stopped() {
+            match self.look_at_sales(&mut seen).await {
+                Ok(()) => logged = false,
+                Err(error) if !logged => {
+                    logged = true;
+                    tracing::warn!(%error, "sales are not counted; trying again");
+                }
+                Err(_) => {}
+            }
+            self.sleep(ASKED).await;
+            let asked = tokio::time::timeout(ROUND, self.opener.recounts.asked());
+            let _asked = self.stop.run_until_cancelled(asked).await;
+        }
+    }
+
+    async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen) -> Result<(), Error> {
+        let look = self.look(Ask::Tidy("")).await?;
+        self.stats.pending.store(look.users, Relaxed);
+        let oldest =
+            look.entries.first().and_then(|entry| entry.id.split('-').next()?.parse().ok());
+        let age = oldest.map_or(0, |ms: i64| self.clock.now_us() / 1000 - ms);
+        self.stats.lag_ms.store(age.max(0) as u64, Relaxed);
+        let mark = look.mark;
+        if mark.text != seen.mark {
+            tracing::info!("Redis has other data, or another master: sales are counted anew");
+            record::keep(&mut self.redis.clone(), self.keys.style()).await?;
+            seen.mark.clone_from(&mark.text);
+        }
+        let asked = self.opener.recounts.take();
+        let (mut due, mut suspects) = (Vec::new(), Vec::new());
+        let mut closed = HashMap::new();
+        let before = std::mem::take(&mut seen.counters);
+        for sales in self.store.open_sales().await?.chunks(PAGE) {
+            let mut state = redis::pipe();
+            for OpenSale { voucher_id, .. } in sales {
+                let keys = &self.keys;
+                state.get(keys.open(*voucher_id)).get(keys.stock(*voucher_id));
+                state.sismember(keys.claims(*voucher_id), &mark.text);
+            }
+            let state: Vec<Option<String>> = state.query_async(&mut self.redis.clone()).await?;
+            for (sale, state) in sales.iter().zip(state.chunks(3)) {
+                let voucher_id = sale.voucher_id;
+                let counter = state[1].as_deref().map(|left| left.parse().unwrap_or(0));
+                if sale.issued.is_none() {
+                    // Without a counter it is a sale of a node that knows of none.
+                    if counter.is_some() && self.store.adopt_sale(voucher_id).await? {
+                        tracing::info!(
+                            voucher_id,
+                            "a sale that a Java node published is sold on the stream"
+                        );
+                        self.opener.recounts.ask(voucher_id, None);
+                    }
+                    continue;
+                }
+                if sale.strategy != Strategy::Stream.name() {
+                    if counter.is_none() || asked.contains_key(&voucher_id) {
+                        let asked_for = asked.contains_key(&voucher_id);
+                        self.set_counter(sale, asked_for).await?;
+                    }
+                    continue;
+                }
+                let claims = state[2].as_deref() == Some("1");
+                let is_open = state[0].as_ref() == Some(&mark.text) && counter.is_some() && claims;
+                if !is_open {
+                    let since = seen.closed.get(&voucher_id).copied();
+                    closed.insert(voucher_id, since.unwrap_or_else(Instant::now));
+                }
+                if !is_open || asked.contains_key(&voucher_id) || sale.has_returns != 0 {
+                    due.push((sale.clone(), is_open));
+                } else if let Some(counter) = counter.filter(|counter| *counter < sale.stock) {
+                    // While it is sold it changes: only one that stands still says anything.
+                    let now = (sale.stock, counter);
+                    if before.get(&voucher_id) == Some(&now) {
+                        suspects.push((sale.clone(), counter));
+                    }
+                    seen.counters.insert(voucher_id, now);
+                }
+            }
+        }
+        self.note_closed(&closed);
+        seen.closed = closed;
+        if due.is_empty() && suspects.is_empty() {
+            return Ok(());
+        }
+        let pass = self.pass(mark).await?;
+        let pending = |sale: &OpenSale| pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
+        let strays =
+            suspects.into_iter().filter(|(sale, counter)| counter + pending(sale) < sale.stock);
+        due.extend(strays.map(|(sale, _)| (sale, true)));
+        let pass = Arc::new(tokio::sync::Mutex::new(pass));
+        for (sale, is_open) in due {
+            let void = asked.get(&sale.voucher_id).cloned().unwrap_or_default();
+            if self.opener.opening.lock().insert(sale.voucher_id) {
+                let opening = self.clone().open_in_turn(sale, is_open, void, pass.clone());
+                self.tasks.spawn(opening);
+            } else {
+                void.into_iter()
+                    .for_each(|user| self.opener.recounts.ask(sale.voucher_id, Some(user)));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_closed(&self, closed: &HashMap<i64, Instant>) {
+        let longest = closed.values().map(Instant::elapsed).max().unwrap_or_default();
+        self.stats.closed.store(closed.len() as u64, Relaxed);
+        self.stats.closed_ms.store(longest.as_millis() as u64, Relaxed);
+        let mut locked = self.opener.locked.lock();
+        locked.retain(|sale| closed.contains_key(sale));
+        self.stats.locked.store(locked.len() as u64, Relaxed);
+    }
+
+    /// The counter of a sale on another strategy: a Java node's script needs it.
+    async fn set_counter(&self, sale: &OpenSale, asked_for: bool) -> Result<(), Error> {
+        let mut set = redis::cmd("SET");
+        set.arg(self.keys.stock(sale.voucher_id)).arg(sale.stock);
+        set.arg("EXAT").arg(sale.ends + KEPT);
+        // Stock that another node added since the sale was read is not overwritten.
+        if !asked_for {
+            set.arg("NX");
+        }
+        Ok(set.query_async::<()>(&mut self.redis.clone()).await?)
+    }
+
+    /// All entries, from the first.
+    async fn pass(&self, mark: Mark) -> Result<Pass, Error> {
+        let mut pass = Pass { mark, last: String::new(), sales: HashMap::new() };
+        self.extend(&mut pass).await?;
+        Ok(pass)
+    }
+
+    /// Those that were added since.
+    async fn extend(&self, pass: &mut Pass) -> Result<(), Error> {
+        loop {
+            let look = self.look(Ask::Page(&pass.last)).await?;
+            if look.mark != pass.mark {
+                return Err(Error::Unavailable("Redis"));
+            }
+            if pass.last.is_empty() {
+                pass.last = pass.mark.text.rsplit(' ').next().unwrap_or("0-0").to_owned();
+            }
+            if let Some(last) = look.entries.last().filter(|_| look.more) {
+                pass.last.clone_from(&last.id);
+            }
+            for entry in look.entries {
+                if let Some(order) = entry.order() {
+                    pass.sales.entry(order.buyer.voucher_id).or_default().push((entry, order));
+                }
+            }
+            if !look.more {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn open_in_turn(
+        self: Arc<Self>,
+        sale: OpenSale,
+        is_open: bool,
+        void: Vec<i64>,
+        pass: Arc<tokio::sync::Mutex<Pass>>,
+    ) {
+        let voucher_id = sale.voucher_id;
+        let opener = &self.opener;
+        let was_locked = opener.locked.lock().contains(&voucher_id);
+        let lane = if was_locked { &opener.locked_lane } else { &opener.lanes };
+        let Ok(lane) = lane.acquire().await else { return };
+        let opened = self.open(&sale, is_open, void, &pass).await;
+        drop(lane);
+        match opened {
+            Ok(()) => drop(opener.locked.lock().remove(&voucher_id)),
+            Err(error) => {
+                if opener.locked.lock().insert(voucher_id) {
+                    tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
+                }
+            }
+        }
+        opener.opening.lock().remove(&voucher_id);
+    }
+
+    /// Counts the sale, and closes it before where it `is_open` no more.
+    async fn open(
+        &self,
+        sale: &OpenSale,
+        is_open: bool,
+        mut void: Vec<i64>,
+        pass: &tokio::sync::Mutex<Pass>,
+    ) -> Result<(), Error> {
+        let voucher_id = sale.voucher_id;
+        let mark = pass.lock().await.mark.clone();
+        let opener = uuid::Uuid::new_v4().simple().to_string();
+        let was = if is_open { &mark.text } else { &opener };
+        if !is_open && !self.claim_all(voucher_id, &opener).await? {
+            return Ok(());
+        }
+        let mut locked = self.store.begin().await?;
+        let stock = locked.lock_stock(voucher_id).await?;
+        let (entries, last) = {
+            let mut pass = pass.lock().await;
+            self.extend(&mut pass).await?;
+            (pass.sales.get(&voucher_id).cloned().unwrap_or_default(), pass.last.clone())
+        };
+        let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
+        let rows = locked.rows_of(&orders).await?;
+        let returns = locked.returns_of(voucher_id).await?;
+        void.extend(returns.iter().map(|order| order.user_id));
+        let buyers = locked.buyers_among(voucher_id, &void).await?;
+        void.retain(|user| !buyers.contains(user));
+
+        let mut script = self.open_script(voucher_id);
+        script.arg("open").arg(&mark.text).arg(was).arg(sale.ends + KEPT).arg(stock);
+        script.arg(voucher_id).arg(last);
+        let undecided: Vec<_> =
+            entries.iter().filter(|(_, order)| !rows.contains_key(&order.id)).collect();
+        script.arg(undecided.len());
+        for (entry, _) in undecided {
+            script.arg(&entry.user).arg(entry.name());
+        }
+        let active = |order: &&NewOrder| rows.get(&order.id) == Some(&true);
+        let active: Vec<i64> =
+            orders.iter().filter(active).map(|order| order.buyer.user_id).collect();
+        script.arg(active.len()).arg(active).arg(void);
+        let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
+        // Where it does not answer, its lock was lost, and the count is perhaps of no moment.
+        if let Err(error) = locked.rollback().await {
+            self.redis.clone().del::<_, ()>(self.keys.open(voucher_id)).await?;
+            return Err(error);
+        }
+        if opened? == "yes" {
+            self.stats.counted.fetch_add(1, Relaxed);
+            if !returns.is_empty() {
+                self.store.delete_returns(&returns).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the sale and writes the claims of all who have an order; says whether it is still ours to open.
+    async fn claim_all(&self, voucher_id: i64, opener: &str) -> Result<bool, Error> {
+        let mut close = self.open_script(voucher_id);
+        close.arg("close").arg(opener);
+        if close.invoke_async::<String>(&mut self.redis.clone()).await? != "yes" {
+            return Ok(false);
+        }
+        let mut after = 0;
+        loop {
+            let users = self.store.buyers_after(voucher_id, after, CLAIMS).await?;
+            let Some(last) = users.last() else { return Ok(true) };
+            after = *last;
+            let mut claim = self.open_script(voucher_id);
+            claim.arg("claim").arg(opener).arg(&users);
+            if claim.invoke_async::<String>(&mut self.redis.clone()).await? != "yes" {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn open_script(&self, voucher_id: i64) -> redis::ScriptInvocation<'static> {
+        let keys = &self.keys;
+        let mut script = scripts::STREAM_OPEN.prepare_invoke();
+        script.key(&*keys.stream).key(&*keys.pending);
+        script.key(keys.stock(voucher_id)).key(keys.claims(voucher_id)).key(keys.open(voucher_id));
+        script
+    }
+}
