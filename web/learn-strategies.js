@@ -47,7 +47,8 @@ const Events = (() => {
     lease: loseLock,
     // The holder's node stands still for longer than the lease: nothing renews the lock.
     pause: loseLock,
-    // Redis loses its latest writes. The stream's entries are added again by the nodes that remember them.
+    // Redis loses its latest writes. The stream's sales are counted anew, from the rows; an entry that no consumer has is gone,
+    // and its request ends as a no.
     forget: {
       targets: (s, cast) => {
         const holders = Object.values(s.redis).filter(working(s));
@@ -56,7 +57,9 @@ const Events = (() => {
       },
       run(w) {
         w.s.redis = {};
-        if (w.s.claims) Object.assign(w.s, { claims: [], counter: w.setup.stock });
+        if (!w.s.claims) return;
+        for (const { by, to } of w.s.stream) if (to === null) w.s.actors[by].reply = 'ORDER_NOT_FOUND';
+        Object.assign(w.s, { claims: [...new Set(w.s.orders.map((order) => order.buyer))].sort(), counter: w.s.stock, stream: [] });
       },
     },
     // A consumer that is believed dead: another one, which is idle, takes its entry over.

@@ -95,10 +95,10 @@ Words.add({
   'said.refill': ['{count} from the stock into the pool', '{count} 份从库存移入池子'], 'said.refill.not': ['nothing to move: once more', '无需移动：再试一次'],
   'event.lease': ['The lease of {name}’s lock ends', '{name} 的锁租期到了'], 'said.event.lease.said': ['the lock of {name} is gone, and {name} does not know', '{name} 的锁没了，而 {name} 不知道'],
   'event.pause': ['{name}’s node stands still past the lease', '{name} 的节点停顿，超过了租期'], 'said.event.pause.said': ['the lock of {name} has expired', '{name} 的锁已过期'],
-  'event.forget': ['Redis loses its latest writes', 'Redis 丢失最近的写入'], 'said.event.forget.said': ['locks, buyers and the counter are as before', '锁、买家记录和计数都回到从前'],
+  'event.forget': ['Redis loses its latest writes', 'Redis 丢失最近的写入'], 'said.event.forget.said': ['locks and entries are gone; buyers and the counter are counted anew from the orders', '锁和消息都没了；买家记录和计数按订单重新统计'],
   'event.takeover': ['{name} is believed dead', '{name} 被误认为已死'], 'said.event.takeover.said': ['its entry goes to the other consumer', '它的消息转给另一个消费者'],
   'answer.ORDERED': ['ordered', '已下单'], 'answer.PENDING': ['pending', '处理中'], 'answer.SOLD_OUT': ['sold out', '已售罄'], 'answer.ALREADY_ORDERED': ['has one already', '已有一单'],
-  'answer.LOCK_BUSY': ['another is being processed', '另一个请求正在处理'], 'answer.STOCK_CHANGED': ['the stock changed', '库存已变动'],
+  'answer.LOCK_BUSY': ['another is being processed', '另一个请求正在处理'], 'answer.ORDER_NOT_FOUND': ['no such order', '没有这个订单'], 'answer.STOCK_CHANGED': ['the stock changed', '库存已变动'],
 
   // The end.
   'end.violation': ['Won: you broke it in {moves} steps.', '通过：您用 {moves} 步攻破了它。'],

@@ -58,7 +58,8 @@ END
     echo "$SECKILL_REDIS_PORT" >"$folder/ports"
   fi
   for name in redis-{1..3}; do
-    run_redis "$name" "$folder/$name" "$folder/$name/redis.conf"
+    # A master that has lost both replicas takes no writes: what it admitted then a failover would lose.
+    run_redis "$name" "$folder/$name" "$folder/$name/redis.conf" --min-replicas-to-write 1 --min-replicas-max-lag 10
     wait_until_ready "$name" 60 redis_answers "$name"
   done
   for name in sentinel-{1..3}; do

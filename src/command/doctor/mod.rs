@@ -11,6 +11,7 @@ mod database;
 mod durability;
 mod findings;
 mod java_sales;
+mod join;
 mod key_style;
 mod redis;
 mod time_zones;
@@ -55,6 +56,13 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     println!("sales of Java nodes");
     if let Err(error) = java_sales::check(&findings, &config).await {
         findings.warn(&format!("not read: {error:#}"), "see above");
+    }
+
+    if config.join {
+        println!("joining the stream");
+        if let Err(error) = join::check(&findings, &config).await {
+            findings.warn(&format!("not read: {error:#}"), "see above");
+        }
     }
 
     if findings.failures > 0 {

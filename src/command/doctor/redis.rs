@@ -40,6 +40,14 @@ pub(super) async fn check(
         ),
         _ => findings.good("the append-only file is on"),
     }
+    let replication: String = redis::cmd("INFO").arg("replication").query_async(redis).await?;
+    let replicas = field(&replication, "connected_slaves").unwrap_or("0");
+    if replicas != "0" && field(&replication, "min_slaves_good_slaves").is_none() {
+        findings.warn(
+            &format!("{replicas} replicas, and the master takes writes when it has lost them"),
+            "cut off, it admits orders that a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10",
+        );
+    }
     let (seconds, micros): (i64, u32) = redis::cmd("TIME").query_async(redis).await?;
     if let Some(now) = DateTime::from_timestamp(seconds, micros * 1000) {
         skew(findings, "Redis", now);

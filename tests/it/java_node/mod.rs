@@ -1,10 +1,11 @@
 //! Beside a final-stage Java node, which [`player`] and [`consumer`] play on the same Redis and database: claims,
-//! counters, dropped entries, and sales that it published. A whole sale on a mixed pair is in [`crate::slow`].
+//! counters, dropped entries, sales that it published, and the first start. A whole sale on a mixed pair is in [`crate::slow`].
 
 mod claims;
 pub mod consumer;
 mod counters;
 mod drops;
+mod joining;
 pub mod player;
 mod published;
 

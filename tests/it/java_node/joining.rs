@@ -1,0 +1,107 @@
+//! The first start beside a Java node that has sold for long, and the way back to Java alone.
+
+use std::time::Duration;
+
+use redis::AsyncCommands;
+use testkit::wait::eventually;
+
+use super::consumer::Deed;
+use super::player::{JavaNode, Reply};
+use super::{counter, drops_were_looked_for, has_claim, look_up, rows, stock};
+use crate::support::instance::Instance;
+use crate::support::stack::{Stack, buy};
+
+/// Entries that the Java node acknowledged, of whose orders nothing is left.
+const PAST: usize = 50;
+
+async fn entries(stack: &Stack) -> usize {
+    stack.redis.conn().await.xlen("stream.orders").await.unwrap()
+}
+
+/// What `doctor --join` says.
+fn doctor(stack: &Stack) -> String {
+    let mut doctor = Instance::command(&["doctor", "--join"]);
+    doctor.envs(stack.env());
+    String::from_utf8(doctor.output().unwrap().stdout).unwrap()
+}
+
+#[tokio::test]
+async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
+    let mut stack = Stack::start(0, &[]).await;
+    let mut java = JavaNode::join(&stack).await;
+    let sale = java.publish(30).await;
+    let users = stack.users(4).await;
+    let mut past = redis::pipe();
+    for number in 0..PAST {
+        let fields =
+            [("userId", 1000 + number), ("voucherId", sale as usize), ("id", 10_000 + number)];
+        past.xadd("stream.orders", "*", &fields).ignore();
+    }
+    past.cmd("XREADGROUP").arg(&["GROUP", "g1", "c1", "STREAMS", "stream.orders", ">"]).ignore();
+    let () = past.query_async(&mut java.redis).await.unwrap();
+    let all: redis::streams::StreamRangeReply =
+        java.redis.xrange_all("stream.orders").await.unwrap();
+    let ids: Vec<&str> = all.ids.iter().map(|entry| entry.id.as_str()).collect();
+    let _: i64 = java.redis.xack("stream.orders", "g1", &ids).await.unwrap();
+    // An order whose row is deleted by hand.
+    let deleted = java.hold(users[0].id, sale, 71, false).await;
+    assert!(java.handle(&deleted, Deed::Commit).await);
+    sqlx::query("DELETE FROM tb_voucher_order WHERE id = 71").execute(&java.pool).await.unwrap();
+    // Two that count: one with a row, one without; and one that nobody has read.
+    let committed = java.hold(users[1].id, sale, 72, false).await;
+    assert!(!java.handle(&committed, Deed::CrashAfterCommit).await);
+    java.hold(users[2].id, sale, 73, false).await;
+    assert!(matches!(java.buy(users[3].id, sale).await, Reply::Admitted(_)));
+
+    let text = doctor(&stack);
+    assert!(text.contains("51 entries that are finished stay as they are"), "{text}");
+    let counts =
+        "2 pending entries and 1 that nobody has read: 2 would be committed, 1 have their row";
+    assert!(text.contains(counts), "{text}");
+
+    let left = stock(&stack, sale).await;
+    stack.add_instance(&["--stream-min-idle-ms", "1500"]).await;
+    eventually("what counts is committed", Duration::from_secs(20), || async {
+        rows(&stack).await == 3
+    })
+    .await;
+    stack.stream_drained().await;
+    drops_were_looked_for(&stack, &java, 74).await;
+    assert_eq!((rows(&stack).await, entries(&stack).await), (3, PAST + 1));
+    assert_eq!(stock(&stack, sale).await, left - 2, "nothing of the past was sold");
+    let refused = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = 0";
+    assert_eq!(stack.database.number(refused).await, 1, "but for the drop that was looked for");
+    stack.counted(sale, left - 2).await;
+    assert!(!has_claim(&stack, sale, &users[0]).await, "a claim without an order");
+    let text = doctor(&stack);
+    assert!(text.contains("has joined already"), "{text}");
+}
+
+#[tokio::test]
+async fn a_java_node_goes_on_alone_after_us() {
+    let mut stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let users = stack.users(2).await;
+    let java = JavaNode::join(&stack).await;
+    let own = buy(stack.url(), &users[0], sale).await.bought();
+    let dropped = java.hold(users[1].id, sale, 71, true).await;
+    java.acknowledge(&dropped).await;
+    eventually("the drop is a definite refusal", Duration::from_secs(20), || async {
+        look_up(&stack, &users[1], 71).await.body["code"] == "ORDER_FAILED"
+    })
+    .await;
+    stack.stream_drained().await;
+    stack.instances[0].signal("TERM");
+    assert!(stack.instances[0].ended().await.success());
+
+    assert_eq!(java.buy(users[0].id, sale).await, Reply::AlreadyOrdered);
+    let Reply::Admitted(order) = java.buy(users[1].id, sale).await else { panic!("not admitted") };
+    let consumer = java.clone_with_connection(&stack).await;
+    let delivered = consumer.read(true).await.expect("the new entry, and nothing of ours");
+    assert_eq!(delivered.order, order);
+    assert!(consumer.handle(&delivered, Deed::Commit).await);
+    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 3));
+    assert_eq!(counter(&stack, sale).await, Some(3));
+    let buyer = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id IN ({own}, {order})");
+    assert_eq!(stack.database.number(&buyer).await, 2);
+}
