@@ -6,6 +6,7 @@
 -- ARGV[1]  the step:
 --   close  ARGV[2] the opener. Returns `yes`; `no` where it is open, or another opens it.
 --   claim  ARGV[2] the opener; then users who have an order. Returns `yes`; `no` where the sale is not this opener's any more.
+--   release  ARGV[2] the opener, which could not open it: the next one need not wait until its name expires.
 --   open   ARGV[2] the mark of what follows; ARGV[3] what KEYS[5] was: the opener, or the mark; ARGV[4] when the keys
 --          expire, s; the sale's row is locked, and says: ARGV[5] stock. ARGV[6] voucher; ARGV[7] the last entry that was
 --          looked at; ARGV[8] how many entries have no order: then for each two, user and `voucher:order:entry`; how many
@@ -17,7 +18,8 @@ local is = redis.call('GET', open)
 local whole = is == m and redis.call('EXISTS', counter) == 1 and redis.call('SISMEMBER', claims, m) == 1
 
 if ARGV[1] == 'close' then
-  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[2]
+  -- Longer than it was given: the clock was stepped back since.
+  local by_another = is and not string.find(is, ' ', 1, true) and is ~= ARGV[2] and redis.call('PTTL', open) <= 10000
   if whole or by_another then return 'no' end
   redis.call('SET', open, ARGV[2], 'PX', 10000)
   redis.call('UNLINK', claims)
@@ -30,6 +32,11 @@ if ARGV[1] == 'claim' then
   if is ~= ARGV[2] then return 'no' end
   redis.call('PEXPIRE', open, 10000)
   if #ARGV > 2 then redis.call('SADD', claims, unpack(ARGV, 3)) end
+  return 'yes'
+end
+
+if ARGV[1] == 'release' then
+  if is == ARGV[2] then redis.call('DEL', open) end
   return 'yes'
 end
 

@@ -192,3 +192,35 @@ async fn the_keys_of_a_sale_expire_a_day_after_its_end() {
         }
     }
 }
+
+/// What an opener leaves behind keeps nobody out: a name that Redis keeps for ten minutes, as its clock was stepped back, and
+/// that of one which closed the sale, and then found that the mark had changed.
+#[tokio::test]
+async fn a_sale_that_was_not_opened_to_the_end_is_opened_by_the_next() {
+    let stack = Stack::start(1, &[]).await;
+    let users = stack.users(2).await;
+    let sale = stack.publish(2, "stream").await;
+    let redis = stack.redis.conn().await;
+    let open = format!("seckill:open:{sale}");
+    let is_open = async |open: &str| {
+        let mut redis = redis.clone();
+        redis.get::<_, Option<String>>(open).await.unwrap().is_some_and(|mark| mark.contains(' '))
+    };
+    let soon = Duration::from_secs(4);
+    eventually("the sale is open", TIMEOUT, || is_open(&open)).await;
+
+    let _: () = redis.clone().pset_ex(&open, "someone", 600_000).await.unwrap();
+    eventually("nobody opens it for ten minutes", soon, || is_open(&open)).await;
+    buy(stack.url(), &users[0], sale).await.bought();
+
+    let holder = lock_sale(&stack, sale).await;
+    let _: () = redis.clone().del(&open).await.unwrap();
+    eventually("it is being opened", soon, || async {
+        redis.clone().exists::<_, bool>(&open).await.unwrap()
+    })
+    .await;
+    let _: () = redis.clone().del("stream.orders.pending").await.unwrap();
+    holder.rollback().await.unwrap();
+    eventually("its opener cannot", soon, || is_open(&open)).await;
+    buy(stack.url(), &users[1], sale).await.bought();
+}

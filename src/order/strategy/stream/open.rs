@@ -243,22 +243,42 @@ impl Member {
         &self,
         sale: &OpenSale,
         is_open: bool,
-        mut void: Vec<i64>,
+        void: Vec<i64>,
         pass: &tokio::sync::Mutex<Pass>,
     ) -> Result<(), Error> {
-        let voucher_id = sale.voucher_id;
-        let mark = pass.lock().await.mark.clone();
-        let opener = uuid::Uuid::new_v4().simple().to_string();
-        let was = if is_open { &mark.text } else { &opener };
-        if !is_open && !self.claim_all(voucher_id, &opener).await? {
-            return Ok(());
+        let mark = pass.lock().await.mark.text.clone();
+        if is_open {
+            return self.count(sale, &mark, void, pass).await.map(drop);
         }
+        let opener = uuid::Uuid::new_v4().simple().to_string();
+        let opened = match self.claim_all(sale.voucher_id, &opener).await {
+            Ok(true) => self.count(sale, &opener, void, pass).await,
+            failed => failed,
+        };
+        if !matches!(opened, Ok(true)) {
+            let mut release = self.open_script(sale.voucher_id);
+            release.arg("release").arg(opener);
+            release.invoke_async::<()>(&mut self.redis.clone()).await?;
+        }
+        opened.map(drop)
+    }
+
+    /// Counts the sale, and opens it where its mark is still what it `was`; says whether it did.
+    async fn count(
+        &self,
+        sale: &OpenSale,
+        was: &str,
+        mut void: Vec<i64>,
+        pass: &tokio::sync::Mutex<Pass>,
+    ) -> Result<bool, Error> {
+        let voucher_id = sale.voucher_id;
         let mut locked = self.store.begin().await?;
         let stock = locked.lock_stock(voucher_id).await?;
-        let (entries, last) = {
+        let (mark, entries, last) = {
             let mut pass = pass.lock().await;
             self.extend(&mut pass).await?;
-            (pass.sales.get(&voucher_id).cloned().unwrap_or_default(), pass.last.clone())
+            let entries = pass.sales.get(&voucher_id).cloned().unwrap_or_default();
+            (pass.mark.text.clone(), entries, pass.last.clone())
         };
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = locked.rows_of(&orders).await?;
@@ -268,7 +288,7 @@ impl Member {
         void.retain(|user| !buyers.contains(user));
 
         let mut script = self.open_script(voucher_id);
-        script.arg("open").arg(&mark.text).arg(was).arg(sale.ends + KEPT).arg(stock);
+        script.arg("open").arg(mark).arg(was).arg(sale.ends + KEPT).arg(stock);
         script.arg(voucher_id).arg(last);
         let undecided: Vec<_> =
             entries.iter().filter(|(_, order)| !rows.contains_key(&order.id)).collect();
@@ -286,13 +306,14 @@ impl Member {
             self.redis.clone().del::<_, ()>(self.keys.open(voucher_id)).await?;
             return Err(error);
         }
-        if opened? == "yes" {
+        let opened = opened? == "yes";
+        if opened {
             self.stats.counted.fetch_add(1, Relaxed);
             if !returns.is_empty() {
                 self.store.delete_returns(&returns).await?;
             }
         }
-        Ok(())
+        Ok(opened)
     }
 
     /// Closes the sale and writes the claims of all who have an order; says whether it is still ours to open.
