@@ -3,21 +3,18 @@
 //! so it says *pending*. The database's conditional decrement and unique index decide all the same: a stock counter that
 //! admits too many causes refusals, never an oversell.
 //!
-//! **Redis Streams in brief.** `stream.orders` is a log. A *group* hands each entry to one of its *consumers* (a node of
-//! either language) and lists it as *pending* until it is acknowledged; what a consumer keeps for too long, another claims.
-//! So an entry is delivered at least once, and perhaps again after its order was committed.
+//! **The life of a purchase**, in the order of the code; docs/STREAM.md says what a Redis stream is, by which rules, and what
+//! happens when things fail:
 //!
-//! **The life of a purchase**, in the order of the code; docs/STREAM.md has the rules and what happens when things fail:
-//!
-//! 1. [`admit`]: one script takes one of the stock counter, a claim for the user, an entry, and notes the order as pending.
-//! 2. [`consume`]: a consumer of the group, in every process, reads entries; `decide` commits those of a sale in one
+//! 1. `admit`: one script takes one of the stock counter, a claim for the user, an entry, and notes the order as pending.
+//! 2. `consume`: a consumer of the group, in every process, reads entries; `decide` commits those of a sale in one
 //!    transaction ([`crate::order::batch`]), or writes the refusal of an order as a row under its id. **The database decides,
 //!    yes and no.** Then one script *resolves* the entries: takes them out of stream and hash, and gives back what a refused
 //!    one had taken.
-//! 3. [`lookup`]: an order is its row, or a refusal, or pending, or it does not exist and never will.
+//! 3. `lookup`: an order is its row, or a refusal, or pending, or it does not exist and never will.
 //!
-//! Beside it, [`open`] counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
-//! ([`Mark`]) that ends when Redis may have lost data. [`java`] puts right what consumers of another kind drop or keep.
+//! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
+//! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
 
 use std::sync::{Arc, Weak};
 
