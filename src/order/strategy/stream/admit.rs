@@ -8,7 +8,8 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ConstantBuilder};
 use tokio::time::Instant;
 
-use super::member::{Admission, Answer, Member, OrderStream};
+use super::replies::{Admission, Answer, answer};
+use super::{Member, OrderStream};
 use crate::connection::redis::was_not_run;
 use crate::error::Error;
 use crate::order::deadline::until;
@@ -158,31 +159,5 @@ impl Member {
         self.stats.admitted.fetch_add(admitted as u64, Relaxed);
         debug_assert_eq!(answers.len(), orders.len());
         answers
-    }
-}
-
-/// What the script's answer to a purchase says.
-fn answer(reply: &str) -> Result<Admission, Error> {
-    Ok(match reply.split_once(' ').unwrap_or((reply, "")) {
-        ("pending", _) => Admission::Pending,
-        ("claimed", order) => Admission::Claimed(order.parse().ok()),
-        ("sold", _) => Admission::SoldOut,
-        ("full", _) => Admission::Full,
-        ("closed", _) => Admission::Closed,
-        ("late", _) => Admission::Late,
-        _ => return Err(Error::Internal(format!("stream_admit.lua returned {reply:?}"))),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_says_what_was_decided() {
-        assert_eq!(answer("claimed 5").unwrap(), Admission::Claimed(Some(5)));
-        assert_eq!(answer("claimed").unwrap(), Admission::Claimed(None));
-        assert_eq!(answer("sold out").unwrap(), Admission::SoldOut);
-        assert!(matches!(answer(""), Err(Error::Internal(_))));
     }
 }

@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::decide::{ATTEMPT, Undone};
-use super::entry::{Entry, claimed_entries, read_entries};
-use super::member::{Ask, GROUP, Mark, Member};
+use super::replies::{Ask, Entry, Mark, claimed_entries, read_entries};
+use super::{GROUP, Member};
 use crate::error::Error;
 
 /// Reads whose entries are being decided.

@@ -14,9 +14,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::Instant;
 
-use super::entry::Entry;
+use super::Member;
 use super::lookup::code;
-use super::member::{Mark, Member};
+use super::replies::{Entry, Mark};
 use crate::error::Error;
 use crate::order::batch::Outcomes;
 use crate::order::model::NewOrder;
@@ -56,8 +56,8 @@ pub(super) struct Undone {
 }
 
 impl Undone {
-    fn all(entries: Vec<Entry>, error: Error) -> Self {
-        Undone { entries, error: Some(error) }
+    fn add_all(&mut self, entries: impl IntoIterator<Item = Entry>, error: Option<&Error>) {
+        entries.into_iter().for_each(|entry| self.add(entry, error.cloned()));
     }
 
     fn add(&mut self, entry: Entry, error: Option<Error>) {
@@ -89,17 +89,7 @@ impl Member {
         if !orders.is_empty() {
             self.commit(voucher_id, orders, begun + ATTEMPT, &mut decisions, &mut undone).await;
         }
-        for decided in chunks(decisions) {
-            match self.resolve(mark, &decided).await {
-                Ok(true) => {}
-                // What was decided is found so when it is delivered again.
-                Ok(false) => decided.into_iter().for_each(|(entry, _)| undone.add(entry, None)),
-                Err(error) => {
-                    let failed = Some(error);
-                    decided.into_iter().for_each(|(entry, _)| undone.add(entry, failed.clone()));
-                }
-            }
-        }
+        self.resolve_all(mark, decisions, &mut undone).await;
         undone
     }
 
@@ -205,9 +195,7 @@ impl Member {
         let rows = match self.store.buyers_of(&all).await {
             Ok(rows) => rows,
             Err(error) => {
-                return orders
-                    .into_iter()
-                    .for_each(|(entry, _)| undone.add(entry, Some(error.clone())));
+                return undone.add_all(orders.into_iter().map(|(entry, _)| entry), Some(&error));
             }
         };
         let (known, others): (Vec<_>, Vec<_>) =
@@ -243,7 +231,7 @@ impl Member {
                 refused.into_iter().map(|(entry, ..)| (entry, Decision::Dead(error.detail()))),
             ),
             Err(error) => {
-                refused.into_iter().for_each(|(entry, ..)| undone.add(entry, Some(error.clone())));
+                undone.add_all(refused.into_iter().map(|(entry, ..)| entry), Some(&error));
             }
             Ok(rows) => {
                 for (entry, order, error, detail) in refused {
@@ -269,7 +257,7 @@ impl Member {
     }
 
     /// Refuses entries that another kind of consumer dropped, and resolves those that have an order.
-    pub(super) async fn refuse_dropped(&self, entries: Vec<Entry>, mark: &Mark) -> Undone {
+    pub(super) async fn refuse_dropped(&self, entries: Vec<Entry>, mark: &Mark) {
         let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
         let mut refused = Vec::new();
         for entry in entries {
@@ -292,13 +280,24 @@ impl Member {
         self.refuse(refused, &mut decisions, &mut undone).await;
         let dropped =
             decisions.iter().filter(|(_, decision)| !matches!(decision, Decision::Ordered)).count();
-        for decided in chunks(decisions) {
-            if let Err(error) = self.resolve(mark, &decided).await {
-                return Undone::all(decided.into_iter().map(|(entry, _)| entry).collect(), error);
-            }
-        }
+        self.resolve_all(mark, decisions, &mut undone).await;
         self.stats.dropped_elsewhere.fetch_add(dropped as u64, Relaxed);
-        undone
+        if let Some(error) = undone.error {
+            tracing::debug!(%error, "entries that were dropped are not decided; trying again");
+        }
+    }
+
+    /// Resolves what was decided. What cannot be is found decided when it is delivered again.
+    async fn resolve_all(&self, mark: &Mark, mut decisions: Decisions, undone: &mut Undone) {
+        while !decisions.is_empty() {
+            let rest = decisions.split_off(decisions.len().min(RESOLVED_AT_ONCE));
+            let resolved = self.resolve(mark, &decisions).await;
+            if !matches!(resolved, Ok(true)) {
+                let entries = decisions.into_iter().map(|(entry, _)| entry);
+                undone.add_all(entries, resolved.as_ref().err());
+            }
+            decisions = rest;
+        }
     }
 
     /// Resolves entries; says whether the mark is still this one.
@@ -343,17 +342,6 @@ impl Member {
         self.stats.dead_lettered.fetch_add(dead, Relaxed);
         Ok(true)
     }
-}
-
-fn chunks(mut decisions: Decisions) -> Vec<Decisions> {
-    let mut chunks = Vec::new();
-    while decisions.len() > RESOLVED_AT_ONCE {
-        let rest = decisions.split_off(RESOLVED_AT_ONCE);
-        chunks.push(std::mem::replace(&mut decisions, rest));
-    }
-    chunks.push(decisions);
-    chunks.retain(|chunk| !chunk.is_empty());
-    chunks
 }
 
 /// Whether a failure says nothing about the entry.

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use redis::Value;
+use redis::streams::{StreamInfoConsumersReply, StreamInfoGroupsReply, StreamPendingCountReply};
+use redis::{AsyncCommands, Value};
 use tokio::time::Instant;
 
-use super::entry::{Entry, entries, items, string};
-use super::member::{Ask, CONSUMER_PREFIX, GROUP, Mark, Member};
+use super::replies::{Ask, Entry, Mark, entries};
+use super::{CONSUMER_PREFIX, GROUP, Member};
 use crate::error::Error;
 
 /// Pause between two rounds.
@@ -51,13 +52,11 @@ impl Member {
     }
 
     async fn watch_once(&self, kept: &mut Kept, always: bool) -> Result<(), Error> {
-        let mut consumers = redis::cmd("XINFO");
-        consumers.arg("CONSUMERS").arg(&*self.keys.stream).arg(GROUP);
-        let consumers: Value = consumers.query_async(&mut self.redis.clone()).await?;
-        let name = |info| named(info, "name").map_or("", string);
-        if !always
-            && items(&consumers).iter().map(name).all(|name| name.starts_with(CONSUMER_PREFIX))
-        {
+        let mut redis = self.redis.clone();
+        let consumers: StreamInfoConsumersReply =
+            redis.xinfo_consumers(&*self.keys.stream, GROUP).await?;
+        let mut consumers = consumers.consumers.iter();
+        if !always && consumers.all(|consumer| consumer.name.starts_with(CONSUMER_PREFIX)) {
             return Ok(());
         }
         let began = Instant::now();
@@ -89,31 +88,22 @@ impl Member {
     }
 
     async fn last_delivered(&self) -> Result<String, Error> {
-        let mut groups = redis::cmd("XINFO");
-        groups.arg("GROUPS").arg(&*self.keys.stream);
-        let groups: Value = groups.query_async(&mut self.redis.clone()).await?;
-        let is_ours = |info: &&Value| named(info, "name").is_some_and(|name| string(name) == GROUP);
-        let group = items(&groups).iter().find(is_ours);
-        let last = group.and_then(|group| named(group, "last-delivered-id"));
-        Ok(last.map_or("0-0", string).to_owned())
+        let groups: StreamInfoGroupsReply =
+            self.redis.clone().xinfo_groups(&*self.keys.stream).await?;
+        let group = groups.groups.into_iter().find(|group| group.name == GROUP);
+        Ok(group.map_or("0-0".to_owned(), |group| group.last_delivered_id))
     }
 
     /// Every pending entry, and whose it is.
     async fn pending(&self) -> Result<Vec<(String, String)>, Error> {
-        let (mut all, mut from) = (Vec::new(), "-".to_owned());
+        let (mut redis, mut all, mut from) = (self.redis.clone(), Vec::new(), "-".to_owned());
         loop {
-            let mut pending = redis::cmd("XPENDING");
-            pending.arg(&*self.keys.stream).arg(GROUP).arg(from).arg("+").arg(PAGE);
-            let page: Value = pending.query_async(&mut self.redis.clone()).await?;
-            for entry in items(&page) {
-                if let [id, consumer, ..] = items(entry) {
-                    all.push((string(id).to_owned(), string(consumer).to_owned()));
-                }
-            }
-            if items(&page).len() < PAGE {
-                return Ok(all);
-            }
-            from = all.last().map_or("-".to_owned(), |(last, _)| format!("({last}"));
+            let stream = &*self.keys.stream;
+            let page: StreamPendingCountReply =
+                redis.xpending_count(stream, GROUP, &from, "+", PAGE).await?;
+            let Some(last) = page.ids.last() else { return Ok(all) };
+            from = format!("({}", last.id);
+            all.extend(page.ids.into_iter().map(|entry| (entry.id, entry.consumer)));
         }
     }
 
@@ -169,17 +159,6 @@ fn overdue(
         }
     }
     overdue
-}
-
-/// A field of what XINFO says.
-fn named<'a>(info: &'a Value, name: &str) -> Option<&'a Value> {
-    let pairs = match info {
-        Value::Map(pairs) => {
-            return pairs.iter().find(|(key, _)| string(key) == name).map(|(_, value)| value);
-        }
-        _ => items(info).chunks_exact(2),
-    };
-    pairs.into_iter().find(|pair| string(&pair[0]) == name).map(|pair| &pair[1])
 }
 
 /// What the ids of entries are ordered by.

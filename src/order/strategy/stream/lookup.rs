@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use redis::AsyncCommands;
 
-use super::member::{Ask, Mark, Member, OrderStream};
+use super::replies::{Ask, Mark};
+use super::{Member, OrderStream};
 use crate::error::Error;
 use crate::id::{EPOCH_SECONDS, SEQUENCE_BITS};
 use crate::order::model::Order;

@@ -16,10 +16,14 @@
 //! Beside it, `open` counts sales: their stock counters and claims are what the database and the stream say, under a *mark*
 //! (`Mark`) that ends when Redis may have lost data. `java` puts right what consumers of another kind drop or keep.
 
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::AsyncCommands;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -31,24 +35,45 @@ use crate::keys::Keys;
 use crate::order::batch::BatchCommitter;
 use crate::order::model::NewOrder;
 use crate::order::store::OrderStore;
+use crate::scripts;
 use crate::voucher::stock_events::Recounts;
 
 mod admit;
 mod consume;
 mod decide;
-mod entry;
 mod java;
 mod lookup;
-mod member;
 mod open;
-mod stats;
+mod replies;
 
-use member::{Ask, CONSUMER_PREFIX, Member, Opener, RedisClock};
-pub use member::{OrderStream, StreamLimits};
-use stats::StreamStats;
+use replies::{Answer, Ask, Look, RedisClock};
 
 /// Purchases that one call admits at most, so that it never keeps Redis from others for long.
 const BATCH: usize = 64;
+
+/// The consumer group, shared with Java nodes.
+const GROUP: &str = "g1";
+
+/// What our consumers' names begin with; the rest is random.
+const CONSUMER_PREFIX: &str = "seckill-";
+
+/// Sales that are opened at once.
+const AT_ONCE: usize = 4;
+
+/// Bounds and time limits of the stream.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamLimits {
+    /// Entries read, and orders committed, at a time.
+    pub batch: usize,
+    /// Users who may have pending orders; one more purchase is refused as [`Error::Overloaded`].
+    pub backlog: usize,
+    /// How long a consumer may keep an entry before another claims it.
+    pub min_idle: Duration,
+    /// How long after Redis lost data, or after its id was drawn, nobody is told that an order does not exist.
+    pub unsure: Duration,
+    /// Longest time one database step may take.
+    pub timeout: Duration,
+}
 
 /// What a member of the stream works with.
 pub struct StreamParts {
@@ -70,6 +95,55 @@ pub struct StreamParts {
     pub seconds: LocalClock,
     /// Bounds.
     pub limits: StreamLimits,
+}
+
+/// This process as a member of the stream. Cheap to clone.
+#[derive(Clone)]
+pub struct OrderStream(Arc<Member>);
+
+/// What its requests and its tasks share.
+struct Member {
+    nodes: Redis,
+    redis: RoutedConnection,
+    keys: Keys,
+    store: OrderStore,
+    reads: OrderStore,
+    ids: Arc<IdGenerator>,
+    seconds: LocalClock,
+    limits: StreamLimits,
+    committer: BatchCommitter,
+    /// This process's name in the group.
+    consumer: String,
+    admissions: Coalescer<NewOrder, Answer>,
+    opener: Opener,
+    clock: RedisClock,
+    /// Something was admitted: there is something to read.
+    arrived: Notify,
+    stats: StreamStats,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// What is to be counted, and what is being counted.
+struct Opener {
+    pub recounts: Recounts,
+    pub opening: Mutex<HashSet<i64>>,
+    /// Sales whose row was locked, or which could not be opened for another reason.
+    pub locked: Mutex<HashSet<i64>>,
+    pub lanes: Semaphore,
+    pub locked_lane: Semaphore,
+}
+
+impl Opener {
+    pub fn new(recounts: Recounts) -> Self {
+        Opener {
+            recounts,
+            opening: Mutex::default(),
+            locked: Mutex::default(),
+            lanes: Semaphore::new(AT_ONCE),
+            locked_lane: Semaphore::new(1),
+        }
+    }
 }
 
 impl OrderStream {
@@ -138,5 +212,104 @@ impl OrderStream {
             tracing::warn!(%error, "the group could not be left");
         }
         member.admissions.shutdown().await;
+    }
+}
+
+impl Member {
+    async fn look(&self, ask: Ask<'_>) -> Result<Look, Error> {
+        let mut script = scripts::STREAM_LOOK.key(&*self.keys.stream);
+        script.key(&*self.keys.pending);
+        match ask {
+            Ask::Page(after) => script.arg("page").arg(after),
+            Ask::User(user) => script.arg("user").arg(user),
+            Ask::Tidy(leaves) => script.arg("tidy").arg(CONSUMER_PREFIX).arg(leaves),
+        };
+        let reply = script.invoke_async(&mut self.redis.clone()).await?;
+        let (look, now) = Look::parse(&reply)?;
+        self.clock.set(now);
+        Ok(look)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    /// Sleeps, or until the process stops.
+    async fn sleep(&self, pause: Duration) {
+        let _stopped = self.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+    }
+}
+
+/// Counters and gauges.
+#[derive(Debug, Default)]
+pub struct StreamStats {
+    admitted: AtomicU64,
+    ordered: AtomicU64,
+    refused: AtomicU64,
+    dead_lettered: AtomicU64,
+    claimed: AtomicU64,
+    dropped_elsewhere: AtomicU64,
+    unknown_after_loss: AtomicU64,
+    counted: AtomicU64,
+    pending: AtomicU64,
+    closed: AtomicU64,
+    locked: AtomicU64,
+    closed_ms: AtomicU64,
+    lag_ms: AtomicU64,
+}
+
+impl StreamStats {
+    /// Counters of this process: name, help text, value.
+    pub fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
+        [
+            ("admitted", "Orders this process admitted.", &self.admitted),
+            ("ordered", "Entries this process found committed, or committed.", &self.ordered),
+            ("refused", "Entries this process had refused, their stock returned.", &self.refused),
+            (
+                "dead_lettered",
+                "Entries this process moved to the dead-letter stream.",
+                &self.dead_lettered,
+            ),
+            ("claimed", "Entries claimed from consumers that kept them.", &self.claimed),
+            (
+                "dropped_elsewhere",
+                "Entries refused because another kind of consumer acknowledged them without an order.",
+                &self.dropped_elsewhere,
+            ),
+            (
+                "lost",
+                "Look-ups that said of an order from before a loss of Redis' data that it does not exist.",
+                &self.unknown_after_loss,
+            ),
+            ("sales_counted", "Stock counters set from the database and the stream.", &self.counted),
+        ]
+        .map(|(name, help, number)| (name, help, number.load(Relaxed)))
+    }
+
+    /// Gauges: name, help text, value. The stream is shared by all nodes.
+    pub fn gauges(&self) -> [(&'static str, &'static str, u64); 3] {
+        [
+            ("waiting_buyers", "Users who have pending orders.", &self.pending),
+            (
+                "sales_closed",
+                "Sales on the stream that are on, and closed because they are being counted.",
+                &self.closed,
+            ),
+            ("sales_locked", "Those of them whose row is locked, or cannot be read.", &self.locked),
+        ]
+        .map(|(name, help, number)| (name, help, number.load(Relaxed)))
+    }
+
+    /// Gauges in seconds: name, help text, value.
+    pub fn seconds(&self) -> [(&'static str, &'static str, f64); 2] {
+        [
+            ("lag", "Age of the oldest entry that is not resolved; 0 without one.", &self.lag_ms),
+            (
+                "sale_closed",
+                "For how long the longest of the closed sales is closed.",
+                &self.closed_ms,
+            ),
+        ]
+        .map(|(name, help, number)| (name, help, number.load(Relaxed) as f64 / 1e3))
     }
 }

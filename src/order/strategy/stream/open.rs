@@ -17,8 +17,8 @@ use ladder::Strategy;
 use redis::AsyncCommands;
 use tokio::time::Instant;
 
-use super::entry::Entry;
-use super::member::{Ask, Mark, Member};
+use super::Member;
+use super::replies::{Ask, Entry, Mark};
 use crate::error::Error;
 use crate::keys::record;
 use crate::order::model::NewOrder;

@@ -1,0 +1,247 @@
+//! What Redis replies: entries, the mark, what admission decided, the server's clock. No I/O may come in here.
+
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Instant;
+
+use redis::Value;
+
+use crate::error::Error;
+use crate::order::model::{Buyer, NewOrder};
+
+/// One entry, as written by a node of either language.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Entry {
+    /// `<ms>-<number>`, as Redis wrote it.
+    pub id: String,
+    /// Its fields as they are, empty where they are missing.
+    pub order: String,
+    pub user: String,
+    pub voucher: String,
+}
+
+impl Entry {
+    /// The order it asks for; `None` where a field is missing or is not an id.
+    pub fn order(&self) -> Option<NewOrder> {
+        let number = |text: &str| text.parse::<i64>().ok().filter(|number| *number > 0);
+        let buyer = Buyer { user_id: number(&self.user)?, voucher_id: number(&self.voucher)? };
+        Some(NewOrder { id: number(&self.order)?, buyer, unguarded: false })
+    }
+
+    /// How the hash of pending orders names it.
+    pub fn name(&self) -> String {
+        let Entry { id, order, voucher, .. } = self;
+        format!("{voucher}:{order}:{id}")
+    }
+}
+
+/// The entries of an XRANGE. Not by `redis::streams`: there a field that is no text fails the whole reply.
+pub(super) fn entries(reply: &Value) -> Vec<Entry> {
+    items(reply).iter().filter_map(entry).collect()
+}
+
+/// The entries of an XREADGROUP on one stream; none where nothing is new.
+pub(super) fn read_entries(reply: &Value) -> Vec<Entry> {
+    items(reply)
+        .iter()
+        .filter_map(|stream| Some(entries(items(stream).get(1)?)))
+        .flatten()
+        .collect()
+}
+
+/// The entries of an XAUTOCLAIM, and where the next one is to begin.
+pub(super) fn claimed_entries(reply: &Value) -> (String, Vec<Entry>) {
+    let parts = items(reply);
+    let next = parts.first().map_or("0-0", string);
+    (next.to_owned(), parts.get(1).map(entries).unwrap_or_default())
+}
+
+fn entry(value: &Value) -> Option<Entry> {
+    let [id, fields] = items(value) else { return None };
+    let field = |name: &str| {
+        let pair = items(fields).chunks_exact(2).find(|pair| string(&pair[0]) == name);
+        pair.map_or("", |pair| string(&pair[1])).to_owned()
+    };
+    let id = string(id).to_owned();
+    Some(Entry { id, order: field("id"), user: field("userId"), voucher: field("voucherId") })
+}
+
+pub(super) fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) => items,
+        _ => &[],
+    }
+}
+
+/// Empty where it is none.
+pub(super) fn string(value: &Value) -> &str {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).unwrap_or(""),
+        Value::SimpleString(text) => text,
+        _ => "",
+    }
+}
+
+/// Under which data of which master something was read or counted; see `lua/stream_mark.lua`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mark {
+    pub text: String,
+    /// When it began, µs of the master's clock.
+    pub since_us: i64,
+}
+
+/// What `lua/stream_look.lua` is asked for.
+pub(super) enum Ask<'a> {
+    /// The entries after this one; where it is empty, from the beginning.
+    Page(&'a str),
+    User(i64),
+    /// To remove consumers that are gone, and the one with this name.
+    Tidy(&'a str),
+}
+
+/// What it says.
+pub(super) struct Look {
+    pub mark: Mark,
+    /// Users who have pending orders.
+    pub users: u64,
+    /// The pending orders of the user that was asked for.
+    pub pending: String,
+    pub entries: Vec<Entry>,
+    /// Whether there may be more entries.
+    pub more: bool,
+}
+
+impl Look {
+    /// What `lua/stream_look.lua` returned, and the server's clock.
+    pub fn parse(reply: &Value) -> Result<(Look, &str), Error> {
+        let [mark, now, users, pending, before, page] = items(reply) else {
+            return Err(Error::Internal("stream_look.lua returned something else".to_owned()));
+        };
+        let (text, page) = (string(mark).to_owned(), entries(page));
+        let since = text.split(' ').nth(1).and_then(|since| since.parse().ok());
+        let mut all = entries(before);
+        let more = !page.is_empty();
+        all.extend(page);
+        let look = Look {
+            mark: Mark { since_us: since.unwrap_or(i64::MAX), text },
+            users: if let Value::Int(users) = users { (*users).max(0) as u64 } else { 0 },
+            pending: string(pending).to_owned(),
+            entries: all,
+            more,
+        };
+        Ok((look, string(now)))
+    }
+}
+
+/// What the script decided, and whether an earlier call, whose reply was lost, may have decided it.
+pub(super) type Answer = Result<(Admission, bool), Error>;
+
+/// What the script decided.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Admission {
+    /// An entry is in the stream.
+    Pending,
+    /// The user has a claim already, of the pending order with this id if there is one.
+    Claimed(Option<i64>),
+    SoldOut,
+    /// Too many orders are pending.
+    Full,
+    /// The sale is being counted.
+    Closed,
+    /// The call came to its turn too late.
+    Late,
+}
+
+/// What the script's answer to a purchase says.
+pub(super) fn answer(reply: &str) -> Result<Admission, Error> {
+    Ok(match reply.split_once(' ').unwrap_or((reply, "")) {
+        ("pending", _) => Admission::Pending,
+        ("claimed", order) => Admission::Claimed(order.parse().ok()),
+        ("sold", _) => Admission::SoldOut,
+        ("full", _) => Admission::Full,
+        ("closed", _) => Admission::Closed,
+        ("late", _) => Admission::Late,
+        _ => return Err(Error::Internal(format!("stream_admit.lua returned {reply:?}"))),
+    })
+}
+
+/// The master's clock, as its last reply told it: never ahead of it while it runs evenly.
+#[derive(Debug)]
+pub(super) struct RedisClock {
+    began: Instant,
+    offset_us: AtomicI64,
+}
+
+impl Default for RedisClock {
+    fn default() -> Self {
+        RedisClock { began: Instant::now(), offset_us: AtomicI64::new(0) }
+    }
+}
+
+impl RedisClock {
+    fn local_us(&self) -> i64 {
+        self.began.elapsed().as_micros().try_into().unwrap_or(i64::MAX)
+    }
+
+    pub fn set(&self, now: &str) {
+        if let Ok(now) = now.parse::<i64>() {
+            self.offset_us.store(now - self.local_us(), Relaxed);
+        }
+    }
+
+    pub fn now_us(&self) -> i64 {
+        self.offset_us.load(Relaxed) + self.local_us()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_was_decided() {
+        assert_eq!(answer("claimed 5").unwrap(), Admission::Claimed(Some(5)));
+        assert_eq!(answer("claimed").unwrap(), Admission::Claimed(None));
+        assert_eq!(answer("sold out").unwrap(), Admission::SoldOut);
+        assert!(matches!(answer(""), Err(Error::Internal(_))));
+    }
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    fn raw(id: &str, fields: &[&str]) -> Value {
+        let fields = fields.iter().map(|text| bulk(text)).collect();
+        Value::Array(vec![bulk(id), Value::Array(fields)])
+    }
+
+    #[test]
+    fn entries_are_read_whatever_the_order_of_their_fields() {
+        let stream = Value::Array(vec![
+            raw("1-0", &["userId", "7", "voucherId", "8", "id", "9"]),
+            raw("2-0", &["id", "9", "more", "x", "userId", "7", "voucherId", "8"]),
+        ]);
+        let read = Value::Array(vec![Value::Array(vec![bulk("stream.orders"), stream.clone()])]);
+        let claimed = Value::Array(vec![bulk("3-0"), stream, Value::Array(vec![])]);
+        let entries = read_entries(&read);
+        assert_eq!(claimed_entries(&claimed), ("3-0".to_owned(), entries.clone()));
+        for entry in &entries {
+            let order = entry.order().unwrap();
+            assert_eq!((order.id, order.buyer.user_id, order.buyer.voucher_id), (9, 7, 8));
+        }
+        assert_eq!((entries[0].name().as_str(), entries.len()), ("8:9:1-0", 2));
+        assert_eq!(read_entries(&Value::Nil), vec![]);
+    }
+
+    #[test]
+    fn entries_without_a_valid_order_are_recognized() {
+        for fields in [
+            &["userId", "7", "voucherId", "8"][..],
+            &["userId", "x", "voucherId", "8", "id", "9"],
+            &["userId", "0", "voucherId", "8", "id", "9"],
+            &["userId", "7", "voucherId", "8", "id", "99999999999999999999"],
+        ] {
+            let entry = entry(&raw("1-0", fields)).unwrap();
+            assert!(entry.order().is_none(), "{fields:?}");
+        }
+    }
+}
