@@ -7,8 +7,10 @@
 --
 -- Returns the last of them.
 mark(false)
-if redis.call('HGET', P, 'ids') ~= KEYS[3] or redis.call('EXISTS', KEYS[3]) == 0 then
-  redis.call('HSET', P, 'ids', KEYS[3])
+-- The counters that began under this mark: of the last two days, as clocks differ.
+local begun = redis.call('HGET', P, 'ids') or ''
+if not names(begun, KEYS[3]) or redis.call('EXISTS', KEYS[3]) == 0 then
+  redis.call('HSET', P, 'ids', KEYS[3] .. ' ' .. (string.match(begun, '^%S+') or ''))
   redis.call('SET', KEYS[3], ARGV[1])
 end
 return redis.call('INCRBY', KEYS[3], ARGV[2])

@@ -68,6 +68,11 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
         let clock = move || before_midnight() + looks.fetch_add(1, Ordering::Relaxed) / 10_000;
         node_with(&server, clock, 64, Duration::from_secs(5)).await
     };
+    // The counters of both days have begun, in turn.
+    let days = [before_midnight(), before_midnight() + 2];
+    for day in days.into_iter().chain(days) {
+        node_with(&server, move || day, 1, Duration::from_secs(5)).await.next().await.unwrap();
+    }
     let nodes = [node().await, node().await];
     // So far apart that every number shows which day's counter it came from.
     let days = [("icr:order:2026:07:01", 1_000_000), ("icr:order:2026:07:02", 5_000_000)];
