@@ -411,6 +411,7 @@ async fn a_full_stream_and_added_stock() {
     stack.stream_drained().await;
     let path = format!("/voucher/seckill/{sale}/stock");
     post(stack.url(), &path).admin().json(json!({ "add": 3 })).send().await.data();
+    counted(&stack, sale, (Some(4), vec![users[0].id])).await;
     for user in &users[1..] {
         buy(stack.url(), user, sale).await.bought();
         stack.stream_drained().await;
