@@ -9,7 +9,7 @@ local function users()
   return redis.call('HLEN', P) - 1 - redis.call('HEXISTS', P, 'ids')
 end
 
-local existing = group()
+local existing = group('g1')
 local m, join = mark(not existing)
 local before, page, value = {}, {}, ''
 if ARGV[1] == 'page' then

@@ -1,6 +1,6 @@
 -- The head of every script of the stream: the mark under which this server runs it.
 --
--- KEYS[1]  stream.orders, with the group g1
+-- KEYS[1]  stream.orders, with the group g1; and a group `seckill` that nobody reads: where it stands, we joined
 -- KEYS[2]  stream.orders.pending: by user, `voucher:order:entry` of each pending order, between spaces; and the fields `mark`
 --          and `ids`, the counter of order ids that began under it
 --
@@ -55,10 +55,10 @@ local function pending_before(join)
   return found
 end
 
-local function group()
+local function group(name)
   local groups = redis.pcall('XINFO', 'GROUPS', S)
   for _, info in ipairs(groups) do
-    if field(info, 'name') == 'g1' then return info, true end
+    if field(info, 'name') == name then return info, true end
   end
   return nil, not groups.err
 end
@@ -75,15 +75,19 @@ local function mark(lost)
   local of, since, join
   if text then of, since, join = string.match(text, '^(%x+) (%d+) (%S+)$') end
   if of == server and tonumber(since) <= clock() and not lost then return text, join end
-  local existing, exists = group()
+  local existing, exists = group('g1')
+  local joined = group('seckill')
   if not exists then
     join = '0-0'
+  elseif joined then
+    join = field(joined, 'last-delivered-id')
   elseif not join then
     local last = field(redis.call('XINFO', 'STREAM', S), 'last-generated-id')
     join = existing and field(existing, 'last-delivered-id') or last
   end
   redis.call('DEL', P)
   if not existing then redis.call('XGROUP', 'CREATE', S, 'g1', join, 'MKSTREAM') end
+  if not joined then redis.call('XGROUP', 'CREATE', S, 'seckill', join) end
   take_in(pending_before(join))
   local after = join
   repeat

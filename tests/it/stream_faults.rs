@@ -213,8 +213,11 @@ async fn entries_of_a_dead_consumer_are_taken_over() {
         .execute(&mut *holder)
         .await
         .unwrap();
-    for (user, url) in users.iter().zip(stack.urls().iter().cycle()) {
-        buy(url, user, sale).await.bought();
+    // At once: after some seconds the sale closes.
+    let urls = stack.urls();
+    let purchases = users.iter().zip(urls.iter().cycle()).map(|(user, url)| buy(url, user, sale));
+    for answer in futures_util::future::join_all(purchases).await {
+        answer.bought();
     }
     let mut dead = stack.instances.pop().expect("a second instance");
     dead.kill();

@@ -65,8 +65,8 @@ async fn joining_claims_what_is_pending_and_leaves_a_long_past_as_it_is() {
         rows(&stack).await == 3
     })
     .await;
-    stack.stream_drained().await;
     drops_were_looked_for(&stack, &java, 74).await;
+    stack.stream_drained().await;
     assert_eq!((rows(&stack).await, entries(&stack).await), (3, PAST + 1));
     assert_eq!(stock(&stack, sale).await, left - 2, "nothing of the past was sold");
     let refused = "SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = 0";
