@@ -140,19 +140,13 @@ impl Member {
                 ) => refused.push((entry, order, error, String::new())),
                 Err(error) if error.is_about_the_row() => {
                     let detail = error.detail();
-                    tracing::error!(
-                        entry = entry.id,
-                        error = detail,
-                        "an entry cannot be committed"
-                    );
+                    tracing::error!(entry = entry.id, detail, "an entry cannot be committed");
                     refused.push((entry, order, Error::OrderFailed, detail));
                 }
                 Err(error) => {
                     if !is_state(&error) {
-                        tracing::error!(
-                            error = error.detail(),
-                            "an entry meets a bug; it is tried again"
-                        );
+                        let detail = error.detail();
+                        tracing::error!(detail, "an entry meets a bug; it is tried again");
                     }
                     undone.add(entry, Some(error));
                 }
@@ -243,10 +237,7 @@ impl Member {
                         }
                         Some(Decided::Refused) => Decision::Refused("refused", error),
                         Some(Decided::Another) | None => {
-                            tracing::error!(
-                                order_id = order.id,
-                                "an entry's id is another buyer's"
-                            );
+                            tracing::error!(order_id = order.id, "an id is another buyer's");
                             Decision::Refused("refused", Error::OrderFailed)
                         }
                     };
