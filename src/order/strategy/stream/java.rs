@@ -52,28 +52,28 @@ impl Member {
     }
 
     async fn watch_once(&self, kept: &mut Kept, always: bool) -> Result<(), Error> {
-        let mut redis = self.redis.clone();
         let consumers: StreamInfoConsumersReply =
-            redis.xinfo_consumers(&*self.keys.stream, GROUP).await?;
+            self.redis.clone().xinfo_consumers(&*self.keys.stream, GROUP).await?;
         let mut consumers = consumers.consumers.iter();
         if !always && consumers.all(|consumer| consumer.name.starts_with(CONSUMER_PREFIX)) {
             return Ok(());
         }
         let began = Instant::now();
+        let mark = self.look(Ask::Tidy("")).await?.mark;
         // Before the entries: one that is delivered later is not taken for one that was dropped.
         let delivered = self.last_delivered().await?;
-        let (mut after, mut all, mark) =
-            (String::new(), Vec::new(), self.look(Ask::Tidy("")).await?.mark);
+        let (mut after, mut all) = (String::new(), Vec::new());
         loop {
             let look = self.look(Ask::Page(&after)).await?;
-            if look.mark != mark {
-                return Ok(());
-            }
             let Some(last) = look.entries.last().filter(|_| look.more) else { break };
             after.clone_from(&last.id);
             all.extend(look.entries);
         }
         let pending = self.pending().await?;
+        // Of one mark: a group that was lost meanwhile, and is there again, has nothing pending.
+        if self.look(Ask::Tidy("")).await?.mark != mark {
+            return Ok(());
+        }
         let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
         let is_delivered = |entry: &Entry| order_of(&entry.id) <= order_of(&delivered);
         let join = mark.text.rsplit(' ').next().map(order_of).unwrap_or_default();
