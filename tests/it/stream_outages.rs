@@ -70,18 +70,17 @@ async fn more_entries_of_a_locked_sale_than_are_kept_in_memory_are_committed_lat
     let stack = Stack::start(1, &["--stream-batch", "4"]).await;
     let (locked, free) = (stack.publish(60, "stream").await, stack.publish(60, "stream").await);
     let users = stack.users(60).await;
-    while_sale_is_locked(&stack, locked, async {
-        for user in &users {
-            buy(stack.url(), user, locked).await.bought();
-        }
+    let pending = while_sale_is_locked(&stack, locked, async {
+        let pending = stack.pending_orders(&users, locked).await.len() as i64;
         for user in &users[..5] {
             let id = buy(stack.url(), user, free).await.bought();
             committed(&stack, user, id).await;
         }
+        pending
     })
     .await;
     stack.stream_drained().await;
-    assert_eq!((orders_of(&stack, locked).await, orders_of(&stack, free).await), (60, 5));
+    assert_eq!((orders_of(&stack, locked).await, orders_of(&stack, free).await), (pending, 5));
 }
 
 #[tokio::test]
@@ -91,9 +90,7 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     let sale = stack.publish(5, "stream").await;
     let users = stack.users(3).await;
     let holder = lock_sale(&stack, sale).await;
-    for user in &users {
-        buy(stack.url(), user, sale).await.bought();
-    }
+    let pending = stack.pending_orders(&users, sale).await.len() as i64;
     let mut leaving = stack.instances.pop().unwrap();
     leaving.signal("TERM");
     // Within the drain's deadline, or it fails.
@@ -101,7 +98,7 @@ async fn an_instance_that_stops_while_a_row_is_locked_leaves_the_entries_to_anot
     stack.add_instance(&[]).await;
     holder.rollback().await.unwrap();
     stack.stream_drained().await;
-    assert_eq!(orders_of(&stack, sale).await, 3);
+    assert_eq!(orders_of(&stack, sale).await, pending);
 }
 
 /// Evicted, or deleted by hand, with orders in it; everything else in Redis stands. Each of these orders ends as a row or a
@@ -113,11 +110,8 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
         let sale = stack.publish(20, "stream").await;
         let users = stack.users(26).await;
         let mut redis = stack.redis.conn().await;
-        let ids = while_sale_is_locked(&stack, sale, async {
-            let mut ids = Vec::new();
-            for (user, url) in users[..6].iter().zip(stack.urls().iter().cycle()) {
-                ids.push(buy(url, user, sale).await.bought());
-            }
+        let pending = while_sale_is_locked(&stack, sale, async {
+            let pending = stack.pending_orders(&users[..6], sale).await;
             let mut lose = redis::pipe();
             lose.atomic().del("stream.orders");
             if by_hand {
@@ -126,10 +120,10 @@ async fn a_lost_stream_is_noticed_and_its_orders_are_decided() {
                 lose.cmd("XGROUP").arg(&create);
             }
             let _: () = lose.query_async(&mut redis).await.unwrap();
-            ids
+            pending
         })
         .await;
-        for (user, id) in users.iter().zip(ids) {
+        for (user, id) in pending {
             let path = format!("/voucher-order/{id}");
             eventually("the order is decided", TIMEOUT, || async {
                 get(stack.url(), &path).token(&user.token).send().await.status == 200

@@ -223,6 +223,42 @@ impl Stack {
         .await;
     }
 
+    /// Buys at once, at the instances in turn, while the sale's row is locked; returns who has a pending order, and its id.
+    /// After some seconds such a sale closes: on a slow machine the last are told so.
+    pub async fn pending_orders<'a>(
+        &self,
+        users: &'a [SignedIn],
+        sale: i64,
+    ) -> Vec<(&'a SignedIn, i64)> {
+        let urls = self.urls();
+        let purchases = users.iter().zip(urls.iter().cycle());
+        let purchases = purchases.map(|(user, url)| buy(url, user, sale));
+        let answers = futures_util::future::join_all(purchases).await;
+        let admitted = users.iter().zip(answers);
+        let admitted = admitted.filter(|(_, answer)| answer.body["code"] != "UNAVAILABLE");
+        let pending: Vec<_> = admitted.map(|(user, answer)| (user, answer.bought())).collect();
+        assert!(!pending.is_empty(), "nobody was admitted");
+        pending
+    }
+
+    /// Waits until so many entries are delivered, and not acknowledged.
+    pub async fn delivered(&self, entries: usize) {
+        let redis = self.redis.conn().await;
+        testkit::wait::eventually(
+            &format!("{entries} entries are delivered"),
+            std::time::Duration::from_secs(40),
+            || {
+                let (mut redis, stream) = (redis.clone(), self.keys.stream.to_string());
+                async move {
+                    let pending: redis::streams::StreamPendingCountReply =
+                        redis.xpending_count(stream, "g1", "-", "+", 100).await.expect("an answer");
+                    pending.ids.len() == entries
+                }
+            },
+        )
+        .await;
+    }
+
     /// Waits until the sale's stock counter is this.
     pub async fn counted(&self, sale: i64, left: i64) {
         let redis = self.redis.conn().await;
