@@ -23,6 +23,7 @@ if ARGV[1] == 'close' then
   if whole or by_another then return 'no' end
   redis.call('SET', open, ARGV[2], 'PX', 10000)
   redis.call('UNLINK', claims)
+  redis.call('SADD', claims, ARGV[2])
   -- A Java node's script needs one, and refuses meanwhile.
   redis.call('SET', counter, 0)
   return 'yes'
@@ -41,6 +42,8 @@ if ARGV[1] == 'release' then
 end
 
 if m ~= ARGV[2] or is ~= ARGV[3] or (is == m and not whole) then return 'no' end
+-- Its name or the mark is there, unless the claims were deleted meanwhile.
+if redis.call('SREM', claims, is) == 0 then return 'no' end
 local voucher, undecided, waits = ARGV[6], 0, {}
 local function wait(user)
   undecided = undecided + 1
@@ -65,7 +68,8 @@ for user = at + ordered + 1, #ARGV do
   if not waits[ARGV[user]] then redis.call('SREM', claims, ARGV[user]) end
 end
 redis.call('SADD', claims, m)
-redis.call('SET', counter, math.max(0, ARGV[5] - undecided))
+-- Below 0 where some will be refused, so that what these give back is not sold.
+redis.call('SET', counter, ARGV[5] - undecided)
 redis.call('SET', open, m)
 for key = 3, 5 do redis.call('EXPIREAT', KEYS[key], ARGV[4]) end
 return 'yes'

@@ -55,6 +55,7 @@ mod start;
 mod strangers;
 mod stream;
 mod stream_faults;
+mod stream_model;
 mod stream_outages;
 mod stream_rebuild;
 mod support;

@@ -1,0 +1,418 @@
+//! What the scripts do to Redis, without Redis: one sale, its stream, its hash.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub type User = u8;
+/// The second in which an id was drawn, and its number.
+pub type Id = (u32, u32);
+/// The number of an entry; 0 is `0-0`.
+pub type Entry = u32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    pub number: u32,
+    pub server: u32,
+    pub since: u32,
+    pub join: Entry,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Order {
+    pub id: Id,
+    pub user: User,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stream {
+    pub entries: BTreeMap<Entry, Order>,
+    pub last: Entry,
+    /// The group `g1`: what was delivered last, and what is pending since when.
+    pub group: Option<(Entry, BTreeMap<Entry, u32>)>,
+    /// The group `seckill`.
+    pub joined: Option<Entry>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    Under(Mark),
+    By(u32),
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Redis {
+    /// Its replication id.
+    pub server: u32,
+    pub stream: Option<Stream>,
+    pub mark: Option<Mark>,
+    pub hash: BTreeMap<User, Vec<(Id, Entry)>>,
+    pub counter: Option<i32>,
+    /// Of users; and the mark, or the name of who writes them.
+    pub claims: Option<(BTreeSet<User>, Option<Open>)>,
+    pub open: Option<Open>,
+    pub refused: BTreeSet<Id>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ordered,
+    SoldOut,
+    /// Whether the user has an order of the sale.
+    Refused(bool),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Hash,
+    Stream,
+    Claims,
+    Counter,
+    Open,
+    Group,
+}
+
+/// A script, a command or a loss.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Look,
+    LookUser(User),
+    Page(Option<Entry>),
+    Admit {
+        order: Order,
+        late: bool,
+    },
+    Read,
+    Claim(Entry),
+    Ack(Entry),
+    Resolve {
+        mark: Mark,
+        entry: Entry,
+        order: Order,
+        outcome: Outcome,
+    },
+    Close(u32),
+    ClaimAll(u32, BTreeSet<User>),
+    Release(u32),
+    Open(Count),
+    Lose(Key),
+    Save,
+    /// Another server has these data, which were saved.
+    Replace(Box<Redis>),
+}
+
+/// What the last script of opening is given.
+#[derive(Clone, Debug)]
+pub struct Count {
+    pub mark: Mark,
+    pub was: Open,
+    pub stock: i32,
+    pub last: Entry,
+    pub undecided: Vec<(Entry, Order)>,
+    pub active: Vec<User>,
+    pub void: Vec<User>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reply {
+    Failed,
+    None,
+    Mark(Mark),
+    Entries(Mark, Vec<(Entry, Order)>),
+    Entry(Entry, Order),
+    Admission(&'static str),
+    Yes,
+    No,
+}
+
+fn yes(is: bool) -> Reply {
+    if is { Reply::Yes } else { Reply::No }
+}
+
+impl Redis {
+    /// `number` rises with every call; `without` is the rule that is left out.
+    pub fn apply(&mut self, op: &Op, now: u32, number: u32, without: &str) -> Reply {
+        let mark = |redis: &mut Redis, lost| redis.mark(lost, now, number, without);
+        match op {
+            Op::Look => {
+                let lost = self.group().is_none();
+                let mut of = mark(self, lost);
+                let is_empty = self.stream.as_ref().is_none_or(|stream| stream.entries.is_empty());
+                if is_empty && !self.hash.is_empty() {
+                    of = mark(self, true);
+                }
+                Reply::Mark(of)
+            }
+            Op::LookUser(user) => {
+                let lost = self.group().is_none();
+                let mut of = mark(self, lost);
+                let entries = self.stream.as_ref().map(|stream| &stream.entries);
+                let own = self.hash.get(user).into_iter().flatten();
+                let mut gone =
+                    own.filter(|(_, entry)| !entries.is_some_and(|all| all.contains_key(entry)));
+                if gone.next().is_some() {
+                    of = mark(self, true);
+                }
+                Reply::Mark(of)
+            }
+            Op::Page(after) => {
+                let lost = self.group().is_none();
+                let of = mark(self, lost);
+                let page = self.unresolved(after.unwrap_or(of.join), after.is_none());
+                self.take_in(&page);
+                Reply::Entries(of, page)
+            }
+            Op::Admit { order, late } => {
+                let of = mark(self, false);
+                Reply::Admission(self.admit(*order, *late, of, now, number, without))
+            }
+            Op::Read => {
+                let Some(stream) = &mut self.stream else { return Reply::Failed };
+                let Some((delivered, pending)) = &mut stream.group else { return Reply::Failed };
+                let Some((&entry, order)) = stream.entries.range(*delivered + 1..).next() else {
+                    return Reply::None;
+                };
+                *delivered = entry;
+                pending.insert(entry, now);
+                Reply::Entry(entry, *order)
+            }
+            Op::Claim(entry) => {
+                let Some(stream) = &mut self.stream else { return Reply::Failed };
+                let Some((_, pending)) = &mut stream.group else { return Reply::Failed };
+                match (pending.contains_key(entry), stream.entries.get(entry)) {
+                    (true, Some(order)) => {
+                        pending.insert(*entry, now);
+                        Reply::Entry(*entry, *order)
+                    }
+                    _ => {
+                        pending.remove(entry);
+                        Reply::None
+                    }
+                }
+            }
+            Op::Ack(entry) => {
+                if let Some(stream) = &mut self.stream
+                    && let Some((_, pending)) = &mut stream.group
+                {
+                    pending.remove(entry);
+                }
+                Reply::None
+            }
+            Op::Resolve { mark: read, entry, order, outcome } => {
+                let of = mark(self, false);
+                if of != *read && without != "resolved under the mark" {
+                    return Reply::No;
+                }
+                self.resolve(of, *entry, *order, *outcome, without);
+                Reply::Yes
+            }
+            Op::Close(name) => {
+                let of = mark(self, false);
+                let by_another = matches!(self.open, Some(Open::By(other)) if other != *name);
+                if self.is_whole(of) || by_another {
+                    return Reply::No;
+                }
+                self.open = Some(Open::By(*name));
+                self.claims = Some((BTreeSet::new(), self.open));
+                self.counter = Some(0);
+                Reply::Yes
+            }
+            Op::ClaimAll(name, users) => {
+                mark(self, false);
+                if self.open != Some(Open::By(*name)) {
+                    return Reply::No;
+                }
+                if !users.is_empty() {
+                    self.claims.get_or_insert_default().0.extend(users);
+                }
+                Reply::Yes
+            }
+            Op::Release(name) => {
+                mark(self, false);
+                if self.open == Some(Open::By(*name)) {
+                    self.open = None;
+                }
+                Reply::Yes
+            }
+            Op::Open(count) => {
+                let of = mark(self, false);
+                yes(self.count(of, count, without))
+            }
+            Op::Lose(key) => {
+                match key {
+                    Key::Hash => (self.hash, self.mark) = (BTreeMap::new(), None),
+                    Key::Stream => self.stream = None,
+                    Key::Claims => self.claims = None,
+                    Key::Counter => self.counter = None,
+                    Key::Open => self.open = None,
+                    Key::Group => {
+                        if let Some(stream) = &mut self.stream {
+                            stream.group = None;
+                        }
+                    }
+                }
+                Reply::None
+            }
+            Op::Save => Reply::None,
+            Op::Replace(data) => {
+                *self = Redis { server: number, ..(**data).clone() };
+                Reply::None
+            }
+        }
+    }
+
+    fn group(&self) -> Option<&(Entry, BTreeMap<Entry, u32>)> {
+        self.stream.as_ref()?.group.as_ref()
+    }
+
+    pub fn delivered(&self) -> Entry {
+        self.group().map_or(0, |(delivered, _)| *delivered)
+    }
+
+    pub fn pending(&self) -> BTreeMap<Entry, u32> {
+        self.group().map(|(_, pending)| pending.clone()).unwrap_or_default()
+    }
+
+    /// Entries after `after`; and those that were pending before we joined.
+    fn unresolved(&self, after: Entry, first: bool) -> Vec<(Entry, Order)> {
+        let Some(stream) = &self.stream else { return Vec::new() };
+        let before = self.pending();
+        let counts = |entry: &Entry| *entry > after || first && before.contains_key(entry);
+        stream.entries.iter().filter(|(entry, _)| counts(entry)).map(|(e, o)| (*e, *o)).collect()
+    }
+
+    fn take_in(&mut self, entries: &[(Entry, Order)]) {
+        for (entry, Order { id, user }) in entries {
+            let own = self.hash.entry(*user).or_default();
+            if !own.contains(&(*id, *entry)) {
+                own.push((*id, *entry));
+            }
+        }
+    }
+
+    fn mark(&mut self, lost: bool, now: u32, number: u32, without: &str) -> Mark {
+        if let Some(mark) = self.mark
+            && (mark.server == self.server || without == "a mark names its master")
+            && !lost
+        {
+            return mark;
+        }
+        let existed = self.stream.is_some();
+        let stream = self.stream.get_or_insert_default();
+        let kept = stream.joined.filter(|_| without != "the stream keeps where we joined");
+        let join = match (existed, kept, self.mark) {
+            (false, ..) => 0,
+            (_, Some(joined), _) => joined,
+            (.., Some(mark)) => mark.join,
+            _ => stream.group.as_ref().map_or(stream.last, |(delivered, _)| *delivered),
+        };
+        stream.group.get_or_insert_with(|| (join, BTreeMap::new()));
+        stream.joined.get_or_insert(join);
+        self.hash.clear();
+        let entries = self.unresolved(join, true);
+        self.take_in(&entries);
+        *self.mark.insert(Mark { number, server: self.server, since: now, join })
+    }
+
+    pub fn is_whole(&self, mark: Mark) -> bool {
+        let under = Some(Open::Under(mark));
+        let claims = self.claims.as_ref().is_some_and(|(_, of)| *of == under);
+        self.open == under && self.counter.is_some() && claims
+    }
+
+    fn admit(
+        &mut self,
+        order: Order,
+        late: bool,
+        mark: Mark,
+        now: u32,
+        number: u32,
+        without: &str,
+    ) -> &'static str {
+        if let Some((own, _)) = self.hash.get(&order.user).and_then(|own| own.first()) {
+            return if *own == order.id { "pending" } else { "claimed" };
+        }
+        if late && without != "a late admission admits nobody" {
+            return "late";
+        }
+        if !self.is_whole(mark) {
+            return "closed";
+        }
+        let (Some((claims, _)), Some(left)) = (&mut self.claims, &mut self.counter) else {
+            return "closed";
+        };
+        if claims.contains(&order.user) {
+            return "claimed";
+        }
+        if *left < 1 {
+            return "sold out";
+        }
+        let Some(stream) = &mut self.stream else {
+            self.mark(true, now, number, without);
+            return "closed";
+        };
+        // At worst, ids of entries that were lost come again: clocks step back.
+        stream.last += 1;
+        stream.entries.insert(stream.last, order);
+        claims.insert(order.user);
+        *left -= 1;
+        self.hash.entry(order.user).or_default().push((order.id, stream.last));
+        "pending"
+    }
+
+    fn resolve(&mut self, mark: Mark, entry: Entry, order: Order, outcome: Outcome, without: &str) {
+        let mut counts = without == "an entry counts once";
+        if let Some(stream) = &mut self.stream {
+            if let Some((_, pending)) = &mut stream.group {
+                pending.remove(&entry);
+            }
+            counts |= stream.entries.remove(&entry).is_some();
+        }
+        if let Some(own) = self.hash.get_mut(&order.user) {
+            own.retain(|it| *it != (order.id, entry));
+            if own.is_empty() {
+                self.hash.remove(&order.user);
+            }
+        }
+        if outcome == Outcome::Ordered || !counts {
+            return;
+        }
+        self.refused.insert(order.id);
+        if outcome != Outcome::Refused(true)
+            && !self.hash.contains_key(&order.user)
+            && let Some((claims, _)) = &mut self.claims
+        {
+            claims.remove(&order.user);
+        }
+        if outcome == Outcome::SoldOut {
+            (self.open, self.counter) = (None, Some(0));
+        } else if self.open == Some(Open::Under(mark)) {
+            *self.counter.get_or_insert(0) += 1;
+        }
+    }
+
+    fn count(&mut self, mark: Mark, count: &Count, without: &str) -> bool {
+        let Count { was, stock, last, undecided, active, void, .. } = count;
+        let of_mark = self.open == Some(Open::Under(mark));
+        if mark != count.mark || self.open != Some(*was) || of_mark && !self.is_whole(mark) {
+            return false;
+        }
+        if self.claims.as_ref().is_none_or(|(_, of)| *of != self.open)
+            && without != "claims name who writes them"
+        {
+            return false;
+        }
+        let newer = self.unresolved(*last, false);
+        self.take_in(&newer);
+        let named = |(entry, order): &&(Entry, Order)| {
+            let own = self.hash.get(&order.user);
+            own.is_some_and(|own| own.contains(&(order.id, *entry)))
+        };
+        let waits: Vec<User> =
+            undecided.iter().filter(named).chain(&newer).map(|(_, order)| order.user).collect();
+        let (claims, of) = self.claims.get_or_insert_default();
+        claims.extend(waits.iter().chain(active));
+        claims.retain(|user| !void.contains(user) || waits.contains(user));
+        *of = Some(Open::Under(mark));
+        (self.counter, self.open) = (Some(stock - waits.len() as i32), *of);
+        true
+    }
+}

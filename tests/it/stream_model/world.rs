@@ -1,0 +1,731 @@
+//! Two instances, a Java node's consumer, the database, and what fails: random walks, and what must hold on each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::redis::{Count, Entry, Id, Key, Mark, Op, Open, Order, Outcome, Redis, Reply, User};
+
+const USERS: usize = 3;
+/// Seconds: when an entry may be claimed, until when a COMMIT may arrive, an admission be run; how long nothing is said.
+const IDLE: u32 = 10;
+const COMMIT: u32 = 8;
+const ADMISSION: u32 = 3;
+const UNSURE: u32 = 30;
+/// How long a master that was replaced takes writes; how far its replica may be behind.
+const APART: u32 = 15;
+const BEHIND: u32 = 10;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Row {
+    Active,
+    Cancelled,
+    Refused,
+}
+
+#[derive(Default)]
+struct Database {
+    stock: i32,
+    issued: i32,
+    rows: BTreeMap<Id, (User, Row)>,
+    /// The instance that holds the sale's row.
+    locked_by: Option<usize>,
+    /// Users in the outbox.
+    returns: BTreeSet<User>,
+}
+
+impl Database {
+    fn is_buyer(&self, user: User) -> bool {
+        self.rows.values().any(|row| *row == (user, Row::Active))
+    }
+
+    fn buyers(&self) -> BTreeSet<User> {
+        let active = self.rows.values().filter(|(_, row)| *row == Row::Active);
+        active.map(|(user, _)| *user).collect()
+    }
+
+    /// Whether the order is there, of whatever status.
+    fn has(&self, order: &Order) -> bool {
+        let row = self.rows.get(&order.id);
+        row.is_some_and(|(user, row)| *user == order.user && *row != Row::Refused)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Attempt {
+    entry: Entry,
+    order: Order,
+    begun: u32,
+    mark: Mark,
+    /// Not to be committed: a refusal with this reason.
+    refuse: Option<Outcome>,
+    outcome: Option<Outcome>,
+}
+
+#[derive(Clone)]
+struct Opener {
+    mark: Mark,
+    last: Entry,
+    entries: Vec<(Entry, Order)>,
+    /// Its name; none where the sale stays open.
+    name: Option<u32>,
+    closed: bool,
+    claims: Option<BTreeSet<User>>,
+    count: Option<(Count, BTreeSet<User>)>,
+}
+
+#[derive(Clone)]
+struct Watch {
+    mark: Mark,
+    delivered: Option<Entry>,
+    entries: Option<Vec<(Entry, Order)>>,
+    pending: Option<BTreeSet<Entry>>,
+}
+
+#[derive(Clone, Default)]
+struct Instance {
+    /// Still connected to the master that was replaced.
+    apart: bool,
+    admission: Option<(Order, u32)>,
+    mark: Option<(Mark, u32)>,
+    attempt: Option<Attempt>,
+    opener: Option<Opener>,
+    watch: Option<Watch>,
+    /// An order looked up without a row: under which mark, when.
+    lookup: Option<(Order, Mark, u32)>,
+}
+
+/// A call that was recorded: what Redis replied, and what it was like afterwards.
+pub struct Recorded {
+    pub op: Op,
+    pub reply: Reply,
+    pub after: Redis,
+}
+
+pub struct World {
+    without: &'static str,
+    now: u32,
+    number: u32,
+    database: Database,
+    redis: Redis,
+    apart: Option<(Redis, u32)>,
+    replica: (Redis, u32),
+    saved: (Redis, u32),
+    ids: BTreeMap<u32, u32>,
+    instances: [Instance; 2],
+    /// An admission that nobody waits for any more.
+    stalled: Option<(Order, u32)>,
+    /// An entry that a Java node's consumer has, since when, and whether it committed it.
+    java: Option<(Entry, Order, u32, bool)>,
+    sent: Vec<Order>,
+    pending: BTreeSet<Order>,
+    denied: BTreeSet<Order>,
+    /// Whether Redis ever lost data; and what may be lost, as it was sent before, or to a master that was replaced.
+    lossy: bool,
+    may_be_lost: BTreeSet<Order>,
+    asked: bool,
+    /// Users with a claim and without an order, who ask for a count.
+    claimed: BTreeSet<User>,
+    actions: u64,
+    random: u64,
+    /// Nothing is promoted.
+    pub one_server: bool,
+    pub recorded: Option<Vec<Recorded>>,
+    pub broken: Option<String>,
+}
+
+impl World {
+    pub fn new(seed: u64, without: &'static str) -> World {
+        let issued = 1 + (seed % 2) as i32;
+        let mut world = World {
+            without,
+            now: 100,
+            number: 0,
+            database: Database { stock: issued, issued, ..Database::default() },
+            redis: Redis::default(),
+            apart: None,
+            replica: (Redis::default(), 100),
+            saved: (Redis::default(), 100),
+            ids: BTreeMap::new(),
+            instances: Default::default(),
+            stalled: None,
+            java: None,
+            sent: Vec::new(),
+            pending: BTreeSet::new(),
+            denied: BTreeSet::new(),
+            lossy: false,
+            may_be_lost: BTreeSet::new(),
+            asked: false,
+            claimed: BTreeSet::new(),
+            actions: 0,
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            one_server: false,
+            recorded: None,
+            broken: None,
+        };
+        // Each walk has some of the actions only, so that it goes far with these.
+        world.actions = (world.any(1 << 40) | world.any(1 << 40)) as u64 | 0b111_1111;
+        world
+    }
+
+    fn any(&mut self, below: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as usize % below
+    }
+
+    fn fails(&mut self, what: String) {
+        self.broken.get_or_insert(what);
+    }
+
+    fn redis(&mut self, instance: usize) -> &mut Redis {
+        match &mut self.apart {
+            Some((old, until)) if self.instances[instance].apart && self.now <= *until => old,
+            _ => &mut self.redis,
+        }
+    }
+
+    fn call(&mut self, instance: usize, op: Op) -> Reply {
+        self.number += 1;
+        let (now, number, without) = (self.now, self.number, self.without);
+        if self.instances[instance].apart
+            && self.apart.as_ref().is_none_or(|(_, until)| now > *until)
+        {
+            return Reply::Failed;
+        }
+        if let (Op::Admit { order, .. }, true) = (&op, self.instances[instance].apart) {
+            self.lossy = true;
+            self.may_be_lost.insert(*order);
+        }
+        let reply = self.redis(instance).apply(&op, now, number, without);
+        let after = self.redis.clone();
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(Recorded { op, reply: reply.clone(), after });
+        }
+        reply
+    }
+
+    fn look(&mut self, instance: usize) -> Option<Mark> {
+        match self.call(instance, Op::Look) {
+            Reply::Mark(mark) => Some(mark),
+            _ => None,
+        }
+    }
+
+    /// What a client was told of its order; no row may follow.
+    fn denies(&mut self, order: Order) {
+        if self.database.has(&order) {
+            self.fails(format!("a no for {order:?}, which is there"));
+        }
+        self.denied.insert(order);
+    }
+
+    fn inserts(&mut self, order: Order) {
+        if self.denied.contains(&order) {
+            self.fails(format!("{order:?} became a row after its no"));
+        }
+        self.database.stock -= 1;
+        self.database.rows.insert(order.id, (order.user, Row::Active));
+    }
+
+    /// One step of somebody.
+    pub fn step(&mut self) {
+        // What buys and sells comes more often than what fails.
+        let action =
+            self.any(60).checked_sub(24).map_or_else(|| self.any(24), |often| 1 + often % 9);
+        if self.actions & 1 << action == 0 {
+            return;
+        }
+        let instance = self.any(2);
+        match action {
+            0 => self.now += 1,
+            1 => self.sends(instance),
+            2 => self.admits(instance),
+            3 => self.reads(instance),
+            4 => self.decides(instance),
+            5 => self.resolves(instance),
+            6 | 7 => self.opens(instance),
+            8 => self.looks_up(instance),
+            9 => self.watches(instance),
+            10 => self.cancels(),
+            11 => self.java_reads(),
+            12 => self.java_commits(),
+            13 => self.java_acknowledges(),
+            14 if self.any(2) == 0 => self.now += [5, 10, 16, 31][self.any(4)],
+            15 => self.replica = (self.redis.clone(), self.now),
+            16 => self.instances[instance].apart = false,
+            17 => {
+                self.instances[instance] =
+                    Instance { apart: self.instances[instance].apart, ..Instance::default() }
+            }
+            18 if self.any(3) == 0 => self.promotes(),
+            // To older data only where nobody was told yet that there is none of it.
+            19 if self.any(4) == 0 && self.now < self.saved.1 + UNSURE => {
+                self.loses(self.saved.0 != self.redis);
+                self.call_all(Op::Replace(Box::new(self.saved.0.clone())));
+            }
+            20 => {
+                self.call_all(Op::Save);
+                self.saved = (self.redis.clone(), self.now);
+            }
+            21 if self.any(4) == 0 => {
+                let keys =
+                    [Key::Hash, Key::Stream, Key::Claims, Key::Counter, Key::Open, Key::Group];
+                let key = keys[self.any(keys.len())];
+                self.loses(matches!(key, Key::Hash | Key::Stream | Key::Group));
+                self.call_all(Op::Lose(key));
+            }
+            // A row's lock is lost; an opener's name expires.
+            22 => self.database.locked_by = None,
+            23 if matches!(self.redis.open, Some(Open::By(_))) => {
+                self.call_all(Op::Lose(Key::Open));
+            }
+            _ => {}
+        }
+        self.checks();
+    }
+
+    fn loses(&mut self, data: bool) {
+        if data {
+            self.lossy = true;
+            self.may_be_lost.extend(&self.sent);
+        }
+    }
+
+    /// A fault of the master.
+    fn call_all(&mut self, op: Op) {
+        let apart = std::mem::take(&mut self.instances[0].apart);
+        self.call(0, op);
+        self.instances[0].apart = apart;
+    }
+
+    fn sends(&mut self, instance: usize) {
+        if self.instances[instance].admission.is_some() {
+            return;
+        }
+        let Some(mark) = self.look(instance) else { return };
+        // The counter of ids begins anew under each mark.
+        let begin = if self.without == "ids begin at random" { 0 } else { mark.number * 1000 };
+        let id = self.ids.entry(mark.number).or_insert(begin);
+        *id += 1;
+        let id = (self.now, *id);
+        let order = Order { id, user: self.any(USERS) as User };
+        self.instances[instance].admission = Some((order, self.now + ADMISSION));
+        self.sent.push(order);
+    }
+
+    fn admits(&mut self, instance: usize) {
+        let Some((order, until)) = self.instances[instance].admission else {
+            if let Some((order, until)) = self.stalled.take() {
+                self.call(instance, Op::Admit { order, late: self.now > until });
+            }
+            return;
+        };
+        if self.stalled.is_none() && self.any(8) == 0 {
+            // The buyer is told that nothing is known.
+            self.stalled = self.instances[instance].admission.take();
+            return;
+        }
+        let reply = self.call(instance, Op::Admit { order, late: self.now > until });
+        // Its reply may be lost, and it is sent again.
+        if self.any(4) > 0 {
+            self.instances[instance].admission = None;
+            if reply == Reply::Admission("pending") {
+                self.told_pending(order);
+            } else if reply == Reply::Admission("claimed") && !self.database.is_buyer(order.user) {
+                self.claimed.insert(order.user);
+            }
+        }
+    }
+
+    fn told_pending(&mut self, order: Order) {
+        if self.pending.iter().any(|other| other.id == order.id && other.user != order.user) {
+            self.fails(format!("{:?} was told to two buyers", order.id));
+        }
+        self.pending.insert(order);
+    }
+
+    fn reads(&mut self, instance: usize) {
+        if self.instances[instance].attempt.is_some() {
+            return;
+        }
+        let Some((mark, begun)) = self.instances[instance].mark.take() else {
+            self.instances[instance].mark = self.look(instance).map(|mark| (mark, self.now));
+            return;
+        };
+        let now = self.now;
+        let idle =
+            self.redis(instance).pending().into_iter().find(|(_, since)| since + IDLE <= now);
+        let op = idle.map_or(Op::Read, |(entry, _)| Op::Claim(entry));
+        if let Reply::Entry(entry, order) = self.call(instance, op) {
+            let attempt = Attempt { entry, order, begun, mark, refuse: None, outcome: None };
+            self.instances[instance].attempt = Some(attempt);
+        }
+    }
+
+    fn decides(&mut self, instance: usize) {
+        let Some(mut attempt) = self.instances[instance].attempt else { return };
+        let Attempt { order, refuse, .. } = attempt;
+        if attempt.outcome.is_some() || self.database.locked_by.is_some() {
+            return;
+        }
+        let row = self.database.rows.get(&order.id).copied();
+        if let Some(why) = refuse {
+            // The primary key says what is there.
+            if row.is_none() && self.without != "a refusal is a row" {
+                self.database.rows.insert(order.id, (order.user, Row::Refused));
+            }
+            attempt.outcome = Some(if self.database.has(&order) { Outcome::Ordered } else { why });
+        } else if self.now > attempt.begun + COMMIT && self.without != "no COMMIT is late" {
+            self.instances[instance].attempt = None;
+            return;
+        } else if self.database.has(&order) {
+            attempt.outcome = Some(Outcome::Ordered);
+        } else if row.is_some() {
+            attempt.refuse = Some(Outcome::Refused(false));
+        } else if self.database.is_buyer(order.user) {
+            attempt.refuse = Some(Outcome::Refused(true));
+        } else if self.database.stock < 1 {
+            attempt.refuse = Some(Outcome::SoldOut);
+        } else {
+            self.inserts(order);
+            attempt.outcome = Some(Outcome::Ordered);
+        }
+        self.instances[instance].attempt = Some(attempt);
+    }
+
+    fn resolves(&mut self, instance: usize) {
+        let Some(Attempt { entry, order, mark, outcome: Some(outcome), .. }) =
+            self.instances[instance].attempt
+        else {
+            return;
+        };
+        let reply = self.call(instance, Op::Resolve { mark, entry, order, outcome });
+        // Its reply may be lost, and it is sent again.
+        if self.any(4) > 0 {
+            self.instances[instance].attempt = None;
+        }
+        if reply == Reply::Yes && outcome != Outcome::Ordered {
+            self.denies(order);
+        }
+    }
+
+    fn looks_up(&mut self, instance: usize) {
+        match self.instances[instance].lookup.take() {
+            None => {
+                if self.sent.is_empty() {
+                    return;
+                }
+                let at = self.any(self.sent.len());
+                let order = self.sent[at];
+                let is_this = |(sent, _): (Order, u32)| sent == order;
+                if self.instances.iter().any(|of| of.admission.is_some_and(is_this)) {
+                    // Nobody knows the id yet.
+                    return;
+                }
+                let row = self.database.rows.get(&order.id).copied();
+                if self.database.has(&order) {
+                    return;
+                }
+                let Reply::Mark(mark) = self.call(instance, Op::LookUser(order.user)) else {
+                    return;
+                };
+                let redis = self.redis(instance);
+                let own = redis.hash.get(&order.user);
+                let is_pending = own.is_some_and(|own| own.iter().any(|(id, _)| *id == order.id));
+                if redis.refused.contains(&order.id) && row.is_none_or(|(of, _)| of == order.user)
+                    || row == Some((order.user, Row::Refused))
+                {
+                    self.denies(order);
+                } else if is_pending && self.denied.contains(&order) {
+                    self.fails(format!("{order:?} is pending after its no"));
+                } else if !is_pending {
+                    self.instances[instance].lookup = Some((order, mark, self.now));
+                }
+            }
+            Some((order, mark, asked)) => {
+                let drawn = if self.without == "unsure after it was sent" { 0 } else { order.id.0 };
+                let began = if self.without == "unsure under a new mark" { 0 } else { mark.since };
+                let unsure = self.now < drawn.max(began) + UNSURE;
+                let is_own = self.database.has(&order);
+                if !unsure && !is_own && self.now <= asked + ADMISSION {
+                    self.denies(order);
+                }
+            }
+        }
+    }
+
+    fn watches(&mut self, instance: usize) {
+        let Some(mut watch) = self.instances[instance].watch.take() else {
+            let watch = self.look(instance).map(|mark| Watch {
+                mark,
+                delivered: None,
+                entries: None,
+                pending: None,
+            });
+            self.instances[instance].watch = watch;
+            return;
+        };
+        if watch.delivered.is_none() {
+            watch.delivered = Some(self.redis(instance).delivered());
+        } else if watch.entries.is_none() {
+            let Reply::Entries(_, entries) = self.call(instance, Op::Page(None)) else { return };
+            watch.entries = Some(entries);
+        } else if watch.pending.is_none() {
+            watch.pending = Some(self.redis(instance).pending().into_keys().collect());
+        } else {
+            let mark = watch.mark;
+            if self.look(instance) != Some(mark) && self.without != "drops are of one mark" {
+                return;
+            }
+            let (Some(delivered), Some(pending)) = (watch.delivered, watch.pending) else { return };
+            let dropped =
+                |entry: Entry| entry > mark.join && entry <= delivered && !pending.contains(&entry);
+            let dropped = watch.entries.into_iter().flatten().find(|(entry, _)| dropped(*entry));
+            if let (Some((entry, order)), None) = (dropped, self.instances[instance].attempt) {
+                let why = Outcome::Refused(self.database.is_buyer(order.user));
+                let attempt = Attempt {
+                    entry,
+                    order,
+                    begun: self.now,
+                    mark,
+                    refuse: Some(why),
+                    outcome: None,
+                };
+                self.instances[instance].attempt = Some(attempt);
+            }
+            return;
+        }
+        self.instances[instance].watch = Some(watch);
+    }
+
+    fn cancels(&mut self) {
+        let mut rows = self.database.rows.values_mut();
+        if self.database.locked_by.is_none()
+            && let Some((user, row)) = rows.find(|(_, row)| *row == Row::Active)
+        {
+            *row = Row::Cancelled;
+            self.database.stock += 1;
+            self.database.returns.insert(*user);
+        }
+    }
+
+    fn java_reads(&mut self) {
+        if self.java.is_none()
+            && !self.instances[0].apart
+            && let Reply::Entry(entry, order) = self.call(0, Op::Read)
+        {
+            self.java = Some((entry, order, self.now, false));
+        }
+    }
+
+    fn java_commits(&mut self) {
+        let Some((_, order, since, committed)) = &mut self.java else { return };
+        let is_free =
+            !self.database.rows.contains_key(&order.id) && !self.database.is_buyer(order.user);
+        let is_late = self.now > *since + UNSURE - IDLE;
+        if !*committed
+            && is_free
+            && !is_late
+            && self.database.locked_by.is_none()
+            && self.database.stock > 0
+        {
+            *committed = true;
+            let order = *order;
+            self.inserts(order);
+        }
+    }
+
+    /// Perhaps without having committed it.
+    fn java_acknowledges(&mut self) {
+        if let Some((entry, ..)) = self.java.take()
+            && !self.instances[0].apart
+        {
+            self.call(0, Op::Ack(entry));
+        }
+    }
+
+    /// A replica becomes the master; the old one goes on for a while.
+    fn promotes(&mut self) {
+        if self.one_server || self.now > self.replica.1 + BEHIND {
+            return;
+        }
+        let old = self.redis.clone();
+        self.loses(self.replica.0 != old);
+        self.call_all(Op::Replace(Box::new(self.replica.0.clone())));
+        self.apart = Some((old, self.now + APART));
+        self.instances.iter_mut().for_each(|instance| instance.apart = true);
+        self.replica = (self.redis.clone(), self.now);
+    }
+
+    fn opens(&mut self, instance: usize) {
+        let Some(mut opener) = self.instances[instance].opener.take() else {
+            let Reply::Entries(mark, entries) = self.call(instance, Op::Page(None)) else { return };
+            let last = entries.last().map_or(mark.join, |(entry, _)| *entry);
+            let number = self.number;
+            let redis = self.redis(instance);
+            let is_open = redis.is_whole(mark);
+            if is_open && !self.asked && self.claimed.is_empty() && self.database.returns.is_empty()
+            {
+                return;
+            }
+            let name = (!is_open).then_some(number);
+            let opener =
+                Opener { mark, last, entries, name, closed: is_open, claims: None, count: None };
+            self.instances[instance].opener = Some(opener);
+            return;
+        };
+        let goes_on = match (opener.name, &opener.claims, opener.count.take()) {
+            (Some(name), ..) if !opener.closed => {
+                opener.closed = true;
+                self.call(instance, Op::Close(name)) == Reply::Yes
+            }
+            (Some(name), None, None) => {
+                let users = self.database.buyers();
+                opener.claims = Some(users.clone());
+                self.call(instance, Op::ClaimAll(name, users)) == Reply::Yes
+            }
+            (_, _, None) => {
+                if self.database.locked_by.is_none() {
+                    self.database.locked_by = Some(instance);
+                    self.counts(instance, &mut opener)
+                } else {
+                    true
+                }
+            }
+            (_, _, Some((count, returns))) => {
+                let opened = self.call(instance, Op::Open(count)) == Reply::Yes;
+                let kept = self.database.locked_by == Some(instance);
+                if kept {
+                    self.database.locked_by = None;
+                } else if self.without != "closed where the lock was lost" {
+                    self.call(instance, Op::Lose(Key::Open));
+                }
+                if opened && kept {
+                    self.asked = false;
+                    self.database.returns.retain(|user| !returns.contains(user));
+                    return;
+                }
+                false
+            }
+        };
+        if goes_on {
+            self.instances[instance].opener = Some(opener);
+            return;
+        }
+        if self.database.locked_by == Some(instance) {
+            self.database.locked_by = None;
+        }
+        if let Some(name) = opener.name {
+            self.call(instance, Op::Release(name));
+        }
+    }
+
+    /// What the sale is like while its row is locked.
+    fn counts(&mut self, instance: usize, opener: &mut Opener) -> bool {
+        let Reply::Entries(mark, more) = self.call(instance, Op::Page(Some(opener.last))) else {
+            return false;
+        };
+        if mark != opener.mark {
+            return false;
+        }
+        opener.last = more.last().map_or(opener.last, |(entry, _)| *entry);
+        opener.entries.extend(more);
+        let database = &self.database;
+        let (rows, undecided): (Vec<_>, Vec<_>) =
+            opener.entries.iter().copied().partition(|(_, order)| database.has(order));
+        let is_active =
+            |order: &Order| database.rows.get(&order.id) == Some(&(order.user, Row::Active));
+        let active = rows.iter().map(|(_, order)| order).filter(|order| is_active(order));
+        let returns = database.returns.clone();
+        let void = returns.iter().chain(&self.claimed).copied();
+        let count = Count {
+            mark,
+            was: opener.name.map_or(Open::Under(mark), Open::By),
+            stock: database.stock,
+            last: opener.last,
+            undecided,
+            active: active.map(|order| order.user).collect(),
+            void: void.filter(|user| !database.is_buyer(*user)).collect(),
+        };
+        self.claimed.clear();
+        opener.count = Some((count, returns));
+        true
+    }
+
+    fn checks(&mut self) {
+        let Database { stock, issued, .. } = self.database;
+        let active = self.database.rows.values().filter(|(_, row)| *row == Row::Active).count();
+        if issued != stock + active as i32 {
+            self.fails("the orders are not what was sold".to_owned());
+        }
+        let redis = &self.redis;
+        if let (Some(mark), Some(counter), Some(stream), false) =
+            (redis.mark, redis.counter, &redis.stream, self.lossy)
+            && redis.open == Some(Open::Under(mark))
+        {
+            let undecided =
+                stream.entries.values().filter(|order| !self.database.has(order)).count();
+            if counter > stock - undecided as i32 {
+                self.fails(format!(
+                    "the counter is {counter}, with {stock} left and {undecided} pending"
+                ));
+            }
+        }
+    }
+
+    /// Nothing fails any more; then everything must be in order.
+    pub fn settle(&mut self) {
+        self.apart = None;
+        self.stalled = None;
+        self.java = None;
+        self.database.locked_by = None;
+        self.instances = Default::default();
+        if matches!(self.redis.open, Some(Open::By(_))) {
+            self.call(0, Op::Lose(Key::Open));
+        }
+        self.asked = true;
+        for second in 0..60 {
+            self.now += 1;
+            if second == 50 {
+                // Everybody tries to buy once more, and what their claims stand for is asked.
+                self.claimed = (0..USERS as User).collect();
+            }
+            for _ in 0..10 {
+                self.opens(0);
+                self.reads(0);
+                self.decides(0);
+                self.decides(0);
+                self.resolves(0);
+                self.watches(1);
+            }
+            for _ in 0..4 {
+                self.decides(1);
+                self.resolves(1);
+            }
+            self.checks();
+        }
+        let Redis { mark, counter, open, hash, claims, refused, .. } = self.redis.clone();
+        let buyers = self.database.buyers();
+        let lost = |order: &&Order| {
+            let is_known = self.database.has(order) || refused.contains(&order.id);
+            !is_known && !self.may_be_lost.contains(order)
+        };
+        let lost: Vec<Order> = self.pending.iter().filter(lost).copied().collect();
+        // One may be missing where an order came through a master that was replaced: the unique index knows it.
+        let claims = claims.map(|(users, _)| users).unwrap_or_default();
+        let wrong = if open != mark.map(Open::Under) {
+            format!("the sale is not open: {open:?}")
+        } else if counter != Some(self.database.stock) {
+            format!("the counter is {counter:?}, with {} left", self.database.stock)
+        } else if !hash.is_empty() {
+            format!("the hash names {hash:?}")
+        } else if !claims.is_subset(&buyers) || !self.lossy && claims != buyers {
+            format!("claims of {claims:?}, orders of {buyers:?}")
+        } else if !lost.is_empty() {
+            format!("{lost:?} are lost, and Redis did not lose them")
+        } else {
+            return;
+        };
+        self.fails(wrong);
+    }
+}
