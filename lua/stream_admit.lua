@@ -8,30 +8,24 @@
 -- Returns this server's clock, then an answer for each purchase. Called again with the same order id, it counts once.
 local now = clock()
 local answers = {string.format('%.0f', now)}
-local m = mark(false)
+local m = mark(redis.call('EXISTS', S) == 0)
 local late, full = now > tonumber(ARGV[1]), redis.call('HLEN', P) - 2 >= tonumber(ARGV[2])
-local users = {}
+local users, values, named = {}, {}, {}
 for at = 4 + 1, #ARGV, 4 do users[#users + 1] = ARGV[at] end
-local values = {}
-for at, value in ipairs(redis.call('HMGET', P, unpack(users))) do
-  -- Set by an earlier purchase of this call, if the user has two.
-  if values[users[at]] == nil then values[users[at]] = value end
-end
+for at, value in ipairs(redis.call('HMGET', P, unpack(users))) do values[users[at]] = value end
 
+-- All that is read of the sales, before anything is written.
 local sales = {}
-local function sale_of(number)
-  if not sales[number] then
-    local key = 3 * number
-    local read = redis.call('MGET', KEYS[key], KEYS[key + 2])
-    local sale = {counter = KEYS[key], claims = KEYS[key + 1], left = tonumber(read[1]), new = {}}
-    sale.open = read[2] == m and sale.left and redis.call('SISMEMBER', sale.claims, m) == 1
-    sales[number] = sale
-  end
-  return sales[number]
+for key = 3, #KEYS, 3 do
+  local counter, claims, open = KEYS[key], KEYS[key + 1], KEYS[key + 2]
+  local read = redis.call('MGET', counter, open)
+  local left = tonumber(read[1])
+  sales[key / 3] = {counter = counter, claims = claims, left = left, sold = 0,
+    open = read[2] == m and left and redis.call('SISMEMBER', claims, m) == 1}
 end
 
 for at = 3, #ARGV, 4 do
-  local sale, voucher, user, id = sale_of(tonumber(ARGV[at])), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  local sale, voucher, user, id = sales[tonumber(ARGV[at])], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local value = values[user]
   local own = value and string.match(' ' .. value, ' ' .. voucher .. ':(%d+):')
   local answer
@@ -41,27 +35,31 @@ for at = 3, #ARGV, 4 do
     answer = 'late'
   elseif not sale.open then
     answer = 'closed'
-  elseif redis.call('SISMEMBER', sale.claims, user) == 1 then
+  elseif sale.left < 1 or full then
+    local claimed = redis.call('SISMEMBER', sale.claims, user) == 1
+    answer = claimed and 'claimed' or sale.left < 1 and 'sold out' or 'full'
+  elseif redis.call('SADD', sale.claims, user) == 0 then
     answer = 'claimed'
-  elseif sale.left < 1 then
-    answer = 'sold out'
-  elseif full then
-    answer = 'full'
   else
-    local entry = redis.call('XADD', S, 'NOMKSTREAM', '*', 'userId', user, 'voucherId', voucher, 'id', id)
-    if entry then
-      local order = voucher .. ':' .. id .. ':' .. entry
-      values[user] = value and value .. ' ' .. order or order
-      redis.call('HSET', P, user, values[user])
-      redis.call('SADD', sale.claims, user)
-      sale.left = redis.call('DECR', sale.counter)
-      answer = 'pending'
-    else
-      m = mark(true)
-      sale.open = false
-      answer = 'closed'
-    end
+    local entry = redis.call('XADD', S, '*', 'userId', user, 'voucherId', voucher, 'id', id)
+    local order = voucher .. ':' .. id .. ':' .. entry
+    values[user] = value and value .. ' ' .. order or order
+    named[#named + 1] = user
+    sale.left, sale.sold = sale.left - 1, sale.sold + 1
+    answer = 'pending'
   end
   answers[#answers + 1] = answer
+end
+
+if #named > 0 then
+  local fields = {}
+  for _, user in ipairs(named) do
+    fields[#fields + 1] = user
+    fields[#fields + 1] = values[user]
+  end
+  redis.call('HSET', P, unpack(fields))
+  for _, sale in ipairs(sales) do
+    if sale.sold > 0 then redis.call('DECRBY', sale.counter, sale.sold) end
+  end
 end
 return answers

@@ -32,18 +32,18 @@ fn the_promises_hold_on_every_walk() {
 #[test]
 fn without_any_of_its_rules_a_promise_is_broken() {
     for (rule, first) in [
-        ("a mark names its master", 381),
+        ("a mark names its master", 409),
         ("the stream keeps where we joined", 204),
-        ("resolved under the mark", 2293),
+        ("resolved under the mark", 5961),
         ("an entry counts once", 69),
         ("a refusal is a row", 788),
-        ("no COMMIT is late", 7143),
+        ("no COMMIT is late", 14_882),
         ("unsure after it was sent", 4275),
-        ("unsure under a new mark", 16_009),
-        ("ids begin at random", 660),
-        ("a late admission admits nobody", 4132),
-        ("closed where the lock was lost", 2949),
-        ("claims name who writes them", 7703),
+        ("unsure under a new mark", 121_716),
+        ("ids begin at random", 125),
+        ("a late admission admits nobody", 1758),
+        ("closed where the lock was lost", 253),
+        ("claims name who writes them", 22_511),
     ] {
         // The first such walk; another where the model is changed.
         let broken = (first..first + 50_000).find_map(|seed| Some((seed, walk(seed, rule)?)));
@@ -58,7 +58,7 @@ async fn the_scripts_do_what_the_model_does() {
     let server = RedisServer::start().await;
     let mut scripts = scripts::Scripts::new(server.conn().await);
     // Among them are walks on which each rule of the scripts makes a difference.
-    for seed in (1..=25).chain([40, 57, 63, 67, 141, 149, 187, 237, 284, 2798]) {
+    for seed in (1..=25).chain([31, 43, 57, 63, 81, 122, 141, 187, 482, 727]) {
         let mut world = World::new(seed, "");
         (world.one_server, world.recorded) = (true, Some(Vec::new()));
         for _ in 0..STEPS {

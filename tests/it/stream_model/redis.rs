@@ -77,7 +77,7 @@ pub enum Op {
     LookUser(User),
     Page(Option<Entry>),
     Admit {
-        order: Order,
+        orders: Vec<Order>,
         late: bool,
     },
     Read,
@@ -118,7 +118,7 @@ pub enum Reply {
     Mark(Mark),
     Entries(Mark, Vec<(Entry, Order)>),
     Entry(Entry, Order),
-    Admission(&'static str),
+    Admission(Vec<&'static str>),
     Yes,
     No,
 }
@@ -160,9 +160,12 @@ impl Redis {
                 self.take_in(&page);
                 Reply::Entries(of, page)
             }
-            Op::Admit { order, late } => {
-                let of = mark(self, false);
-                Reply::Admission(self.admit(*order, *late, of, now, number, without))
+            Op::Admit { orders, late } => {
+                let lost = self.stream.is_none();
+                let of = mark(self, lost);
+                let late = *late && without != "a late admission admits nobody";
+                let answers = orders.iter().map(|order| self.admit(*order, late, of));
+                Reply::Admission(answers.collect())
             }
             Op::Read => {
                 let Some(stream) = &mut self.stream else { return Reply::Failed };
@@ -318,25 +321,17 @@ impl Redis {
         self.open == under && self.counter.is_some() && claims
     }
 
-    fn admit(
-        &mut self,
-        order: Order,
-        late: bool,
-        mark: Mark,
-        now: u32,
-        number: u32,
-        without: &str,
-    ) -> &'static str {
+    fn admit(&mut self, order: Order, late: bool, mark: Mark) -> &'static str {
         if let Some((own, _)) = self.hash.get(&order.user).and_then(|own| own.first()) {
             return if *own == order.id { "pending" } else { "claimed" };
         }
-        if late && without != "a late admission admits nobody" {
+        if late {
             return "late";
         }
-        if !self.is_whole(mark) {
-            return "closed";
-        }
-        let (Some((claims, _)), Some(left)) = (&mut self.claims, &mut self.counter) else {
+        let is_whole = self.is_whole(mark);
+        let (true, Some((claims, _)), Some(left), Some(stream)) =
+            (is_whole, &mut self.claims, &mut self.counter, &mut self.stream)
+        else {
             return "closed";
         };
         if claims.contains(&order.user) {
@@ -345,10 +340,6 @@ impl Redis {
         if *left < 1 {
             return "sold out";
         }
-        let Some(stream) = &mut self.stream else {
-            self.mark(true, now, number, without);
-            return "closed";
-        };
         // At worst, ids of entries that were lost come again: clocks step back.
         stream.last += 1;
         stream.entries.insert(stream.last, order);

@@ -151,11 +151,13 @@ impl Scripts {
                 let mut look = self.look.key(STREAM);
                 look.key(PENDING).arg("page").arg(after).invoke_async(redis).await
             }
-            Op::Admit { order, late } => {
+            Op::Admit { orders, late } => {
                 let mut admit = self.admit.key(STREAM);
                 admit.key(PENDING).key(COUNTER).key(CLAIMS).key(OPEN);
                 admit.arg(if *late { "0" } else { "9000000000000000" }).arg(1000);
-                admit.arg(1).arg(7).arg(user(order.user)).arg(id(order.id));
+                for order in orders {
+                    admit.arg(1).arg(7).arg(user(order.user)).arg(id(order.id));
+                }
                 admit.invoke_async(redis).await
             }
             Op::Read => {
@@ -277,10 +279,12 @@ impl Scripts {
                 Reply::Entries(mark(&parts[0]), entries)
             }
             Op::Admit { .. } => {
-                let answer = text(&parts[1]);
-                let known = ["pending", "claimed", "late", "closed", "sold out"];
-                let known = known.into_iter().find(|known| answer.starts_with(known));
-                Reply::Admission(known.unwrap_or("another"))
+                let answer = |value: &Value| {
+                    let answer = text(value);
+                    let known = ["pending", "claimed", "late", "closed", "sold out"];
+                    known.into_iter().find(|known| answer.starts_with(known)).unwrap_or("another")
+                };
+                Reply::Admission(parts[1..].iter().map(answer).collect())
             }
             Op::Read | Op::Claim(_) => {
                 let of_stream = if matches!(op, Op::Read) { parts.first() } else { None };
@@ -359,12 +363,14 @@ impl Scripts {
         let text = |value: &Value| from_redis_value::<String>(value.clone()).unwrap();
         let last = text(&info["last-generated-id"]);
         let names = &mut self.names;
-        if let Some(stream) = &model.stream
-            && last != "0-0"
-            && !names.entries.contains_key(&last)
-        {
-            names.entries.insert(last.clone(), stream.last);
-            names.ids.insert(stream.last, last.clone());
+        // The new ones, which the model numbers up to its last.
+        let all: Vec<(String, Value)> = from_redis_value(entries.clone()).unwrap();
+        let new =
+            all.iter().rev().map(|(id, _)| id).take_while(|id| !names.entries.contains_key(*id));
+        let new: Vec<String> = new.cloned().collect();
+        for (number, id) in (1..=model.stream.as_ref().map_or(0, |of| of.last)).rev().zip(new) {
+            names.entries.insert(id.clone(), number);
+            names.ids.insert(number, id);
         }
         let delivered = |name: &str| {
             let group = groups.iter().find(|group| text(&group["name"]) == name);

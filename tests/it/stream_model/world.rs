@@ -84,7 +84,7 @@ struct Watch {
 struct Instance {
     /// Still connected to the master that was replaced.
     apart: bool,
-    admission: Option<(Order, u32)>,
+    admission: Option<(Vec<Order>, u32)>,
     mark: Option<(Mark, u32)>,
     attempt: Option<Attempt>,
     opener: Option<Opener>,
@@ -112,7 +112,7 @@ pub struct World {
     ids: BTreeMap<u32, u32>,
     instances: [Instance; 2],
     /// An admission that nobody waits for any more.
-    stalled: Option<(Order, u32)>,
+    stalled: Option<(Vec<Order>, u32)>,
     /// An entry that a Java node's consumer has, since when, and whether it committed it.
     java: Option<(Entry, Order, u32, bool)>,
     sent: Vec<Order>,
@@ -192,9 +192,9 @@ impl World {
         {
             return Reply::Failed;
         }
-        if let (Op::Admit { order, .. }, true) = (&op, self.instances[instance].apart) {
+        if let (Op::Admit { orders, .. }, true) = (&op, self.instances[instance].apart) {
             self.lossy = true;
-            self.may_be_lost.insert(*order);
+            self.may_be_lost.extend(orders);
         }
         let reply = self.redis(instance).apply(&op, now, number, without);
         let after = self.redis.clone();
@@ -305,33 +305,41 @@ impl World {
         let Some(mark) = self.look(instance) else { return };
         // The counter of ids begins anew under each mark.
         let begin = if self.without == "ids begin at random" { 0 } else { mark.number * 1000 };
-        let id = self.ids.entry(mark.number).or_insert(begin);
-        *id += 1;
-        let id = (self.now, *id);
-        let order = Order { id, user: self.any(USERS) as User };
-        self.instances[instance].admission = Some((order, self.now + ADMISSION));
-        self.sent.push(order);
+        let mut orders = Vec::new();
+        for _ in 0..1 + self.any(2) {
+            let id = self.ids.entry(mark.number).or_insert(begin);
+            *id += 1;
+            let id = (self.now, *id);
+            orders.push(Order { id, user: self.any(USERS) as User });
+        }
+        self.sent.extend(&orders);
+        self.instances[instance].admission = Some((orders, self.now + ADMISSION));
     }
 
     fn admits(&mut self, instance: usize) {
-        let Some((order, until)) = self.instances[instance].admission else {
-            if let Some((order, until)) = self.stalled.take() {
-                self.call(instance, Op::Admit { order, late: self.now > until });
+        let Some((orders, until)) = self.instances[instance].admission.clone() else {
+            if let Some((orders, until)) = self.stalled.take() {
+                self.call(instance, Op::Admit { orders, late: self.now > until });
             }
             return;
         };
         if self.stalled.is_none() && self.any(8) == 0 {
-            // The buyer is told that nothing is known.
+            // The buyers are told that nothing is known.
             self.stalled = self.instances[instance].admission.take();
             return;
         }
-        let reply = self.call(instance, Op::Admit { order, late: self.now > until });
+        let late = self.now > until;
+        let reply = self.call(instance, Op::Admit { orders: orders.clone(), late });
         // Its reply may be lost, and it is sent again.
-        if self.any(4) > 0 {
-            self.instances[instance].admission = None;
-            if reply == Reply::Admission("pending") {
+        if self.any(4) == 0 {
+            return;
+        }
+        self.instances[instance].admission = None;
+        let Reply::Admission(answers) = reply else { return };
+        for (order, answer) in orders.into_iter().zip(answers) {
+            if answer == "pending" {
                 self.told_pending(order);
-            } else if reply == Reply::Admission("claimed") && !self.database.is_buyer(order.user) {
+            } else if answer == "claimed" && !self.database.is_buyer(order.user) {
                 self.claimed.insert(order.user);
             }
         }
@@ -417,8 +425,8 @@ impl World {
                 }
                 let at = self.any(self.sent.len());
                 let order = self.sent[at];
-                let is_this = |(sent, _): (Order, u32)| sent == order;
-                if self.instances.iter().any(|of| of.admission.is_some_and(is_this)) {
+                let mut sending = self.instances.iter().filter_map(|of| of.admission.as_ref());
+                if sending.any(|(sent, _)| sent.contains(&order)) {
                     // Nobody knows the id yet.
                     return;
                 }
