@@ -10,10 +10,10 @@ COMPAT_DATABASE=(
   schema law purchase group_commit lifetime late_commit database_errors resilience half_open
   audit admin_writes shops vouchers start time_zones unit_rows database_bad_input
 )
-# On a Redis: every script, GEO, Bloom filter, sessions, ids, stream and its epochs; a cluster, Sentinel, TLS, rights.
+# On a Redis: every script, GEO, Bloom filter, sessions, ids, stream; a cluster, Sentinel, TLS, rights.
 COMPAT_REDIS=(
   law purchase sold_out sign_in session_tracking ids shops java_node start
-  stream stream_deliveries stream_faults stream_outages stream_rebuild redis_outage
+  stream stream_faults stream_model stream_outages stream_rebuild redis_outage
   cluster_style redis_cluster redis_sentinel redis_input
 )
 # What in the lock's tests says nothing about a server.
