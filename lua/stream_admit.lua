@@ -10,7 +10,7 @@ local now = clock()
 local answers = {string.format('%.0f', now)}
 local m = mark(redis.call('EXISTS', S) == 0)
 local late, full = now > tonumber(ARGV[1]), redis.call('HLEN', P) - 2 >= tonumber(ARGV[2])
-local users, values, named = {}, {}, {}
+local users, values, fields = {}, {}, {}
 for at = 4 + 1, #ARGV, 4 do users[#users + 1] = ARGV[at] end
 for at, value in ipairs(redis.call('HMGET', P, unpack(users))) do values[users[at]] = value end
 
@@ -44,19 +44,15 @@ for at = 3, #ARGV, 4 do
     local entry = redis.call('XADD', S, '*', 'userId', user, 'voucherId', voucher, 'id', id)
     local order = voucher .. ':' .. id .. ':' .. entry
     values[user] = value and value .. ' ' .. order or order
-    named[#named + 1] = user
+    fields[#fields + 1] = user
+    fields[#fields + 1] = values[user]
     sale.left, sale.sold = sale.left - 1, sale.sold + 1
     answer = 'pending'
   end
   answers[#answers + 1] = answer
 end
 
-if #named > 0 then
-  local fields = {}
-  for _, user in ipairs(named) do
-    fields[#fields + 1] = user
-    fields[#fields + 1] = values[user]
-  end
+if #fields > 0 then
   redis.call('HSET', P, unpack(fields))
   for _, sale in ipairs(sales) do
     if sale.sold > 0 then redis.call('DECRBY', sale.counter, sale.sold) end

@@ -42,8 +42,7 @@ if ARGV[1] == 'release' then
 end
 
 if m ~= ARGV[2] or is ~= ARGV[3] or (is == m and not whole) then return 'no' end
--- Its name or the mark is there, unless the claims were deleted meanwhile.
-if redis.call('SREM', claims, is) == 0 then return 'no' end
+if redis.call('SREM', claims, is) == 0 then return 'no' end  -- the claims were deleted meanwhile
 local voucher, undecided, waits = ARGV[6], 0, {}
 local function wait(user)
   undecided = undecided + 1
