@@ -110,10 +110,7 @@ async fn of_a_redis_that_comes_back_with_an_old_snapshot_each_pending_order_ends
     stack.stream_drained().await;
     redis_data::take_snapshot(&stack.redis).await.unwrap();
     let holder = lock_sale(&stack, sale).await;
-    let mut orders = Vec::new();
-    for user in &users[..20] {
-        orders.push((user, buy(&url, user, sale).await.bought()));
-    }
+    let orders = stack.pending_orders(&users[..20], sale).await;
     stack.redis.kill();
     redis_data::restart(&mut stack.redis, RedisData::Old).await.unwrap();
     holder.rollback().await.unwrap();

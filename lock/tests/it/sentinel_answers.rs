@@ -99,9 +99,12 @@ async fn a_stopped_replica_does_not_delay_the_change_of_masters() {
         begun.is_ok()
     })
     .await;
-    // A promotion closes the connections of clients.
+    // A promotion closes the connections of clients, also those that are being made.
     eventually("locks are on the new master", async || {
-        acquires_on(&locks, &mut new.conn().await).await
+        let Ok(mut raw) = new.client().get_multiplexed_async_connection().await else {
+            return false;
+        };
+        acquires_on(&locks, &mut raw).await
     })
     .await;
     let fields: std::collections::HashMap<String, String> =
