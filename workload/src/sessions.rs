@@ -1,6 +1,8 @@
 //! Buyers with sessions, written straight into Redis: chaos is not about signing in, and sessions must
 //! be there again right after Redis has forgotten them.
 
+use std::time::Duration;
+
 use hyper::header::HeaderValue;
 
 use crate::{Access, Error, buyers::Buyer, redis_connection};
@@ -51,12 +53,15 @@ pub async fn end(access: &Access, buyers: &[Buyer]) -> Result<(), Error> {
     .await
 }
 
+/// A master that has just been replaced may break the connection; each of these commands may run twice.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
+
 async fn each(
     access: &Access,
     buyers: &[Buyer],
     does: impl Fn(&mut redis::Pipeline, String, &Buyer),
 ) -> Result<(), Error> {
-    let failed = |source| Error::Redis { what: "while writing sessions", source };
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     for buyers in buyers.chunks(AT_A_TIME) {
         let mut pipe = redis::pipe();
@@ -64,7 +69,14 @@ async fn each(
             let key = format!("login:token:{}", buyer.token.to_str().unwrap_or_default());
             does(&mut pipe, key, buyer);
         }
-        pipe.query_async::<()>(&mut redis).await.map_err(failed)?;
+        let mut attempt = 1;
+        while let Err(error) = pipe.query_async::<()>(&mut redis).await {
+            if attempt == ATTEMPTS {
+                return Err(Error::Redis { what: "while writing sessions", source: error });
+            }
+            attempt += 1;
+            tokio::time::sleep(PAUSE).await;
+        }
     }
     Ok(())
 }
