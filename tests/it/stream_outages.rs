@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use redis::AsyncCommands;
 
-use crate::java_node::player::JavaNode;
 use crate::resilience::{lock_sale, while_sale_is_locked};
 use crate::support::api::get;
 use crate::support::stack::{SignedIn, Stack, buy};
@@ -218,23 +217,4 @@ async fn a_sale_that_was_not_opened_to_the_end_is_opened_by_the_next() {
     holder.rollback().await.unwrap();
     eventually("its opener cannot", soon, || is_open(&open)).await;
     buy(stack.url(), &users[1], sale).await.bought();
-}
-
-/// What Redis loses one after the other: the hash, which is written anew from the stream, and then the group, while a consumer
-/// that is dead has the entry.
-#[tokio::test]
-async fn a_pending_order_survives_the_loss_of_the_hash_and_then_of_the_group() {
-    let stack = Stack::start(1, &[]).await;
-    let users = stack.users(1).await;
-    let sale = stack.publish(2, "stream").await;
-    let redis = stack.redis.conn().await;
-    let java = JavaNode::join(&stack).await;
-    java.hold(users[0].id, sale, 71, true).await;
-    let _: () = redis.clone().del("stream.orders.pending").await.unwrap();
-    eventually("a new mark begins", TIMEOUT, || async {
-        redis.clone().hexists::<_, _, bool>("stream.orders.pending", "mark").await.unwrap()
-    })
-    .await;
-    let _: () = redis.clone().xgroup_destroy("stream.orders", "g1").await.unwrap();
-    committed(&stack, &users[0], 71).await;
 }

@@ -121,6 +121,7 @@ pub struct World {
     /// Whether Redis ever lost data; and what may be lost, as it was sent before, or to a master that was replaced.
     lossy: bool,
     may_be_lost: BTreeSet<Order>,
+    /// Whether a count was asked for.
     asked: bool,
     /// Users with a claim and without an order, who ask for a count.
     claimed: BTreeSet<User>,
@@ -482,7 +483,7 @@ impl World {
             watch.pending = Some(self.redis(instance).pending().into_keys().collect());
         } else {
             let mark = watch.mark;
-            if self.look(instance) != Some(mark) && self.without != "drops are of one mark" {
+            if self.look(instance) != Some(mark) {
                 return;
             }
             let (Some(delivered), Some(pending)) = (watch.delivered, watch.pending) else { return };
