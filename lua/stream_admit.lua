@@ -19,7 +19,7 @@ local sales = {}
 for key = 3, #KEYS, 3 do
   local counter, claims, open = KEYS[key], KEYS[key + 1], KEYS[key + 2]
   local read = redis.call('MGET', counter, open)
-  local left = tonumber(read[1])
+  local left = tonumber(string.match(read[1] or '', '^%-?%d+$'))
   sales[key / 3] = {counter = counter, claims = claims, left = left, sold = 0,
     open = read[2] == m and left and redis.call('SISMEMBER', claims, m) == 1}
 end

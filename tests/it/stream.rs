@@ -279,6 +279,21 @@ async fn an_entry_that_cannot_be_committed_is_dead_lettered_once_and_delays_no_o
     assert_eq!((rows(&stack).await, stock(&stack, sale).await), (3, 7));
 }
 
+/// One that Redis would not count down: the call admits nobody, and the sale is counted.
+#[tokio::test]
+async fn a_counter_that_is_no_whole_number_is_counted_anew() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(4, "stream").await;
+    let users = stack.users(1).await;
+    let mut redis = stack.redis.conn().await;
+    stack.opened(sale).await;
+    let _: () = redis.set(format!("seckill:stock:{sale}"), "1e3").await.unwrap();
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.stream_drained().await;
+    assert_eq!((rows(&stack).await, self::stock(&stack, sale).await), (1, 3));
+    assert_eq!(counter_and_claims(&mut redis, sale).await.0, Some(3));
+}
+
 #[tokio::test]
 async fn a_missing_stock_counter_is_rebuilt_from_the_database_and_the_entries_in_flight() {
     let stack = Stack::start(2, &[]).await;
