@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::connection::micro_cache::MicroCache;
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::mysql::{self, Database};
 use crate::connection::redis::Redis;
 
@@ -29,7 +29,7 @@ pub struct Health {
     pub database: Database,
     pub redis: Redis,
     pub draining: CancellationToken,
-    probes: MicroCache<(), Answering, Infallible>,
+    probes: FreshCache<(), Answering, Infallible>,
 }
 
 /// Which servers answer.
@@ -43,7 +43,7 @@ impl Health {
     /// Readiness by these servers. `database` needs one connection, which nothing else uses: a probe that had to wait for
     /// one behind purchases would fail under load alone, on all instances at once.
     pub fn new(database: Database, redis: Redis, draining: CancellationToken) -> Self {
-        Health { database, redis, draining, probes: MicroCache::new(FRESH_FOR) }
+        Health { database, redis, draining, probes: FreshCache::new(FRESH_FOR, 1) }
     }
 
     async fn probe(&self) -> Answering {

@@ -17,7 +17,6 @@ const Replay = (() => {
       strategy: record.strategy,
       requests: record.requests.map((request) => ['xyz'[users.indexOf(request.userId)], nodes.indexOf(request.node) + 1]),
       stock: record.kind === 'oversold' ? Math.min(...read) : record.requests.length,
-      pool: record.requests.length, // of unit-rows: it is refilled once for hundreds of purchases
       index: !Ladder[record.strategy].unsafe,
       events: Object.fromEntries((Programs[record.strategy].events || []).map((event) => [event, 1])),
     };

@@ -136,51 +136,21 @@ const Steps = (() => {
     },
   };
 
-  // ── Unit rows: a pool of rows, one for each unit, which is refilled from the stock ──────────
-  const POOL = 1; // units in a pool after it was refilled; small, so that it is refilled often
+  // ── Unit rows: one row for each unit ────────────────────────────────────────────────────────
   const claimUnit = {
     name: 'claim-unit', trace: 'placed',
-    // Units in flight are waited for only where the stock is used up.
-    waits(w) {
-      const taken = w.s.units.find((unit) => unit.by !== null);
-      return w.self.any && taken && w.s.units.every((unit) => unit.by !== null) ? { on: 'unit', who: taken.by } : null;
+    // Rows that others have locked are skipped, unless these are all that are left.
+    waits({ s: { units } }) {
+      return units.length && units.every((unit) => unit.by !== null) ? { on: 'unit', who: units[0].by } : null;
     },
     run(w) {
       const unit = w.s.units.find((one) => one.by === null);
-      if (unit) {
-        unit.by = w.me;
-        return w.say('claim-unit');
-      }
-      w.say('claim-unit.none');
-      if (w.self.any) return w.refuse('SOLD_OUT');
-      w.rollBack();
-      w.goTo('lock-stock');
+      w.say(unit ? 'claim-unit' : 'claim-unit.sold-out');
+      if (!unit) return w.refuse('SOLD_OUT');
+      unit.by = w.me;
     },
   };
   const commitUnit = { name: 'commit', trace: 'committed', run(w) { w.commit(); w.say('commit'); w.end('ORDERED'); } };
-  const lockStock = { name: 'lock-stock', waits: rowLocked, run(w) { w.lockRow(); w.say('lock-row'); } };
-  const refill = {
-    name: 'refill',
-    run(w) {
-      const { s } = w;
-      const count = Math.min(s.stock, POOL);
-      w.say('refill.not');
-      if (s.units.some((unit) => unit.by === null)) w.rollBack();
-      else if (count > 0) {
-        w.take(count);
-        w.commit();
-        for (let unit = 0; unit < count; unit++) s.units.push({ by: null });
-        w.say('refill', { count });
-      } else if (s.units.length) {
-        w.rollBack();
-        w.self.any = true;
-      } else {
-        w.say('claim-unit.sold-out');
-        return w.refuse('SOLD_OUT');
-      }
-      w.goTo('insert');
-    },
-  };
   // A unit that was claimed is deleted by the commit, and free again after a rollback.
   const unitsEnd = (w, committed) => {
     w.s.units = w.s.units.filter((unit) => !committed || unit.by !== w.me);
@@ -312,6 +282,6 @@ const Steps = (() => {
     look, insert, insertUnless, decrement, decrementWhere, decrementSame, readStock, lockRow, commit, lockMemory,
     unlockMemory, tryRedis, unlockRedis, deleteLock, compareLock, deleteIfSame, queue, untilCommitted, takeQueue, insertBatch, decrementBatch,
     commitBatch, admit, readEntry, insertEntry, decrementEntry, commitEntry, acknowledge, claimUnit, commitUnit,
-    lockStock, refill, unitsEnd,
+    unitsEnd,
   };
 })();

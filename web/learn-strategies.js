@@ -28,9 +28,8 @@ const Programs = (() => {
       request: [s.queue, s.untilCommitted], helper: [s.takeQueue, s.insertBatch, s.decrementBatch, s.commitBatch], state: queues,
     },
     'unit-rows': {
-      request: [{ ...s.insert, trace: 'placed' }, s.claimUnit, s.commitUnit, s.lockStock, s.refill], ended: s.unitsEnd,
-      // Units that are in the pool from the start are not in the stock.
-      state: ({ stock, pool = 0 }) => ({ stock: stock - pool, units: Array.from({ length: pool }, () => ({ by: null })) }),
+      request: [{ ...s.insert, trace: 'placed' }, s.claimUnit, s.commitUnit], ended: s.unitsEnd,
+      state: ({ stock }) => ({ stock: 0, units: Array.from({ length: stock }, () => ({ by: null })) }),
     },
   };
 })();

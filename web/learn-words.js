@@ -62,7 +62,7 @@ Words.add({
   'table.order': ['{buyer}, by {who}', '{buyer}，来自 {who}'], 'table.uncommitted': ['{buyer}, by {who}, not committed', '{buyer}，来自 {who}，未提交'],
   'table.lock': ['lock of {buyer}', '{buyer} 的锁'], 'table.lock.free': ['free', '空闲'], 'table.lock.held': ['held by {who}', '由 {who} 持有'],
   'table.counter': ['stock counter', '库存计数'], 'table.claims': ['buyers admitted', '已放行的买家'], 'table.stream': ['entries in the stream', 'stream 中的消息'],
-  'table.queue': ['queue', '队列'], 'table.units': ['pool of units', '份额池'], 'table.unit.free': ['free', '空闲'],
+  'table.queue': ['queue', '队列'], 'table.units': ['units', '份额'], 'table.unit.free': ['free', '空闲'],
   'invariant.stock': ['{orders} of {stock} sold', '已售 {orders} / {stock}'], 'invariant.buyer': ['one order a buyer', '每人一单'],
   'invariant.stock.broken': ['oversold: {orders} of {stock}', '超卖：{orders} / {stock}'], 'invariant.buyer.broken': ['{buyer} has {count} orders', '{buyer} 有 {count} 个订单'],
 
@@ -76,7 +76,7 @@ Words.add({
   'move.queue': ['queue', '排队'], 'move.answer': ['reply', '返回'], 'move.take-queue': ['take the queue', '取出队列'], 'move.insert-batch': ['insert all, ignore duplicates', '全部插入，忽略重复'],
   'move.decrement-batch': ['stock − as many', '库存减去相应数量'], 'move.commit-batch': ['commit, reply to all', '提交，逐个返回'],
   'move.admit': ['admission script', '放行脚本'], 'move.read-entry': ['read an entry', '读取一条消息'], 'move.insert-entry': ['insert the order', '插入订单'], 'move.acknowledge': ['acknowledge', '确认消息'],
-  'move.claim-unit': ['claim a unit (SKIP LOCKED)', '认领一份（SKIP LOCKED）'], 'move.lock-stock': ['lock the stock to refill', '锁库存以补充'], 'move.refill': ['refill the pool, commit', '补充份额并提交'],
+  'move.claim-unit': ['claim a unit (SKIP LOCKED)', '认领一份（SKIP LOCKED）'],
 
   // What a step did.
   'said.look.none': ['stock {stock}, no order by this buyer', '库存 {stock}，这位买家没有订单'], 'said.look.order': ['this buyer has an order: refused', '这位买家已有订单：拒绝'],
@@ -91,8 +91,7 @@ Words.add({
   'said.decrement-batch': ['stock − {count}', '库存减 {count}'], 'said.commit-batch': ['all are answered', '已全部返回'],
   'said.admit': ['admitted, {counter} left', '已放行，剩余 {counter}'], 'said.admit.claimed': ['this buyer was admitted before: refused', '这位买家已被放行过：拒绝'], 'said.admit.sold-out': ['counter at 0: refused', '计数为 0：拒绝'],
   'said.read-entry': ['the entry of {request}', '{request} 的消息'], 'said.insert-entry.done': ['this very order is there already', '正是这个订单，早已写入'], 'said.acknowledge': ['{request} is settled', '{request} 已处理完'],
-  'said.claim-unit': ['a unit that nobody else has locked', '一份没有被别人锁住的'], 'said.claim-unit.none': ['no free unit: rolled back', '没有空闲的份额：回滚'], 'said.claim-unit.sold-out': ['no unit and no stock left: refused', '没有份额也没有库存：拒绝'],
-  'said.refill': ['{count} from the stock into the pool', '{count} 份从库存移入池子'], 'said.refill.not': ['nothing to move: once more', '无需移动：再试一次'],
+  'said.claim-unit': ['a unit that nobody else has locked', '一份没有被别人锁住的'], 'said.claim-unit.sold-out': ['no unit left: refused', '没有份额：拒绝'],
   'event.lease': ['The lease of {name}’s lock ends', '{name} 的锁租期到了'], 'said.event.lease.said': ['the lock of {name} is gone, and {name} does not know', '{name} 的锁没了，而 {name} 不知道'],
   'event.pause': ['{name}’s node stands still past the lease', '{name} 的节点停顿，超过了租期'], 'said.event.pause.said': ['the lock of {name} has expired', '{name} 的锁已过期'],
   'event.forget': ['Redis loses its latest writes', 'Redis 丢失最近的写入'], 'said.event.forget.said': ['locks and entries are gone; buyers and the counter are counted anew from the orders', '锁和消息都没了；买家记录和计数按订单重新统计'],

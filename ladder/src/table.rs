@@ -278,15 +278,13 @@ table! {
     UnitRows = Row {
         name: "unit-rows",
         idea: text(
-            "Part of the stock is kept in a pool, one row for each unit; a purchase takes a row that nobody else has \
-             locked (SKIP LOCKED).",
-            "把一部分库存放进一个池子，每件一行；抢购时取走一行没有被别人锁住的（SKIP LOCKED）。",
+            "The stock is one row for each unit, at most 10,000; a purchase takes a row that nobody else has locked \
+             (SKIP LOCKED).",
+            "每件库存一行，至多 10,000 行；抢购时取走一行没有被别人锁住的（SKIP LOCKED）。",
         ),
         why: text(
-            "Buyers do not queue at one row, and no row is sold twice; the unique index drops second orders. The \
-             stock's row is locked only to refill the pool, and what is in the pool counts as unsold.",
-            "买家不再排队等同一行，每一行也只卖一次；第二个订单由唯一索引丢弃。只有补充池子时才锁住库存那一行，\
-             池子里的仍算未售出。",
+            "Buyers do not queue at one row, and no row is sold twice; the unique index drops second orders.",
+            "买家不再排队等同一行，每一行也只卖一次；第二个订单由唯一索引丢弃。",
         ),
         moral: text(
             "Each purchase takes a row of its own, so nobody waits for another buyer; the database's unique index \

@@ -30,7 +30,7 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let (draining, connections) = (CancellationToken::new(), TaskTracker::new());
     let state = state::connect(&config, draining.clone(), connections.clone()).await?;
     let (purchases, shops) = (state.purchases.clone(), state.shops.clone());
-    let (stock_events, users) = (state.vouchers.stock_events.clone(), state.users.clone());
+    let users = state.users.clone();
     let databases = [&state.metrics.database, &state.metrics.reads, &state.health.database];
     let databases = databases.map(Database::clone);
     let signed_in_reads = state.signed_in_reads.clone();
@@ -113,7 +113,6 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
             tracing::error!(%error, "the expiry task ended early");
         }
         shops.shutdown().await;
-        stock_events.shutdown().await;
         users.codes.shutdown().await;
         users.sessions.shutdown().await;
         all_closed

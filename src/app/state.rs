@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ServeConfig, SessionStore};
-use crate::connection::micro_cache::MicroCache;
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::{RoutedConnection, Subscriptions};
 use crate::connection::{self, database_check};
 use crate::health::Health;
@@ -36,7 +36,6 @@ use crate::user::code::Codes;
 use crate::user::code::sender::CodeSender;
 use crate::user::store::UserStore;
 use crate::voucher::sales::SaleCache;
-use crate::voucher::stock_events::StockEvents;
 use crate::voucher::store::VoucherStore;
 use crate::voucher::{self, Vouchers};
 
@@ -102,14 +101,13 @@ pub(super) async fn connect(
     let voucher_store = VoucherStore::new(database.clone());
     let sales =
         Arc::new(SaleCache::new(voucher_store.clone(), redis.clone(), keys.clone(), timeout));
-    let stock_events = StockEvents::listen(nodes.clone(), redis.clone(), sales.clone());
     let vouchers = Vouchers {
         store: voucher_store,
         reads: VoucherStore::new(reads.clone()),
-        lists: MicroCache::new(voucher::LIST_FRESH_FOR),
+        lists: FreshCache::new(voucher::LIST_FRESH_FOR, 1024),
         redis: redis.clone(),
         keys: keys.clone(),
-        stock_events: stock_events.clone(),
+        sales: sales.clone(),
         shops: shops.clone(),
         zone,
         lab: config.sale.lab,
@@ -147,13 +145,13 @@ pub(super) async fn connect(
         store: store.clone(),
         reads: order_reads.clone(),
         ids: ids.clone(),
-        recounts: stock_events.recounts.clone(),
+        recounts: sales.recounts.clone(),
         seconds,
         limits: stream_limits,
     })
     .await
     .context("cannot join the stream of orders on Redis")?;
-    let lifetime = Lifetime::new(store.clone(), stock_events);
+    let lifetime = Lifetime::new(store.clone(), sales.clone());
     let context = PurchaseContext {
         stream,
         group_commit: GroupCommit::new(store.clone(), ids.clone(), limits),

@@ -21,8 +21,8 @@ const SAMPLES: [&str; 11] = [
     "stream.orders.rights",
 ];
 
-/// Channels of invalidations and of stock events, whose receivers ignore a message that names no key and no sale.
-const CHANNELS: [&str; 2] = ["cache:invalidate", "seckill:stock:added"];
+/// The channel of invalidations, whose receivers ignore a message that names no key.
+const CHANNEL: &str = "cache:invalidate";
 
 /// Checks the rights to keys, commands, scripts and channels.
 ///
@@ -45,9 +45,7 @@ pub async fn check(redis: &RoutedConnection) -> anyhow::Result<()> {
     transaction.atomic().exists(SAMPLES[2]);
     let tried = transaction.query_async::<Vec<bool>>(&mut redis.clone()).await;
     tried.map_err(|error| lacks("MULTI and EXEC", error))?;
-    for channel in CHANNELS {
-        let published = redis.clone().publish::<_, _, i64>(channel, "rights").await;
-        published.map_err(|error| lacks(&format!("the channel {channel}"), error))?;
-    }
+    let published = redis.clone().publish::<_, _, i64>(CHANNEL, "rights").await;
+    published.map_err(|error| lacks("the channel cache:invalidate", error))?;
     Ok(())
 }

@@ -9,6 +9,7 @@
 //! A cancellation writes to a transactional outbox what Redis has to learn: that the stock is back and the user may buy
 //! again: on the strategy `stream`, the sale is counted again, by the stream's upkeep.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
@@ -17,19 +18,19 @@ use super::model::{Order, OrderStatus};
 use super::retry::{conflict_pauses, is_conflict};
 use super::store::OrderStore;
 use crate::error::Error;
-use crate::voucher::stock_events::StockEvents;
+use crate::voucher::sales::SaleCache;
 
 /// Pays and cancels orders. Cheap to clone.
 #[derive(Clone)]
 pub struct Lifetime {
     pub(super) store: OrderStore,
-    stock_events: StockEvents,
+    sales: Arc<SaleCache>,
 }
 
 impl Lifetime {
-    /// Orders of this store; returned stock is published by `stock_events`.
-    pub fn new(store: OrderStore, stock_events: StockEvents) -> Self {
-        Lifetime { store, stock_events }
+    /// Orders of this store; `sales` learns of returned stock.
+    pub fn new(store: OrderStore, sales: Arc<SaleCache>) -> Self {
+        Lifetime { store, sales }
     }
 
     /// Pays one of the user's orders; returns it as it is now.
@@ -65,12 +66,11 @@ impl Lifetime {
         require_cancelled(self.own_after(count > 0, order_id, user_id).await?)
     }
 
-    /// Cancels those of `orders` (all of one sale) that are unpaid, returns their stock, and tells every node; returns how many
-    /// were cancelled.
+    /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns how many were cancelled.
     pub(super) async fn cancel_all(&self, voucher_id: i64, orders: &[i64]) -> Result<usize, Error> {
         let cancelled = self.store.cancel(voucher_id, orders).await?;
         if cancelled > 0 {
-            self.stock_events.stock_changed(voucher_id).await;
+            self.sales.stock_changed(voucher_id);
         }
         Ok(cancelled)
     }

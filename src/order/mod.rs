@@ -30,7 +30,6 @@ use crate::session::CurrentUser;
 
 pub mod audit;
 pub mod batch;
-mod buyer_set;
 pub mod context;
 mod deadline;
 pub mod expiry;
@@ -38,7 +37,6 @@ pub mod lifetime;
 pub mod model;
 pub mod purchase;
 mod retry;
-mod sold_out;
 pub mod stats;
 pub mod steps;
 pub mod store;

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use crate::error::Error;
 
 /// A user who buys a voucher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buyer {
     /// `tb_user.id`.
     pub user_id: i64,

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use backon::Retryable;
 use futures_util::FutureExt;
+use quick_cache::sync::Cache;
 use tokio_util::task::TaskTracker;
 
 use super::context::PurchaseContext;
 use super::deadline::Deadline;
 use super::model::{Buyer, Purchased};
 use super::retry::conflict_pauses;
-use super::sold_out::SoldOutBuyers;
 use super::stats::PurchaseStats;
 use super::strategy;
 use crate::error::Error;
@@ -28,6 +28,9 @@ use ladder::Strategy;
 /// anew: there the stock counter is empty before the database is, and every refused buyer would read again.
 const STREAM_REREAD: Duration = Duration::from_millis(50);
 
+/// Buyers that are remembered, of all sales together: some megabytes.
+const BUYERS: usize = 100_000;
+
 /// Runs purchases. Cheap to clone.
 #[derive(Clone)]
 pub struct PurchaseService(Arc<Inner>);
@@ -36,7 +39,8 @@ struct Inner {
     context: PurchaseContext,
     sales: Arc<SaleCache>,
     lab: bool,
-    buyers: SoldOutBuyers,
+    /// Buyers who have an order from this process, lately: asking again when the sale is sold out, they are told its id.
+    buyers: Cache<Buyer, ()>,
     tasks: TaskTracker,
     stats: PurchaseStats,
 }
@@ -45,8 +49,7 @@ impl PurchaseService {
     /// Purchases with this context; `lab` allows the unsafe strategies.
     pub fn new(context: PurchaseContext, sales: Arc<SaleCache>, lab: bool) -> Self {
         let (tasks, stats) = (TaskTracker::new(), PurchaseStats::default());
-        let PurchaseContext { store, database_timeout, .. } = &context;
-        let buyers = SoldOutBuyers::new(store.clone(), *database_timeout, tasks.clone());
+        let buyers = Cache::new(BUYERS);
         PurchaseService(Arc::new(Inner { context, sales, lab, buyers, tasks, stats }))
     }
 
@@ -85,7 +88,7 @@ impl PurchaseService {
         permit: InFlightPermit,
         deadline: Deadline,
     ) -> Result<Purchased, Error> {
-        self.0.admit(buyer, &sale).await?;
+        self.0.admit(buyer, &sale)?;
         let queues = matches!(sale.strategy, Strategy::GroupCommit | Strategy::Stream);
         let purchased =
             if sale.strategy.is_deferred() { Purchased::Pending } else { Purchased::Committed };
@@ -116,21 +119,17 @@ impl PurchaseService {
 
 impl Inner {
     /// Refuses, without a round trip, purchases before or after the sale, or when nothing is left.
-    async fn admit(&self, buyer: Buyer, sale: &Sale) -> Result<(), Error> {
+    fn admit(&self, buyer: Buyer, sale: &Sale) -> Result<(), Error> {
         sale.window.require_open()?;
         if sale.strategy.is_unsafe() {
             // These strategies always run in full, so that what is seen is their own behaviour.
             return if self.lab { Ok(()) } else { Err(Error::LabOnly(sale.strategy.name())) };
         }
-        if !sale.sold_out {
-            return Ok(());
+        // Of a buyer whose order may be cancelled by now, the strategy finds out.
+        if sale.sold_out && self.buyers.get(&buyer).is_none() {
+            return Err(Error::SoldOut);
         }
-        // A buyer who has an order must not get "sold out": the strategy finds out which it is.
-        let Buyer { user_id, voucher_id } = buyer;
-        match self.buyers.may_include(voucher_id, user_id, sale.sold_out_since).await {
-            true => Ok(()),
-            false => Err(Error::SoldOut),
-        }
+        Ok(())
     }
 
     async fn buy_with_retries(
@@ -150,6 +149,9 @@ impl Inner {
                 }
             })
             .await;
+        if let Ok(_) | Err(Error::AlreadyOrdered(_)) = outcome {
+            self.buyers.insert(buyer, ());
+        }
         match outcome {
             // The unique index refused the order without saying which one the buyer has.
             Err(Error::AlreadyOrdered(None)) => {

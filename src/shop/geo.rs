@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::keys;
 use super::model::Paging;
 use super::store::ShopStore;
-use crate::connection::micro_cache::MicroCache;
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::scripts::{GEO_CLAIM, GEO_SEARCH, GEO_STORE};
@@ -32,13 +32,13 @@ pub struct GeoIndex {
     redis: RoutedConnection,
     store: ShopStore,
     /// Builds of the last moment, by shop type: one reads all shops of its type, and anybody can ask for a type.
-    builds: MicroCache<i64, (), Error>,
+    builds: FreshCache<i64, (), Error>,
 }
 
 impl GeoIndex {
     /// Indexes in this Redis, built from this store.
     pub fn new(redis: RoutedConnection, store: ShopStore) -> Self {
-        GeoIndex { redis, store, builds: MicroCache::new(BUILT_FOR) }
+        GeoIndex { redis, store, builds: FreshCache::new(BUILT_FOR, 1024) }
     }
 
     /// A page of a type's shops within [`RADIUS`] of a point (longitude, latitude), nearest first, as (id, metres).

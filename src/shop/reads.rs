@@ -12,7 +12,7 @@ use super::keys;
 use super::model::{Paging, Shop, ShopType, ShopView};
 use super::store::ShopStore;
 use crate::clock::Zone;
-use crate::connection::micro_cache::MicroCache;
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::rate_limiter::RateLimiter;
@@ -24,7 +24,7 @@ pub struct Shops(pub(super) Arc<Inner>);
 
 pub(super) struct Inner {
     pub(super) stores: ShopStores,
-    pub(super) lists: MicroCache<ListQuery, Bytes, Error>,
+    pub(super) lists: FreshCache<ListQuery, Bytes, Error>,
     pub(super) cache: Cache,
     pub(super) geo: GeoIndex,
     pub(super) shop_policy: CachePolicy,
@@ -84,7 +84,7 @@ impl Shops {
         Shops(Arc::new(Inner {
             geo: GeoIndex::new(redis, stores.reads.clone()),
             stores,
-            lists: MicroCache::new(LIST_FRESH_FOR),
+            lists: FreshCache::new(LIST_FRESH_FOR, 1024),
             cache,
             shop_policy: settings.shop_policy,
             types_policy: CachePolicy::new("shop-type"),
@@ -102,7 +102,7 @@ impl Shops {
     }
 
     /// Replies of lists, so that what many ask for at once is read once.
-    pub fn lists(&self) -> &MicroCache<ListQuery, Bytes, Error> {
+    pub fn lists(&self) -> &FreshCache<ListQuery, Bytes, Error> {
         &self.0.lists
     }
 

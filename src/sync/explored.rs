@@ -9,7 +9,7 @@ use std::task::Poll;
 
 use shuttle::future::yield_now;
 use shuttle::rand::{Rng, thread_rng};
-use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use shuttle::sync::MutexGuard;
 use shuttle::{check_pct, check_random};
 
 /// Interleavings of a scenario, half of them chosen at random, half by priorities (PCT); and of one with a planted bug,
@@ -32,20 +32,6 @@ impl<T> Mutex<T> {
 
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok()
-    }
-}
-
-/// `parking_lot::RwLock`, explored.
-#[derive(Default)]
-pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
-
-impl<T> RwLock<T> {
-    pub fn read(&self) -> RwLockReadGuard<'_, T> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
-        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

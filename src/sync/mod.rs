@@ -3,12 +3,12 @@
 //! may run first, and they work only within an exploration (`explored::explore`, or `explored::once`).
 
 #[cfg(not(test))]
-pub(crate) use parking_lot::{Mutex, RwLock};
+pub(crate) use parking_lot::Mutex;
 #[cfg(not(test))]
 pub(crate) use std::sync::atomic;
 
 #[cfg(test)]
-pub(crate) use explored::{Mutex, RwLock};
+pub(crate) use explored::Mutex;
 #[cfg(test)]
 pub(crate) use shuttle::sync::atomic;
 

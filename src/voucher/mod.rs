@@ -1,7 +1,7 @@
 //! Vouchers: publishing ordinary and flash-sale vouchers and adding to their stock (admin), and listing
-//! a shop's. What a purchase needs to know of a sale is in [`sales`]; how all nodes learn of added
-//! stock, in [`stock_events`].
+//! a shop's. What a purchase needs to know of a sale is in [`sales`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -9,8 +9,8 @@ use axum::extract::State;
 use axum::response::Response;
 
 use crate::clock::Zone;
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::idempotency::RecordedWrite;
-use crate::connection::micro_cache::MicroCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
@@ -19,13 +19,12 @@ use crate::keys::Keys;
 use crate::shop::Shops;
 
 pub mod publish;
+pub mod recounts;
 pub mod sales;
-pub mod stock_events;
 pub mod store;
-pub mod unit_pool;
 
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
-use stock_events::StockEvents;
+use sales::SaleCache;
 use store::{AddedStock, ListedVoucher, VoucherStore};
 
 /// How long the list of a shop's vouchers is valid: the page of a shop asks for it each second, in every browser. Writes
@@ -43,13 +42,13 @@ pub struct Vouchers {
     /// The same, on the connections of anonymous reads.
     pub reads: VoucherStore,
     /// Replies of the list, by shop.
-    pub lists: MicroCache<i64, Bytes, Error>,
+    pub lists: FreshCache<i64, Bytes, Error>,
     /// For the stock counter, by which the stream and Java nodes admit.
     pub redis: RoutedConnection,
     /// The names of its keys.
     pub keys: Keys,
-    /// Publishes added stock to all nodes, this one included.
-    pub stock_events: StockEvents,
+    /// Learns of added stock.
+    pub sales: Arc<SaleCache>,
     /// A voucher is published for a shop that exists.
     pub shops: Shops,
     /// In which date-times are read and written.
@@ -101,7 +100,8 @@ pub async fn publish_seckill(
             // leaves a key under an id that no sale has.
             let expires = sale.end.timestamp() + COUNTER_KEPT;
             let mut set = redis::cmd("SET");
-            set.arg(vouchers.keys.stock(id)).arg(sale.stock).arg("EXAT").arg(expires);
+            let stock = sale.stock - sale.units();
+            set.arg(vouchers.keys.stock(id)).arg(stock).arg("EXAT").arg(expires);
             Ok(set.query_async(&mut redis).await?)
         })
         .await;
@@ -113,7 +113,7 @@ pub async fn publish_seckill(
 
 /// Puts more of a flash sale on sale (admin).
 ///
-/// All nodes sell it at once where the message reaches them, and within a second where it does not.
+/// The instance that adds it sells it at once, all others within a second.
 #[utoipa::path(
     post, path = "/voucher/seckill/{id}/stock", tag = "voucher", security(("x-admin-token" = [])),
     params(("id" = i64, Path, description = "The voucher's id.", example = 2), IdempotencyHeader),
@@ -132,10 +132,9 @@ pub async fn add_stock(
     let added = vouchers.store.add_stock(write, voucher_id, more.add).await;
     vouchers.lists.invalidate_all();
     let AddedStock { stock, repeated } = added?;
-    // The first request may not have come this far: nodes are told again that the stock has changed.
     let added = if repeated { 0 } else { more.add };
     tracing::info!(voucher_id, added, stock, "stock added");
-    vouchers.stock_events.stock_changed(voucher_id).await;
+    vouchers.sales.stock_changed(voucher_id);
     Ok(reply::data(stock))
 }
 

@@ -15,6 +15,9 @@ use crate::error::Error;
 /// Largest stock of one voucher; more is refused as a mistake.
 pub const MAX_STOCK: i64 = 10_000_000;
 
+/// Largest stock of a sale on the strategy `unit-rows`, each unit of which is a row.
+pub const MOST_UNITS: i64 = 10_000;
+
 /// Largest value, cents (ten million yuan); more is refused as a mistake.
 const MAX_VALUE: i64 = 1_000_000_000;
 
@@ -123,6 +126,13 @@ pub struct NewSale {
     pub strategy: Strategy,
 }
 
+impl NewSale {
+    /// How many are put on sale as rows of `tb_stock_unit`; the others are the sale's stock.
+    pub fn units(&self) -> i64 {
+        if self.strategy == Strategy::UnitRows { self.stock } else { 0 }
+    }
+}
+
 impl NewVoucher {
     /// Refuses values that the tables cannot hold or that are out of range.
     pub fn check(&self) -> Result<(), Error> {
@@ -164,7 +174,12 @@ impl NewSeckillVoucher {
         if strategy.is_unsafe() && !lab {
             return Err(Error::LabOnly(strategy.name()));
         }
-        Ok(NewSale { stock: self.stock, begin, end, strategy })
+        let sale = NewSale { stock: self.stock, begin, end, strategy };
+        Error::require(
+            sale.units() <= MOST_UNITS,
+            "a sale on unit-rows has a row for each unit, so its stock must be 1 to 10000",
+        )?;
+        Ok(sale)
     }
 }
 
@@ -215,6 +230,7 @@ mod tests {
             serde_json::json!({"payValue": -1}),
             serde_json::json!({"status": 9}),
             serde_json::json!({"strategy": "magic"}),
+            serde_json::json!({"strategy": "unit-rows", "stock": 10_001}),
         ] {
             assert!(matches!(sale(change.clone()), Err(Error::InvalidParameter(_))), "{change}");
         }

@@ -1,8 +1,7 @@
 //! Sales and their in-process cache: a sale's window, its strategy, and whether it is sold out.
-//! The first two hardly ever change, so a process caches a reading of them for [`FRESH_FOR`]. Of
-//! the stock only one thing is cached with them: that there was none. Stock that was there may be
-//! gone by now; stock that was gone comes back only when some is added or an order is cancelled, and then
-//! [`super::stock_events`] invalidates every process's entry. So refusing the many late buyers costs no query.
+//! A process reads them at most once in [`FRESH_FOR`], however many ask. Of the stock only one thing is remembered: that
+//! there was none. So refusing the many late buyers costs no query. Stock that comes back, because some is added or an
+//! order is cancelled, is noticed at once by the process that did it, and by the others when they read the sale again.
 //!
 //! A sale that a Java node of the final stage published says nothing of how it sells: its `issued` is NULL. It is known
 //! by its stock counter in Redis, by which that node's script admits buyers, and it is sold on the strategy `stream`, which
@@ -12,29 +11,27 @@
 //! the time since is measured by a monotonic clock. A node whose wall clock is off by an hour thus
 //! opens and closes a sale together with all others.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use redis::AsyncCommands;
 
+use super::recounts::Recounts;
 use super::store::{SaleRow, VoucherStore};
-use super::unit_pool::UnitPool;
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::keys::Keys;
-use crate::sync::RwLock;
 use ladder::Strategy;
 
 /// How long a reading is valid, from the moment the database was asked. A voucher taken off the shelf
-/// is refused, and stock whose event was lost is sold, at most this much later: within a second, with
-/// time for a query to spare.
+/// is refused, and stock that another process added is sold, at most this much later: within a second, with time for a
+/// query to spare.
 pub const FRESH_FOR: Duration = Duration::from_millis(800);
 
-/// Sales cached before those not fresh are dropped, for the first time; then whenever there are twice as many as were
-/// fresh, so that a purchase does not pay for a look at all sales, however many are open.
-const CAPACITY: usize = 1024;
+/// Sales that are remembered: more than are open at once.
+const CAPACITY: usize = 16_384;
 
 /// A flash sale, as far as a purchase needs to know it.
 #[derive(Debug)]
@@ -47,11 +44,6 @@ pub struct Sale {
     pub window: Window,
     /// Whether nothing was left.
     pub sold_out: bool,
-    /// What this node knows of the sale's pool, on the strategy `unit-rows`. All readings of the sale share it.
-    pub units: Arc<UnitPool>,
-    /// Where nothing was left: when the first of the readings in a row that found nothing left was there. Whoever has an
-    /// order had it committed before that.
-    pub sold_out_since: Instant,
     asked_at: Instant,
 }
 
@@ -113,47 +105,20 @@ impl Sale {
                 read_at: Instant::now(),
             },
             sold_out: row.stock < 1,
-            units: Arc::default(),
-            sold_out_since: Instant::now(),
             asked_at,
         })
     }
 }
 
-/// Caches the sales that this process has read lately.
+/// The sales that this process has read lately.
 pub struct SaleCache {
     store: VoucherStore,
     redis: RoutedConnection,
     keys: Keys,
     timeout: Duration,
-    entries: RwLock<Entries>,
-}
-
-struct Entries {
-    by_id: HashMap<i64, Arc<Entry>>,
-    /// The number at which those not fresh are dropped.
-    sweep_at: usize,
-}
-
-impl Default for Entries {
-    fn default() -> Self {
-        Entries { by_id: HashMap::new(), sweep_at: CAPACITY }
-    }
-}
-
-#[derive(Default)]
-struct Entry {
-    value: RwLock<Value>,
-    /// Single-flight: one task loads while the others wait for it, so a burst costs one query, not thousands.
-    load: tokio::sync::Mutex<()>,
-    units: Arc<UnitPool>,
-}
-
-#[derive(Default)]
-struct Value {
-    sale: Option<Arc<Sale>>,
-    /// Rises with each invalidation: a reading that was being loaded then is not kept.
-    version: u64,
+    sales: FreshCache<i64, Arc<Sale>, Error>,
+    /// Sales that the strategy `stream` is to count again.
+    pub recounts: Recounts,
 }
 
 impl SaleCache {
@@ -164,7 +129,8 @@ impl SaleCache {
         keys: Keys,
         timeout: Duration,
     ) -> Self {
-        SaleCache { store, redis, keys, timeout, entries: RwLock::default() }
+        let sales = FreshCache::new(FRESH_FOR, CAPACITY);
+        SaleCache { store, redis, keys, timeout, sales, recounts: Recounts::default() }
     }
 
     /// One sale, at most [`FRESH_FOR`] old.
@@ -173,122 +139,49 @@ impl SaleCache {
     /// [`Error::VoucherNotFound`]; [`Error::Unavailable`] where the database did not answer in time (or Redis, for a
     /// sale that a Java node may have published), or the sale has a strategy that this version does not know.
     pub async fn get(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
-        if let Some(sale) = self.entries.read().by_id.get(&voucher_id).and_then(|of| of.fresh()) {
+        // Nearly always: without a timer.
+        if let Some(sale) = self.sales.fresh(&voucher_id) {
             return Ok(sale);
         }
-        let entry = self.entry(voucher_id);
+        let reading = self.sales.get(voucher_id, async || self.read(voucher_id).await);
         // Bounds the wait for the others too, so that a hanging database is not waited for in turns.
-        tokio::time::timeout(self.timeout, self.load(voucher_id, &entry))
+        tokio::time::timeout(self.timeout, reading)
             .await
             .unwrap_or(Err(Error::Unavailable("the database")))
     }
 
-    /// Invalidates a sale whose stock has changed; see [`super::stock_events`].
-    pub fn invalidate(&self, voucher_id: i64) {
-        if let Some(entry) = self.entries.read().by_id.get(&voucher_id) {
-            entry.invalidate_if(|_| true);
-        }
-    }
-
-    /// Invalidates all sales: events may have been missed.
-    pub fn invalidate_all(&self) {
-        self.entries.read().by_id.values().for_each(|entry| entry.invalidate_if(|_| true));
+    /// Stock was added or returned: the next purchase reads the sale anew, and the stream counts it again.
+    pub fn stock_changed(&self, voucher_id: i64) {
+        self.sales.invalidate(&voucher_id);
+        self.recounts.ask(voucher_id, None);
     }
 
     /// A purchase found that nothing is left, which `sale` does not say yet: the next one reads anew.
     pub fn found_sold_out(&self, sale: &Arc<Sale>) {
-        if !sale.sold_out
-            && let Some(entry) = self.entries.read().by_id.get(&sale.voucher_id)
-        {
-            entry.invalidate_if(|cached| Arc::ptr_eq(cached, sale));
+        if !sale.sold_out {
+            self.sales.invalidate_if(&sale.voucher_id, |kept| Arc::ptr_eq(kept, sale));
         }
     }
 
-    async fn load(&self, voucher_id: i64, entry: &Entry) -> Result<Arc<Sale>, Error> {
-        let _single_flight = entry.load.lock().await;
-        if let Some(sale) = entry.fresh() {
-            return Ok(sale);
-        }
-        let (before, version) = entry.get();
+    async fn read(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
         let asked_at = Instant::now();
-        let Some(row) = self.store.sale(voucher_id).await? else {
-            self.entries.write().by_id.remove(&voucher_id);
-            return Err(Error::VoucherNotFound);
-        };
+        let row = self.store.sale(voucher_id).await?.ok_or(Error::VoucherNotFound)?;
         let is_java = row.issued.is_none() && self.has_counter(voucher_id).await?;
-        let mut sale = Sale::read(voucher_id, &row, is_java, asked_at)?;
-        sale.units = entry.units.clone();
-        if sale.sold_out
-            && let Some(before) = before.filter(|before| before.sold_out)
-        {
-            sale.sold_out_since = before.sold_out_since;
-        }
-        let sale = Arc::new(sale);
-        entry.set(&sale, version);
-        Ok(sale)
+        Ok(Arc::new(Sale::read(voucher_id, &row, is_java, asked_at)?))
     }
 
     async fn has_counter(&self, voucher_id: i64) -> Result<bool, Error> {
         Ok(self.redis.clone().exists(self.keys.stock(voucher_id)).await?)
-    }
-
-    fn entry(&self, voucher_id: i64) -> Arc<Entry> {
-        let entries = self.entries.read();
-        if let Some(entry) = entries.by_id.get(&voucher_id) {
-            return entry.clone();
-        }
-        drop(entries);
-        self.entries.write().insert(voucher_id)
-    }
-}
-
-impl Entries {
-    fn insert(&mut self, voucher_id: i64) -> Arc<Entry> {
-        if self.by_id.len() >= self.sweep_at {
-            self.by_id.retain(|_, entry| entry.fresh().is_some() || Arc::strong_count(entry) > 1);
-            self.sweep_at = (2 * self.by_id.len()).max(CAPACITY);
-        }
-        self.by_id.entry(voucher_id).or_default().clone()
-    }
-}
-
-impl Entry {
-    fn fresh(&self) -> Option<Arc<Sale>> {
-        let value = self.value.read();
-        value.sale.as_ref().filter(|sale| sale.asked_at.elapsed() < FRESH_FOR).cloned()
-    }
-
-    /// The reading, fresh or not, and the version to pass to [`Entry::set`].
-    fn get(&self) -> (Option<Arc<Sale>>, u64) {
-        let value = self.value.read();
-        (value.sale.clone(), value.version)
-    }
-
-    /// Keeps a reading, unless the entry was invalidated since its load began.
-    fn set(&self, sale: &Arc<Sale>, version: u64) {
-        let mut value = self.value.write();
-        if value.version == version {
-            value.sale = Some(sale.clone());
-        }
-    }
-
-    fn invalidate_if(&self, condition: impl FnOnce(&Arc<Sale>) -> bool) {
-        let mut value = self.value.write();
-        if value.sale.as_ref().is_none_or(condition) {
-            value.sale = None;
-            value.version += 1;
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sync::explored::once;
     use chrono::TimeDelta;
 
     /// A sale from an hour before to an hour after `now`, on a database whose clock says `now`.
-    pub(super) fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
+    fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
         let mut row = SaleRow {
             status: 1,
             begin_time: now - TimeDelta::hours(1),
@@ -319,47 +212,4 @@ mod tests {
         let off = sale(Utc::now(), |row| row.status = 2);
         assert!(matches!(off.window.require_open(), Err(Error::VoucherNotFound)));
     }
-
-    #[test]
-    fn many_open_sales_are_swept_seldom_and_forgotten_in_time() {
-        once(|| {
-            let mut entries = Entries::default();
-            let mut sweeps = 0;
-            // Entries in use stay, like fresh ones.
-            let used: Vec<Arc<Entry>> = (0..10_000)
-                .map(|voucher_id| {
-                    let at = entries.sweep_at;
-                    let entry = entries.insert(voucher_id);
-                    sweeps += u32::from(entries.sweep_at != at);
-                    entry
-                })
-                .collect();
-            assert_eq!((entries.by_id.len(), sweeps), (10_000, 4), "at 1024, 2048, 4096 and 8192");
-            drop(used);
-            entries.sweep_at = 10_000;
-            entries.insert(10_000);
-            assert_eq!((entries.by_id.len(), entries.sweep_at), (1, CAPACITY));
-        });
-    }
-
-    #[test]
-    fn a_load_that_began_before_the_invalidation_is_not_kept() {
-        once(|| {
-            let entry = Entry::default();
-            let none_left = Arc::new(sale(Utc::now(), |row| row.stock = 0));
-            let (_, version) = entry.get();
-            entry.invalidate_if(|_| true);
-            entry.set(&none_left, version);
-            assert!(entry.fresh().is_none());
-            let (_, version) = entry.get();
-            entry.set(&none_left, version);
-            assert!(entry.fresh().is_some_and(|sale| sale.sold_out));
-            // Of two purchases that found one reading outdated, the second does not invalidate a newer one.
-            entry.invalidate_if(|cached| Arc::ptr_eq(cached, &Arc::new(sale(Utc::now(), |_| {}))));
-            assert!(entry.fresh().is_some());
-        });
-    }
 }
-
-#[cfg(test)]
-mod interleavings;

@@ -71,14 +71,14 @@ row! {
         pub end_time: DateTime<Utc>,
         pub strategy: String,
         pub issued: Option<i64>,
-        /// With the units that are in the sale's pool.
+        /// With the units that are rows.
         pub stock: i64,
         pub now: NaiveDateTime,
     }
 }
 
-/// The units in the pool of the sale `s`, which are left to sell as its stock is; see `order/store/units.rs`. Counted only
-/// on the strategy that has a pool: a purchase on any other never looks into that table.
+/// The units of the sale `s` that are rows, which are left to sell as its stock is; see `order/store/units.rs`. Counted only
+/// on the strategy that has them: a purchase on any other never looks into that table.
 static UNITS: LazyLock<String> = LazyLock::new(|| {
     format!(
         "IF(s.strategy = '{}', \
@@ -165,12 +165,18 @@ impl VoucherStore {
              VALUES (?, ?, ?, ?, ?, ?)",
         )
         .bind(id)
-        .bind(sale.stock)
+        .bind(sale.stock - sale.units())
         .bind(sale.stock)
         .bind(sale.begin)
         .bind(sale.end)
         .bind(sale.strategy.name());
         self.db.bounded(query.execute(transaction.connection())).await?;
+        if sale.units() > 0 {
+            let rows = vec![format!("({id})"); sale.units().unsigned_abs() as usize].join(",");
+            let insert = format!("INSERT INTO tb_stock_unit (voucher_id) VALUES {rows}");
+            let insert = sqlx::query(&insert).persistent(false);
+            self.db.bounded(insert.execute(transaction.connection())).await?;
+        }
         transaction.set_result(id).await?;
         before_commit(id).await?;
         Ok(transaction.commit(id).await?)

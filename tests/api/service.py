@@ -87,7 +87,7 @@ class Service:
             "admin": ADMIN_TOKEN,
             "tokens": all_tokens[:USERS],
             "sessions": all_tokens[USERS:],
-            "vouchers": [2] + [self._publish(strategy, stock) for strategy in strategies for stock in (1, 100_000)],
+            "vouchers": [2] + [self._publish(strategy, stock) for strategy in strategies for stock in (1, 10_000)],
             "codes": [f"1371234{n:04}" for n in range(CODES)],
         }
         # As if the service had sent these codes.

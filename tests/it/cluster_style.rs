@@ -58,7 +58,7 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
         stack.settled().await;
         assert_eq!(look_up(two, &users[0], order).await.data()["voucherId"], sale);
         look_up(two, &users[1], order).await.refused(200, "ORDER_NOT_FOUND");
-        let again = buy(two, &users[0], sale).await;
+        let again = buy(one, &users[0], sale).await;
         again.refused(200, "ALREADY_ORDERED");
         assert_eq!(again.body["orderId"], order.to_string());
         buy(one, &users[1], sale).await.refused(200, "SOLD_OUT");

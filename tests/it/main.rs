@@ -24,7 +24,6 @@ mod half_open;
 mod ids;
 mod java_node;
 mod lab;
-mod large_sale;
 mod late_commit;
 mod law;
 mod lifetime;

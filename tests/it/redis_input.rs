@@ -17,7 +17,7 @@ use crate::support::database::TestDatabase;
 use crate::support::instance::Instance;
 
 /// The rights that docs/OPERATIONS.md lists.
-const RIGHTS: &str = "~* resetchannels &redisson_* &cache:invalidate &seckill:stock:added +@read +@write +@scripting \
+const RIGHTS: &str = "~* resetchannels &redisson_* &cache:invalidate +@read +@write +@scripting \
                       +@connection +time +info +publish +subscribe +unsubscribe +multi +exec +cluster|slots +cluster|info +role";
 
 async fn acl(server: &RedisServer, user: &str, rights: &str) {

@@ -42,7 +42,7 @@ and every voucher is sold exactly once.
 A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
 the orders.
 Buyers that share a commit need no lock: the database refuses second orders, and all wait once. Nor do
-buyers who each claim a row of their own: one row for each unit of a part of the stock.
+buyers who each claim a different row: the stock is one row for each unit.
 ";
 
 /// A ladder to climb.

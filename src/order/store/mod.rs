@@ -4,14 +4,12 @@
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
 //! - [`commit`]: its end.
 //! - [`batch`]: many orders of one sale in one transaction.
-//! - [`buyers`]: who bought lately.
-//! - [`units`]: the pools of the strategy `unit-rows`.
+//! - [`units`]: the rows of the strategy `unit-rows`.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
 //! - [`count`]: what the stream's stock counters and claims are counted from. [`refusals`]: refusals of pending orders.
 //! - [`totals`]: sums for the audit. [`id_offsets`]: the time zones of order ids, for `doctor`.
 
 pub mod batch;
-pub mod buyers;
 pub mod commit;
 pub mod count;
 pub mod id_offsets;

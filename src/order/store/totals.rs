@@ -24,7 +24,7 @@ row! {
         pub strategy: String,
         /// Put on sale in all; `None` where a Java node published the sale.
         pub issued: Option<i64>,
-        /// Left to sell, in the stock and in the pool of units.
+        /// Left to sell, in the stock and as rows of units.
         pub stock: i64,
         /// Orders that are not cancelled.
         pub orders: i64,

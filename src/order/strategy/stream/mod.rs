@@ -36,7 +36,7 @@ use crate::order::batch::BatchCommitter;
 use crate::order::model::NewOrder;
 use crate::order::store::OrderStore;
 use crate::scripts;
-use crate::voucher::stock_events::Recounts;
+use crate::voucher::recounts::Recounts;
 
 mod admit;
 mod consume;

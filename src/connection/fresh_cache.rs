@@ -1,0 +1,177 @@
+//! [`FreshCache`]: values that are fresh for a moment and read once, however many ask. The first caller reads, those who
+//! come meanwhile wait for its result, an error too, and those who come in the moment after get the same value.
+//!
+//! To invalidate is to forget the key's entry: a read that is under way ends in an entry that nobody finds any more.
+
+use std::convert::Infallible;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::RwLock;
+use quick_cache::sync::Cache;
+
+/// Values that are fresh for a moment. Cheap to clone.
+pub struct FreshCache<K, V, E> {
+    entries: Arc<Cache<K, Arc<Entry<V, E>>>>,
+    fresh_for: Duration,
+}
+
+impl<K, V, E> Clone for FreshCache<K, V, E> {
+    fn clone(&self) -> Self {
+        FreshCache { entries: self.entries.clone(), fresh_for: self.fresh_for }
+    }
+}
+
+struct Entry<V, E> {
+    last: RwLock<Option<Reading<V, E>>>,
+    /// Held by the caller that reads.
+    turn: tokio::sync::Mutex<()>,
+}
+
+struct Reading<V, E> {
+    result: Result<V, E>,
+    begun: Instant,
+    ended: Instant,
+}
+
+impl<V: Clone, E: Clone> Entry<V, E> {
+    fn new() -> Arc<Self> {
+        Arc::new(Entry { last: RwLock::new(None), turn: tokio::sync::Mutex::default() })
+    }
+
+    /// The last result, for a caller that asked at `asked`: where it is fresh, or came since.
+    fn usable(&self, asked: Instant, fresh_for: Duration) -> Option<Result<V, E>> {
+        let last = self.last.read();
+        let Reading { result, begun, ended } = last.as_ref()?;
+        let is_fresh = result.is_ok() && begun.elapsed() < fresh_for;
+        (is_fresh || *ended >= asked).then(|| result.clone())
+    }
+}
+
+impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
+    /// Values are fresh for this long, from the moment their read began; those of about `capacity` keys are kept.
+    pub fn new(fresh_for: Duration, capacity: usize) -> Self {
+        FreshCache { entries: Arc::new(Cache::new(capacity)), fresh_for }
+    }
+
+    /// The value of `key`, if a fresh one is kept.
+    pub fn fresh(&self, key: &K) -> Option<V> {
+        self.entries.get(key)?.usable(Instant::now(), self.fresh_for)?.ok()
+    }
+
+    /// The value of `key`: a fresh one, that of a read under way, or what `load` returns. Errors are shared by those who
+    /// wait, and not kept. Waits for no more than the read under way and `load`; dropped, it leaves the read to the next
+    /// of those who wait.
+    pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
+        let asked = Instant::now();
+        let Ok(entry) = self.entries.get_or_insert_with(&key, || Ok::<_, Infallible>(Entry::new()));
+        let _turn = entry.turn.lock().await;
+        if let Some(result) = entry.usable(asked, self.fresh_for) {
+            return result;
+        }
+        let begun = Instant::now();
+        let result = load().await;
+        let reading = Reading { result: result.clone(), begun, ended: Instant::now() };
+        *entry.last.write() = Some(reading);
+        result
+    }
+
+    /// Forgets what is kept under `key`: who asks from now on gets a value that is read from now on.
+    pub fn invalidate(&self, key: &K) {
+        self.entries.remove(key);
+    }
+
+    /// Does so where the last value fulfils the condition, or none is there yet.
+    pub fn invalidate_if(&self, key: &K, condition: impl FnOnce(&V) -> bool) {
+        self.entries.remove_if(key, |entry| match &*entry.last.read() {
+            Some(Reading { result: Ok(value), .. }) => condition(value),
+            _ => true,
+        });
+    }
+
+    /// Forgets everything.
+    pub fn invalidate_all(&self) {
+        self.entries.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures_util::future::join_all;
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    type Numbers = FreshCache<u32, u32, &'static str>;
+
+    fn numbers(fresh_for: Duration) -> Numbers {
+        Numbers::new(fresh_for, 64)
+    }
+
+    #[tokio::test]
+    async fn those_who_come_during_a_read_share_its_result_even_an_error() {
+        for outcome in [Ok(7), Err("away")] {
+            let (cache, reads, go) = (numbers(Duration::ZERO), AtomicU32::new(0), Notify::new());
+            let ask = || {
+                cache.get(1, async || {
+                    reads.fetch_add(1, Ordering::SeqCst);
+                    go.notified().await;
+                    outcome
+                })
+            };
+            let all = join_all((0..50).map(|_| ask()));
+            let begin = async {
+                tokio::task::yield_now().await;
+                go.notify_one();
+            };
+            let ((), results) = tokio::join!(begin, all);
+            assert!(results.iter().all(|result| *result == outcome));
+            assert_eq!(reads.load(Ordering::SeqCst), 1);
+            // Nothing is fresh for no time, and an error never.
+            go.notify_one();
+            assert_eq!(ask().await, outcome);
+            assert_eq!(reads.load(Ordering::SeqCst), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_fresh_value_is_kept_until_it_is_invalidated() {
+        let cache = numbers(LONG);
+        assert_eq!(cache.fresh(&1), None);
+        assert_eq!(cache.get(1, async || Ok(1)).await, Ok(1));
+        assert_eq!(cache.get(1, async || Ok(2)).await, Ok(1));
+        assert_eq!(cache.get(2, async || Ok(3)).await, Ok(3));
+        cache.invalidate_if(&1, |value| *value == 9);
+        assert_eq!(cache.fresh(&1), Some(1));
+        cache.invalidate_if(&1, |value| *value == 1);
+        assert_eq!((cache.fresh(&1), cache.fresh(&2)), (None, Some(3)));
+        assert_eq!(cache.get(1, async || Ok(4)).await, Ok(4));
+        cache.invalidate_all();
+        assert_eq!(cache.get(2, async || Err("away")).await, Err("away"));
+        assert_eq!(cache.get(2, async || Ok(5)).await, Ok(5));
+        // Keys are bounded.
+        for key in 10..1000 {
+            assert_eq!(cache.get(key, async || Ok(key)).await, Ok(key));
+        }
+        assert!(cache.entries.len() <= 64);
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_dropped_leaves_the_read_to_the_next() {
+        let cache = numbers(LONG);
+        let mut first = Box::pin(cache.get(1, std::future::pending));
+        assert!(futures_util::poll!(&mut first).is_pending());
+        let mut second = Box::pin(cache.get(1, async || Ok(2)));
+        assert!(futures_util::poll!(&mut second).is_pending());
+        drop(first);
+        assert_eq!(second.await, Ok(2));
+    }
+}
+
+#[cfg(test)]
+mod interleavings;
