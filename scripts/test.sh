@@ -9,7 +9,7 @@ usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
        ./dev test api [ARGS]
        ./dev test kubernetes [ARGS]
        ./dev test stack
-       ./dev test compose [--lean]
+       ./dev test compose
 
 Without arguments: the tests of the workspace but for the slow ones, on a MariaDB and on Redis servers
 of its own.

@@ -4,24 +4,20 @@
 
 compose_usage() {
   cat <<'END'
-usage: ./dev test compose [--lean]
+usage: ./dev test compose
 
 Builds the image and runs the stack of docker-compose.yml as the project `seckill-test`: up, the demo,
 the lab, killed and recreated containers, down and up again, another password, the profile `observe`.
 Its containers, volumes and network are removed at the end, also of a run that failed; the image's
 build cache stays. Needs Docker with Compose 2.24 or newer, and curl.
-
-  --lean   also builds the lean image
 END
 }
 
 test_compose() {
-  local lean=""
   case ${1:-} in
     "") ;;
-    --lean) lean=1 ;;
     -h | --help | help) compose_usage; return ;;
-    *) die 2 "test compose knows only --lean, not '$1'." ;;
+    *) die 2 "test compose takes no arguments, not '$1'." ;;
   esac
   require_compose
   mkdir -p "$DATA/log"
@@ -36,7 +32,6 @@ test_compose() {
   compose_losses
   compose_again
   compose_observe
-  [[ -z $lean ]] || compose_lean
   compose_nothing
   must "no volume is left by down -v" same "" compose_volumes
   say "the tests of docker-compose.yml passed"
@@ -89,7 +84,7 @@ compose_end() {
     note "the containers' logs: $DATA/log/test-compose.log"
   fi
   compose_nothing >/dev/null 2>&1 || note "not everything could be removed: docker compose -p seckill-test down -v"
-  docker image rm -f seckill-test seckill-test-lean >/dev/null 2>&1 || true
+  docker image rm -f seckill-test >/dev/null 2>&1 || true
 }
 
 compose_nothing() { in_compose --profile "*" down --volumes --timeout 60 >/dev/null 2>&1; }
@@ -250,18 +245,3 @@ compose_scraped() {
     sleep 1
   done
 }
-
-compose_lean() {
-  say "the lean image"
-  # By Compose: `docker build` needs buildx for this Dockerfile, which not every engine comes with.
-  must "it builds" docker compose --project-name seckill-test-lean --file - build -q <<END
-services:
-  lean:
-    image: seckill-test-lean
-    build: { context: "$ROOT", dockerfile: deploy/Dockerfile, target: lean, args: { PROFILE: local } }
-END
-  must "it runs" docker run --rm seckill-test-lean --version
-  must "it has no load tool" docker run --rm --entrypoint sh seckill-test-lean -c '! command -v loadtest'
-  note "bytes: $(image_bytes seckill-test-lean), of the full image $(image_bytes seckill-test)"
-}
-image_bytes() { docker image inspect -f '{{.Size}}' "$1"; }

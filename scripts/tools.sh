@@ -40,10 +40,8 @@ rolling() {
 # In a database and on instances of its own, so that the stack's sales are not touched: of the stack it needs only
 # MariaDB and Redis (servers_of_bench), which run on afterwards.
 bench() {
-  local arg quick=0
+  local arg
   for arg; do
-    # Neither needs the lean binary's size.
-    [[ $arg != @(--quick|--scale) ]] || quick=1
     if [[ $arg == @(-h|--help) ]]; then
       [[ -x $BENCH ]] || { prerequisites >&2; build "$BENCH_PROFILE" seckill seckill-bench; }
       exec "$BENCH" run --help
@@ -51,9 +49,7 @@ bench() {
   done
   servers_of_bench
   say "building (minutes the first time)"
-  ((quick)) || build_lean
   build "$BENCH_PROFILE" seckill seckill-bench
-  ((quick)) || say "the lean binary has $LEAN_BYTES bytes, the full one $(stat -c %s "$(binary "$BENCH_PROFILE" seckill)")"
   export_settings
   cd "$CALLER_DIR"
   exec env RUST_LOG="${RUST_LOG:-info}" "$BENCH" run --out "$DATA/bench" "$@"
@@ -67,12 +63,6 @@ servers_of_bench() {
   lock
   start_servers
   unlock
-}
-
-# build_lean: the service without the lab, for its size. Before the full build, which has the same path.
-build_lean() {
-  env -u DATABASE_URL cargo build --profile "$BENCH_PROFILE" --package=seckill --no-default-features 9<&-
-  LEAN_BYTES=$(stat -c %s "$(binary "$BENCH_PROFILE" seckill)")
 }
 
 # pgo: a release of the service that the compiler optimises by what the benchmark's load executes.

@@ -74,6 +74,7 @@ up() {
   start_nginx
   unlock
   say "ready: $HTTP (instances: $INSTANCES, Redis: $REDIS_KIND, database: $DATABASE_KIND)"
+  say "the lab: $(lab_link)"
 }
 
 # stack_runs: one instance is enough, as the load tool also shows the loss of another.

@@ -18,10 +18,6 @@ use crate::connection::server_error::{ErrorKind, classify};
 /// Shorthand for results whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What a build without the lab adds to [`Error::LabOnly`].
-const NO_LAB: &str =
-    if cfg!(feature = "lab") { "" } else { ", and this one was built without the lab" };
-
 /// Why a request failed. The module's documentation says which variant belongs where.
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs)] // each variant's text and code say it, and docs/ARCHITECTURE.md lists them
@@ -80,7 +76,7 @@ pub enum Error {
     Unauthorized,
     #[error("{0}")]
     Forbidden(&'static str),
-    #[error("strategy `{0}` is unsafe on purpose: it needs a server started with --lab{no_lab}", no_lab = NO_LAB)]
+    #[error("strategy `{0}` is unsafe on purpose: it needs a server started with --lab")]
     LabOnly(&'static str),
     #[error("no such route")]
     NotFound,

@@ -26,7 +26,6 @@ pub mod health;
 pub mod http;
 pub mod id;
 pub mod keys;
-#[cfg_attr(not(feature = "lab"), path = "lab/absent.rs")]
 pub mod lab;
 pub mod metrics;
 pub mod openapi;

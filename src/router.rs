@@ -21,10 +21,7 @@ use crate::error::Error;
 use crate::health::{self, Health};
 use crate::http::admission::Admitted;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
-#[cfg(feature = "lab")]
-use crate::http::this_machine::require_admin_or_this_machine;
 use crate::http::{page, spans};
-#[cfg(feature = "lab")]
 use crate::lab;
 use crate::lab::Lab;
 use crate::metrics::{self, Metrics};
@@ -141,24 +138,15 @@ fn service() -> Group {
 }
 
 /// With `--lab`: for everyone, for everyone who signs in, and for the administrator.
-#[cfg(feature = "lab")]
 fn lab(admin: &AdminToken) -> (OpenApiRouter<Lab>, Group) {
-    let of_this_machine = with_state(admin.clone(), require_admin_or_this_machine);
     let of_admin = with_state(admin.clone(), require_admin);
     (
-        handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report)
-            .merge(
-                handlers!(lab::start, lab::stop, lab::fault, lab::sessions)
-                    .route_layer(of_this_machine),
-            )
-            .merge(handlers!(lab::kill).route_layer(of_admin)),
+        handlers!(lab::about, lab::runs, lab::run, lab::raw, lab::report).merge(
+            handlers!(lab::start, lab::stop, lab::fault, lab::sessions, lab::kill)
+                .route_layer(of_admin),
+        ),
         handlers!(user::sent_code, user::login_in_memory),
     )
-}
-
-#[cfg(not(feature = "lab"))]
-fn lab(_: &AdminToken) -> (OpenApiRouter<Lab>, Group) {
-    Default::default()
 }
 
 /// The API's document.

@@ -17,7 +17,7 @@ Words.add({
   'form.seed': ['Seed (optional)', '种子（可选）'],
   'form.idea': ['The idea', '思路'], 'form.risk': ['What can go wrong', '会出什么问题'], 'form.safe': ['Why it is safe', '为什么安全'],
   'form.token': ['Admin token', '管理令牌'],
-  'form.token.where': ['A run puts load on the server, so from another machine it needs the admin token: ./dev lab prints a link with it, ./dev env prints it as ADMIN_TOKEN. It is stored in this tab only.', '运行会给服务器带来压力，因此从别的机器访问时需要管理令牌：./dev lab 会打印带令牌的链接，./dev env 的 ADMIN_TOKEN 也是它。它只保存在本标签页。'],
+  'form.token.where': ['A run puts load on the server, so it needs the admin token: ./dev up and ./dev lab print a link with it, ./dev env prints it as ADMIN_TOKEN. It is stored in this tab only.', '运行会给服务器带来压力，因此需要管理令牌：./dev up 和 ./dev lab 会打印带令牌的链接，./dev env 的 ADMIN_TOKEN 也是它。它只保存在本标签页。'],
   'form.start': ['Start', '开始'], 'form.stop': ['Stop', '停止'],
   'form.starting': ['Starting…', '正在开始…'],
   'form.gone': ['This run is no longer kept here. Its settings and seed are filled in: press Start to run it again.', '这次运行已不再保存。参数和种子已填好，点“开始”即可重跑。'],

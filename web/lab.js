@@ -25,9 +25,7 @@
     id('token').value = kept('admin-token') || '';
   }
   id('token').addEventListener('input', () => keep('admin-token', id('token').value.trim()));
-  // What another site's page may not send; beside it a browser on the same machine needs no token.
-  const PAGE = { 'x-lab-page': '1' };
-  const admin = () => (id('token').value.trim() ? { ...PAGE, 'x-admin-token': id('token').value.trim() } : PAGE);
+  const admin = () => ({ 'x-admin-token': id('token').value.trim() });
 
   // ── The form ───────────────────────────────────────────────────────────────────────────────────
 
@@ -47,7 +45,7 @@
   const errorText = (reply) => () => (Words.has(`code.${reply.code}`) ? t(`code.${reply.code}`, { request: '–' }) : reply.message);
 
   async function loadAbout() {
-    const reply = await Page.ask('GET', '/lab/about', { headers: PAGE });
+    const reply = await Page.ask('GET', '/lab/about');
     if (!reply.ok) { say(errorText(reply), true); setTimeout(loadAbout, 2000); return; }
     about = reply.data;
     for (const { name, idea, why } of about.strategies) Words.add({ [`${name}.idea`]: idea, [`${name}.why`]: why });
@@ -76,8 +74,7 @@
 
   function showForm() {
     if (!about) return;
-    // Not needed, unless one was given all the same.
-    id('token-field').hidden = id('token-where').hidden = about.thisMachine && !id('token').value;
+    id('token-field').hidden = id('token-where').hidden = Boolean(id('token').value);
     const chosen = (at) => about.strategies.find((one) => one.name === setting.lanes[at]);
     const safe = (one) => !(one.oversell || (setting.instances > 1 ? one.secondOrderOnTwoNodes : one.secondOrderOnOneNode));
     const lane = (at) => make('div', { class: 'lane-choice' },
@@ -133,7 +130,7 @@
     say(errorText(reply), true);
     if (reply.code === 'FORBIDDEN') askForToken();
     if (reply.code === 'RUN_UNDER_WAY') {
-      const now = await Page.ask('GET', '/lab/about', { headers: PAGE });
+      const now = await Page.ask('GET', '/lab/about');
       if (now.ok && now.data.running) follow(now.data.running, true);
     }
     return null;

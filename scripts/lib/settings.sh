@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # Secrets and settings of the stack, and the lock that serializes two ./dev of one checkout.
 
+# lab_link: the lab's address, with the token that its buttons need.
+lab_link() { echo "$HTTP/lab#token=$(secret admin)"; }
+
 # secret NAME: a password, made once, readable by its owner only, and never an argument of a program.
 secret() {
   [[ -s $DATA/secrets/$1 ]] ||

@@ -86,8 +86,6 @@ mod tests {
             ["--code-sender", "webhook"],
             ["--code-webhook-url", "http://127.0.0.1:8090/"],
             ["--code-webhook-timeout-ms", "30000"],
-            #[cfg(not(feature = "lab"))]
-            ["--lab", "--lab-entry=http://127.0.0.1:8080"],
         ] {
             assert!(serve(&bad).is_err(), "{bad:?}");
         }

@@ -8,15 +8,11 @@ use clap::Args;
 use super::parse;
 use crate::clock::Zone;
 
-/// Whether this build lacks the lab. It still knows the lab's flags, so that it refuses them, also where the environment
-/// sets them.
-pub(super) const NO_LAB: bool = cfg!(not(feature = "lab"));
-
 /// Options of sales.
 #[derive(Args, Clone, Debug)]
 pub struct SaleConfig {
     /// Turn the lab on: its pages, and sales with strategies that are unsafe on purpose. Never in production.
-    #[arg(long, env = "SECKILL_LAB", hide = NO_LAB)]
+    #[arg(long, env = "SECKILL_LAB")]
     pub lab: bool,
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
@@ -93,6 +89,6 @@ pub struct SaleConfig {
           value_parser = parse::milliseconds)]
     pub setnx_lease: Duration,
     /// Half a cure for the strategy setnx-unowned: it compares the lock's value before its DEL, in two commands.
-    #[arg(long, env = "SETNX_UNOWNED_COMPARE", hide = NO_LAB)]
+    #[arg(long, env = "SETNX_UNOWNED_COMPARE")]
     pub setnx_unowned_compare: bool,
 }

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::keys::KeyConfig;
 use super::networks::Networks;
 use super::parse;
-use super::sale::{NO_LAB, SaleConfig};
+use super::sale::SaleConfig;
 use super::servers::{DatabaseConfig, RedisConfig};
 use super::sign_in::{SessionStore, SignInConfig};
 
@@ -48,10 +48,10 @@ pub struct ServeConfig {
 #[derive(Args, Clone, Debug)]
 pub struct LabConfig {
     /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
-    #[arg(long, env = "LAB_ENTRY", value_name = "URL", hide = NO_LAB)]
+    #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
     pub lab_entry: Option<String>,
     /// The other instances' own addresses; this one may be among them.
-    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',', hide = NO_LAB)]
+    #[arg(long, env = "LAB_PEERS", value_name = "URL", value_delimiter = ',')]
     pub lab_peers: Vec<String>,
 }
 
@@ -146,11 +146,6 @@ impl ServeConfig {
         self.keys.style(&self.redis.redis_url)?;
         self.sign_in.webhook()?;
         let purchase = self.purchase_limit();
-        ensure!(
-            !(self.sale.lab && NO_LAB),
-            "--lab (SECKILL_LAB): this program was built without the lab, and sells with safe strategies only; a \
-             build with the cargo feature `lab` has it"
-        );
         ensure!(
             self.sale.lab || self.sign_in.sessions == SessionStore::Redis,
             "--sessions process loses every session when the process ends, and other nodes do not have them: \

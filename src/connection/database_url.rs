@@ -3,7 +3,7 @@
 
 use std::fs::File;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlSslMode};
 
@@ -70,13 +70,6 @@ pub fn options(url: &SecretString) -> anyhow::Result<MySqlConnectOptions> {
         has("ssl-cert") == has("ssl-key"),
         "DATABASE_URL has one of ssl-cert and ssl-key, which need each other"
     );
-    if !cfg!(feature = "tls")
-        && (verifies || matches!(options.get_ssl_mode(), MySqlSslMode::Required))
-    {
-        bail!(
-            "DATABASE_URL asks for TLS by ssl-mode, and this program was built without the cargo feature tls"
-        );
-    }
     Ok(options)
 }
 

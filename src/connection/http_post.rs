@@ -7,7 +7,6 @@ use anyhow::{Context, ensure};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-#[cfg(feature = "tls")]
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::{HttpConnector, capture_connection};
 use hyper_util::client::legacy::{Builder, Client, Error};
@@ -28,7 +27,6 @@ pub struct Endpoint {
 #[derive(Clone)]
 enum PostClient {
     Plain(Client<HttpConnector, Full<Bytes>>),
-    #[cfg(feature = "tls")]
     Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
 }
 
@@ -81,7 +79,6 @@ impl Endpoint {
         let connection = capture_connection(&mut request);
         let reply = match &self.client {
             PostClient::Plain(client) => client.request(request),
-            #[cfg(feature = "tls")]
             PostClient::Tls(client) => client.request(request),
         };
         let reply = match timeout_at(deadline, reply).await {
@@ -103,16 +100,10 @@ impl Endpoint {
     }
 }
 
-#[cfg(feature = "tls")]
 fn with_tls(clients: &Builder) -> anyhow::Result<PostClient> {
     let tls =
         HttpsConnectorBuilder::new().with_native_roots().context("needs root certificates")?;
     Ok(PostClient::Tls(clients.build(tls.https_only().enable_http1().build())))
-}
-
-#[cfg(not(feature = "tls"))]
-fn with_tls(_: &Builder) -> anyhow::Result<PostClient> {
-    anyhow::bail!("begins with https, and this program was built without the cargo feature `tls`")
 }
 
 /// What lies behind the client's own sentence, which says little.

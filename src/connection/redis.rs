@@ -49,7 +49,6 @@ pub fn server_with(url: &SecretString, certificates: &Certificates) -> anyhow::R
     with_certificates(server, certificates)
 }
 
-#[cfg(feature = "tls")]
 fn with_certificates(server: Server, certificates: &Certificates) -> anyhow::Result<Server> {
     let read = |setting: &str, file: &PathBuf| {
         std::fs::read(file).map_err(|error| {
@@ -69,11 +68,6 @@ fn with_certificates(server: Server, certificates: &Certificates) -> anyhow::Res
     server.with_certificates(&certificates).map_err(|error| {
         anyhow::anyhow!("REDIS_CA, REDIS_CERT, REDIS_KEY: not usable: {}", cause(error))
     })
-}
-
-#[cfg(not(feature = "tls"))]
-fn with_certificates(_: Server, _: &Certificates) -> anyhow::Result<Server> {
-    anyhow::bail!("REDIS_CA, REDIS_CERT: this program was built without the cargo feature tls")
 }
 
 /// What is wrong with an address, without the words that the locks put before it.

@@ -13,5 +13,3 @@ pub mod page;
 pub mod reply;
 pub mod sockets;
 pub mod spans;
-#[cfg(feature = "lab")]
-pub mod this_machine;

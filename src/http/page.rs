@@ -81,14 +81,9 @@ const API: [Asset; 3] = [
     script("api.js", include_str!("../../web/api.js")),
 ];
 
-/// The lab's page; empty in a build without the lab.
-const LAB_PAGE: &str = if cfg!(feature = "lab") { include_str!("../../web/lab.html") } else { "" };
+const LAB_PAGE: &str = include_str!("../../web/lab.html");
 
 /// The further files of the lab's page.
-#[cfg(not(feature = "lab"))]
-const LAB: [Asset; 0] = [];
-/// The further files of the lab's page.
-#[cfg(feature = "lab")]
 const LAB: [Asset; 11] = [
     script("plots.js", include_str!("../../web/plots.js")),
     script("story.js", include_str!("../../web/story.js")),

@@ -1,9 +1,9 @@
 //! The lab: runs a real load against the real instances, two strategies side by side, while faults can be injected. For
-//! learning; its routes exist only on a server started with `--lab`, and what changes anything needs the
-//! administrator's token, or a browser [on this machine](crate::http::this_machine). The load, the checker and the faults are [`workload::comparison`], which the load tool runs,
-//! too; here are the routes, and in [`runner`] the runs.
+//! learning; its routes exist only on a server started with `--lab`, and what changes anything needs the administrator's
+//! token. The load, the checker and the faults are [`workload::comparison`], which the load tool runs, too; here are the
+//! routes, and in [`runner`] the runs.
 
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::http::{HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
@@ -16,7 +16,6 @@ use workload::comparison::faults::InjectedFault;
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use crate::http::this_machine;
 use ladder::Strategy;
 
 pub mod runner;
@@ -73,8 +72,6 @@ pub struct About {
     defaults: RunRequest,
     limits: Limits,
     faults: Vec<&'static str>,
-    /// Whether the request came from the lab's page in a browser on this machine, which needs no administrator's token.
-    this_machine: bool,
     /// The run that is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<String>,
@@ -111,7 +108,7 @@ struct Limits {
     get, path = "/lab/about", tag = "lab",
     responses((status = 200, description = "Strategies, limits, faults.", body = About)),
 )]
-pub async fn about(State(lab): State<Lab>, request: Request) -> Reply<About> {
+pub async fn about(State(lab): State<Lab>) -> Reply<About> {
     let offered = |strategy: Strategy| {
         let row = strategy.row();
         Offered {
@@ -143,12 +140,11 @@ pub async fn about(State(lab): State<Lab>, request: Request) -> Reply<About> {
         },
         limits: Limits { buyers, tries, stock, spread_seconds },
         faults: faults.map(InjectedFault::name).collect(),
-        this_machine: this_machine::is_this_machine(request.extensions(), request.headers()),
         running: lab.running(),
     }))
 }
 
-/// Begins a run (admin, or the lab's page in a browser on this machine); there is one at a time.
+/// Begins a run (admin); there is one at a time.
 ///
 /// Two sales at once, by two strategies, each with buyers of its own, on the real instances.
 #[utoipa::path(
@@ -194,7 +190,7 @@ pub async fn run(
     Ok(reply::data(lab.find(&id)?.document(from)))
 }
 
-/// Stops a run (admin, or the lab's page on this machine): no purchase is begun any more; those under way are finished and judged.
+/// Stops a run (admin): no purchase is begun any more; those under way are finished and judged.
 #[utoipa::path(
     post, path = "/lab/runs/{id}/stop", tag = "lab", security(("x-admin-token" = [])),
     params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
@@ -260,7 +256,7 @@ pub struct FaultRequest {
     fault: InjectedFault,
 }
 
-/// Injects a fault into the servers (admin, or the lab's page on this machine), while a run is selling.
+/// Injects a fault into the servers (admin), while a run is selling.
 ///
 /// `pause-redis`: Redis serves no client for 2 s. `empty-redis`: FLUSHALL. `kill-instance`: SIGKILL of another
 /// instance. `cut-lease`: for 2 s, every purchase lock's lease ends as soon as it is seen.
@@ -274,7 +270,7 @@ pub async fn fault(State(lab): State<Lab>, Json(request): Json<FaultRequest>) ->
     Ok(reply::done())
 }
 
-/// Signs a user in at this instance, and asks it and another one who that is (admin, or the lab's page on this machine).
+/// Signs a user in at this instance, and asks it and another one who that is (admin).
 ///
 /// Twice: with the session in this instance's memory, where the other one answers 401, and in Redis. Replies with every
 /// request and its status. `LAB_FAULT` where there is one instance, or the sign-in fails.

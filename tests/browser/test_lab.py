@@ -13,6 +13,9 @@ from playwright.sync_api import expect
 
 from support import ADMIN_TOKEN, BASE, PHONE_SCREEN, BrowserTest
 
+# The link that ./dev up prints.
+LAB = f"/lab#token={ADMIN_TOKEN}"
+
 # How long a whole run may take, ms: sign-in, sale, check.
 RUN_TIMEOUT_MS = 60_000
 
@@ -27,7 +30,7 @@ def count(page, strategy, invariant):
 
 class Lab(BrowserTest):
     def open_lab(self, **options):
-        page = self.open(f"/lab#token={ADMIN_TOKEN}", **options)
+        page = self.open(LAB, **options)
         expect(page.locator("select[name=lane-0]")).to_have_value("process-lock")
         return page
 
@@ -85,9 +88,8 @@ class Lab(BrowserTest):
         expect(gone.locator("input[name=seed]")).to_have_value(re.search(r"seed=(\d+)", link)[1])
 
     def test_the_first_minute(self):
-        # Without a token: the browser is on the server's machine.
         begun = time.monotonic()
-        page = self.open("/lab")
+        page = self.open(LAB)
         expect(page.locator("#token")).to_be_hidden()
         # Above the fold.
         self.assertLess(page.locator("#break").bounding_box()["y"], 600)
@@ -153,7 +155,7 @@ class Lab(BrowserTest):
         self.assertEqual(places, sorted(places))
 
     def test_the_first_minute_on_a_phone(self):
-        page = self.open("/lab", viewport=PHONE_SCREEN)
+        page = self.open(LAB, viewport=PHONE_SCREEN)
         expect(page.locator("#break")).to_be_in_viewport(ratio=1)
         page.locator("#break").click()
         page.locator("#run-section[data-state=running]").wait_for(timeout=RUN_TIMEOUT_MS)
@@ -174,7 +176,7 @@ class Lab(BrowserTest):
         self.assert_fits(page)
 
     def test_a_mission_asks_for_guesses_and_shows_them_beside_what_happened(self):
-        page = self.open("/lab")
+        page = self.open(LAB)
         expect(page.locator("[data-mission]")).to_have_count(5)
         expect(page.locator("#mission-run")).to_be_disabled()
         page.locator("[data-mission=memory]").click()
@@ -199,7 +201,7 @@ class Lab(BrowserTest):
         expect(page.locator("[data-mission=read]")).to_have_attribute("aria-pressed", "true")
 
     def test_the_burst_fills_the_commits(self):
-        page = self.open("/lab")
+        page = self.open(LAB)
         page.locator("[data-mission=batch]").click()
         expect(page.locator("#mission h3")).to_have_text("Many orders, one wait for the disk")
         page.locator("input[name=guess-right][value=holds]").check()
@@ -213,7 +215,7 @@ class Lab(BrowserTest):
 
     def test_a_session_in_one_nodes_memory(self):
         for screen in (self.screen, PHONE_SCREEN):
-            page = self.open("/lab", viewport=screen)
+            page = self.open(LAB, viewport=screen)
             page.locator("#session-ask").click()
             asked = lambda kept_in: page.locator(f"#session-story [data-kept-in={kept_in}] [data-step=me]")
             expect(asked("redis")).to_have_count(2)
@@ -267,7 +269,7 @@ class Lab(BrowserTest):
 
 class Charts(BrowserTest):
     def test_a_chart_of_few_points_or_none_is_valid(self):
-        page = self.open("/lab")
+        page = self.open(LAB)
         drawn = page.evaluate('''[[], [[0, 0]], [[0, 0], [0.5, 1e7]]].flatMap((points) => {
           const series = [{ name: '<b>', kind: 'one', points, from: 0.4 }], all = { width: 300, name: 'x', unit: 's' };
           return [Plots.lines({ ...all, series }), Plots.percentiles({ ...all, series }), Plots.spark({ ...all, points }),
@@ -288,7 +290,7 @@ class Explanations(BrowserTest):
     """The sentence of a step depends on what its node could see at that moment."""
 
     def explain(self, strategy, kind, *requests, **more):
-        page = self.open("/lab")
+        page = self.open(LAB)
         story = {"kind": kind, "requests": requests, **more}
         parts = page.evaluate("([strategy, story]) => Story.explain(strategy, story)", [strategy, story])
         return [(step["name"], step["step"], step["strong"], step["text"]) for step in parts["steps"]], parts["conclusion"]
@@ -342,7 +344,7 @@ class Explanations(BrowserTest):
         self.assertIn("the database’s unique index did", conclusion)
 
     def test_the_servers_hold_at_each_step_what_the_record_says(self):
-        page = self.open("/lab")
+        page = self.open(LAB)
         steps = [("locked", 0, 0, {"place": "redis"}), ("placed", 1, 2, {"outcome": "taken"}), ("committed", 4, 1, {}), ("unlocked", 6, 0, {"place": "redis"})]
         busy = request(8082, [("lock-busy", 2, 0.5, {"place": "redis"})], "LOCK_BUSY")
         states = page.evaluate('''(story) => {
@@ -365,7 +367,7 @@ class Explanations(BrowserTest):
             self.assertIn("finds no stock left", texts[1])
 
     def test_a_run_says_what_the_index_alone_refused(self):
-        page = self.open("/lab")
+        page = self.open(LAB)
         verdict = {"orders": 9, "issued": 9, "oversold": 0, "duplicates": 0, "lost": 0, "phantom": 0}
         report = {"requests_per_s": 1, "orders_per_s": 1, "latency": {"p50_ms": 1, "p99_ms": 2}, "replies": {"ORDERED": 9}, "verdict": verdict}
         lanes = [{"strategy": "setnx-lock", "idea": ["", ""], "safe": True, "samples": [], "replies": {}, "stories": [],
@@ -387,7 +389,7 @@ class Explanations(BrowserTest):
 
 class Missions(BrowserTest):
     def test_what_happened_is_read_from_the_judged_run(self):
-        page = self.open("/lab")
+        page = self.open(LAB)
         lane = lambda safe, orders, per_s, duplicates=0, oversold=0: {"safe": safe, "result": {"report": {
             "orders_per_s": per_s, "verdict": {"orders": orders, "duplicates": duplicates, "oversold": oversold}}}}
         read = lambda ask, *lanes: page.evaluate("([run, ask]) => Missions.outcomeOf(run, ask)", [{"setting": {"lanes": ["a", "b"]}, "lanes": lanes}, ask])
