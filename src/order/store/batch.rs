@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use super::orders::{OrderStore, id_list};
-use super::transaction::{OrderTransaction, TextOutcome, until};
+use super::transaction::{OrderTransaction, Sent};
 use crate::connection::server_error::{ErrorKind, classify};
 use crate::error::Error;
 use crate::order::model::NewOrder;
@@ -51,10 +51,9 @@ impl OrderTransaction {
     ///
     /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by buyer.
     pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
-        let TextOutcome { changed, error } =
-            self.run_text(&insert_sql(orders)).await.map_err(BatchError::All)?;
-        match (error, &changed[..]) {
-            (None, [inserted]) => Ok(*inserted as usize),
+        let Sent { replies, error } = self.send(&insert_sql(orders)).await;
+        match (error, &replies[..]) {
+            (None, [inserted]) => Ok(inserted.changed as usize),
             (Some(error), _) if may_be_of_one_order(&error) => {
                 Err(BatchError::Insert(error.into()))
             }
@@ -74,9 +73,7 @@ impl OrderTransaction {
             "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) \
              FROM tb_voucher_order WHERE id IN ({ids})"
         );
-        let query = sqlx::query_as(&sql).persistent(false);
-        let (deadline, connection) = self.open().await?;
-        let found: Vec<(i64, i64, i64)> = until(deadline, query.fetch_all(connection)).await?;
+        let found: Vec<(i64, i64, i64)> = self.rows(&sql).await?;
         let found: HashSet<_> = found.into_iter().collect();
         let ours = |order: &&NewOrder| {
             found.contains(&(order.id, order.buyer.user_id, order.buyer.voucher_id))
@@ -88,7 +85,7 @@ impl OrderTransaction {
     pub async fn delete_inserted(&mut self, ids: &HashSet<i64>) -> Result<(), Error> {
         let ids_list = id_list(ids.iter().copied());
         let sql = format!("DELETE FROM tb_voucher_order WHERE id IN ({ids_list})");
-        let deleted = self.change(sqlx::query(&sql).persistent(false)).await?;
+        let deleted = self.change(&sql).await?;
         if deleted == ids.len() as u64 {
             Ok(())
         } else {

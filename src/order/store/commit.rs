@@ -12,7 +12,7 @@ use backon::Retryable;
 use tokio::time::Instant;
 
 use super::orders::{Locked, find_for_certain};
-use super::transaction::{OrderTransaction, TextOutcome};
+use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
 use crate::error::Error;
@@ -32,16 +32,15 @@ impl OrderTransaction {
     /// could not be asked for as long as one step may take; the first tries may meet connections that died with
     /// the one that was to commit.
     pub async fn commit(self, order: &NewOrder) -> Result<(), Error> {
-        trace::step(self.commit_and_resolve(order), steps::committed).await
-    }
-
-    async fn commit_and_resolve(self, order: &NewOrder) -> Result<(), Error> {
         let db = self.db.clone();
-        match self.commit_once(order.id).await {
-            // Boxed, because it is rare, and every purchase would carry its size.
-            Err(Error::OutcomeUnknown(_)) => Box::pin(resolve(&db, order)).await,
-            outcome => outcome,
-        }
+        let committing = async {
+            match self.commit_once(order.id).await {
+                // Boxed, because it is rare, and every purchase would carry its size.
+                Err(Error::OutcomeUnknown(_)) => Box::pin(resolve(&db, order)).await,
+                outcome => outcome,
+            }
+        };
+        trace::step(committing, steps::committed).await
     }
 
     /// Takes `count` from the stock of the order's sale and commits, in one round trip; where that much is not left, nothing is
@@ -68,40 +67,39 @@ impl OrderTransaction {
     ) -> Result<Option<Self>, Error> {
         self.begin_commit()?;
         let text = take_sql(order.buyer.voucher_id, count);
-        let TextOutcome { changed, error } = self.run_statements(&text).await;
+        let Sent { replies, error } = self.send(&text).await;
         let Some(error) = error else {
             self.ended();
             return Ok(None);
         };
-        let refused = error.as_database_error().is_some();
-        match changed[..] {
-            // Too little was left, and the text ended with the statement that looks.
-            [0] if refused => Ok(Some(self)),
-            // Likewise, but its reply was lost; or the server refused to change the row, and the text ended there.
-            [0] => Err(error.into()),
-            [] if refused => Err(error.into()),
-            _ if is_read_only(&error) => Err(error.into()),
-            _ => {
-                tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
-                let db = self.db.clone();
-                // Closes the connection, so that the server ends the transaction.
-                drop(self);
-                Box::pin(resolve(&db, order)).await.map(|()| None)
-            }
+        let answered = error.as_database_error().is_some();
+        let changed = replies.first().map(|update| update.changed > 0);
+        if changed == Some(false) && answered {
+            // The text ended with the statement that looks.
+            return Ok(Some(self));
         }
+        let refused = changed.is_none() && answered;
+        if changed == Some(false) || refused || is_read_only(&error) {
+            return Err(error.into());
+        }
+        tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
+        let db = self.db.clone();
+        // Closes the connection, so that the server ends the transaction.
+        drop(self);
+        Box::pin(resolve(&db, order)).await.map(|()| None)
     }
 
     /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
     /// existence of an order does not prove.
     pub(super) async fn commit_once(mut self, order_id: i64) -> Result<(), Error> {
         self.begin_commit()?;
-        match self.plain("COMMIT").await {
-            Ok(()) => {
+        match self.send("COMMIT").await.error {
+            None => {
                 self.ended();
                 Ok(())
             }
-            Err(error) if is_read_only(&error) => Err(error.into()),
-            Err(error) => {
+            Some(error) if is_read_only(&error) => Err(error.into()),
+            Some(error) => {
                 tracing::warn!(order_id, %error, "the commit's reply was lost");
                 Err(Error::OutcomeUnknown(Some(order_id)))
             }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::lifetime::OrderKey;
 use super::orders::{OrderStore, id_list};
-use super::transaction::{OrderTransaction, until};
+use super::transaction::OrderTransaction;
 use crate::connection::row::row;
 use crate::error::Error;
 use crate::order::model::NewOrder;
@@ -76,14 +76,12 @@ impl OrderStore {
         // The row first: whoever has changed the stock and not yet committed the order is waited for, so that the stock
         // and the orders that the next statement sees are of one moment.
         transaction.lock_stock(voucher_id).await?;
-        let adopt = sqlx::query(
+        let adopt = format!(
             "UPDATE tb_seckill_voucher SET strategy = 'stream', issued = stock + (SELECT COUNT(*) \
-             FROM tb_voucher_order WHERE voucher_id = ? AND status <> 4) \
-             WHERE voucher_id = ? AND issued IS NULL",
-        )
-        .bind(voucher_id)
-        .bind(voucher_id);
-        let adopted = transaction.change(adopt).await? == 1;
+             FROM tb_voucher_order WHERE voucher_id = {voucher_id} AND status <> 4) \
+             WHERE voucher_id = {voucher_id} AND issued IS NULL"
+        );
+        let adopted = transaction.change(&adopt).await? == 1;
         transaction.commit_once(voucher_id).await?;
         Ok(adopted)
     }
@@ -103,9 +101,7 @@ impl OrderTransaction {
                  CAST(status AS SIGNED) FROM tb_voucher_order WHERE id IN ({})",
                 id_list(orders.iter().map(|order| order.id))
             );
-            let (deadline, connection) = self.open().await?;
-            let query = sqlx::query_as(&sql).persistent(false).fetch_all(connection);
-            let rows: Vec<(i64, i64, i64, i64)> = until(deadline, query).await?;
+            let rows: Vec<(i64, i64, i64, i64)> = self.rows(&sql).await?;
             let ours = rows
                 .into_iter()
                 .filter(|(id, user, voucher, _)| wanted.get(id) == Some(&(*user, *voucher)));
@@ -121,9 +117,7 @@ impl OrderTransaction {
              CAST(user_id AS SIGNED) AS user_id FROM tb_stock_return \
              WHERE voucher_id = {voucher_id} LIMIT {RETURNS}"
         );
-        let (deadline, connection) = self.open().await?;
-        let query = sqlx::query_as(&sql).persistent(false).fetch_all(connection);
-        Ok(until(deadline, query).await?)
+        self.rows(&sql).await
     }
 
     /// Those of `users` who have an order of this sale.
@@ -140,9 +134,7 @@ impl OrderTransaction {
              WHERE voucher_id = {voucher_id} AND buyer IN ({})",
             id_list(users.iter().copied())
         );
-        let (deadline, connection) = self.open().await?;
-        let query = sqlx::query_scalar(&sql).persistent(false).fetch_all(connection);
-        let buyers: Vec<i64> = until(deadline, query).await?;
-        Ok(buyers.into_iter().collect())
+        let buyers: Vec<(i64,)> = self.rows(&sql).await?;
+        Ok(buyers.into_iter().map(|(buyer,)| buyer).collect())
     }
 }

@@ -9,7 +9,7 @@
 //! different indexes can deadlock.
 
 use super::orders::{OrderStore, id_list};
-use super::transaction::{OrderTransaction, until};
+use super::transaction::OrderTransaction;
 use crate::connection::row::row;
 use crate::error::Error;
 use crate::id::SEQUENCE_BITS;
@@ -88,13 +88,11 @@ impl OrderStore {
     /// [`OrderStore::cancel`].
     pub async fn pay(&self, order_id: i64, user_id: i64) -> Result<bool, Error> {
         let mut transaction = self.begin().await?;
-        let query = sqlx::query(
+        let pay = format!(
             "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 2, pay_time = CURRENT_TIMESTAMP \
-             WHERE id = ? AND user_id = ? AND status = 1",
-        )
-        .bind(order_id)
-        .bind(user_id);
-        let paid = transaction.change(query).await? == 1;
+             WHERE id = {order_id} AND user_id = {user_id} AND status = 1"
+        );
+        let paid = transaction.change(&pay).await? == 1;
         transaction.commit_once(order_id).await?;
         Ok(paid)
     }
@@ -133,9 +131,7 @@ impl OrderTransaction {
              CAST(user_id AS SIGNED) AS user_id FROM tb_voucher_order FORCE INDEX (PRIMARY) \
              WHERE id IN ({ids}) AND voucher_id = {voucher_id} AND status = 1 FOR UPDATE"
         );
-        let query = sqlx::query_as(&sql).persistent(false);
-        let (deadline, connection) = self.open().await?;
-        Ok(until(deadline, query.fetch_all(connection)).await?)
+        self.rows(&sql).await
     }
 
     /// Status 1 → 4; returns how many really were 1.
@@ -145,7 +141,7 @@ impl OrderTransaction {
             "UPDATE tb_voucher_order FORCE INDEX (PRIMARY) SET status = 4 \
              WHERE id IN ({ids}) AND status = 1"
         );
-        self.change(sqlx::query(&sql).persistent(false)).await
+        self.change(&sql).await
     }
 
     /// Writes the rows of the outbox.
@@ -159,15 +155,14 @@ impl OrderTransaction {
         let rows = rows.join(",");
         let sql =
             format!("INSERT INTO tb_stock_return (order_id, voucher_id, user_id) VALUES {rows}");
-        self.change(sqlx::query(&sql).persistent(false)).await.map(drop)
+        self.change(&sql).await.map(drop)
     }
 
     /// Adds `count` to the stock; says whether there is such a sale.
     async fn increment_by(&mut self, voucher_id: i64, count: u64) -> Result<bool, Error> {
-        let query =
-            sqlx::query("UPDATE tb_seckill_voucher SET stock = stock + ? WHERE voucher_id = ?")
-                .bind(count)
-                .bind(voucher_id);
-        Ok(self.change(query).await? > 0)
+        let update = format!(
+            "UPDATE tb_seckill_voucher SET stock = stock + {count} WHERE voucher_id = {voucher_id}"
+        );
+        Ok(self.change(&update).await? > 0)
     }
 }

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use super::orders::{OrderStore, id_list};
-use super::transaction::{TextOutcome, until};
 use crate::error::Error;
 use crate::order::model::NewOrder;
 
@@ -39,19 +38,14 @@ impl OrderStore {
             write!(insert, "{comma}({id},{},0,4)", buyer.user_id).ok();
         }
         let mut transaction = self.begin().await?;
-        let TextOutcome { error, .. } = transaction.run_text(&insert).await?;
-        if let Some(error) = error {
-            return Err(error.into());
-        }
+        transaction.change(&insert).await?;
         // In the transaction: whoever was inserting one of these ids has ended.
         let sql = format!(
             "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
              WHERE id IN ({})",
             id_list(orders.iter().map(|order| order.id))
         );
-        let (deadline, connection) = transaction.open().await?;
-        let query = sqlx::query_as(&sql).persistent(false).fetch_all(connection);
-        let rows: Vec<(i64, i64, i64)> = until(deadline, query).await?;
+        let rows: Vec<(i64, i64, i64)> = transaction.rows(&sql).await?;
         transaction.commit_once(first.id).await?;
         let rows: HashMap<i64, (i64, i64)> =
             rows.into_iter().map(|(id, user, voucher)| (id, (user, voucher))).collect();

@@ -1,20 +1,19 @@
 //! One purchase's database transaction: each statement that a strategy may run in it is a method.
 //!
-//! It is opened lazily. [`super::OrderStore::begin`] sends nothing; the first method sends `START TRANSACTION`,
-//! and a method that is sent as text ([`OrderTransaction::insert_if_first`], [`OrderTransaction::insert_batch`]) sends it
-//! in front of its own statements. So opening and inserting are one round trip.
+//! Statements are sent as text, several of them in one request where nothing has to be decided between them: the protocol
+//! lets no prepared statements be sent together. All that is put into a text are integers. The first request also opens the
+//! transaction; [`super::OrderStore::begin`] sends nothing.
 //!
 //! Its end is in [`super::commit`].
-//!
-//! Those methods are text because the protocol lets no prepared statements be sent together. All that is
-//! put into the text are integers.
 //!
 //! Whatever fails before the commit made no order: a transaction that is dropped open closes its connection, and
 //! the server rolls back.
 
+use std::mem;
+
 use futures_util::StreamExt;
-use sqlx::mysql::MySqlDatabaseError;
-use sqlx::{Either, Executor, MySql, MySqlConnection, Row, raw_sql};
+use sqlx::mysql::{MySqlDatabaseError, MySqlRow};
+use sqlx::{Either, FromRow, Row, raw_sql};
 use tokio::time::Instant;
 
 use crate::connection::mysql::Database;
@@ -52,12 +51,26 @@ enum State {
     Ended,
 }
 
-/// What became of several statements that were sent as one text.
-pub(super) struct TextOutcome {
-    /// The rows changed by each statement that succeeded.
-    pub changed: Vec<u64>,
+/// What became of statements that were sent together.
+pub(super) struct Sent {
+    /// The replies to those that succeeded.
+    pub replies: Vec<Reply>,
     /// Why the next one failed; the rest was not run.
     pub error: Option<sqlx::Error>,
+}
+
+/// The reply to one statement.
+pub(super) struct Reply {
+    /// The rows that it changed.
+    pub changed: u64,
+    rows: Vec<MySqlRow>,
+}
+
+impl Reply {
+    /// The number in the first row and column.
+    fn number(&self) -> Result<Option<i64>, Error> {
+        Ok(self.rows.first().map(|row| row.try_get(0)).transpose()?)
+    }
 }
 
 impl OrderTransaction {
@@ -85,12 +98,8 @@ impl OrderTransaction {
     }
 
     async fn insert_as_text(&mut self, order: &NewOrder) -> Result<Placement, Error> {
-        let TextOutcome { changed, error } = self.run_text(&insert_sql(order)).await?;
-        match (error, &changed[..]) {
-            (Some(error), _) => Err(duplicate(&error).unwrap_or_else(|| error.into())),
-            (None, [0, ..]) => Ok(Placement::AlreadyOrdered),
-            (None, _) => Ok(Placement::Placed),
-        }
+        let inserted = self.change(&insert_sql(order)).await?;
+        Ok(if inserted == 0 { Placement::AlreadyOrdered } else { Placement::Placed })
     }
 
     /// Inserts the order.
@@ -98,35 +107,27 @@ impl OrderTransaction {
     /// # Errors
     /// [`Error::AlreadyOrdered`] where the unique index refuses it, [`Error::DuplicateId`] where the id is taken.
     pub async fn insert(&mut self, order: &NewOrder) -> Result<(), Error> {
-        // Outside the step, so that the step's time is the statement's.
-        self.open().await?;
-        let query = sqlx::query(
-            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) VALUES (?, ?, ?, ?)",
-        )
-        .bind(order.id)
-        .bind(order.buyer.user_id)
-        .bind(order.buyer.voucher_id)
-        .bind(order.unguarded);
-        trace::step(self.change(query), steps::inserted).await.map(drop)
+        let NewOrder { id, buyer: Buyer { user_id, voucher_id }, unguarded } = *order;
+        let insert = format!(
+            "INSERT INTO tb_voucher_order (id, user_id, voucher_id, unguarded) \
+             VALUES ({id}, {user_id}, {voucher_id}, {})",
+            u8::from(unguarded)
+        );
+        trace::step(self.change(&insert), steps::inserted).await.map(drop)
     }
 
     /// Takes one from the stock whether there is one or not: the mistake of the naive strategy.
     pub async fn decrement(&mut self, voucher_id: i64) -> Result<(), Error> {
-        let query =
-            sqlx::query("UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ?")
-                .bind(voucher_id);
-        trace::step(self.change(query), steps::decremented).await.map(drop)
+        let update = format!(
+            "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = {voucher_id}"
+        );
+        trace::step(self.change(&update), steps::decremented).await.map(drop)
     }
 
     /// The stock as last committed, without locking it.
     pub async fn stock(&mut self, voucher_id: i64) -> Result<Option<i64>, Error> {
-        let stock = sqlx::query_scalar::<_, i64>(
-            "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ?",
-        )
-        .bind(voucher_id);
-        let (deadline, connection) = self.open().await?;
-        let read = until(deadline, stock.fetch_optional(connection));
-        Ok(trace::step(read, steps::read_stock).await?)
+        let stock = stock_sql(voucher_id);
+        trace::step(self.number(&stock), steps::read_stock).await
     }
 
     /// Takes one if the stock is still `expected`; says whether it was.
@@ -135,27 +136,20 @@ impl OrderTransaction {
         voucher_id: i64,
         expected: i64,
     ) -> Result<bool, Error> {
-        let query = sqlx::query(
-            "UPDATE tb_seckill_voucher SET stock = stock - 1 WHERE voucher_id = ? AND stock = ?",
-        )
-        .bind(voucher_id)
-        .bind(expected);
-        Ok(trace::step(self.change(query), steps::decremented).await? > 0)
+        let update = format!(
+            "UPDATE tb_seckill_voucher SET stock = stock - 1 \
+             WHERE voucher_id = {voucher_id} AND stock = {expected}"
+        );
+        Ok(trace::step(self.change(&update), steps::decremented).await? > 0)
     }
 
     /// Locks the sale's row until this transaction ends; returns its stock.
     pub async fn lock_stock(&mut self, voucher_id: i64) -> Result<i64, Error> {
-        let query = sqlx::query_scalar(
-            "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE",
-        )
-        .bind(voucher_id);
-        let (deadline, connection) = self.open().await?;
-        let stock = until(deadline, query.fetch_optional(connection)).await?;
-        stock.ok_or(Error::VoucherNotFound)
+        let lock = format!("{} FOR UPDATE", stock_sql(voucher_id));
+        self.number(&lock).await?.ok_or(Error::VoucherNotFound)
     }
 
-    /// Locks the sale's row until this transaction ends, then reads the buyer's status: one round trip, which also opens the
-    /// transaction.
+    /// Locks the sale's row until this transaction ends, then reads the buyer's status: one round trip.
     ///
     /// # Errors
     /// [`Error::VoucherNotFound`], and those of the database.
@@ -171,43 +165,16 @@ impl OrderTransaction {
         // Two statements: under READ COMMITTED the second sees what was committed before the lock was won, which a
         // subquery of the locking statement might not.
         let statements = format!(
-            "SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = {voucher_id} \
-             FOR UPDATE; SELECT id FROM tb_voucher_order \
-             WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1"
+            "{} FOR UPDATE; SELECT id FROM tb_voucher_order \
+             WHERE user_id = {user_id} AND voucher_id = {voucher_id} AND status <> 4 LIMIT 1",
+            stock_sql(voucher_id)
         );
-        match self.read_text(&statements).await?[..] {
-            [Some(stock), order_id] => Ok(BuyerStatus { stock, order_id }),
-            [None, _] => Err(Error::VoucherNotFound),
-            ref other => Err(Error::Internal(format!("2 statements gave {} results", other.len()))),
-        }
-    }
-
-    /// Runs several statements as one text; returns the number in the first row and column of each, if there is one.
-    pub(super) async fn read_text(&mut self, statements: &str) -> Result<Vec<Option<i64>>, Error> {
-        let begins = self.state == State::New;
-        self.state = State::Open;
-        let text = format!("{}{statements}", if begins { "START TRANSACTION; " } else { "" });
-        let connection = &mut self.connection;
-        let reading = async {
-            let (mut numbers, mut number) = (Vec::with_capacity(3), None);
-            let mut steps = raw_sql(&text).fetch_many(&mut **connection);
-            while let Some(step) = steps.next().await {
-                match step? {
-                    Either::Left(_) => numbers.push(number.take()),
-                    Either::Right(row) => number = number.or(row.try_get(0)?),
-                }
+        match &self.run(&statements).await?[..] {
+            [stock, order] => {
+                let stock = stock.number()?.ok_or(Error::VoucherNotFound)?;
+                Ok(BuyerStatus { stock, order_id: order.number()? })
             }
-            Ok(numbers)
-        };
-        match until(self.deadline, reading).await {
-            Ok(mut numbers) => {
-                numbers.drain(..usize::from(begins).min(numbers.len()));
-                Ok(numbers)
-            }
-            Err(error) => {
-                self.connection.failed(&error);
-                Err(error.into())
-            }
+            other => Err(Error::Internal(format!("2 statements gave {} results", other.len()))),
         }
     }
 
@@ -224,7 +191,7 @@ impl OrderTransaction {
     /// Undoes everything.
     pub async fn rollback(mut self) -> Result<(), Error> {
         if self.state == State::Open {
-            self.plain("ROLLBACK").await?;
+            self.run("ROLLBACK").await?;
         }
         self.ended();
         Ok(())
@@ -236,38 +203,22 @@ impl OrderTransaction {
         self.connection.answered();
     }
 
-    /// Opens the transaction, unless it is open; returns the time limit of its statements and the connection to run
-    /// prepared ones on.
-    pub(super) async fn open(&mut self) -> Result<(Instant, &mut MySqlConnection), Error> {
-        if self.state == State::New {
-            self.state = State::Open;
-            self.plain("START TRANSACTION").await?;
-        }
-        Ok((self.deadline, &mut *self.connection))
-    }
-
-    /// Runs several statements as one text, up to the first that fails, and opens the transaction with it. On an error it
-    /// could not be opened, so that no statement was run.
-    pub(super) async fn run_text(&mut self, statements: &str) -> Result<TextOutcome, Error> {
-        if self.state != State::New {
-            return Ok(self.run_statements(statements).await);
-        }
+    /// Sends statements as one text, in front of which the first one opens the transaction. They are run up to the first
+    /// that fails.
+    pub(super) async fn send(&mut self, statements: &str) -> Sent {
+        let begins = self.state == State::New;
         self.state = State::Open;
-        let text = format!("START TRANSACTION; {statements}");
-        let mut outcome = self.run_statements(&text).await;
-        if outcome.changed.is_empty() {
-            return Err(outcome.error.map_or(Error::Unavailable("the database"), Error::from));
-        }
-        outcome.changed.remove(0);
-        Ok(outcome)
-    }
-
-    pub(super) async fn run_statements(&mut self, text: &str) -> TextOutcome {
-        let mut changed = Vec::with_capacity(4);
+        let text = format!("{}{statements}", if begins { "START TRANSACTION; " } else { "" });
+        let mut replies = Vec::with_capacity(4);
         let running = async {
-            let mut results = raw_sql(text).execute_many(&mut *self.connection);
-            while let Some(result) = results.next().await {
-                changed.push(result?.rows_affected());
+            let mut rows = Vec::new();
+            let mut steps = raw_sql(&text).fetch_many(&mut *self.connection);
+            while let Some(step) = steps.next().await {
+                match step? {
+                    Either::Left(done) => replies
+                        .push(Reply { changed: done.rows_affected(), rows: mem::take(&mut rows) }),
+                    Either::Right(row) => rows.push(row),
+                }
             }
             Ok(())
         };
@@ -275,29 +226,43 @@ impl OrderTransaction {
         if let Some(error) = &error {
             self.connection.failed(error);
         }
-        TextOutcome { changed, error }
+        replies.drain(..usize::from(begins).min(replies.len()));
+        Sent { replies, error }
     }
 
-    /// Runs a statement that the server does not prepare.
-    pub(super) async fn plain(&mut self, sql: &'static str) -> sqlx::Result<()> {
-        let done = until(self.deadline, self.connection.execute(sql)).await;
-        done.map(drop).inspect_err(|error| self.connection.failed(error))
+    /// Sends statements of which none may fail.
+    ///
+    /// # Errors
+    /// Of the first that failed. [`Error::AlreadyOrdered`] where the unique index refuses an order, [`Error::DuplicateId`]
+    /// where its id is taken.
+    pub(super) async fn run(&mut self, statements: &str) -> Result<Vec<Reply>, Error> {
+        let Sent { replies, error } = self.send(statements).await;
+        error.map_or(Ok(replies), |error| Err(duplicate(&error).unwrap_or_else(|| error.into())))
     }
 
-    /// Runs a change; returns the rows it matched.
-    pub(super) async fn change(
-        &mut self,
-        query: sqlx::query::Query<'_, MySql, sqlx::mysql::MySqlArguments>,
-    ) -> Result<u64, Error> {
-        let (deadline, connection) = self.open().await?;
-        match until(deadline, query.execute(connection)).await {
-            Ok(done) => Ok(done.rows_affected()),
-            Err(error) => {
-                self.connection.failed(&error);
-                Err(duplicate(&error).unwrap_or_else(|| error.into()))
-            }
-        }
+    /// Runs one change; returns the rows that it changed.
+    pub(super) async fn change(&mut self, statement: &str) -> Result<u64, Error> {
+        Ok(self.run(statement).await?.first().map_or(0, |reply| reply.changed))
     }
+
+    /// Runs one query; returns its rows.
+    pub(super) async fn rows<T>(&mut self, query: &str) -> Result<Vec<T>, Error>
+    where
+        T: for<'r> FromRow<'r, MySqlRow>,
+    {
+        let replies = self.run(query).await?;
+        let rows = replies.iter().flat_map(|reply| &reply.rows).map(T::from_row);
+        Ok(rows.collect::<sqlx::Result<_>>()?)
+    }
+
+    /// Runs one query; returns the number in its first row and column.
+    async fn number(&mut self, query: &str) -> Result<Option<i64>, Error> {
+        self.run(query).await?.first().map_or(Ok(None), Reply::number)
+    }
+}
+
+fn stock_sql(voucher_id: i64) -> String {
+    format!("SELECT CAST(stock AS SIGNED) FROM tb_seckill_voucher WHERE voucher_id = {voucher_id}")
 }
 
 fn insert_sql(order: &NewOrder) -> String {

@@ -2,7 +2,7 @@
 //! the row that it claims in the transaction of its order. Units that were added or given back later are in the sale's
 //! stock and are sold from there. So `stock + rows + orders` is what was issued, after every commit.
 
-use super::transaction::{OrderTransaction, TextOutcome};
+use super::transaction::OrderTransaction;
 use crate::error::Error;
 use crate::order::model::{Buyer, NewOrder, Placement};
 use crate::order::steps;
@@ -29,8 +29,7 @@ impl OrderTransaction {
     }
 
     async fn claim(&mut self, statements: &str) -> Result<Vec<u64>, Error> {
-        let TextOutcome { changed, error } = self.run_text(statements).await?;
-        error.map_or(Ok(changed), |error| Err(error.into()))
+        Ok(self.run(statements).await?.iter().map(|reply| reply.changed).collect())
     }
 }
 
