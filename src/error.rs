@@ -236,7 +236,6 @@ impl From<sqlx::Error> for Error {
 impl From<WriteError> for Error {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Database(error) => error.into(),
             WriteError::OtherRequest => Error::InvalidParameter(
                 "this Idempotency-Key was used for another request".to_owned(),
             ),

@@ -1,7 +1,7 @@
 //! Builds the application state: connects to the backing servers and wires the features.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use cache::{Cache, CacheConfig, CachePolicy};
@@ -9,9 +9,10 @@ use lock::{LockConfig, Locks, ProcessLocks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{ServeConfig, SessionStore};
+use crate::config::{DatabaseConfig, ServeConfig, SessionStore};
 use crate::connection::fresh_cache::FreshCache;
-use crate::connection::redis::{RoutedConnection, Subscriptions};
+use crate::connection::mysql::Database;
+use crate::connection::redis::{Redis, RoutedConnection, Subscriptions};
 use crate::connection::{self, database_check};
 use crate::health::Health;
 use crate::id::{IdGenerator, LocalClock};
@@ -39,6 +40,9 @@ use crate::voucher::sales::SaleCache;
 use crate::voucher::store::VoucherStore;
 use crate::voucher::{self, Vouchers};
 
+/// How long a start waits for servers that do not answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 /// Connects to the backing servers and builds the application state.
 pub(super) async fn connect(
     config: &ServeConfig,
@@ -47,30 +51,12 @@ pub(super) async fn connect(
 ) -> anyhow::Result<AppState> {
     let zone = config.sale.time_zone;
     let timeout = config.database.database_timeout;
-    let database = connection::mysql::connect(
-        &config.database.database_url,
-        config.database.database_connections,
-        timeout,
-    )
-    .await?;
+    let Servers { database, nodes, keys } = servers(config).await?;
     // Of their own, so that no number of reads holds what a purchase needs.
-    let reads = connection::mysql::connect_beside(
-        &database,
-        &config.database.database_url,
-        config.sale.read_connections,
-    )
-    .await?;
+    let reads = connection::mysql::connect_beside(&database, config.sale.read_connections);
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
-    let probe =
-        connection::mysql::connect_beside(&database, &config.database.database_url, 1).await?;
-    database_check::ready_to_serve(&database).await?;
-
-    let server = config.redis.server()?;
-    let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;
+    let probe = connection::mysql::connect_beside(&database, 1);
     let redis = nodes.commands();
-    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
-    rights::check(&redis).await?;
-    record::record(&mut redis.clone(), keys.style()).await?;
     let locks = Locks::connect(
         nodes.clone(),
         LockConfig::default()
@@ -206,6 +192,43 @@ pub(super) async fn connect(
         health,
         metrics,
     })
+}
+
+/// The servers, found to be what the service needs.
+struct Servers {
+    database: Database,
+    nodes: Redis,
+    keys: Keys,
+}
+
+/// Connects to the servers and checks them. Those that do not answer in time may be busy, or about to start, and are asked
+/// again for [`PATIENCE`]; what they answer is final.
+async fn servers(config: &ServeConfig) -> anyhow::Result<Servers> {
+    let silence = config.redis.redis_timeout.min(config.database.database_timeout);
+    let began = Instant::now();
+    loop {
+        let tried = Instant::now();
+        match try_servers(config).await {
+            Err(error) if tried.elapsed() >= silence && began.elapsed() < PATIENCE => {
+                tracing::warn!(%error, "a server does not answer; trying again");
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn try_servers(config: &ServeConfig) -> anyhow::Result<Servers> {
+    let DatabaseConfig { database_url, database_connections, database_timeout } = &config.database;
+    let (most, timeout) = (*database_connections, *database_timeout);
+    let database = connection::mysql::connect(database_url, most, timeout).await?;
+    database_check::ready_to_serve(&database).await?;
+    let server = config.redis.server()?;
+    let nodes = connection::redis::connect(server, config.redis.redis_timeout).await?;
+    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+    let redis = nodes.commands();
+    rights::check(&redis).await?;
+    record::record(&mut redis.clone(), keys.style()).await?;
+    Ok(Servers { database, nodes, keys })
 }
 
 /// Shops, with their cache.

@@ -1,33 +1,19 @@
 //! Lists of IP networks, such as `127.0.0.0/8,::1`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
+
+use ipnet::IpNet;
 
 /// IP networks. An IPv4 address that is written as IPv6 (`::ffff:192.0.2.1`) counts as the IPv4 address.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Networks(Vec<Network>);
-
-/// The addresses that begin with the first `bits` bits of `address`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Network {
-    address: IpAddr,
-    bits: u32,
-}
+pub struct Networks(Vec<IpNet>);
 
 impl Networks {
     /// Whether `address` is in one of them.
     pub fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
-        self.0.iter().any(|network| match (network.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(given)) => {
-                // The shift by all 32 bits, of /0, leaves nothing to compare.
-                (own.to_bits() ^ given.to_bits()).checked_shr(32 - network.bits).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(given)) => {
-                (own.to_bits() ^ given.to_bits()).checked_shr(128 - network.bits).unwrap_or(0) == 0
-            }
-            _ => false,
-        })
+        self.0.iter().any(|network| network.contains(&address))
     }
 }
 
@@ -41,21 +27,11 @@ impl FromStr for Networks {
     }
 }
 
-fn network(text: &str) -> Result<Network, String> {
-    let wrong = || {
+fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().map(IpNet::from);
+    text.parse().or_else(|_| address()).map_err(|_| {
         format!("`{text}` is not an address or a network such as 192.0.2.1, 10.0.0.0/8 or fd00::/8")
-    };
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
-    let most = match address {
-        IpAddr::V4(_) => Ipv4Addr::BITS,
-        IpAddr::V6(_) => Ipv6Addr::BITS,
-    };
-    let bits = bits.map_or(Ok(most), str::parse).map_err(|_| wrong())?;
-    if bits > most { Err(wrong()) } else { Ok(Network { address, bits }) }
+    })
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::mysql::Database;
-use super::pool::Transaction;
 use super::server_error::is_read_only;
 
 /// Pause between two reads of a record whose commit is in doubt.
@@ -66,8 +65,6 @@ impl RecordedWrite {
 /// Why a recorded write failed.
 #[derive(Debug)]
 pub enum WriteError {
-    /// Nothing was done.
-    Database(sqlx::Error),
     /// Nothing was done: the key belongs to another request.
     OtherRequest,
     /// Nothing was done: the commit did not reach the database.
@@ -76,124 +73,89 @@ pub enum WriteError {
     Unknown,
 }
 
-impl From<sqlx::Error> for WriteError {
-    fn from(error: sqlx::Error) -> Self {
-        WriteError::Database(error)
-    }
+/// A write that was made.
+pub struct Made {
+    /// Its result.
+    pub result: i64,
+    /// Whether an earlier request with the same key had made it.
+    pub repeated: bool,
 }
 
-/// How a recorded write begins.
-pub enum Begun {
-    /// To be made now.
-    First(RecordedTransaction),
-    /// Was made before, with this result.
-    Repeat(i64),
-}
-
-/// The transaction of a recorded write. Dropped without [`RecordedTransaction::commit`] or
-/// [`RecordedTransaction::rollback`], it closes its connection, and the server rolls back.
-pub struct RecordedTransaction {
-    db: Database,
-    transaction: Transaction,
+/// Makes a write unless it was made before: runs `work` in a transaction, which records its result. Waits for a request with
+/// the same key that is under way. Each step has the database's time limit, those of `work` apart.
+///
+/// # Errors
+/// Those of `work` and of the database: nothing was done. Those of [`WriteError`]; [`WriteError::Unknown`] only where the
+/// database could not be asked for as long as one step may take.
+///
+/// # Cancellation
+/// Dropped, the write may have been made; to be repeated with the same key.
+pub async fn write_once<E: From<WriteError> + From<sqlx::Error>>(
+    db: &Database,
     write: RecordedWrite,
-    row: u64,
+    work: impl AsyncFnOnce(&mut MySqlConnection) -> Result<i64, E>,
+) -> Result<Made, E> {
+    // Dropped without a commit, it closes its connection, and the server rolls back.
+    let mut transaction = db.bounded(db.pool.begin()).await?;
+    let insert = sqlx::query(
+        "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)",
+    )
+    .bind(write.operation)
+    .bind(&write.key)
+    .bind(&write.fingerprint[..]);
+    let row = match db.bounded(insert.execute(&mut *transaction)).await {
+        Ok(done) => done.last_insert_id(),
+        Err(error) if is_duplicate(&error) => {
+            drop(transaction);
+            return Ok(Made { result: look_up(db, &write).await?, repeated: true });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let result = work(&mut transaction).await?;
+    let update =
+        sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?").bind(result).bind(row);
+    db.bounded(update.execute(&mut *transaction)).await?;
+    match db.bounded(transaction.commit()).await {
+        Ok(()) => {
+            remove_old(db).await;
+            Ok(Made { result, repeated: false })
+        }
+        Err(error) if is_read_only(&error) => Err(WriteError::NotCommitted.into()),
+        Err(error) => {
+            tracing::warn!(operation = write.operation, %error, "the commit's reply was lost");
+            Ok(Made { result: look_up(db, &write).await?, repeated: false })
+        }
+    }
 }
 
-impl RecordedTransaction {
-    /// Opens the transaction and records the write, waiting for a request with the same key that is under way. Each step
-    /// has the database's time limit, here and below.
-    ///
-    /// # Errors
-    /// [`WriteError::OtherRequest`]; those of the database, among them a lock wait time-out where the other request
-    /// takes long.
-    pub async fn begin(db: &Database, write: RecordedWrite) -> Result<Begun, WriteError> {
-        let transaction = db.bounded(db.pool.begin()).await?;
-        let mut recorded = RecordedTransaction { db: db.clone(), transaction, write, row: 0 };
-        let RecordedWrite { operation, key, fingerprint } = &recorded.write;
-        let insert = sqlx::query(
-            "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)",
-        )
-        .bind(operation)
-        .bind(key)
-        .bind(&fingerprint[..]);
-        match db.bounded(insert.execute(&mut *recorded.transaction)).await {
-            Ok(done) => {
-                recorded.row = done.last_insert_id();
-                Ok(Begun::First(recorded))
-            }
-            Err(error) if is_duplicate(&error) => recorded.repeat().await,
-            Err(error) => Err(error.into()),
-        }
+/// The result that is recorded for the write.
+async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, WriteError> {
+    let deadline = Instant::now() + db.timeout;
+    let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
+    match (|| db.bounded(recorded(db, write))).retry(pauses).await {
+        Ok(Some((Some(result), of))) if of == write.fingerprint => Ok(result),
+        Ok(Some((Some(_), _))) => Err(WriteError::OtherRequest),
+        Ok(_) => Err(WriteError::NotCommitted),
+        Err(_) => Err(WriteError::Unknown),
     }
+}
 
-    /// To run the change on.
-    pub fn connection(&mut self) -> &mut MySqlConnection {
-        &mut self.transaction
-    }
-
-    /// `tb_idempotency.id` of the record.
-    pub fn row(&self) -> u64 {
-        self.row
-    }
-
-    /// Records the result, with which a repeated request is answered.
-    ///
-    /// # Errors
-    /// Nothing was done.
-    pub async fn set_result(&mut self, result: i64) -> Result<(), WriteError> {
-        let update = sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?")
-            .bind(result)
-            .bind(self.row);
-        self.db.bounded(update.execute(&mut *self.transaction)).await?;
-        Ok(())
-    }
-
-    /// Commits a write that has its `result` recorded, and looks the record up where the reply was lost. Returns the
-    /// result: not this one where a request with the same key was the one that took effect.
-    ///
-    /// # Errors
-    /// [`WriteError::NotCommitted`] is definite: nothing was done. [`WriteError::Unknown`] only where the database could
-    /// not be asked for as long as one step may take.
-    pub async fn commit(self, result: i64) -> Result<i64, WriteError> {
-        let RecordedTransaction { db, transaction, write, .. } = self;
-        // Where there is no reply, this closes the connection, and the server ends a transaction whose COMMIT never
-        // arrives.
-        if let Err(error) = db.bounded(transaction.commit()).await {
-            if is_read_only(&error) {
-                return Err(WriteError::NotCommitted);
-            }
-            tracing::warn!(operation = write.operation, %error, "the commit's reply was lost");
-            return resolve(&db, &write).await;
-        }
-        remove_old(&db).await;
-        Ok(result)
-    }
-
-    /// Undoes everything.
-    ///
-    /// # Errors
-    /// The connection is closed, and the server rolls back.
-    pub async fn rollback(self) -> Result<(), WriteError> {
-        Ok(self.db.bounded(self.transaction.rollback()).await?)
-    }
-
-    /// What the request with the same key did.
-    async fn repeat(mut self) -> Result<Begun, WriteError> {
-        let query = sqlx::query_as::<_, (Option<i64>, Vec<u8>)>(
-            "SELECT result, fingerprint FROM tb_idempotency WHERE operation = ? AND idempotency_key = ?",
-        )
-        .bind(self.write.operation)
-        .bind(&self.write.key);
-        let found = self.db.bounded(query.fetch_optional(&mut *self.transaction)).await?;
-        let fingerprint = self.write.fingerprint;
-        self.rollback().await?;
-        match found {
-            Some((Some(result), of)) if of == fingerprint => Ok(Begun::Repeat(result)),
-            Some((Some(_), _)) => Err(WriteError::OtherRequest),
-            // Removed for its age just now.
-            _ => Err(WriteError::NotCommitted),
-        }
-    }
+/// Result and fingerprint, waiting for a transaction that may still decide them: a locking read on a row that is being
+/// inserted does not return until that transaction has ended. A server that takes no writes is not asked.
+async fn recorded(
+    db: &Database,
+    write: &RecordedWrite,
+) -> sqlx::Result<Option<(Option<i64>, Vec<u8>)>> {
+    let query = sqlx::query_as(
+        "SELECT result, fingerprint FROM tb_idempotency WHERE operation = ? AND idempotency_key = ? \
+         LOCK IN SHARE MODE",
+    )
+    .bind(write.operation)
+    .bind(&write.key);
+    let mut connection = db.pool.acquire_writable().await?;
+    let found = query.fetch_optional(&mut *connection).await?;
+    connection.answered();
+    Ok(found)
 }
 
 /// Removes records whose day is over. A failure leaves them to the next write.
@@ -205,37 +167,6 @@ async fn remove_old(db: &Database) {
     if let Err(error) = db.bounded(db.pool.change(delete)).await {
         tracing::debug!(%error, "old records of writes are not removed yet");
     }
-}
-
-/// What became of a commit without a reply.
-async fn resolve(db: &Database, write: &RecordedWrite) -> Result<i64, WriteError> {
-    let deadline = Instant::now() + db.timeout;
-    let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
-    match (|| recorded(db, write)).retry(pauses).await {
-        Ok(Some(result)) => Ok(result),
-        Ok(None) => Err(WriteError::NotCommitted),
-        Err(_) => Err(WriteError::Unknown),
-    }
-}
-
-/// The result that is recorded for the write, if any, waiting for a transaction that may still decide it: a locking read
-/// on a row that is being inserted does not return until that transaction has ended. A server that takes no writes is not
-/// asked.
-async fn recorded(db: &Database, write: &RecordedWrite) -> sqlx::Result<Option<i64>> {
-    let query = sqlx::query_scalar(
-        "SELECT result FROM tb_idempotency WHERE operation = ? AND idempotency_key = ? \
-         AND fingerprint = ? LOCK IN SHARE MODE",
-    )
-    .bind(write.operation)
-    .bind(&write.key)
-    .bind(&write.fingerprint[..]);
-    let read = async {
-        let mut connection = db.pool.acquire_writable().await?;
-        let found = query.fetch_optional(&mut *connection).await?;
-        connection.answered();
-        Ok(found)
-    };
-    db.bounded(read).await
 }
 
 fn is_duplicate(error: &sqlx::Error) -> bool {
@@ -255,12 +186,5 @@ mod tests {
         for bad in ["", " ", "a b", "é", "a\n", &"a".repeat(129)] {
             assert!(IdempotencyKey::parse(bad.as_bytes()).is_none(), "{bad}");
         }
-    }
-
-    #[test]
-    fn requests_that_differ_have_other_fingerprints() {
-        let of = |request| RecordedWrite::new("test", None, &request).fingerprint;
-        assert_eq!(of((1, "a")), of((1, "a")));
-        assert_ne!(of((1, "a")), of((2, "a")));
     }
 }

@@ -2,7 +2,6 @@
 //! is known here, except by the migrations, the [check at start](database_check) and the records of [`idempotency`].
 
 pub mod coalescer;
-mod connection_set;
 pub mod database_check;
 pub mod database_url;
 pub mod fresh_cache;

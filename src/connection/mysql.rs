@@ -1,13 +1,13 @@
 //! MySQL / MariaDB: how connections are made, and the time limit of each step. SQL stays portable to both.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
 use sqlx::{Connection, MySqlConnection};
 
-use super::connection_set::{self, ConnectionSet, Settings};
 use super::database_url::{cannot_connect, options};
-use super::pool::{Pool, Shared};
+use super::pool::{Opener, Pool};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
@@ -87,52 +87,29 @@ pub struct PoolUsage {
     pub max: u32,
 }
 
-/// A pool of at most `connections`; `timeout` limits the wait for one of them and each step. Fails where the first
-/// connection does: a wrong address is found at start.
+/// A pool of at most `connections`; `timeout` limits the wait for one of them and each step.
+///
+/// # Errors
+/// As [`connect_once`]: a wrong address is found at start. The pool would try again until its limit, and say no more.
 pub async fn connect(
     url: &SecretString,
     connections: u32,
     timeout: Duration,
 ) -> anyhow::Result<Database> {
-    // The pool would try again until its limit, and then say no more than that.
-    connect_once(url, timeout).await?.close().await?;
-    open(url, connections, timeout, None).await
-}
-
-/// A further pool to the server of `database`, of at most `connections`: what is found dead in one is looked for in the
-/// other.
-///
-/// # Errors
-/// As [`connect`].
-pub async fn connect_beside(
-    database: &Database,
-    url: &SecretString,
-    connections: u32,
-) -> anyhow::Result<Database> {
-    open(url, connections, database.timeout, Some(&database.pool)).await
-}
-
-async fn open(
-    url: &SecretString,
-    connections: u32,
-    timeout: Duration,
-    beside: Option<&Pool>,
-) -> anyhow::Result<Database> {
-    let (options, begin_with) = (options(url)?, begin_with());
-    let opening = async {
-        let mut first = connection_set::open(&options, &begin_with).await?;
-        let version = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first.raw).await?;
-        Ok((first, version))
-    };
-    let opened = tokio::time::timeout(timeout, opening).await;
-    let opened = opened.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-    let (first, version): (_, String) = opened.map_err(|error| cannot_connect(&error, &options))?;
+    let mut first = connect_once(url, timeout).await?;
+    let asking = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut first);
+    let version: String = tokio::time::timeout(timeout, asking).await??;
+    first.close().await?;
     let idle_limit = if version.contains("MariaDB") { IDLE_LIMIT } else { MYSQL_IDLE_LIMIT };
-    let settings = Settings { options, begin_with, max: connections, limit: timeout, idle_limit };
-    // A ping before every use would cost each request a round trip. A dead connection fails the next statement on it,
-    // which is answered 503.
-    let connections = ConnectionSet::new(settings, first);
-    Ok(Database { pool: Pool::new(connections, Shared::with(beside)), timeout })
+    let (options, begin_with) = (options(url)?, begin_with());
+    let opener = Opener { options, begin_with, idle_limit, shared: Arc::default() };
+    Ok(Database { pool: Pool::new(opener, connections, timeout), timeout })
+}
+
+/// A further pool to the server of `database`, of at most `connections`: what is learnt of the server through the one holds
+/// for the other.
+pub fn connect_beside(database: &Database, connections: u32) -> Database {
+    Database { pool: database.pool.beside(connections), timeout: database.timeout }
 }
 
 /// Facts about the server, for `doctor`.

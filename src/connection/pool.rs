@@ -1,88 +1,232 @@
-//! The pool of database connections. It decides what becomes of a connection after its use:
+//! The pool of database connections: deadpool's, with a manager that says what becomes of a connection after its use.
 //!
 //! - A connection is handed back only if its last statement was answered, and then at once, without a ping. One whose
 //!   statement was cut short, by a time limit or because its future was dropped, is closed, and so the server rolls back
 //!   what was open on it.
 //! - What broke one connection, a restart of the server or a middlebox that forgot its connections, has mostly broken the
-//!   idle ones as well, and they are the next to be used. They are pinged at once, also those of other pools to the same
-//!   server, and closed if they do not answer.
+//!   idle ones as well, and they are the next to be used. After an error without an answer they are closed, also those of
+//!   other pools to the same server.
 //! - A server that answers a write with "read-only" is the primary no more, and the address leads, or soon will, to another
 //!   one. No connection that was opened before is used again, in any pool: those that only read would read an old state
 //!   for as long as they live. One that is opened meanwhile, and may still lead there, is used for half a second: each is
 //!   asked at its opening whether its server takes writes.
 //!
-//! The driver opens its sockets itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set
-//! here; the three rules stand in their place, with a time limit for each statement (`Database::bounded`).
+//! The driver's own pool pings each connection on its way back: one more round trip for each purchase. It opens its sockets
+//! itself and gives no access to them, so neither keepalive nor the TCP user time-out can be set here; the three rules
+//! stand in their place, with a time limit for each statement (`Database::bounded`).
 
+use std::fmt;
+use std::io::ErrorKind::ConnectionRefused;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
-use futures_util::future::{BoxFuture, join_all};
-use futures_util::stream::{self, BoxStream};
+use deadpool::managed::{
+    Manager, Metrics, Object, PoolError, QueueMode, RecycleError, RecycleResult, WeakPool,
+};
+use futures_util::future::{BoxFuture, TryFutureExt, join_all};
+use futures_util::stream::{self, BoxStream, TryStreamExt};
 use parking_lot::{Mutex, RwLock};
-use sqlx::mysql::{MySqlArguments, MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
+use sqlx::mysql::{
+    MySqlArguments, MySqlConnectOptions, MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo,
+};
 use sqlx::query::Query;
 use sqlx::{Connection, Describe, Either, Execute, Executor, MySql, MySqlConnection};
-use tokio_util::task::TaskTracker;
 
-use super::connection_set::{ConnectionSet, OpenConnection};
 use super::server_check::takes_writes;
 use super::server_error::{is_read_only, leaves_usable};
 
-/// Longest wait for the answer to a ping before a connection is found dead, and for those in use when the pool closes.
-const PING_LIMIT: Duration = Duration::from_secs(1);
+/// A connection is used for at most this long, then closed: what an address leads to changes.
+const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
 
-/// The idle connections are pinged at most this often.
-const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// The same where the server took no writes when the connection was opened: it may have been the primary before, and the
+/// address will soon lead to another one. Those that only read would not notice.
+const READ_ONLY_LIFE: Duration = Duration::from_millis(500);
 
-/// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own, which
-/// should not write: see [`Pool::change`].
-#[derive(Clone, Debug)]
-pub struct Pool {
-    connections: Arc<ConnectionSet>,
-    shared: Arc<Shared>,
+/// Pauses between two tries to connect to a server that refuses connections, because it is being started: the first, and
+/// the longest.
+const REFUSED_PAUSES: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(500));
+
+/// The idle connections are closed for one that broke at most this often.
+const CLOSE_EVERY: Duration = Duration::from_millis(250);
+
+/// Longest wait for those in use when the pool closes, and then for their end.
+const CLOSE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How connections are opened, and how long they are used.
+pub(super) struct Opener {
+    /// The server, and how to sign in.
+    pub options: MySqlConnectOptions,
+    /// Statements with which each connection begins.
+    pub begin_with: Vec<String>,
+    /// A connection that was idle for longer is not used again.
+    pub idle_limit: Duration,
+    pub shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Opener {
+    /// Without the options, which have the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener").finish_non_exhaustive()
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Opened {
+    raw: MySqlConnection,
+    /// When its opening began.
+    began: Instant,
+    /// Whether the server took writes then.
+    to_primary: bool,
 }
 
 /// What the pools to one server share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    pools: Mutex<Vec<Arc<ConnectionSet>>>,
-    /// When the idle connections were last pinged.
-    checked: Mutex<Option<Instant>>,
-    /// When the server was last found read-only.
-    left: RwLock<Option<Instant>>,
-    /// Idle connections that are being pinged.
-    tasks: TaskTracker,
+    pools: Mutex<Vec<WeakPool<Opener>>>,
+    known: RwLock<Known>,
+}
+
+/// What is known of the server.
+#[derive(Debug, Default)]
+struct Known {
+    /// When it was last found read-only.
+    read_only: Option<Instant>,
+    /// When the opening of the last connection began on which it took writes.
+    primary: Option<Instant>,
+    /// When the idle connections were last closed for one that broke.
+    closed_idle: Option<Instant>,
 }
 
 impl Shared {
-    /// What the pools beside this one share.
-    pub(super) fn with(beside: Option<&Pool>) -> Arc<Self> {
-        beside.map(|pool| pool.shared.clone()).unwrap_or_default()
+    fn close_idle(&self) {
+        let pools = self.pools.lock();
+        pools.iter().filter_map(WeakPool::upgrade).for_each(|pool| {
+            pool.retain(|_, _| false);
+        });
     }
 
-    /// Whether a connection whose opening began then may be used: the server was not found read-only since.
-    fn is_current(&self, began: Instant) -> bool {
-        self.left.read().is_none_or(|left| left < began)
+    /// Learns from a statement's error that the server is the primary no more, or does not answer.
+    fn learn_from(&self, error: &sqlx::Error) {
+        if is_read_only(error) {
+            self.leave_server();
+        } else if matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut) {
+            self.broke();
+        }
+    }
+
+    /// A connection broke.
+    fn broke(&self) {
+        let mut known = self.known.write();
+        if known.closed_idle.is_none_or(|at| at.elapsed() >= CLOSE_EVERY) {
+            known.closed_idle = Some(Instant::now());
+            drop(known);
+            self.close_idle();
+        }
+    }
+
+    /// Gives up all connections that are open now, in all pools to this server: the idle ones at once, the others before
+    /// their next use.
+    fn leave_server(&self) {
+        let mut known = self.known.write();
+        // While the server stays read-only each write says so again; then no connection is used for long as it is.
+        if known.read_only.is_some() && known.primary <= known.read_only {
+            return;
+        }
+        known.read_only = Some(Instant::now());
+        drop(known);
+        tracing::warn!("the database is read-only: its connections are closed, for new ones");
+        self.close_idle();
     }
 }
 
+impl Manager for Opener {
+    type Type = Opened;
+    type Error = sqlx::Error;
+
+    /// Opens a connection and prepares it for use. While the server refuses connections it is tried again, without end.
+    /// Boxed, because it is rare, and every purchase would carry its size.
+    fn create(&self) -> impl Future<Output = sqlx::Result<Opened>> + Send {
+        Box::pin(async {
+            let (mut pause, longest) = REFUSED_PAUSES;
+            let (began, mut raw) = loop {
+                let began = Instant::now();
+                match MySqlConnection::connect_with(&self.options).await {
+                    Err(sqlx::Error::Io(error)) if error.kind() == ConnectionRefused => {
+                        tokio::time::sleep(pause).await;
+                        pause = longest.min(pause * 2);
+                    }
+                    connected => break (began, connected?),
+                }
+            };
+            for statement in &self.begin_with {
+                raw.execute(statement.as_str()).await?;
+            }
+            let to_primary = takes_writes(&mut raw).await?;
+            if to_primary {
+                let mut known = self.shared.known.write();
+                known.primary = known.primary.max(Some(began));
+            }
+            Ok(Opened { raw, began, to_primary })
+        })
+    }
+
+    /// Refuses a connection that is too old, was idle for too long, or was opened before the server was found read-only.
+    async fn recycle(&self, opened: &mut Opened, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+        let life = if opened.to_primary { LONGEST_LIFE } else { READ_ONLY_LIFE };
+        let is_current = self.shared.known.read().read_only.is_none_or(|at| at < opened.began);
+        if is_current && opened.began.elapsed() < life && metrics.last_used() < self.idle_limit {
+            Ok(())
+        } else {
+            Err(RecycleError::message("its time is over"))
+        }
+    }
+}
+
+/// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own, which
+/// should not write: see [`Pool::change`].
+#[derive(Clone, Debug)]
+pub struct Pool {
+    connections: deadpool::managed::Pool<Opener>,
+    shared: Arc<Shared>,
+    limit: Duration,
+}
+
 impl Pool {
-    /// A pool of these connections.
-    pub(super) fn new(connections: ConnectionSet, shared: Arc<Shared>) -> Self {
-        let connections = Arc::new(connections);
-        shared.pools.lock().push(connections.clone());
-        Pool { connections, shared }
+    /// A pool of at most `max` connections, and of those that are opened only what is needed. `limit` is the longest wait
+    /// for one.
+    pub(super) fn new(opener: Opener, max: u32, limit: Duration) -> Self {
+        let shared = opener.shared.clone();
+        // The last one that came back is the first to be used again, so that only as many are busy as are needed.
+        let builder = deadpool::managed::Pool::builder(opener);
+        let connections = builder.max_size(max as usize).queue_mode(QueueMode::Lifo).build();
+        let connections = connections.expect("a pool without time limits needs no runtime");
+        shared.pools.lock().push(connections.weak());
+        Pool { connections, shared, limit }
+    }
+
+    /// A pool beside this one: what is learnt of the server through the one holds for the other.
+    pub(super) fn beside(&self, max: u32) -> Self {
+        let Opener { options, begin_with, idle_limit, shared } = self.connections.manager();
+        let (options, begin_with) = (options.clone(), begin_with.clone());
+        let (idle_limit, shared) = (*idle_limit, shared.clone());
+        Pool::new(Opener { options, begin_with, idle_limit, shared }, max, self.limit)
     }
 
     /// A connection, as soon as one is free. Waits for at most the pool's limit; then the error is
     /// [`sqlx::Error::PoolTimedOut`].
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
-        let is_current = |began| self.shared.is_current(began);
-        let connection = Some(self.connections.acquire(is_current).await?);
-        Ok(PooledConnection { connection, pool: self.clone(), answered: true })
+        match tokio::time::timeout(self.limit, self.connections.get()).await {
+            Ok(Ok(connection)) => {
+                let shared = self.shared.clone();
+                Ok(PooledConnection { connection: Some(connection), shared, answered: true })
+            }
+            Ok(Err(PoolError::Backend(error))) => Err(error),
+            Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
+            Ok(Err(_)) | Err(_) => Err(sqlx::Error::PoolTimedOut),
+        }
     }
 
     /// A connection to a server that takes writes. Only such a server says for certain that something is not there: a replica
@@ -109,7 +253,7 @@ impl Pool {
             connection.answered();
             return Ok(connection);
         }
-        self.leave_server();
+        self.shared.leave_server();
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
     }
 
@@ -133,84 +277,43 @@ impl Pool {
 
     /// Connections that are open and idle.
     pub fn idle(&self) -> u32 {
-        self.connections.idle()
+        u32::try_from(self.connections.status().available).unwrap_or(u32::MAX)
     }
 
-    /// Connections that are in use, or being opened.
+    /// Connections that are in use.
     pub fn in_use(&self) -> u32 {
-        self.connections.in_use()
+        let status = self.connections.status();
+        u32::try_from(status.size.saturating_sub(status.available)).unwrap_or(u32::MAX)
     }
 
     /// Upper bound of both together.
     pub fn max(&self) -> u32 {
-        self.connections.max()
+        u32::try_from(self.connections.status().max_size).unwrap_or(u32::MAX)
     }
 
-    /// Closes all connections; nothing can be acquired any more. Takes at most three times the limit of a ping.
+    /// Closes all connections; nothing can be acquired any more. Takes two seconds at most.
     pub async fn close(&self) {
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-        if !self.connections.close(PING_LIMIT).await {
+        let came_back = async {
+            while self.in_use() > 0 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if tokio::time::timeout(CLOSE_LIMIT, came_back).await.is_err() {
             tracing::warn!("database connections are still in use");
         }
+        let idle = self.connections.retain(|_, _| false).removed;
+        self.connections.close();
+        let closing = join_all(idle.into_iter().map(|opened| opened.raw.close()));
+        // Those that cannot be told are closed by being dropped.
+        if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
+            tracing::debug!("the database did not answer the end of its connections");
+        }
     }
 
-    /// Learns from a statement's error that the server is the primary no more.
+    /// Learns from a statement's error that the server is the primary no more, or does not answer.
     pub(super) fn learn_from(&self, error: &sqlx::Error) {
-        if is_read_only(error) {
-            self.leave_server();
-        }
+        self.shared.learn_from(error);
     }
-
-    /// Gives up all connections that are open now, in all pools to this server: the idle ones at once, the others before
-    /// their next use.
-    fn leave_server(&self) {
-        let pools = self.shared.pools.lock();
-        {
-            let mut left = self.shared.left.write();
-            // While the server stays read-only each write says so again; then no connection is used for long as it is.
-            let is_known = |left| pools.iter().all(|pool| pool.last_to_primary() <= left);
-            if left.is_some_and(is_known) {
-                return;
-            }
-            *left = Some(Instant::now());
-        }
-        tracing::warn!("the database is read-only: its connections are closed, for new ones");
-        pools.iter().for_each(|pool| pool.drop_idle());
-    }
-
-    /// Pings the idle connections of all pools to this server, each of which is then handed back or closed.
-    fn check_idle(&self) {
-        let mut checked = self.shared.checked.lock();
-        if checked.is_some_and(|at| at.elapsed() < CHECK_EVERY) {
-            return;
-        }
-        *checked = Some(Instant::now());
-        let pools = self.shared.pools.lock().clone();
-        self.shared.tasks.spawn(async move {
-            // Taken all at once: nobody is to get one of them untested.
-            let idle: Vec<_> = pools
-                .iter()
-                .flat_map(|pool| pool.take_idle().into_iter().map(move |idle| (pool, idle)))
-                .collect();
-            let checked = idle.len();
-            let answers = join_all(idle.into_iter().map(|(pool, idle)| ping(pool, idle))).await;
-            let silent = answers.into_iter().filter(|answered| !answered).count();
-            if silent > 0 {
-                tracing::warn!(checked, silent, "idle database connections did not answer");
-            }
-        });
-    }
-}
-
-/// Pings the connection and hands it back; closes it if there is no answer in time. Says whether there was one.
-async fn ping(pool: &ConnectionSet, mut connection: OpenConnection) -> bool {
-    let answer = tokio::time::timeout(PING_LIMIT, connection.opened.raw.ping()).await;
-    let answered = answer.is_ok_and(|answer| answer.is_ok());
-    if answered {
-        pool.give_back(connection);
-    }
-    answered
 }
 
 /// Only dropping takes it.
@@ -221,15 +324,15 @@ const PRESENT: &str = "a pooled connection has its connection until it is droppe
 #[derive(Debug)]
 pub struct PooledConnection {
     /// There until it is dropped.
-    connection: Option<OpenConnection>,
-    pool: Pool,
+    connection: Option<Object<Opener>>,
+    shared: Arc<Shared>,
     answered: bool,
 }
 
 impl PooledConnection {
     /// Tells the pool of an error of its last statement.
     pub fn failed(&self, error: &sqlx::Error) {
-        self.pool.learn_from(error);
+        self.shared.learn_from(error);
     }
 
     /// Its last statement was answered to the end, and no transaction is open.
@@ -239,7 +342,7 @@ impl PooledConnection {
 
     /// Whether the server took writes when it was opened.
     fn to_primary(&self) -> bool {
-        self.connection.as_ref().expect(PRESENT).opened.to_primary
+        self.connection.as_ref().expect(PRESENT).to_primary
     }
 
     /// Its last statement, outside any transaction, had this result.
@@ -252,7 +355,7 @@ impl Deref for PooledConnection {
     type Target = MySqlConnection;
 
     fn deref(&self) -> &MySqlConnection {
-        &self.connection.as_ref().expect(PRESENT).opened.raw
+        &self.connection.as_ref().expect(PRESENT).raw
     }
 }
 
@@ -260,24 +363,20 @@ impl Deref for PooledConnection {
 impl DerefMut for PooledConnection {
     fn deref_mut(&mut self) -> &mut MySqlConnection {
         self.answered = false;
-        &mut self.connection.as_mut().expect(PRESENT).opened.raw
+        &mut self.connection.as_mut().expect(PRESENT).raw
     }
 }
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        let connection = self.connection.take();
-        if !self.answered {
-            // Closed by being dropped here.
-            self.pool.check_idle();
-        } else if let Some(connection) = connection {
-            self.pool.connections.give_back(connection);
-        }
+        let unanswered = self.connection.take().filter(|_| !self.answered);
+        // Closed by being dropped, not handed back.
+        drop(unanswered.map(Object::take));
     }
 }
 
-/// An open transaction. To be ended by [`Transaction::commit`] or [`Transaction::rollback`]; dropped, it closes its
-/// connection, so that the server rolls back.
+/// An open transaction. To be ended by [`Transaction::commit`]; dropped, it closes its connection, so that the server rolls
+/// back.
 #[derive(Debug)]
 pub struct Transaction {
     connection: PooledConnection,
@@ -287,13 +386,6 @@ impl Transaction {
     /// Commits. After an error, whether it is committed is not known.
     pub async fn commit(mut self) -> sqlx::Result<()> {
         self.connection.execute("COMMIT").await?;
-        self.connection.answered();
-        Ok(())
-    }
-
-    /// Undoes everything.
-    pub async fn rollback(mut self) -> sqlx::Result<()> {
-        self.connection.execute("ROLLBACK").await?;
         self.connection.answered();
         Ok(())
     }
@@ -326,30 +418,12 @@ impl<'p> Executor<'p> for &'_ Pool {
     {
         let pool = self.clone();
         let all = async move {
-            let mut steps = Vec::new();
-            let result = async {
-                let mut connection = pool.acquire().await?;
-                let mut reading = connection.fetch_many(query);
-                let mut result = Ok(());
-                while let Some(step) = reading.next().await {
-                    match step {
-                        Ok(step) => steps.push(Ok(step)),
-                        Err(error) => {
-                            result = Err(error);
-                            break;
-                        }
-                    }
-                }
-                drop(reading);
-                connection.answered_with(&result);
-                result
-            };
-            if let Err(error) = result.await {
-                steps.push(Err(error));
-            }
-            stream::iter(steps)
+            let mut connection = pool.acquire().await?;
+            let steps = connection.fetch_many(query).try_collect::<Vec<Step>>().await;
+            connection.answered_with(&steps);
+            Ok(stream::iter(steps?.into_iter().map(Ok)))
         };
-        Box::pin(stream::once(all).flatten())
+        Box::pin(all.try_flatten_stream())
     }
 
     fn fetch_optional<'e, 'q: 'e, E>(

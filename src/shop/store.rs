@@ -1,9 +1,9 @@
 //! The SQL of shops and shop types.
 
-use sqlx::{MySql, QueryBuilder};
+use sqlx::{MySql, MySqlConnection, QueryBuilder};
 
 use super::model::{Paging, Shop, ShopChange, ShopType};
-use crate::connection::idempotency::{Begun, RecordedTransaction, RecordedWrite};
+use crate::connection::idempotency::{RecordedWrite, write_once};
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
 use crate::error::Error;
@@ -149,10 +149,6 @@ impl ShopStore {
         shop: &ShopChange,
         before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
     ) -> Result<i64, Error> {
-        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
-            Begun::First(transaction) => transaction,
-            Begun::Repeat(id) => return Ok(id),
-        };
         let query = sqlx::query(
             "INSERT INTO tb_shop (name, type_id, images, area, address, x, y, avg_price, sold, \
              comments, score, open_hours) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -169,11 +165,12 @@ impl ShopStore {
         .bind(shop.comments.unwrap_or(0))
         .bind(shop.score.unwrap_or(0))
         .bind(&shop.open_hours);
-        let done = self.db.bounded(query.execute(transaction.connection())).await?;
-        let id = done.last_insert_id().cast_signed();
-        transaction.set_result(id).await?;
-        before_commit(id).await?;
-        Ok(transaction.commit(id).await?)
+        let work = async |connection: &mut MySqlConnection| {
+            let done = self.db.bounded(query.execute(connection)).await?;
+            let id = done.last_insert_id().cast_signed();
+            before_commit(id).await.map(|()| id)
+        };
+        Ok(write_once(&self.db, write, work).await?.result)
     }
 
     /// Changes the fields that are given.
@@ -183,13 +180,6 @@ impl ShopStore {
     pub async fn update(&self, id: i64, change: &ShopChange) -> Result<(), Error> {
         // A client repeats it as it likes. The record is for a lost reply.
         let write = RecordedWrite::new("shop-change", None, change);
-        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
-            Begun::First(transaction) => transaction,
-            // The key is a new one.
-            Begun::Repeat(_) => return Ok(()),
-        };
-        // Before the shop's row is locked.
-        transaction.set_result(id).await?;
         let query = sqlx::query(
             "UPDATE tb_shop SET name = COALESCE(?, name), type_id = COALESCE(?, type_id), \
              images = COALESCE(?, images), area = COALESCE(?, area), \
@@ -211,13 +201,14 @@ impl ShopStore {
         .bind(change.score)
         .bind(&change.open_hours)
         .bind(id);
-        // The driver counts matched rows, so an update that changes nothing still finds its shop.
-        if self.db.bounded(query.execute(transaction.connection())).await?.rows_affected() == 0 {
-            transaction.rollback().await?;
-            return Err(Error::ShopNotFound);
-        }
-        transaction.commit(id).await?;
-        Ok(())
+        let work = async |connection: &mut MySqlConnection| {
+            // The driver counts matched rows, so an update that changes nothing still finds its shop.
+            match self.db.bounded(query.execute(connection)).await?.rows_affected() {
+                0 => Err(Error::ShopNotFound),
+                _ => Ok(id),
+            }
+        };
+        write_once(&self.db, write, work).await.map(drop)
     }
 
     /// Inserts the sample shop types and shops, with ids from 1, each into an empty table only; returns how many were

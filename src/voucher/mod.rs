@@ -10,7 +10,7 @@ use axum::response::Response;
 
 use crate::clock::Zone;
 use crate::connection::fresh_cache::FreshCache;
-use crate::connection::idempotency::RecordedWrite;
+use crate::connection::idempotency::{Made, RecordedWrite};
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
@@ -25,7 +25,7 @@ pub mod store;
 
 use publish::{MoreStock, NewSeckillVoucher, NewVoucher};
 use sales::SaleCache;
-use store::{AddedStock, ListedVoucher, VoucherStore};
+use store::{ListedVoucher, VoucherStore};
 
 /// How long the list of a shop's vouchers is valid: the page of a shop asks for it each second, in every browser. Writes
 /// on this instance are seen at once.
@@ -131,7 +131,7 @@ pub async fn add_stock(
     let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
     let added = vouchers.store.add_stock(write, voucher_id, more.add).await;
     vouchers.lists.invalidate_all();
-    let AddedStock { stock, repeated } = added?;
+    let Made { result: stock, repeated } = added?;
     let added = if repeated { 0 } else { more.add };
     tracing::info!(voucher_id, added, stock, "stock added");
     vouchers.sales.stock_changed(voucher_id);

@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use chrono::{DateTime, NaiveDateTime, Utc};
 use futures_util::TryStreamExt;
 use serde::Serialize;
-use sqlx::{Either, FromRow};
+use sqlx::{Either, FromRow, MySqlConnection};
 use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
-use crate::connection::idempotency::{Begun, RecordedTransaction, RecordedWrite};
+use crate::connection::idempotency::{Made, RecordedWrite, write_once};
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, row};
 use crate::error::Error;
@@ -111,14 +111,6 @@ static SELECT_SALE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// What became of a request to add stock.
-pub struct AddedStock {
-    /// The stock when it was added.
-    pub stock: i64,
-    /// Whether an earlier request with the same key had added it.
-    pub repeated: bool,
-}
-
 /// Vouchers in the database.
 #[derive(Clone)]
 pub struct VoucherStore {
@@ -137,13 +129,10 @@ impl VoucherStore {
     /// [`Error::OutcomeUnknown`] where the commit's reply was lost and could not be looked up; every other error: nothing
     /// was done. So it is for the other writes.
     pub async fn insert(&self, write: RecordedWrite, voucher: &NewVoucher) -> Result<i64, Error> {
-        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
-            Begun::First(transaction) => transaction,
-            Begun::Repeat(id) => return Ok(id),
+        let work = async |connection: &mut MySqlConnection| {
+            Ok::<_, Error>(self.db.bounded(insert(connection, voucher, 0)).await?)
         };
-        let id = self.db.bounded(insert(transaction.connection(), voucher, 0)).await?;
-        transaction.set_result(id).await?;
-        Ok(transaction.commit(id).await?)
+        Ok(write_once(&self.db, write, work).await?.result)
     }
 
     /// Inserts a voucher and its sale in one transaction, and runs `before_commit` with the new id; if that fails,
@@ -155,34 +144,31 @@ impl VoucherStore {
         sale: &NewSale,
         before_commit: impl AsyncFnOnce(i64) -> Result<(), Error>,
     ) -> Result<i64, Error> {
-        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
-            Begun::First(transaction) => transaction,
-            Begun::Repeat(id) => return Ok(id),
+        let work = async |connection: &mut MySqlConnection| {
+            let id = self.db.bounded(insert(&mut *connection, voucher, 1)).await?;
+            let query = sqlx::query(
+                "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time, strategy) \
+                 VALUES (?, ?, ?, ?, ?, ?)",
+            )
+            .bind(id)
+            .bind(sale.stock - sale.units())
+            .bind(sale.stock)
+            .bind(sale.begin)
+            .bind(sale.end)
+            .bind(sale.strategy.name());
+            self.db.bounded(query.execute(&mut *connection)).await?;
+            if sale.units() > 0 {
+                let rows = vec![format!("({id})"); sale.units().unsigned_abs() as usize].join(",");
+                let insert = format!("INSERT INTO tb_stock_unit (voucher_id) VALUES {rows}");
+                let insert = sqlx::query(&insert).persistent(false);
+                self.db.bounded(insert.execute(&mut *connection)).await?;
+            }
+            before_commit(id).await.map(|()| id)
         };
-        let id = self.db.bounded(insert(transaction.connection(), voucher, 1)).await?;
-        let query = sqlx::query(
-            "INSERT INTO tb_seckill_voucher (voucher_id, stock, issued, begin_time, end_time, strategy) \
-             VALUES (?, ?, ?, ?, ?, ?)",
-        )
-        .bind(id)
-        .bind(sale.stock - sale.units())
-        .bind(sale.stock)
-        .bind(sale.begin)
-        .bind(sale.end)
-        .bind(sale.strategy.name());
-        self.db.bounded(query.execute(transaction.connection())).await?;
-        if sale.units() > 0 {
-            let rows = vec![format!("({id})"); sale.units().unsigned_abs() as usize].join(",");
-            let insert = format!("INSERT INTO tb_stock_unit (voucher_id) VALUES {rows}");
-            let insert = sqlx::query(&insert).persistent(false);
-            self.db.bounded(insert.execute(transaction.connection())).await?;
-        }
-        transaction.set_result(id).await?;
-        before_commit(id).await?;
-        Ok(transaction.commit(id).await?)
+        Ok(write_once(&self.db, write, work).await?.result)
     }
 
-    /// Adds `count` to the stock of a sale.
+    /// Adds `count` to the stock of a sale; the result is the stock when it was added.
     ///
     /// # Errors
     /// [`Error::VoucherNotFound`] where there is no such sale; [`Error::InvalidParameter`] where more than [`MAX_STOCK`]
@@ -192,49 +178,37 @@ impl VoucherStore {
         write: RecordedWrite,
         voucher_id: i64,
         count: i64,
-    ) -> Result<AddedStock, Error> {
-        let mut transaction = match RecordedTransaction::begin(&self.db, write).await? {
-            Begun::First(transaction) => transaction,
-            Begun::Repeat(stock) => {
-                return Ok(AddedStock { stock, repeated: true });
-            }
-        };
+    ) -> Result<Made, Error> {
         // As one text, because the hot row is locked from the first statement on; all that is put into it are integers.
-        let units = &*UNITS;
         let text = format!(
             "UPDATE tb_seckill_voucher SET stock = stock + {count}, issued = issued + {count} \
              WHERE voucher_id = {voucher_id} \
              AND GREATEST(stock, COALESCE(issued, 0)) + {count} <= {MAX_STOCK}; \
-             UPDATE tb_idempotency SET result = \
-             (SELECT stock + {units} FROM tb_seckill_voucher s WHERE voucher_id = {voucher_id}) \
-             WHERE id = {}; \
-             SELECT CAST(stock + {units} AS SIGNED) FROM tb_seckill_voucher s \
+             SELECT CAST(stock + {} AS SIGNED) FROM tb_seckill_voucher s \
              WHERE voucher_id = {voucher_id}",
-            transaction.row()
+            *UNITS
         );
-        let running = async {
-            let (mut changed, mut sale) = (None, None);
-            let mut results = sqlx::raw_sql(&text).fetch_many(transaction.connection());
-            while let Some(result) = results.try_next().await? {
-                match result {
-                    Either::Left(done) => changed = changed.or(Some(done.rows_affected())),
-                    Either::Right(row) => sale = Some(<(i64,)>::from_row(&row)?),
+        let work = async |connection: &mut MySqlConnection| {
+            let running = async {
+                let (mut changed, mut sale) = (None, None);
+                let mut results = sqlx::raw_sql(&text).fetch_many(connection);
+                while let Some(result) = results.try_next().await? {
+                    match result {
+                        Either::Left(done) => changed = changed.or(Some(done.rows_affected())),
+                        Either::Right(row) => sale = Some(<(i64,)>::from_row(&row)?),
+                    }
                 }
+                Ok((changed > Some(0), sale))
+            };
+            match self.db.bounded(running).await? {
+                (true, Some((stock,))) => Ok(stock),
+                (_, None) => Err(Error::VoucherNotFound),
+                (false, Some(_)) => Err(Error::InvalidParameter(format!(
+                    "add would put more than {MAX_STOCK} on sale in all"
+                ))),
             }
-            Ok((changed > Some(0), sale))
         };
-        let refusal = match self.db.bounded(running).await? {
-            (true, Some((stock,))) => {
-                let stock = transaction.commit(stock).await?;
-                return Ok(AddedStock { stock, repeated: false });
-            }
-            (_, None) => Error::VoucherNotFound,
-            (false, Some(_)) => Error::InvalidParameter(format!(
-                "add would put more than {MAX_STOCK} on sale in all"
-            )),
-        };
-        transaction.rollback().await?;
-        Err(refusal)
+        write_once(&self.db, write, work).await
     }
 
     /// A shop's vouchers on the shelf, by id.

@@ -40,7 +40,9 @@ fn assert_refused(command: &str, url: &str, says: &str) {
     let (succeeded, text) = run(command, url);
     assert!(!succeeded, "{command} with {url}: {text}");
     assert!(text.contains(says) && text.contains("DATABASE_URL"), "{command}, {says}: {text}");
-    assert_eq!(text.trim().lines().count(), 1, "{text}");
+    // Of a server that does not answer, the log says that it is tried again.
+    let said = text.trim().lines().filter(|line| !line.contains(" WARN "));
+    assert_eq!(said.count(), 1, "{text}");
     assert!(!text.contains(PASSWORD), "a password: {text}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
+use std::time::Duration;
 
 use crate::support::api::{get, post};
 use crate::support::database::TestDatabase;
@@ -87,6 +88,21 @@ async fn doctor_passes_a_healthy_stack_and_names_problems() {
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("migration steps are missing"), "{text}");
     assert!(text.contains("cannot connect to Redis"), "{text}");
+}
+
+/// Such as on a machine that stands still for a moment: Redis may take a second to answer.
+#[tokio::test]
+async fn a_start_waits_for_a_server_that_does_not_answer() {
+    let stack = Stack::start(0, &[]).await;
+    stack.redis.pause();
+    let answers = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        stack.redis.resume();
+    };
+    let env = stack.env();
+    let (instance, ()) = tokio::join!(Instance::start(&[], &env), answers);
+    let retried = |line: &String| line.contains("a server does not answer; trying again");
+    assert!(instance.log().iter().any(retried), "{:?}", instance.log());
 }
 
 #[tokio::test]
