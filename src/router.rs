@@ -1,17 +1,11 @@
 //! The route table. A route's method and path are stated once, in its handler's `#[utoipa::path]`; the groups here say
 //! what guards it. What every request passes before it is [`crate::http::middleware::per_request`].
-//!
-//! [`Routes`] buys without looking into the table, which would clone and box the handler, and put the route's parameter
-//! into the request, for each purchase.
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{FromRef, FromRequestParts, Request};
-use axum::http::Method;
+use axum::extract::FromRef;
 use axum::middleware::{from_fn, from_fn_with_state as with_state};
-use axum::response::{IntoResponse, Response};
-use tower::Service;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -19,7 +13,6 @@ use utoipa_axum::routes;
 use crate::clock::Zone;
 use crate::error::Error;
 use crate::health::{self, Health};
-use crate::http::admission::Admitted;
 use crate::http::auth::{AdminToken, renew_session, require_admin, require_user};
 use crate::http::{page, spans};
 use crate::lab;
@@ -31,7 +24,6 @@ use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::request::admission::{Admission, SignedInReads};
 use crate::request::client_address::ClientNetworks;
-use crate::request::context::RequestContext;
 use crate::session::Sessions;
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};
@@ -165,50 +157,8 @@ pub fn api_document() -> ApiDocument {
 }
 
 /// The service's routes.
-pub struct Routes {
-    table: Router,
-    state: Arc<AppState>,
-    /// The path of a purchase, without the voucher's id.
-    purchase: String,
-}
-
-impl Routes {
-    /// All of them.
-    pub fn new(state: AppState, config: RouterConfig) -> Self {
-        let state = Arc::new(state);
-        let purchase = <order::__path_buy as utoipa::Path>::path().replace("{id}", "");
-        Routes { table: table(state.clone(), config), state, purchase }
-    }
-
-    /// Answers a request.
-    pub async fn answer(&self, request: Request) -> Response {
-        let Some(voucher_id) = self.purchased(&request) else {
-            return match self.table.clone().call(request).await {
-                Ok(response) => response,
-                Err(never) => match never {},
-            };
-        };
-        let (mut parts, _) = request.into_parts();
-        match Admitted::from_request_parts(&mut parts, &self.state).await {
-            Ok(admitted) => order::buy_voucher(&self.state.purchases, admitted, voucher_id)
-                .await
-                .into_response(),
-            Err(error) => error.into_response(),
-        }
-    }
-
-    /// The voucher that a request is to buy, if it is a purchase with a valid id, and its steps are not recorded: the table
-    /// notes the route of those.
-    fn purchased(&self, request: &Request) -> Option<i64> {
-        let id = request.uri().path().strip_prefix(&*self.purchase)?;
-        let is_recorded = || RequestContext::with_current(|it| it.trace.is_some()) == Some(true);
-        let is_id = request.method() == Method::POST && id.bytes().all(|it| it.is_ascii_digit());
-        if is_id && !is_recorded() { id.parse().ok() } else { None }
-    }
-}
-
-/// The route table.
-fn table(state: Arc<AppState>, config: RouterConfig) -> Router {
+pub fn routes(state: AppState, config: RouterConfig) -> Router {
+    let state = Arc::new(state);
     let guard = || with_state(config.admin.clone(), require_admin);
     let (sessions, in_memory) = (state.users.sessions.clone(), state.users.in_memory.clone());
 
@@ -242,21 +192,17 @@ fn table(state: Arc<AppState>, config: RouterConfig) -> Router {
 
 #[cfg(test)]
 mod tests {
+    use axum::extract::Request;
+    use axum::response::Response;
+
     use super::*;
-    use crate::http::connection_timer::ConnectionTimer;
     use crate::http::middleware::{RequestPolicy, per_request};
 
-    type Shared = (&'static RequestPolicy, &'static Routes);
-
-    async fn answer(
-        (policy, routes): Shared,
-        timer: ConnectionTimer,
-        request: Request,
-    ) -> Response {
-        per_request(policy, |request| routes.answer(request), timer, request).await
+    async fn answer(policy: Arc<RequestPolicy>, routes: Router, request: Request) -> Response {
+        per_request(&policy, routes, request).await
     }
 
-    fn size<F: Future>(_: fn(Shared, ConnectionTimer, Request) -> F) -> usize {
+    fn size<F: Future>(_: fn(Arc<RequestPolicy>, Router, Request) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -17,7 +17,7 @@ use crate::http::sockets;
 use crate::http::spans::Spans;
 use crate::lab::Lab;
 use crate::order::expiry;
-use crate::router::{RouterConfig, Routes};
+use crate::router::{self, RouterConfig};
 
 mod state;
 
@@ -83,11 +83,11 @@ pub async fn serve(config: ServeConfig) -> anyhow::Result<()> {
         zone: config.sale.time_zone,
         lab: lab.clone(),
     };
-    // For the life of the process: counts of references would be written by all threads, twice for each request.
-    let policy: &_ = Box::leak(Box::new(policy));
-    let routes: &_ = Box::leak(Box::new(Routes::new(state, router_config)));
-    let answer =
-        move |request, timer| per_request(policy, |request| routes.answer(request), timer, request);
+    let (policy, routes) = (Arc::new(policy), router::routes(state, router_config));
+    let answer = move |request| {
+        let (policy, routes) = (policy.clone(), routes.clone());
+        async move { per_request(&policy, routes, request).await }
+    };
     let server = listen::serve(tcp, unix, answer, connections, drain);
     tokio::pin!(server);
     tokio::select! {

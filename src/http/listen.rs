@@ -20,7 +20,7 @@ use axum::response::Response;
 use futures_util::FutureExt;
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -28,7 +28,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection_timer::ConnectionTimer;
 use super::extract::Peer;
 use super::sockets::{Listener, UnixSocketListener};
 
@@ -52,8 +51,7 @@ pub struct Drain {
 
 /// Serves until `drain` has begun and its grace period is over, then closes the listeners, then the connections: each
 /// after its next reply, idle ones after a time. Returns when all are closed, or at the deadline; the value says whether
-/// all were closed. `answer` gets each request, with a timer that its connection keeps. `connections` must be new; it
-/// counts the open ones.
+/// all were closed. `answer` gets each request. `connections` must be new; it counts the open ones.
 pub async fn serve<A, F>(
     tcp: TcpListener,
     unix: Option<UnixSocketListener>,
@@ -62,7 +60,7 @@ pub async fn serve<A, F>(
     drain: Drain,
 ) -> bool
 where
-    A: Fn(Request, ConnectionTimer) -> F + Clone + Send + Sync + 'static,
+    A: Fn(Request) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
     let (graceful, opened) = (GracefulShutdown::new(), connections.clone());
@@ -99,7 +97,7 @@ struct Server<A> {
 
 impl<A, F> Server<A>
 where
-    A: Fn(Request, ConnectionTimer) -> F + Clone + Send + Sync + 'static,
+    A: Fn(Request) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
     /// Serves the connections of `listener` until `stop`, then closes it; returns the output of `stop`.
@@ -145,17 +143,17 @@ where
     }
 
     fn handle(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: IpAddr) {
-        let (timer, answer) = (ConnectionTimer::on_this_runtime(), self.answer.clone());
+        let answer = self.answer.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
             let none = request.body().is_end_stream();
             let mut request =
                 request.map(|body| if none { Body::empty() } else { Body::new(body) });
             request.extensions_mut().insert(Peer(peer));
-            answer(request, timer.clone()).map(Ok::<_, Infallible>)
+            answer(request).map(Ok::<_, Infallible>)
         });
         let connection = hyper::server::conn::http1::Builder::new()
-            .timer(ConnectionTimer::on_this_runtime())
+            .timer(TokioTimer::new())
             .header_read_timeout(HEADER_READ_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service);
         let connection = self.graceful.watch(connection);
@@ -193,7 +191,7 @@ mod tests {
     type Listeners = (TcpListener, UnixSocketListener);
 
     async fn serve((tcp, unix): Listeners, drain: Drain) -> bool {
-        let answer = |_, _| async { "here".into_response() };
+        let answer = |_| async { "here".into_response() };
         super::serve(tcp, Some(unix), answer, TaskTracker::new(), drain).await
     }
 

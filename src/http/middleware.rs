@@ -1,20 +1,20 @@
-//! What every request passes before the route table: request id, time limit, step trace, span, `connection: close` once
+//! What every request passes around the route table: request id, time limit, step trace, span, `connection: close` once
 //! the listener is closed, and the reply to a panic. One `async fn` around the router and not layers in it: a layer is
 //! cloned and boxed with the route for each request, some ten allocations in all.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
+use tower::Service;
 
 use crate::error::Error;
-use crate::http::connection_timer::ConnectionTimer;
 use crate::http::reply::Envelope;
 use crate::http::spans::Spans;
 use crate::request::context::RequestContext;
@@ -35,13 +35,8 @@ pub struct RequestPolicy {
     pub spans: Spans,
 }
 
-/// Answers a request by `routes`.
-pub async fn per_request<F: Future<Output = Response>>(
-    policy: &RequestPolicy,
-    routes: impl FnOnce(Request) -> F,
-    timer: ConnectionTimer,
-    request: Request,
-) -> Response {
+/// Answers a request by the route table.
+pub async fn per_request(policy: &RequestPolicy, mut routes: Router, request: Request) -> Response {
     let id = request_id(&request);
     let asked =
         policy.traced_as.as_ref().filter(|_| request.headers().contains_key(TRACE_HEADER)).cloned();
@@ -63,11 +58,12 @@ pub async fn per_request<F: Future<Output = Response>>(
     };
     let started = Instant::now();
     let answer = async {
-        let routed = pin!(AssertUnwindSafe(routes(request)).catch_unwind());
-        let response = match timer.limit(started + policy.timeout, routed).await {
-            Some(Ok(response)) => response,
-            Some(Err(panic)) => panicked(panic),
-            None => late.into_response(),
+        let routed = AssertUnwindSafe(routes.call(request)).catch_unwind();
+        let response = match tokio::time::timeout(policy.timeout, routed).await {
+            Ok(Ok(Ok(response))) => response,
+            Ok(Ok(Err(never))) => match never {},
+            Ok(Err(panic)) => panicked(panic),
+            Err(_) => late.into_response(),
         };
         tracing::debug!(
             status = response.status().as_u16(),
@@ -136,10 +132,10 @@ mod tests {
             traced_as: None,
             spans: Spans::from_environment("").unwrap(),
         };
+        let hangs = Router::new().fallback(std::future::pending::<()>);
         for (method, code) in [("GET", "UNAVAILABLE"), ("POST", "OUTCOME_UNKNOWN")] {
             let request = Request::builder().method(method).body(Default::default()).unwrap();
-            let timer = ConnectionTimer::on_this_runtime();
-            let response = per_request(&policy, |_| std::future::pending(), timer, request).await;
+            let response = per_request(&policy, hangs.clone(), request).await;
             assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
             let body = axum::body::to_bytes(response.into_body(), 1000).await.unwrap();
             let body: serde_json::Value = serde_json::from_slice(&body).unwrap();

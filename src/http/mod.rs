@@ -4,7 +4,6 @@
 
 pub mod admission;
 pub mod auth;
-pub mod connection_timer;
 pub mod docs;
 pub mod extract;
 pub mod listen;

@@ -1,10 +1,8 @@
 //! The reply envelope: `{"success","errorMsg"?,"data"?,"total"?,"code"?,"orderId"?}`. Absent values are omitted, never
 //! `null`. Every [`Error`] is answered in it, too.
 
-use std::sync::LazyLock;
-
 use axum::Json;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -89,7 +87,8 @@ pub fn pending_order(id: i64) -> Success<i64> {
 impl<T: Serialize> Success<T> {
     /// The body, for a reply that is sent many times.
     pub fn to_bytes(self) -> Bytes {
-        body(&self.envelope()).into()
+        // Our own types always have a JSON form: no map with keys that are not text.
+        serde_json::to_vec(&self.envelope()).unwrap_or_default().into()
     }
 
     fn envelope(self) -> Envelope<T> {
@@ -111,11 +110,6 @@ impl<T: Serialize> IntoResponse for Success<T> {
     }
 }
 
-fn body<T: Serialize>(envelope: &Envelope<T>) -> Vec<u8> {
-    // Our own types always have a JSON form: no map with keys that are not text.
-    serde_json::to_vec(envelope).unwrap_or_default()
-}
-
 /// A reply whose body was made by [`Success::to_bytes`].
 pub fn json(body: Bytes) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], body).into_response()
@@ -129,45 +123,6 @@ fn retry_after_seconds(error: &Error, status: StatusCode) -> Option<u64> {
     }
 }
 
-/// A failure's body that is the same each time: written once, for those that are sent by the thousand.
-struct FixedBody {
-    text: &'static [u8],
-    length: HeaderValue,
-}
-
-static SOLD_OUT: LazyLock<FixedBody> = LazyLock::new(|| FixedBody::of(&Error::SoldOut));
-static OVERLOADED: LazyLock<FixedBody> = LazyLock::new(|| FixedBody::of(&Error::Overloaded));
-
-impl FixedBody {
-    fn of(error: &Error) -> Self {
-        // Never freed: then copies of it need no reference count, which all threads would share.
-        let text = body(&Envelope::failure(error.code(), error.to_string())).leak();
-        FixedBody { text, length: HeaderValue::from_static(text.len().to_string().leak()) }
-    }
-
-    fn reply(&self, status: StatusCode) -> Response {
-        let mut response = Response::new(Body::from(Bytes::from_static(self.text)));
-        *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(header::CONTENT_LENGTH, self.length.clone());
-        response
-    }
-}
-
-impl Error {
-    fn reply(&self, status: StatusCode) -> Response {
-        match self {
-            Error::SoldOut => SOLD_OUT.reply(status),
-            Error::Overloaded => OVERLOADED.reply(status),
-            _ => {
-                let envelope = Envelope::failure(self.code(), self.to_string());
-                (status, Json(envelope.with_order_id(self.order_id()))).into_response()
-            }
-        }
-    }
-}
-
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         if let Error::Internal(detail) | Error::RowRefused(detail) = &self {
@@ -175,7 +130,9 @@ impl IntoResponse for Error {
         }
         let status =
             StatusCode::from_u16(self.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut response = self.reply(status);
+        let envelope = Envelope::failure(self.code(), self.to_string());
+        let envelope = envelope.with_order_id(self.order_id());
+        let mut response = (status, Json(envelope)).into_response();
         if let Some(seconds) = retry_after_seconds(&self, status) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -113,8 +113,8 @@ pub async fn buy(
     buy_voucher(&purchases, admitted, voucher_id).await
 }
 
-/// What both purchase routes do, and what the router calls without looking into its table.
-pub async fn buy_voucher(
+/// What both purchase routes do.
+async fn buy_voucher(
     purchases: &PurchaseService,
     Admitted { user_id, permit }: Admitted,
     voucher_id: i64,

@@ -6,6 +6,7 @@
 //! the admitted ones go on at full speed. The extractor [`Admitted`](crate::http::admission::Admitted) applies all of it
 //! to a request.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,10 +31,9 @@ pub struct AdmissionLimits {
     pub per_address_per_second: u32,
 }
 
-/// Admits or refuses requests by [`AdmissionLimits`]. Its counts live as long as the process, so that a permit needs no
-/// count of references, which all threads would share.
-#[derive(Clone, Copy)]
-pub struct Admission(&'static Inner);
+/// Admits or refuses requests by [`AdmissionLimits`]. Cheap to clone.
+#[derive(Clone)]
+pub struct Admission(Arc<Inner>);
 
 struct Inner {
     /// A plain count: a semaphore would be one more allocation that all threads share, and nobody waits for a permit.
@@ -53,7 +53,7 @@ pub struct InFlightPermit(Admission);
 
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        let Inner { in_flight, concurrency, .. } = self.0.0;
+        let Inner { in_flight, concurrency, .. } = &*self.0.0;
         in_flight.fetch_sub(1, Ordering::Relaxed);
         concurrency.complete();
     }
@@ -62,13 +62,13 @@ impl Drop for InFlightPermit {
 impl Admission {
     /// Admission by these limits.
     pub fn new(limits: AdmissionLimits) -> Self {
-        Admission(Box::leak(Box::new(Inner {
+        Admission(Arc::new(Inner {
             in_flight: AtomicU32::new(0),
             concurrency: ConcurrencyLimit::new(limits.in_flight, limits.max_wait),
             per_user: RateLimiter::new(limits.per_user_per_second),
             per_address: RateLimiter::new(limits.per_address_per_second),
             refused: Default::default(),
-        })))
+        }))
     }
 
     /// Requests in flight.
@@ -87,7 +87,7 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
-        let Inner { in_flight, concurrency, per_address, refused, .. } = self.0;
+        let Inner { in_flight, concurrency, per_address, refused, .. } = &*self.0;
         let [overloaded, _, over_rate] = refused;
         if !address.is_unlimited() {
             counted(per_address.check(&address), over_rate)?;
@@ -96,7 +96,7 @@ impl Admission {
         let one_more = |count| concurrency.admits(count, now).then_some(count + 1);
         let admitted = in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         counted(admitted.map_err(|_| Error::Overloaded), overloaded)?;
-        Ok(InFlightPermit(*self))
+        Ok(InFlightPermit(self.clone()))
     }
 
     /// Counts an admitted request for its user.
@@ -104,7 +104,7 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for a user over its rate, unless the client is unlimited.
     pub fn check_user(&self, user_id: i64, address: ClientAddress) -> Result<(), Error> {
-        let Inner { per_user, refused, .. } = self.0;
+        let Inner { per_user, refused, .. } = &*self.0;
         if address.is_unlimited() { Ok(()) } else { counted(per_user.check(&user_id), &refused[1]) }
     }
 }
