@@ -157,6 +157,8 @@ impl Runner<'_> {
     pub async fn run(&mut self, plan: &Plan<'_>, round: usize) -> anyhow::Result<Run> {
         let stock = match plan.stock {
             Stock::NoSale => return self.run_on(plan, round, None).await,
+            // As much as a sale on it can have.
+            Stock::PerBuyer if plan.strategy == "unit-rows" => 10_000,
             Stock::PerBuyer => u32::try_from(self.buyers.users.len())?,
             Stock::Limited(stock) => stock,
             Stock::SoldOut => 1,
