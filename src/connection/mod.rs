@@ -9,6 +9,7 @@ pub mod http_post;
 pub mod idempotency;
 pub mod migrate;
 pub mod mysql;
+mod opener;
 pub mod pool;
 pub mod redis;
 pub mod redis_errors;

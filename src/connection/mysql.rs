@@ -7,7 +7,8 @@ use secrecy::SecretString;
 use sqlx::{Connection, MySqlConnection};
 
 use super::database_url::{cannot_connect, options};
-use super::pool::{Opener, Pool};
+use super::opener::Opener;
+use super::pool::Pool;
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that

@@ -1,8 +1,8 @@
 //! The binary's command line: failed starts say why and what to do, and the other subcommands do what they say.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Output;
-use std::time::Duration;
+use std::process::{Output, Stdio};
 
 use crate::support::api::{get, post};
 use crate::support::database::TestDatabase;
@@ -90,19 +90,22 @@ async fn doctor_passes_a_healthy_stack_and_names_problems() {
     assert!(text.contains("cannot connect to Redis"), "{text}");
 }
 
-/// Such as on a machine that stands still for a moment: Redis may take a second to answer.
 #[tokio::test]
 async fn a_start_waits_for_a_server_that_does_not_answer() {
     let stack = Stack::start(0, &[]).await;
     stack.redis.pause();
-    let answers = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        stack.redis.resume();
-    };
-    let env = stack.env();
-    let (instance, ()) = tokio::join!(Instance::start(&[], &env), answers);
-    let retried = |line: &String| line.contains("a server does not answer; trying again");
-    assert!(instance.log().iter().any(retried), "{:?}", instance.log());
+    let mut command = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
+    command.envs(stack.env()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("start seckill");
+    let log = BufReader::new(child.stderr.take().expect("its standard error"));
+    let mut log = log.lines().map_while(Result::ok);
+    // The log ends where it gives up.
+    let retries = log.any(|line| line.contains("a server does not answer; trying again"));
+    stack.redis.resume();
+    let serves = log.any(|line| line.contains("serving"));
+    child.kill().expect("kill it");
+    child.wait().expect("wait for it");
+    assert_eq!((retries, serves), (true, true));
 }
 
 #[tokio::test]

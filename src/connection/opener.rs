@@ -1,0 +1,161 @@
+//! [`Opener`]: opens connections to the database, and says which may be used again. What is learnt of the server through one
+//! pool holds for all pools to it.
+
+use std::fmt;
+use std::io::ErrorKind::ConnectionRefused;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult, WeakPool};
+use parking_lot::{Mutex, RwLock};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection, Executor, MySqlConnection};
+
+use super::server_check::takes_writes;
+use super::server_error::is_read_only;
+
+/// A connection is used for at most this long, then closed: what an address leads to changes.
+const LONGEST_LIFE: Duration = Duration::from_secs(30 * 60);
+
+/// The same where the server took no writes when the connection was opened: it may have been the primary before, and the
+/// address will soon lead to another one. Those that only read would not notice.
+const READ_ONLY_LIFE: Duration = Duration::from_millis(500);
+
+/// Pauses between two tries to connect to a server that refuses connections, because it is being started: the first, and
+/// the longest.
+const REFUSED_PAUSES: (Duration, Duration) =
+    (Duration::from_millis(10), Duration::from_millis(500));
+
+/// The idle connections are closed for one that broke at most this often.
+const CLOSE_EVERY: Duration = Duration::from_millis(250);
+
+/// How connections are opened, and how long they are used.
+pub(super) struct Opener {
+    /// The server, and how to sign in.
+    pub options: MySqlConnectOptions,
+    /// Statements with which each connection begins.
+    pub begin_with: Vec<String>,
+    /// A connection that was idle for longer is not used again.
+    pub idle_limit: Duration,
+    pub shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Opener {
+    /// Without the options, which have the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opener").finish_non_exhaustive()
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub raw: MySqlConnection,
+    /// When its opening began.
+    began: Instant,
+    /// Whether the server took writes then.
+    pub to_primary: bool,
+}
+
+/// What the pools to one server share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub pools: Mutex<Vec<WeakPool<Opener>>>,
+    known: RwLock<Known>,
+}
+
+/// What is known of the server.
+#[derive(Debug, Default)]
+struct Known {
+    /// When it was last found read-only.
+    read_only: Option<Instant>,
+    /// When the opening of the last connection began on which it took writes.
+    primary: Option<Instant>,
+    /// When the idle connections were last closed for one that broke.
+    closed_idle: Option<Instant>,
+}
+
+impl Shared {
+    fn close_idle(&self) {
+        let pools = self.pools.lock();
+        pools.iter().filter_map(WeakPool::upgrade).for_each(|pool| {
+            pool.retain(|_, _| false);
+        });
+    }
+
+    /// Learns from a statement's error that the server is the primary no more, or does not answer.
+    pub fn learn_from(&self, error: &sqlx::Error) {
+        if is_read_only(error) {
+            self.leave_server();
+        } else if matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut) {
+            self.broke();
+        }
+    }
+
+    /// A connection broke.
+    fn broke(&self) {
+        let mut known = self.known.write();
+        if known.closed_idle.is_none_or(|at| at.elapsed() >= CLOSE_EVERY) {
+            known.closed_idle = Some(Instant::now());
+            drop(known);
+            self.close_idle();
+        }
+    }
+
+    /// Gives up all connections that are open now, in all pools to this server: the idle ones at once, the others before
+    /// their next use.
+    pub fn leave_server(&self) {
+        let mut known = self.known.write();
+        // While the server stays read-only each write says so again; then no connection is used for long as it is.
+        if known.read_only.is_some() && known.primary <= known.read_only {
+            return;
+        }
+        known.read_only = Some(Instant::now());
+        drop(known);
+        tracing::warn!("the database is read-only: its connections are closed, for new ones");
+        self.close_idle();
+    }
+}
+
+impl Manager for Opener {
+    type Type = Opened;
+    type Error = sqlx::Error;
+
+    /// Opens a connection and prepares it for use. While the server refuses connections it is tried again, without end.
+    /// Boxed, because it is rare, and every purchase would carry its size.
+    fn create(&self) -> impl Future<Output = sqlx::Result<Opened>> + Send {
+        Box::pin(async {
+            let (mut pause, longest) = REFUSED_PAUSES;
+            let (began, mut raw) = loop {
+                let began = Instant::now();
+                match MySqlConnection::connect_with(&self.options).await {
+                    Err(sqlx::Error::Io(error)) if error.kind() == ConnectionRefused => {
+                        tokio::time::sleep(pause).await;
+                        pause = longest.min(pause * 2);
+                    }
+                    connected => break (began, connected?),
+                }
+            };
+            for statement in &self.begin_with {
+                raw.execute(statement.as_str()).await?;
+            }
+            let to_primary = takes_writes(&mut raw).await?;
+            if to_primary {
+                let mut known = self.shared.known.write();
+                known.primary = known.primary.max(Some(began));
+            }
+            Ok(Opened { raw, began, to_primary })
+        })
+    }
+
+    /// Refuses a connection that is too old, was idle for too long, or was opened before the server was found read-only.
+    async fn recycle(&self, opened: &mut Opened, metrics: &Metrics) -> RecycleResult<sqlx::Error> {
+        let life = if opened.to_primary { LONGEST_LIFE } else { READ_ONLY_LIFE };
+        let is_current = self.shared.known.read().read_only.is_none_or(|at| at < opened.began);
+        if is_current && opened.began.elapsed() < life && metrics.last_used() < self.idle_limit {
+            Ok(())
+        } else {
+            Err(RecycleError::message("its time is over"))
+        }
+    }
+}
