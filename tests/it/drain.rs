@@ -12,7 +12,7 @@ use workload::http::{Call, Connection, Response};
 
 use crate::resilience::{COMMITTING, lock_sale, wait_for_insert};
 use crate::support::api::get;
-use crate::support::stack::{PATIENT, Stack, buy};
+use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -31,7 +31,7 @@ async fn drain_beyond_the_grace(stack: &mut Stack) {
 /// A purchase waits for the sale's row when the instance is to stop, and the row stays locked beyond the grace period. Of
 /// a client that waits for the answer a connection is left to wait for; of one that hung up only the purchase.
 async fn drain_with_a_purchase_in_flight(strategy: Strategy, hangs_up: bool) {
-    let mut stack = Stack::start(2, &PATIENT).await;
+    let mut stack = Stack::start(2, &[]).await;
     let sale = stack.publish(5, strategy.name()).await;
     let user = stack.users(1).await.remove(0);
     let holder = lock_sale(&stack, sale).await;
@@ -74,7 +74,7 @@ async fn a_drain_waits_for_a_client_that_waits_for_its_answer() {
 /// A proxy that does not ask for readiness goes on as before, until it is refused: so its connections stay usable.
 #[tokio::test]
 async fn connections_are_kept_until_the_listener_is_closed_and_their_next_request_is_answered() {
-    let mut stack = Stack::start(1, &[&PATIENT[..], &["--drain-idle-ms", "15000"]].concat()).await;
+    let mut stack = Stack::start(1, &["--drain-idle-ms", "15000"]).await;
     let (target, live) = (stack.targets().remove(0), Call::get("/health/live"));
     let closes = |reply: &Response| reply.headers.get("connection").is_some_and(|it| it == "close");
     let mut idle = Connection::new(target.clone(), TIMEOUT);
@@ -100,7 +100,7 @@ async fn connections_are_kept_until_the_listener_is_closed_and_their_next_reques
 /// No purchase, no task of its own: only a connection.
 #[tokio::test]
 async fn a_drain_waits_for_a_read() {
-    let mut stack = Stack::start(2, &PATIENT).await;
+    let mut stack = Stack::start(2, &[]).await;
     let user = stack.users(1).await.remove(0);
     let mut holder = stack.database.pool.acquire().await.unwrap();
     holder.execute("LOCK TABLES tb_voucher_order WRITE").await.unwrap();

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use crate::support::api::{Answer, get, post};
 use crate::support::hold::Hold;
-use crate::support::stack::{PATIENT, Stack};
+use crate::support::stack::Stack;
 use testkit::wait::eventually;
 
 /// Two instances, of which the first knows both and conducts. While a lane stands still it holds connections: the other
 /// lane's purchases wait for theirs.
 async fn stack() -> Stack {
-    let lab = [&PATIENT[..], &["--lab"]].concat();
+    let lab = ["--lab"];
     let mut stack = Stack::start(1, &lab).await;
     let second = stack.url().to_owned();
     stack.add_instance(&[&lab[..], &["--lab-peers", &second]].concat()).await;

@@ -7,7 +7,7 @@ use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
 use crate::resilience::{COMMITTING, behind_proxies, wait_for_insert};
-use crate::support::stack::{PATIENT, Stack, buy};
+use crate::support::stack::{Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// instance, is refused by the lock.
 #[tokio::test]
 async fn the_purchase_lock_is_held_until_the_commit() {
-    let args = [&PATIENT[..], &["--lab"]].concat();
+    let args = ["--lab"];
     let mut stack = Stack::behind_proxies(&args).await;
     stack.add_instance(&args).await;
     let user = stack.users(1).await.remove(0);

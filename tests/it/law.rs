@@ -11,7 +11,7 @@ use workload::burst::{self, BurstOptions, BuyerSource, Report};
 use workload::conformance::Conformance;
 
 use crate::support::hold::Hold;
-use crate::support::stack::{PATIENT, Stack, buy};
+use crate::support::stack::{Stack, buy};
 
 /// Users, attempts of each at once, and how many are on sale: more buyers than stock, several tries a
 /// buyer.
@@ -24,8 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Instances that refuse nobody because the machine is slow: every safe sale is to be sold out.
 pub async fn patient(instances: usize) -> Stack {
-    Stack::start(instances, &[&PATIENT[..], &["--lab", "--redis-timeout-ms", "4000"]].concat())
-        .await
+    Stack::start(instances, &["--lab"]).await
 }
 
 /// Options for a sale of `stock` to `buyers` users against every instance of `stack`.
@@ -137,8 +136,7 @@ async fn every_strategy_on_two_instances() {
 /// To compare the lock's value and then delete it, in two commands, does not keep a second order away either.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_that_is_compared_before_its_deletion_breaks_all_the_same() {
-    let stack =
-        Stack::start(2, &[&PATIENT[..], &["--lab", "--setnx-unowned-compare"]].concat()).await;
+    let stack = Stack::start(2, &["--lab", "--setnx-unowned-compare"]).await;
     second_order(&stack, Strategy::SetnxUnowned).await;
 }
 

@@ -11,7 +11,7 @@ use workload::burst::{self, BurstOptions, Report};
 
 use crate::law;
 use crate::support::api::{get, metric, post};
-use crate::support::stack::{PATIENT, SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack, buy};
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
 
@@ -55,7 +55,7 @@ pub async fn big_burst(stack: &Stack, strategy: Strategy) -> (BurstOptions, u64)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_instance_killed_in_the_middle_of_a_sale_loses_no_confirmed_order() {
     // So patient that no request in flight gives up before the kill.
-    let patient = [&PATIENT[..], &["--lab", "--redis-timeout-ms", "4000"]].concat();
+    let patient = ["--lab"];
     for strategy in STRATEGIES {
         let mut stack = Stack::behind_proxies(&patient).await;
         stack.add_instance(&["--lab"]).await;

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::admission::refused;
 use crate::anonymous_reads::waiting_reads;
 use crate::support::api::{Answer, get, metric, post};
-use crate::support::stack::{PATIENT, SignedIn, Stack, buy};
+use crate::support::stack::{SignedIn, Stack, buy};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
 
@@ -84,7 +84,7 @@ async fn reads_of_a_user_or_an_address_over_its_rate_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn signed_in_reads_that_hang_hold_no_connection_of_a_purchase() {
-    let args = [&PATIENT[..], &["--database-connections", "16"]].concat();
+    let args = ["--database-connections", "16"];
     let stack = Stack::start(1, &args).await;
     let sale = stack.publish(5, "reentrant-lock").await;
     let user = stack.users(1).await.remove(0);
@@ -121,7 +121,7 @@ async fn waiting_connection(stack: &Stack, path: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_hang_up_in_the_middle_of_a_read_cost_no_connection() {
-    let args = [&PATIENT[..], &["--read-connections", "1"]].concat();
+    let args = ["--read-connections", "1"];
     let stack = Stack::start(1, &args).await;
     let user = stack.users(1).await.remove(0);
     let mut connections = BTreeSet::new();

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::support::api::get;
 use crate::support::instance::Instance;
 use crate::support::nginx::Nginx;
-use crate::support::stack::{PATIENT, Stack};
+use crate::support::stack::Stack;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -91,7 +91,7 @@ async fn who_is_on_the_socket_counts_as_on_this_machine() {
 async fn a_drain_closes_the_socket_with_the_listener_and_keeps_its_connections() {
     let (_folder, path) = socket();
     let own = ["--bind-unix", text(&path), "--drain-idle-ms", "15000"];
-    let mut stack = Stack::start(1, &[&PATIENT[..], &own].concat()).await;
+    let mut stack = Stack::start(1, &own).await;
     let mut idle = connect(&path).await;
     let live = "GET /health/live";
     assert!(!ask(&mut idle, live, "").await.contains("connection: close"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::resilience::lock_sale;
 use crate::support::api::get;
-use crate::support::stack::{PATIENT, Stack, buy};
+use crate::support::stack::{Stack, buy};
 use testkit::wait::eventually;
 
 pub mod page;
@@ -76,7 +76,7 @@ async fn every_line_follows_the_format_and_values_change() {
 #[tokio::test]
 async fn a_held_lock_a_queue_and_a_busy_pool_are_measured() {
     let args = ["--lab", "--database-connections", "4", "--group-in-flight", "1"];
-    let stack = Stack::start(1, &[&PATIENT[..], &args].concat()).await;
+    let stack = Stack::start(1, &args).await;
     let url = stack.url();
     let grouped = stack.publish(50, "group-commit").await;
     let locked = stack.publish(50, "reentrant-lock").await;
