@@ -5,12 +5,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use clap::{Args, Parser, Subcommand};
 use seckill_loadtest::{
     chaos::ChaosOptions,
-    options::{NodesArgs, Run},
+    options::Run,
     plan::options::PlanOptions,
     scenario::{
-        avalanche::AvalancheOptions, ladder::LadderOptions, overload::OverloadOptions,
-        penetration::PenetrationOptions, read::ReadOptions, rolling::RollingOptions,
-        stampede::StampedeOptions, updates::UpdatesOptions,
+        avalanche::AvalancheOptions, ladder::LadderOptions, penetration::PenetrationOptions,
+        read::ReadOptions, rolling::RollingOptions, stampede::StampedeOptions,
+        updates::UpdatesOptions,
     },
 };
 use workload::{
@@ -42,8 +42,6 @@ pub enum Scenario {
     Ladder(Run<LadderArgs>),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),
-    /// Several times as many purchases as can be done: what still gets through, and what is refused
-    Overload(Run<OverloadArgs>),
     /// A hot key expires under readers on two instances: loads per expiry, and waiting times (breakdown)
     Stampede(Run<StampedeOptions>),
     /// Random ids that do not exist: how many reach the database (penetration)
@@ -58,7 +56,7 @@ pub enum Scenario {
     Chaos(Run<ChaosOptions>),
     /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail
     Rolling(Run<RollingOptions>),
-    /// How a sale of any size goes, and which machines it needs: formulas and a simulation, without any server
+    /// How a sale of any size goes, and which machines it needs, by formulas, without any server
     Plan(Run<PlanOptions>),
     /// Publish one sale and print its voucher's id (for wrk, JMeter or curl)
     Publish(PublishArgs),
@@ -135,41 +133,6 @@ pub struct LadderArgs {
     generator: GeneratorArgs,
     #[command(flatten)]
     access: Access,
-}
-
-#[derive(Debug, Args)]
-pub struct OverloadArgs {
-    /// Users, each with a session of its own
-    #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..))]
-    buyers: u32,
-    /// How long each of the two loads lasts, in seconds
-    #[arg(long, default_value_t = 15, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u64).range(3..=600))]
-    seconds: u64,
-    /// The second load, as a multiple of the orders per second of the first
-    #[arg(long, default_value_t = 3.0, value_name = "TIMES")]
-    factor: f64,
-    /// The sales' strategy
-    #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
-    strategy: String,
-    #[command(flatten)]
-    nodes: NodesArgs,
-    #[command(flatten)]
-    generator: GeneratorArgs,
-    #[command(flatten)]
-    access: Access,
-}
-
-impl OverloadArgs {
-    /// The overload asked for.
-    pub fn options(self) -> OverloadOptions {
-        let mut burst = burst(self.generator, self.access, self.buyers, 1, self.buyers);
-        let nodes = self.nodes.nodes;
-        burst.targets = nodes.clone();
-        burst.strategy = self.strategy;
-        let duration = Duration::from_secs(self.seconds);
-        OverloadOptions { burst, duration, factor: self.factor, nodes }
-    }
 }
 
 #[derive(Debug, Args)]

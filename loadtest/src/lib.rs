@@ -4,7 +4,7 @@
 //!
 //! - [`reads`] reads shops: connections, answers, the service's metrics, the cache's keys.
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
-//! - [`plan`] calculates and simulates a sale of any size; it needs no server.
+//! - [`plan`] calculates a sale of any size; it needs no server.
 //! - [`scenario`] has one folder per scenario: what the binary `loadtest` and the service's own
 //!   integration tests run.
 

@@ -14,7 +14,7 @@ use seckill_loadtest::{
     scenario::{
         avalanche,
         check_result::{Outcome, Report},
-        ladder, overload, penetration, read, rolling, stampede, updates,
+        ladder, penetration, read, rolling, stampede, updates,
     },
 };
 use serde::Serialize;
@@ -53,9 +53,6 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             finish(&ladder::run(&options.options()).await?, json).await
         }
         Scenario::Compare(args) => compare(args).await,
-        Scenario::Overload(Run { options, json }) => {
-            finish(&overload::run(&options.options()).await?, json).await
-        }
         Scenario::Stampede(Run { options, json }) => {
             finish(&stampede::run(&options).await?, json).await
         }

@@ -300,15 +300,15 @@ pub async fn on(
     Ok(report(options, &plan, records, waited, (snapshot, tables_unchanged)))
 }
 
-/// Waits for in-flight purchases: briefly if every reply was a definite answer, longer if some were
-/// errors or missing: a refusal that is followed by an order must be caught, too.
+/// Waits for in-flight purchases: briefly if every reply was a definite answer, longer if some purchases had begun and met
+/// errors, or no reply came: a refusal that is followed by an order must be caught, too.
 async fn final_snapshot(
     options: &BurstOptions,
     order_rows: &OrderRows,
     voucher_id: u64,
     records: &[Record],
 ) -> Result<(Snapshot, bool), Error> {
-    let errors = records.iter().filter(|record| record.observed.reply.is_trouble()).count();
+    let errors = records.iter().filter(|record| record.observed.reply.may_have_begun()).count();
     if errors == 0 {
         return order_rows
             .wait_until_unchanged(voucher_id, Duration::from_millis(200), options.wait_limit)

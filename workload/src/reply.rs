@@ -187,6 +187,12 @@ impl Reply {
         }
     }
 
+    /// Whether the purchase may have begun, so that an order may still come of it: against what a refusal says, too.
+    pub fn may_have_begun(&self) -> bool {
+        let never = |code: &str| matches!(code, "OVERLOADED" | NOT_SENT);
+        self.is_trouble() && !matches!(self, Self::Refused(code) if never(code))
+    }
+
     /// The name under which this reply is counted.
     pub fn label(&self) -> &str {
         match self {

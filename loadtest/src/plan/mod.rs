@@ -2,7 +2,7 @@
 //!
 //! - [`figures`]: what an answer costs, as measured.
 //! - [`model`]: what a sale and its machines are to the model.
-//! - [`fluid`]: the formulas; [`simulation`]: a discrete-event simulation that checks them.
+//! - [`fluid`]: the formulas.
 //! - [`sizing`]: what a target needs.
 //! - [`report`]: the report; [`tables`]: the tables of the documents, among them the comparison with a measured sale;
 //!   [`growth`]: those of measured growth.
@@ -16,7 +16,6 @@ pub mod growth;
 pub mod model;
 pub mod options;
 pub mod report;
-pub mod simulation;
 pub mod sizing;
 pub mod tables;
 

@@ -6,7 +6,7 @@ use crate::plan::{arrivals::Arrivals, figures::Figures};
 use workload::Error;
 
 /// Orders in one transaction of `group-commit`, and its transactions of a sale in an instance at once: the defaults of
-/// `--group-batch` and `--group-in-flight`.
+/// Orders in a batch of group commit, and `--group-in-flight`.
 const GROUP_BATCH: f64 = 512.0;
 const GROUP_IN_FLIGHT: f64 = 2.0;
 

@@ -12,15 +12,11 @@ use crate::{
         fluid::{self, Outcome, Rates},
         model::{Demand, Limit, Machines, Model},
         options::PlanOptions,
-        simulation,
         sizing::Needs,
     },
     scenario::check_result,
 };
 use workload::{Error, table::render};
-
-/// The seed of the simulation's random times.
-const SEED: u64 = 1;
 
 /// The plan of one sale.
 #[derive(Debug, Clone, Serialize)]
@@ -35,8 +31,6 @@ pub struct Plan {
     pub refusals: Limit,
     /// How the sale goes, by the formulas.
     pub formula: Outcome,
-    /// How it went in the simulation.
-    pub simulated: Outcome,
     /// What is needed for the target; `None` where no size reaches it.
     pub needs: Option<Needs>,
     /// Seconds.
@@ -90,11 +84,6 @@ impl Case {
         fluid::sale(&self.demand, &Rates::of(&self.model))
     }
 
-    /// How it went in the simulation.
-    pub fn simulated(&self) -> Outcome {
-        simulation::sale(&self.model, &self.demand, SEED)
-    }
-
     /// What is needed for the target; `None` where no size reaches it, and on one machine.
     pub fn needs(&self) -> Option<Needs> {
         let Self { model, demand, machines, memory, buyers, target_s } = self;
@@ -123,7 +112,6 @@ impl Plan {
             orders: case.model.orders_per_s(),
             refusals: case.model.refusals_per_s(),
             formula: case.formula(),
-            simulated: case.simulated(),
             needs: case.needs(),
             target_s: case.target_s,
             short_of: case.short_of(),
@@ -202,19 +190,17 @@ pub fn bytes(count: f64) -> String {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\non {}\n", self.sale, self.place)?;
-        let sold_out =
-            |outcome: &Outcome| outcome.sold_out_s.map_or("stock is left".to_owned(), time);
+        let sale = &self.formula;
         let rows = [
-            ("sold out after", [&self.formula, &self.simulated].map(sold_out)),
-            ("all answered after", [&self.formula, &self.simulated].map(|o| time(o.answered_s))),
-            ("median wait", [&self.formula, &self.simulated].map(|o| time(o.p50_s))),
-            ("99 % wait at most", [&self.formula, &self.simulated].map(|o| time(o.p99_s))),
-            ("in the waiting room", [&self.formula, &self.simulated].map(|o| time(o.room_s))),
-            ("waiting at once", [&self.formula, &self.simulated].map(|o| figure(o.waiting))),
+            ("sold out after", sale.sold_out_s.map_or("stock is left".to_owned(), time)),
+            ("all answered after", time(sale.answered_s)),
+            ("median wait", time(sale.p50_s)),
+            ("99 % wait at most", time(sale.p99_s)),
+            ("in the waiting room", time(sale.room_s)),
+            ("waiting at once", figure(sale.waiting)),
         ];
-        let rows =
-            rows.map(|(name, [formula, simulated])| vec![name.to_owned(), formula, simulated]);
-        writeln!(f, "{}", render(&["", ">formula", ">simulated"], &rows))?;
+        let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+        writeln!(f, "{}", render(&["", ">calculated"], &rows))?;
         for (what, (rate, limit)) in [("orders", self.orders), ("refusals", self.refusals)] {
             writeln!(f, "At most {} {what} a second: {limit} is the limit.", figure(rate))?;
         }

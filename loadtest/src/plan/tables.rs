@@ -1,4 +1,4 @@
-//! The tables of docs/SCALING.md (and, with those of [`growth`], of docs/BENCHMARKS.md), and the comparison of formulas and simulation with a measured sale.
+//! The tables of docs/SCALING.md (and, with those of [`growth`], of docs/BENCHMARKS.md), and the comparison of the formulas with a measured sale.
 
 use crate::{
     options::defaults,
@@ -27,15 +27,12 @@ pub struct Compared {
     pub measured_s: f64,
     /// Seconds.
     pub formula_s: f64,
-    /// Seconds.
-    pub simulated_s: f64,
 }
 
 impl Compared {
-    /// The larger difference from what was measured, as a share of it.
+    /// The difference from what was measured, as a share of it.
     pub fn difference(&self) -> f64 {
-        let of = |seconds: f64| (seconds / self.measured_s - 1.0).abs();
-        of(self.formula_s).max(of(self.simulated_s))
+        (self.formula_s / self.measured_s - 1.0).abs()
     }
 }
 
@@ -56,19 +53,12 @@ pub fn comparison(figures: &Figures) -> Result<[Compared; 3], Error> {
         ..defaults()
     };
     let case = Case::new(figures, &options)?;
-    let (formula, simulated) = (case.formula(), case.simulated());
-    let [formula_out, simulated_out] =
-        [formula, simulated].map(|outcome| outcome.sold_out_s.unwrap_or(f64::NAN));
-    let row = |what, measured_s, formula_s, simulated_s| Compared {
-        what,
-        measured_s,
-        formula_s,
-        simulated_s,
-    };
+    let formula = case.formula();
+    let row = |what, measured_s, formula_s| Compared { what, measured_s, formula_s };
     Ok([
-        row("sold out", sale.sold_out_s, formula_out, simulated_out),
-        row("99 % of the buyers answered", sale.p99_s, formula.p99_s, simulated.p99_s),
-        row("all answered", sale.answered_s, formula.answered_s, simulated.answered_s),
+        row("sold out", sale.sold_out_s, formula.sold_out_s.unwrap_or(f64::NAN)),
+        row("99 % of the buyers answered", sale.p99_s, formula.p99_s),
+        row("all answered", sale.answered_s, formula.answered_s),
     ])
 }
 
@@ -184,14 +174,9 @@ fn needs(case: &Case) -> [String; 6] {
 fn compared(figures: &Figures) -> Result<String, Error> {
     let rows = comparison(figures)?.map(|row| {
         let beside = |seconds: f64| format!("{} ({:.2})", time(seconds), seconds / row.measured_s);
-        vec![
-            row.what.to_owned(),
-            time(row.measured_s),
-            beside(row.formula_s),
-            beside(row.simulated_s),
-        ]
+        vec![row.what.to_owned(), time(row.measured_s), beside(row.formula_s)]
     });
-    Ok(table(&["after", ">measured", ">formula (÷ measured)", ">simulated (÷ measured)"], &rows))
+    Ok(table(&["after", ">measured", ">formula (÷ measured)"], &rows))
 }
 
 #[cfg(test)]
@@ -199,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formulas_and_simulation_are_within_a_quarter_of_the_measured_sale() {
+    fn the_formulas_are_within_a_quarter_of_the_measured_sale() {
         let figures = Figures::read(None).unwrap();
         for row in comparison(&figures).unwrap() {
             // Runs of half a second on a busy machine prove nothing.

@@ -31,18 +31,18 @@ pub const RETURNS: u32 = 5;
 
 /// What a ladder that stands as promised has shown.
 const MEANING: &str = "\
-Reading the stock and then writing it sells what is not there; checking it in the same statement
-stops that, but not a second order of the same buyer.
-A lock that is released before the commit lets second orders through, on one instance as on two; so does
-one whose lease ends before the work, whenever that happens.
-A lock inside the process stops the second order on one instance only: behind a proxy, the same
-buyer also reaches the other, which knows nothing of that lock.
-A lock that all instances share, a row of the database or a key in Redis, holds on two as on one,
-and every voucher is sold exactly once.
+Reading the stock and taking one later sells what is not there. Checking it in the same statement stops
+that, but not a second order of the same buyer.
+A lock that is released before the commit lets second orders through, on one instance as on two. So does
+a lock whose lease expires too early.
+A lock inside the process stops the second order on one instance only: behind a proxy, the same buyer
+also reaches the other instance, which has a lock of its own.
+A lock that all instances share, a row of the database or a key in Redis, holds on two as on one, and
+every voucher is sold exactly once.
 A script in Redis can admit before the database commits: the answer is \"pending\", and a consumer makes
 the orders.
-Buyers that share a commit need no lock: the database refuses second orders, and all wait once. Nor do
-buyers who each claim a different row: the stock is one row for each unit.
+`group-commit` needs no lock: many buyers share a commit, and the unique index refuses second orders.
+`unit-rows` needs no lock either: each buyer claims a different row.
 ";
 
 /// A ladder to climb.

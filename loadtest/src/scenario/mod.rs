@@ -4,7 +4,6 @@
 pub mod avalanche;
 pub mod check_result;
 pub mod ladder;
-pub mod overload;
 pub mod penetration;
 pub mod read;
 pub mod rolling;
