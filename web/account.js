@@ -6,7 +6,7 @@ const Account = (() => {
     'account.title': ['You', '我'],
     'account.why': ['Sign in with your phone number to buy.', '用手机号登录后即可抢购。'],
     'account.phone': ['Mobile number', '手机号'],
-    'account.random': ['Use a random one', '随机生成一个'],
+    'account.random': ['Use a random number', '随机生成一个号码'],
     'account.send': ['Send me a code', '获取验证码'],
     'account.sending': ['Sending…', '发送中…'],
     'account.code': ['Code', '验证码'],

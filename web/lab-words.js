@@ -7,7 +7,7 @@ Words.add({
   'lab.intro.1': ['One voucher per buyer, and never more than there are: under real load, on two instances of the service (“nodes”), that breaks easily.', '每人限购一份，不能超卖：两个实例（“节点”）承受真实压力时，这很容易被打破。'],
   'lab.break': ['Break it now', '马上攻破它'],
   'lab.break.what': ['A real sale, run twice at once: {left} beside {right}, {buyers} buyers with {tries} clicks each. About 6 seconds.', '真实的秒杀，同时进行两场：{left} 与 {right}，{buyers} 位买家，每人点 {tries} 次。约 6 秒。'],
-  'lab.how': ['How it happened', '它是怎样发生的'],
+  'lab.how': ['How it happened', '怎么发生的'],
   'diagram.title': ['Why: two locks, or one', '原因：两把锁，还是一把锁'],
   'lab.foot': ['All figures are measured on this machine, in this run, and checked by the load tool’s checker.', '所有数据都在本机、本次运行中测得，并由压测工具的检查器核对。'],
   'form.title': ['Your own experiment', '自己设计实验'],

@@ -2,10 +2,10 @@
 // The texts of the page where the visitor is the scheduler.
 
 Words.add({
-  'learn.title': ['Flash sale: you are the scheduler', '秒杀：您就是调度器'],
-  'learn.heading': ['You are the scheduler', '您就是调度器'],
+  'learn.title': ['Flash sale: you are the scheduler', '秒杀：你来当调度器'],
+  'learn.heading': ['You are the scheduler', '你来当调度器'],
   'learn.intro': ['Each request is a list of steps, and you decide whose step comes next. Try to sell more than there is, or to give one buyer two orders. If you think that no sequence of steps can do it, say so: the page then tries them all.',
-    '每个请求都是一串步骤，下一步轮到谁由您决定。试试把库存卖超，或让同一位买家得到两个订单。如果您认为任何先后顺序都做不到，就直接说出来：页面会把所有顺序都试一遍。'],
+    '每个请求都是一串步骤，下一步轮到谁由你决定。试试把库存卖超，或让同一位买家得到两个订单。如果你认为任何先后顺序都做不到，就直接说出来：页面会把所有顺序都试一遍。'],
   'learn.foot': ['The steps are the statements and commands that the service sends. The model runs in this page; nothing is sent anywhere.',
     '这些步骤就是服务实际发出的语句和命令。模型在本页面内运行，不向任何地方发送数据。'],
   'learn.levels': ['Levels', '关卡'],
@@ -33,7 +33,7 @@ Words.add({
   'guess.oversold': ['It sells more than there is', '会超卖'],
   'guess.second-order': ['One buyer gets two orders', '同一买家会得到两个订单'],
   'guess.holds': ['Neither, whatever the order of steps', '都不会，无论步骤先后如何'],
-  'guess.was': ['Your prediction: “{guess}”.', '您的预测：“{guess}”。'],
+  'guess.was': ['Your prediction: “{guess}”.', '你的预测：“{guess}”。'],
   'guess.right': ['That was right.', '猜对了。'], 'guess.wrong': ['That was wrong.', '猜错了。'],
 
   // The board.
@@ -42,7 +42,7 @@ Words.add({
   'board.help': ['Keys: A, B, C for a request’s next step, 1 and 2 for the helper of a node, E for an event, U to undo, R to restart.',
     '按键：A、B、C 执行对应请求的下一步，1、2 执行节点的后台任务，E 触发事件，U 撤销，R 重来。'],
   'board.undo': ['Undo', '撤销'], 'board.restart': ['Restart', '重来'],
-  'board.prove': ['Give up: nothing can break it', '放弃：没有哪种顺序能攻破它'],
+  'board.prove': ['Prove it: nothing can break this', '攻不破，请验证'],
   'board.proving': ['Trying every interleaving…', '正在尝试所有交错顺序……'],
   'board.over': ['All requests are answered, and nothing broke. Undo, restart, or say that nothing can break it.', '所有请求都已处理完，规则一条也没破。可以撤销、重来，或断定没有哪种顺序能攻破它。'],
   'board.play': ['Next step of the recording', '回放下一步'], 'board.shown': ['The recording is at its end.', '回放结束。'],
@@ -63,7 +63,7 @@ Words.add({
   'table.lock': ['lock of {buyer}', '{buyer} 的锁'], 'table.lock.free': ['free', '空闲'], 'table.lock.held': ['held by {who}', '由 {who} 持有'],
   'table.counter': ['stock counter', '库存计数'], 'table.claims': ['buyers admitted', '已放行的买家'], 'table.stream': ['entries in the stream', 'stream 中的消息'],
   'table.queue': ['queue', '队列'], 'table.units': ['units', '份额'], 'table.unit.free': ['free', '空闲'],
-  'invariant.stock': ['{orders} of {stock} sold', '已售 {orders} / {stock}'], 'invariant.buyer': ['one order a buyer', '每人一单'],
+  'invariant.stock': ['{orders} of {stock} sold', '已售 {orders} / {stock}'], 'invariant.buyer': ['one order per buyer', '每人一单'],
   'invariant.stock.broken': ['oversold: {orders} of {stock}', '超卖：{orders} / {stock}'], 'invariant.buyer.broken': ['{buyer} has {count} orders', '{buyer} 有 {count} 个订单'],
 
   // Names of steps.
@@ -100,7 +100,7 @@ Words.add({
   'answer.LOCK_BUSY': ['another is being processed', '另一个请求正在处理'], 'answer.ORDER_NOT_FOUND': ['no such order', '没有这个订单'], 'answer.STOCK_CHANGED': ['the stock changed', '库存已变动'],
 
   // The end.
-  'end.violation': ['Won: you broke it in {moves} steps.', '通过：您用 {moves} 步攻破了它。'],
+  'end.violation': ['Won: you broke it in {moves} steps.', '通过：你用 {moves} 步攻破了它。'],
   'end.proof': ['Won: nothing breaks it.', '通过：没有哪种顺序能攻破它。'],
   'end.lost': ['Lost: it can be broken.', '未通过：它是可以攻破的。'],
   'end.none': ['All {interleavings} interleavings were tried ({states} different states). None breaks it.', '全部 {interleavings} 种交错顺序都试过了（{states} 个不同状态），没有一种能攻破它。'],

@@ -11,7 +11,7 @@ const Missions = (() => {
     'mission.ask.left': ['Does {left} keep both rules?', '{left} 能守住两条规则吗？'], 'mission.ask.right': ['Does {right} keep both rules?', '{right} 能守住两条规则吗？'],
     'mission.ask.faster': ['Which one sells faster?', '哪一个卖得更快？'], 'mission.ask.more': ['Which one sells more of the {stock} vouchers?', '{stock} 份优惠券，哪一个卖出的更多？'],
     'mission.two': ['needs two instances', '需要两个实例'], 'mission.done': ['done', '已完成'],
-    'mission.outcome': ['Your guesses', '您的猜测'], 'mission.guess': ['your guess', '您的猜测'], 'mission.seen': ['what happened', '实际结果'],
+    'mission.outcome': ['Your guesses', '你的猜测'], 'mission.guess': ['your guess', '你的猜测'], 'mission.seen': ['what happened', '实际结果'],
     'mission.right': ['right', '猜对'], 'mission.wrong': ['wrong', '猜错'],
     'mission.orders': ['{left}: {a} orders, {right}: {b} orders', '{left}：{a} 个订单，{right}：{b} 个订单'],
     'mission.rates': ['{left}: {a} orders a second, {right}: {b}', '{left}：每秒 {a} 个订单，{right}：{b}'],

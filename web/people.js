@@ -5,8 +5,8 @@ const People = (() => {
   Words.add({
     'people.name': ['One dot for each buyer of {strategy}', '{strategy} 的每位买家一个点'],
     'people.now': ['{people} of {buyers} people have {orders} vouchers so far', '目前 {buyers} 人中有 {people} 人得到 {orders} 份'],
-    'people.end': ['{people} people got {orders} vouchers; {rest} went home without', '{people} 人得到 {orders} 份；{rest} 人空手而归'],
-    'people.repeated': ['{repeated} of them got two or more', '其中 {repeated} 人得到两份或更多'],
+    'people.end': ['{orders} vouchers went to {people} people; {rest} got none', '{orders} 份给了 {people} 人；{rest} 人没有得到'],
+    'people.repeated': ['{repeated} people got two or more', '{repeated} 人得到两份或更多'],
   });
   const t = Words.t;
 

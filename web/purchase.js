@@ -9,7 +9,7 @@ const Purchase = (() => {
     'buy.pending': ['You’re in. Waiting for the order…', '已抢到名额，正在生成订单…'],
     'buy.pendingLong': ['Your order is taking longer than usual. This page keeps checking.', '生成订单的时间比平时长，本页会继续查询。'],
     'buy.unknown': ['No reply arrived. Looking up the result…', '没有收到响应，正在查询结果…'],
-    'buy.unsure': ['It is still not known whether your order was placed; this page keeps looking. You can also try again: nobody gets two.', '暂时还不知道是否下单成功，本页会继续查询。您也可以再试一次，每人只会有一单。'],
+    'buy.unsure': ['It is still not known whether your order was placed; this page keeps looking. You can also try again: nobody gets two.', '暂时还不知道是否下单成功，本页会继续查询。你也可以再试一次，每人只会有一单。'],
     'buy.order': ['Order {id}', '订单号 {id}'],
   });
 

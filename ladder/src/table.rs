@@ -27,8 +27,8 @@ table! {
     Naive = Row {
         name: "naive",
         idea: text(
-            "Read the stock, then write the new stock; nobody is kept out in between.",
-            "先读库存，再写回新库存；两步之间不阻止任何人。",
+            "Read the stock; if there is some, take one without looking again.",
+            "先读库存，有货就直接减一，不再检查。",
         ),
         why: text(
             "Many buyers read the same stock before anyone writes, and all of them take it. More is sold than \
@@ -163,9 +163,9 @@ table! {
     SetnxUnowned = Row {
         name: "setnx-unowned",
         idea: text(
-            "Like conditional, but under a lock per buyer in Redis: SET NX with a short lease, and a DEL at the end that \
-             does not ask whose lock it is.",
-            "同 conditional，另在 Redis 里为每位买家放一把锁：租期很短的 SET NX，结束时直接 DEL，不问锁是谁的。",
+            "Like conditional, but under a lock per buyer in Redis: SET NX with a short lease, and an \
+             unconditional DEL on release.",
+            "同 conditional，另在 Redis 里为每位买家放一把锁：租期很短的 SET NX，释放时直接 DEL，不校验锁是不是自己的。",
         ),
         why: text(
             "When the lease ends in mid-work, a second request gets the lock; the first one's DEL then removes the \

@@ -19,7 +19,7 @@ def shop(browser, folder):
     page = page_of(browser, 1200, 600)
     # In the seed's first shop.
     page.goto(Sale(stock=100, title="100 元秒杀代金券", at=(1, 1)).path)
-    page.get_by_role("button", name="Use a random one").click()
+    page.get_by_role("button", name="Use a random number").click()
     page.locator(".sign-in button[type=submit]").click()
     expect(page.locator("input[name=code]")).to_have_value(re.compile(r"^\d{6}$"))
     page.locator(".sign-in button[type=submit]").click()

@@ -104,8 +104,8 @@ class Lab(BrowserTest):
         expect(story).to_be_in_viewport()
         expect(story.locator(".conclusion")).to_contain_text("one buyer, two orders")
         caption = lane(page, "process-lock").locator(".people figcaption")
-        people, orders, rest, repeated = (int(number) for number in re.fullmatch(
-            r"(\d+) people got (\d+) vouchers; (\d+) went home without · (\d+) of them got two or more", caption.inner_text()).groups())
+        orders, people, rest, repeated = (int(number) for number in re.fullmatch(
+            r"(\d+) vouchers went to (\d+) people; (\d+) got none · (\d+) people got two or more", caption.inner_text()).groups())
         self.assertEqual((orders, people + rest), (140, 160))
         self.assertTrue(0 < repeated <= orders - people, caption.inner_text())
         dots = page.evaluate("[...document.querySelectorAll('.lane[data-strategy=process-lock] .dots')].map((path) => [path.classList[1], path.getAttribute('d').split('M').length - 1])")
@@ -378,7 +378,7 @@ class Explanations(BrowserTest):
             RunView(root).draw(run);
             return [...root.querySelectorAll('.lane')].map((lane) => lane.querySelector('.index-refused')?.textContent ?? null);
         }''', {"id": "x", "seed": 1, "state": "done", "elapsedS": 1, "events": [], "setting": setting, "lanes": lanes})
-        self.assertEqual(said, ["No lock kept out 3 second orders; the database’s unique index refused them.", None])
+        self.assertEqual(said, ["The locks let 3 second orders through; the database’s unique index refused them.", None])
 
     def test_only_an_equal_stock_is_called_the_same(self):
         look = lambda at, stock: [("looked", at, 0.1, {"stock": stock, "order": False}), ("decremented", at + 2, 1, {"outcome": "done"}), ("committed", at + 4, 1, {})]

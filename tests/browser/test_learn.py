@@ -90,7 +90,7 @@ class Learn(BrowserTest):
 
     def test_it_is_played_by_keyboard_alone_in_chinese_and_remembered(self):
         page = self.open("/learn", language="zh-CN")
-        expect(page.locator("#learn-heading")).to_have_text("您就是调度器")
+        expect(page.locator("#learn-heading")).to_have_text("你来当调度器")
         page.locator("[data-guess=oversold]").focus()
         page.keyboard.press("Enter")
         expect(move(page, "A")).to_be_focused()
