@@ -35,7 +35,7 @@ const SECONDS_PER_DAY: i64 = 86_400;
 /// A block that lasted less long is followed by a larger one.
 const BLOCK_LASTS: Duration = Duration::from_millis(10);
 
-/// The largest block, in smallest ones. Those of a single number do not grow: whoever wants them wants no leases.
+/// The largest block, in smallest ones. Blocks of a single number never grow: they turn leasing off.
 const LARGEST_BLOCK: u32 = 16;
 
 /// Why no id could be generated.

@@ -1,5 +1,5 @@
 //! Payment and cancellation of orders. No bank is called; the status transitions are real. The first request wins, on
-//! whatever node: the database changes the status only from *unpaid*. Both are idempotent, so a lost reply does no harm.
+//! any node: the database changes the status only from *unpaid*. Both are idempotent, so a lost reply does no harm.
 //!
 //! ```text
 //!            pay                           paid (2)       pay: the order      cancel: ALREADY_PAID

@@ -10,7 +10,7 @@
 //! 5. The order row and the lowered stock are committed together, and only then is the id returned.
 //! 6. Conflicts are retried in [`purchase`]; a commit whose outcome is unknown is resolved in [`store`].
 //!
-//! On the strategy `group-commit`, a queue replaces steps 2, 5 and 6 ([`strategy::group_commit`]). On `stream`, the id is
+//! On the strategy `group-commit`, a queue replaces steps 5 and 6 ([`strategy::group_commit`]). On `stream`, the id is
 //! returned before step 5, as pending ([`strategy::stream`]).
 //!
 //! After the purchase, an order is paid or cancelled by its owner ([`lifetime`]), or cancelled because it was not paid in

@@ -1,4 +1,4 @@
-//! The types of orders and purchases. No I/O may come in here.
+//! The types of orders and purchases. Pure: no I/O.
 
 use chrono::NaiveDateTime;
 use serde::Serialize;

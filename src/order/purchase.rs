@@ -1,14 +1,12 @@
 //! [`PurchaseService`]: runs a purchase from its request to a definite outcome. What all strategies have in common is
 //! here: the cheap refusals, the task that outlives its client, and the retries.
 
-use std::fmt::Display;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backon::Retryable;
-use futures_util::FutureExt;
 use quick_cache::sync::Cache;
+use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
 use super::context::PurchaseContext;
@@ -64,7 +62,7 @@ impl PurchaseService {
     }
 
     /// Buys one voucher. A purchase that has begun runs to its end even when this future is dropped because the client
-    /// hung up; it keeps its `permit` until then (on group-commit and stream, the queue has a bound of its own).
+    /// hung up; it keeps its `permit` until then.
     ///
     /// # Errors
     /// The refusals of the contract; [`Error::OutcomeUnknown`] where an order may exist; every other error means that
@@ -89,16 +87,8 @@ impl PurchaseService {
         deadline: Deadline,
     ) -> Result<Purchased, Error> {
         self.0.admit(buyer, &sale)?;
-        let queues = matches!(sale.strategy, Strategy::GroupCommit | Strategy::Stream);
         let purchased =
             if sale.strategy.is_deferred() { Purchased::Pending } else { Purchased::Committed };
-        if queues {
-            // The queue keeps the purchase when this future is dropped: one more task would only cost time.
-            let _permit = permit;
-            let buying = AssertUnwindSafe(self.0.buy_with_retries(buyer, &sale, deadline));
-            let outcome = buying.catch_unwind().await;
-            return outcome_of(outcome.map_err(|_| "a panic")).map(purchased);
-        }
         let inner = self.0.clone();
         let task = self.0.tasks.spawn(in_current_context(async move {
             let _permit = permit;
@@ -114,6 +104,7 @@ impl PurchaseService {
         self.0.tasks.wait().await;
         self.0.context.group_commit.finished().await;
         self.0.context.stream.shutdown().await;
+        self.0.sales.shutdown().await;
     }
 }
 
@@ -170,7 +161,7 @@ impl Inner {
 }
 
 /// What a purchase came to, unless it panicked, which may have been after the commit.
-fn outcome_of<E: Display>(ended: Result<Result<i64, Error>, E>) -> Result<i64, Error> {
+fn outcome_of(ended: Result<Result<i64, Error>, JoinError>) -> Result<i64, Error> {
     ended.unwrap_or_else(|error| {
         tracing::error!(%error, "a purchase ended without an outcome");
         Err(Error::OutcomeUnknown(None))

@@ -38,12 +38,12 @@ pub fn placed(outcome: &Result<Placement, Error>) -> Step {
     Step("placed", format!("outcome={outcome}"))
 }
 
-/// One text decremented and committed, or found nothing left.
-pub fn taken<T>(outcome: &Result<Option<T>, Error>) -> Step {
-    match outcome {
-        Ok(Some(_)) => Step("placed", "outcome=nothing-left".to_owned()),
-        Ok(None) => Step("committed", String::new()),
-        Err(_) => Step("committed", "outcome=failed".to_owned()),
+/// One text decremented and committed (`Some(true)`), or found that too little is left (`Some(false)`).
+pub fn taken(committed: Option<bool>) -> Step {
+    match committed {
+        Some(true) => Step("committed", String::new()),
+        Some(false) => Step("placed", "outcome=nothing-left".to_owned()),
+        None => Step("committed", "outcome=failed".to_owned()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Mainland China mobile numbers. No I/O may come in here.
+//! Mainland China mobile numbers. Pure: no I/O.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! Sales and their in-process cache: a sale's window, its strategy, and whether it is sold out.
-//! A process reads them at most once in [`FRESH_FOR`], however many ask. Of the stock only one thing is remembered: that
+//! A process reads them at most once in [`FRESH_FOR`], however many ask, and several sales in one query. Of the stock only one thing is remembered: that
 //! there was none. So refusing the many late buyers costs no query. Stock that comes back, because some is added or an
 //! order is cancelled, is noticed at once by the process that did it, and by the others when they read the sale again.
 //!
@@ -15,10 +15,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use futures_util::future::join_all;
 use redis::AsyncCommands;
 
 use super::recounts::Recounts;
 use super::store::{SaleRow, VoucherStore};
+use crate::connection::coalescer::Coalescer;
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
@@ -77,12 +79,8 @@ impl Sale {
     }
 
     /// `is_java`: a Java node published it, and sells it by a counter.
-    fn read(
-        voucher_id: i64,
-        row: &SaleRow,
-        is_java: bool,
-        asked_at: Instant,
-    ) -> Result<Self, Error> {
+    fn read(row: &SaleRow, is_java: bool, asked_at: Instant) -> Result<Self, Error> {
+        let voucher_id = row.voucher_id;
         let stored = if is_java { Ok(Strategy::Stream) } else { row.strategy.parse() };
         let strategy = stored.map_err(|_| {
             tracing::error!(
@@ -110,27 +108,33 @@ impl Sale {
     }
 }
 
+/// Sales that are read in one query at most.
+const READ_AT_ONCE: usize = 256;
+
+type Reading = Result<Arc<Sale>, Error>;
+
 /// The sales that this process has read lately.
 pub struct SaleCache {
-    store: VoucherStore,
-    redis: RoutedConnection,
-    keys: Keys,
     timeout: Duration,
     sales: FreshCache<i64, Arc<Sale>, Error>,
+    /// Reads sales that are due at the same moment in one query.
+    reads: Coalescer<i64, Reading>,
     /// Sales that the strategy `stream` is to count again.
     pub recounts: Recounts,
 }
 
 impl SaleCache {
-    /// Caches sales of this store; `timeout` bounds the wait for one.
+    /// Caches sales of this store; `timeout` bounds the wait for one. To be called within a tokio runtime.
     pub fn new(
         store: VoucherStore,
         redis: RoutedConnection,
         keys: Keys,
         timeout: Duration,
     ) -> Self {
+        let read = move |ids| read(store.clone(), redis.clone(), keys.clone(), ids);
+        let reads = Coalescer::start(READ_AT_ONCE, read);
         let sales = FreshCache::new(FRESH_FOR, CAPACITY);
-        SaleCache { store, redis, keys, timeout, sales, recounts: Recounts::default() }
+        SaleCache { timeout, sales, reads, recounts: Recounts::default() }
     }
 
     /// One sale, at most [`FRESH_FOR`] old.
@@ -143,7 +147,11 @@ impl SaleCache {
         if let Some(sale) = self.sales.fresh(&voucher_id) {
             return Ok(sale);
         }
-        let reading = self.sales.get(voucher_id, async || self.read(voucher_id).await);
+        let read = async || {
+            let read = self.reads.request(voucher_id).await;
+            read.unwrap_or(Err(Error::Unavailable("the database")))
+        };
+        let reading = self.sales.get(voucher_id, read);
         // Bounds the wait for the others too, so that a hanging database is not waited for in turns.
         tokio::time::timeout(self.timeout, reading)
             .await
@@ -163,16 +171,31 @@ impl SaleCache {
         }
     }
 
-    async fn read(&self, voucher_id: i64) -> Result<Arc<Sale>, Error> {
-        let asked_at = Instant::now();
-        let row = self.store.sale(voucher_id).await?.ok_or(Error::VoucherNotFound)?;
-        let is_java = row.issued.is_none() && self.has_counter(voucher_id).await?;
-        Ok(Arc::new(Sale::read(voucher_id, &row, is_java, asked_at)?))
+    /// Stops reading. To be called after the last purchase.
+    pub async fn shutdown(&self) {
+        self.reads.shutdown().await;
     }
+}
 
-    async fn has_counter(&self, voucher_id: i64) -> Result<bool, Error> {
-        Ok(self.redis.clone().exists(self.keys.stock(voucher_id)).await?)
-    }
+/// Reads these sales, in their order.
+async fn read(
+    store: VoucherStore,
+    redis: RoutedConnection,
+    keys: Keys,
+    ids: Vec<i64>,
+) -> Vec<Reading> {
+    let asked_at = Instant::now();
+    let rows = match store.sales(&ids).await {
+        Ok(rows) => rows,
+        Err(error) => return ids.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let (rows, redis, keys) = (&rows, &redis, &keys);
+    let sale = |id: i64| async move {
+        let row = rows.iter().find(|row| row.voucher_id == id).ok_or(Error::VoucherNotFound)?;
+        let is_java = row.issued.is_none() && redis.clone().exists(keys.stock(id)).await?;
+        Ok(Arc::new(Sale::read(row, is_java, asked_at)?))
+    };
+    join_all(ids.iter().map(|id| sale(*id))).await
 }
 
 #[cfg(test)]
@@ -183,6 +206,7 @@ mod tests {
     /// A sale from an hour before to an hour after `now`, on a database whose clock says `now`.
     fn sale(now: DateTime<Utc>, change: impl FnOnce(&mut SaleRow)) -> Sale {
         let mut row = SaleRow {
+            voucher_id: 1,
             status: 1,
             begin_time: now - TimeDelta::hours(1),
             end_time: now + TimeDelta::hours(1),
@@ -192,7 +216,7 @@ mod tests {
             stock: 1,
         };
         change(&mut row);
-        Sale::read(1, &row, false, Instant::now()).unwrap()
+        Sale::read(&row, false, Instant::now()).unwrap()
     }
 
     #[test]

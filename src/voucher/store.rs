@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use chrono::{DateTime, NaiveDateTime, Utc};
 use futures_util::TryStreamExt;
 use serde::Serialize;
-use sqlx::{Either, FromRow, MySqlConnection};
+use sqlx::{Either, FromRow, MySql, MySqlConnection, QueryBuilder};
 use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
@@ -66,6 +66,7 @@ row! {
     /// A sale as stored, with the database's clock at the moment of reading.
     #[allow(missing_docs)] // columns under their names
     pub struct SaleRow {
+        pub voucher_id: i64,
         pub status: i64,
         pub begin_time: DateTime<Utc>,
         pub end_time: DateTime<Utc>,
@@ -100,13 +101,14 @@ static SELECT_LISTED: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// [`VoucherStore::sale`].
-static SELECT_SALE: LazyLock<String> = LazyLock::new(|| {
+/// [`VoucherStore::sales`].
+static SELECT_SALES: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "SELECT CAST(v.status AS SIGNED) AS status, s.begin_time, s.end_time, s.strategy, \
+        "SELECT CAST(v.id AS SIGNED) AS voucher_id, CAST(v.status AS SIGNED) AS status, \
+         s.begin_time, s.end_time, s.strategy, \
          CAST(s.issued AS SIGNED) AS issued, CAST(s.stock + {} AS SIGNED) AS stock, \
          UTC_TIMESTAMP(6) AS now FROM tb_seckill_voucher s JOIN tb_voucher v ON v.id = s.voucher_id \
-         WHERE s.voucher_id = ?",
+         WHERE s.voucher_id IN (",
         *UNITS
     )
 });
@@ -224,10 +226,16 @@ impl VoucherStore {
         Ok(vouchers)
     }
 
-    /// One sale.
-    pub async fn sale(&self, voucher_id: i64) -> Result<Option<SaleRow>, Error> {
-        let query = sqlx::query_as(&SELECT_SALE).bind(voucher_id);
-        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
+    /// The sales of these vouchers, in no order; those that do not exist are left out.
+    pub async fn sales(&self, ids: &[i64]) -> Result<Vec<SaleRow>, Error> {
+        let mut query = QueryBuilder::<MySql>::new(&*SELECT_SALES);
+        let mut list = query.separated(",");
+        for id in ids {
+            list.push_bind(id);
+        }
+        query.push(")");
+        let query = query.build_query_as().persistent(ids.len() == 1);
+        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 }
 

@@ -41,21 +41,28 @@ struct Setting {
 impl Setting {
     /// A sale of this stock.
     async fn of(stock: i64) -> Self {
-        let database = TestDatabase::migrated().await;
-        database
-            .run(&format!(
+        let setting = Setting {
+            database: TestDatabase::migrated().await,
+            redis: RedisServer::start_with(true).await,
+        };
+        setting.add_sale(SALE, stock).await;
+        setting
+    }
+
+    async fn add_sale(&self, id: i64, stock: i64) {
+        for insert in [
+            format!(
                 "INSERT INTO tb_voucher (id, shop_id, title, pay_value, actual_value, type) \
-                 VALUES ({SALE}, 1, 't', 1, 1, 1)"
-            ))
-            .await;
-        database
-            .run(&format!(
+                 VALUES ({id}, 1, 't', 1, 1, 1)"
+            ),
+            format!(
                 "INSERT INTO tb_seckill_voucher \
                  (voucher_id, stock, issued, begin_time, end_time, strategy) VALUES \
-                 ({SALE}, {stock}, {stock}, '2022-01-01', '2037-01-01', 'group-commit')"
-            ))
-            .await;
-        Setting { database, redis: RedisServer::start_with(true).await }
+                 ({id}, {stock}, {stock}, '2022-01-01', '2037-01-01', 'group-commit')"
+            ),
+        ] {
+            self.database.run(&insert).await;
+        }
     }
 
     async fn node(&self, limits: GroupCommitLimits) -> Node {
@@ -113,6 +120,16 @@ impl Node {
     async fn order(&self, sale: &Sale, user_id: i64) -> Result<i64, Error> {
         let buyer = Buyer { user_id, voucher_id: SALE };
         self.group_commit.order(buyer, sale, deadline()).await.outcome
+    }
+
+    /// These purchases, as voucher and user, queued together in this order.
+    async fn buy_of(&self, purchases: &[(i64, i64)]) -> Vec<Result<i64, Error>> {
+        // All are open for as long as this one.
+        let sale = self.sale().await;
+        let buyers = purchases.iter().map(|&(voucher_id, user_id)| Buyer { user_id, voucher_id });
+        let outcomes = buyers
+            .map(async |buyer| self.group_commit.order(buyer, &sale, deadline()).await.outcome);
+        join_all(outcomes).await
     }
 }
 
@@ -257,6 +274,140 @@ async fn a_batch_of_which_only_a_part_is_kept_is_answered_by_what_its_commit_did
             assert_eq!(tables, (1 + kept, stock - kept), "{told}");
         }
     }
+}
+
+/// Of this sale little is left; of the next a buyer has an order; the last one's row is gone.
+const SCARCE: i64 = 10;
+const OTHER: i64 = 11;
+const GONE: i64 = 12;
+
+impl Setting {
+    /// Four sales, of which the last has no row; user 5 has an order of [`OTHER`].
+    async fn of_several() -> Self {
+        let setting = Setting::of(100).await;
+        setting.add_sale(SCARCE, 2).await;
+        setting.add_sale(OTHER, 50).await;
+        let earlier = "INSERT INTO tb_voucher_order (id, user_id, voucher_id) VALUES (1, 5, ?)";
+        sqlx::query(earlier).bind(OTHER).execute(&setting.database.pool).await.unwrap();
+        setting
+    }
+
+    /// Stock and orders of each sale.
+    async fn tables(&self) -> [(i64, i64); 3] {
+        let mut tables = [(0, 0); 3];
+        for (table, sale) in tables.iter_mut().zip([SALE, SCARCE, OTHER]) {
+            let stock = format!("SELECT stock FROM tb_seckill_voucher WHERE voucher_id = {sale}");
+            let orders = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE voucher_id = {sale}");
+            *table = (self.database.number(&stock).await, self.database.number(&orders).await);
+        }
+        tables
+    }
+}
+
+#[tokio::test]
+async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone() {
+    let setting = Setting::of_several().await;
+    let node = setting.node(LIMITS).await;
+    let outcomes = node
+        .buy_of(&[
+            (OTHER, 5),
+            (SCARCE, 3),
+            (SALE, 1),
+            (GONE, 1),
+            (SCARCE, 2),
+            (SCARCE, 1),
+            (SALE, 1),
+            (OTHER, 6),
+            (SALE, 5),
+        ])
+        .await;
+    let told = format!("{outcomes:?}");
+    let id = *outcomes[2].as_ref().expect(&told);
+    for (at, outcome) in outcomes.iter().enumerate() {
+        let is_right = match at {
+            0 => matches!(outcome, Err(Error::AlreadyOrdered(Some(1)))),
+            3 => matches!(outcome, Err(Error::VoucherNotFound)),
+            5 => matches!(outcome, Err(Error::SoldOut)),
+            6 => matches!(outcome, Err(Error::AlreadyOrdered(Some(first))) if *first == id),
+            _ => outcome.is_ok(),
+        };
+        assert!(is_right, "{at}: {told}");
+    }
+    assert_eq!(setting.tables().await, [(98, 2), (0, 2), (49, 2)]);
+    assert_eq!((node.group_commit.stats().batches(), node.group_commit.stats().orders()), (1, 5));
+    // A sale that is sold out keeps no other from being committed, wherever it stands.
+    let later = node.buy_of(&[(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
+    assert!(matches!(later[0], Err(Error::SoldOut)), "{later:?}");
+    assert!(matches!(later[1], Err(Error::VoucherNotFound)) && later[2].is_ok(), "{later:?}");
+    let none = node.buy_of(&[(SCARCE, 8), (GONE, 8), (OTHER, 5)]).await;
+    assert!(matches!(none[0], Err(Error::SoldOut)), "{none:?}");
+    assert!(matches!(none[2], Err(Error::AlreadyOrdered(Some(1)))), "{none:?}");
+    assert_eq!(setting.tables().await, [(98, 2), (0, 2), (48, 3)]);
+    assert_eq!(setting.orders().await, 7);
+}
+
+#[tokio::test]
+async fn what_a_lost_connection_leaves_of_a_batch_of_several_sales_is_told_to_all() {
+    let limits = GroupCommitLimits { timeout: Duration::from_secs(2), ..LIMITS };
+    for mode in [
+        Mode::LoseRequest("stock - 2"),
+        Mode::LoseReplyTo("stock - 2"),
+        Mode::LoseReplyToThenCut("stock - 2"),
+    ] {
+        let setting = Setting::of_several().await;
+        let proxy = Proxy::start(setting.database.server().to_owned()).await.unwrap();
+        let url = setting.database.url_through(proxy.address).into();
+        let node = setting.node_at(&url, limits).await;
+        node.sale().await;
+        proxy.set(mode);
+        let outcomes = node.buy_of(&[(OTHER, 6), (SALE, 1), (SCARCE, 3), (SALE, 2)]).await;
+        let (none, all) = ([(100, 0), (2, 0), (50, 1)], [(98, 2), (1, 1), (49, 2)]);
+        let tables = setting.tables().await;
+        // A server that cannot send the reply to the first statement may not run the last one.
+        let committed = tables == all && !matches!(mode, Mode::LoseRequest(_));
+        assert!(committed || tables == none, "{mode:?}: {tables:?}");
+        for outcome in &outcomes {
+            let is_right = match mode {
+                Mode::LoseReplyToThenCut(_) => {
+                    matches!(outcome, Err(Error::OutcomeUnknown(Some(_))))
+                }
+                _ if committed => outcome.is_ok(),
+                _ => matches!(outcome, Err(Error::Unavailable(_))),
+            };
+            assert!(is_right, "{mode:?}, {tables:?}: {outcomes:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_sale_whose_row_is_locked_delays_the_others_once() {
+    let setting = Setting::of_several().await;
+    let node = setting.node(LIMITS).await;
+    let mut holder = setting.database.pool.begin().await.unwrap();
+    let lock = "SELECT stock FROM tb_seckill_voucher WHERE voucher_id = ? FOR UPDATE";
+    sqlx::query(lock).bind(SCARCE).execute(&mut *holder).await.unwrap();
+    let locked_out = node.buy_of(&[(SCARCE, 1), (SCARCE, 1)]);
+    let others = async {
+        // One batch with the sale that is locked; then some without it, while it is tried apart.
+        for user in 1..=5 {
+            let began = Instant::now();
+            let outcomes = node.buy_of(&[(SALE, user), (OTHER, 10 + user)]).await;
+            assert!(outcomes.iter().all(Result::is_ok), "{user}: {outcomes:?}");
+            // The first one waits for a lock wait time-out, which is 2 s.
+            let took = began.elapsed();
+            assert!(user == 1 || took < Duration::from_millis(1500), "{user}: {took:?}");
+        }
+        assert_eq!(setting.tables().await, [(95, 5), (2, 0), (45, 6)]);
+        holder.rollback().await.unwrap();
+    };
+    let (locked_out, ()) = tokio::join!(locked_out, others);
+    assert!(locked_out[0].is_ok(), "{locked_out:?}");
+    assert!(matches!(locked_out[1], Err(Error::AlreadyOrdered(Some(_)))), "{locked_out:?}");
+    // It shares batches with the others again.
+    let before = node.group_commit.stats().batches();
+    let together = node.buy_of(&[(SCARCE, 2), (SALE, 6), (OTHER, 16)]).await;
+    assert!(together.iter().all(Result::is_ok), "{together:?}");
+    assert_eq!(node.group_commit.stats().batches() - before, 1);
 }
 
 #[tokio::test]

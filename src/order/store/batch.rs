@@ -1,4 +1,4 @@
-//! Many orders of one sale in one transaction. The usual batch is two round trips:
+//! Many orders, of one sale or of several, in one transaction. The usual batch is two round trips:
 //! [`OrderTransaction::insert_batch`], which also opens the transaction, then [`OrderTransaction::take_and_commit`]. The
 //! other statements are for batches that meet a buyer who has an order already, or more buyers than stock.
 //!
@@ -12,36 +12,37 @@ use super::orders::{OrderStore, id_list};
 use super::transaction::{OrderTransaction, Sent};
 use crate::connection::server_error::{ErrorKind, classify};
 use crate::error::Error;
-use crate::order::model::NewOrder;
+use crate::order::model::{Buyer, NewOrder};
 
 /// Why a batch could not be committed. Nothing was done.
 pub enum BatchError {
     /// An order could not be inserted, and perhaps only that one.
     Insert(Error),
+    /// The row of this sale could not be changed; the others may do without it.
+    Sale(i64, Error),
     /// An error that concerns all of them.
     All(Error),
 }
 
 impl OrderStore {
-    /// The order that each of these users has of a sale, as user and order id.
-    pub async fn orders_by_user(
-        &self,
-        voucher_id: i64,
-        users: &[i64],
-    ) -> Result<HashMap<i64, i64>, Error> {
-        if users.is_empty() {
+    /// The ids of the orders that these buyers have.
+    pub async fn orders_of(&self, buyers: &[Buyer]) -> Result<HashMap<Buyer, i64>, Error> {
+        if buyers.is_empty() {
             return Ok(HashMap::new());
         }
-        let users = id_list(users.iter().copied());
-        let sql = format!(
-            "SELECT CAST(user_id AS SIGNED), id FROM tb_voucher_order \
-             WHERE voucher_id = {voucher_id} AND buyer IN ({users})"
-        );
-        let rows: Vec<(i64, i64)> = self
-            .db
-            .bounded(sqlx::query_as(&sql).persistent(false).fetch_all(&self.db.pool))
-            .await?;
-        Ok(rows.into_iter().collect())
+        let mut sql = "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
+                       FROM tb_voucher_order WHERE (voucher_id, buyer) IN ("
+            .to_owned();
+        for (at, Buyer { user_id, voucher_id }) in buyers.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            // Writing to a String cannot fail.
+            write!(sql, "{comma}({voucher_id},{user_id})").ok();
+        }
+        sql.push(')');
+        let query = sqlx::query_as(&sql).persistent(false).fetch_all(&self.db.pool);
+        let rows: Vec<(i64, i64, i64)> = self.db.bounded(query).await?;
+        let own = |(user_id, voucher_id, id)| (Buyer { user_id, voucher_id }, id);
+        Ok(rows.into_iter().map(own).collect())
     }
 }
 
@@ -49,7 +50,7 @@ impl OrderTransaction {
     /// Inserts those of `orders` that the unique keys let pass; returns how many those are. One round trip, which also
     /// opens the transaction.
     ///
-    /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by buyer.
+    /// Concurrent batches that insert in the same order cannot deadlock: `orders` should be sorted by user and sale.
     pub async fn insert_batch(&mut self, orders: &[NewOrder]) -> Result<usize, BatchError> {
         let Sent { replies, error } = self.send(&insert_sql(orders)).await;
         match (error, &replies[..]) {

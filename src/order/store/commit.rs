@@ -1,11 +1,13 @@
 //! The end of a purchase's transaction, and what became of it where the reply was lost.
 //!
-//! The hot row, the sale's stock, is changed in the request that commits ([`OrderTransaction::take_and_commit`]): it is
-//! locked for as long as the server takes for two statements, and not while a reply and the next request travel. All
-//! buyers of the sale queue for that row.
+//! The hot row, the sale's stock, is changed in the request that commits ([`OrderTransaction::take_and_commit`]), because
+//! all buyers of the sale queue for that row: it is locked while the server runs the text, and not while a reply and the
+//! next request travel. Every transaction changes the rows of several sales in the order of their ids, so that no two wait
+//! for each other.
 //!
 //! Only here can a purchase end in [`Error::OutcomeUnknown`].
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use backon::Retryable;
@@ -22,6 +24,16 @@ use crate::request::trace;
 
 /// Pause between two reads of an order whose commit is in doubt.
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
+
+/// What came of a request that takes from the stock of sales and commits.
+pub enum Taken {
+    /// All of it was done.
+    Committed,
+    /// Less is left of the sale at this position. Those before it are taken, and the transaction is open.
+    Short(OrderTransaction, usize),
+    /// The row of the sale at this position could not be changed, for this reason. The transaction is to be rolled back.
+    Blocked(OrderTransaction, usize, Error),
+}
 
 impl OrderTransaction {
     /// Commits, and resolves the outcome where the reply was lost, by looking up `order`, which may be any order of the
@@ -43,50 +55,59 @@ impl OrderTransaction {
         trace::step(committing, steps::committed).await
     }
 
-    /// Takes `count` from the stock of the order's sale and commits, in one round trip; where that much is not left, nothing is
-    /// done, and the transaction is returned open. This transaction must have inserted `order`, and that must have been
-    /// answered: by it a lost reply is resolved, as in [`OrderTransaction::commit`].
+    /// Takes so many from the stock of each of these sales, which are in the order of their ids, and commits: one round trip.
+    /// This transaction must have inserted `order`, and that must have been answered: by it a lost reply is resolved, as in
+    /// [`OrderTransaction::commit`].
     ///
     /// # Errors
-    /// As of [`OrderTransaction::commit`]; and [`Error::Conflict`], after which nothing was done.
+    /// Those of [`OrderTransaction::commit`].
     ///
     /// # Cancellation
     /// Dropped, the transaction may be committed or not.
     pub async fn take_and_commit(
         self,
         order: &NewOrder,
-        count: usize,
-    ) -> Result<Option<Self>, Error> {
-        trace::step(self.take_and_resolve(order, count), steps::taken).await
+        counts: &[(i64, usize)],
+    ) -> Result<Taken, Error> {
+        let step = |taken: &Result<Taken, Error>| {
+            steps::taken(match taken {
+                Ok(Taken::Committed) => Some(true),
+                Ok(Taken::Short(..)) => Some(false),
+                Ok(Taken::Blocked(..)) | Err(_) => None,
+            })
+        };
+        trace::step(self.take_and_resolve(order, counts), step).await
     }
 
     async fn take_and_resolve(
         mut self,
         order: &NewOrder,
-        count: usize,
-    ) -> Result<Option<Self>, Error> {
+        counts: &[(i64, usize)],
+    ) -> Result<Taken, Error> {
         self.begin_commit()?;
-        let text = take_sql(order.buyer.voucher_id, count);
-        let Sent { replies, error } = self.send(&text).await;
+        let Sent { replies, error } = self.send(&take_sql(counts)).await;
         let Some(error) = error else {
             self.ended();
-            return Ok(None);
+            return Ok(Taken::Committed);
         };
-        let answered = error.as_database_error().is_some();
-        let changed = replies.first().map(|update| update.changed > 0);
-        if changed == Some(false) && answered {
-            // The text ended with the statement that looks.
-            return Ok(Some(self));
+        // Each sale has two statements: the one that takes, and the one that fails where it took nothing.
+        let (at, answered) = (replies.len() / 2, error.as_database_error().is_some());
+        let is_short =
+            replies.len() % 2 == 1 && replies.last().is_some_and(|taken| taken.changed == 0);
+        if is_short && answered {
+            return Ok(Taken::Short(self, at));
         }
-        let refused = changed.is_none() && answered;
-        if changed == Some(false) || refused || is_read_only(&error) {
+        if answered && replies.len() == 2 * at && at < counts.len() {
+            return Ok(Taken::Blocked(self, at, error.into()));
+        }
+        if is_short || is_read_only(&error) {
             return Err(error.into());
         }
         tracing::warn!(order_id = order.id, %error, "the commit's reply was lost");
         let db = self.db.clone();
         // Closes the connection, so that the server ends the transaction.
         drop(self);
-        Box::pin(resolve(&db, order)).await.map(|()| None)
+        Box::pin(resolve(&db, order)).await.map(|()| Taken::Committed)
     }
 
     /// Commits without resolving a lost reply, which is [`Error::OutcomeUnknown`] with `order_id`: for changes that the
@@ -108,7 +129,7 @@ impl OrderTransaction {
 }
 
 /// Finds out whether a transaction was committed whose commit has no reply, by one of its orders. Its insert must have been
-/// answered: then the transaction, wherever its end is held up, has the row, and looking at the row waits for that end.
+/// answered: then the open transaction has locked the row, and reading the row waits until that transaction ends.
 async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
     let deadline = Instant::now() + db.timeout;
     let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
@@ -127,14 +148,22 @@ async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
     Ok(found.map(buyer) == Some(order.buyer))
 }
 
-/// Changes the hot row and commits. The server runs a text up to the first statement that fails, so the one in the middle
+/// Changes the hot rows and commits. The server runs a text up to the first statement that fails, so one behind each change
 /// fails where the row was not changed, or is gone: the largest integer, plus one, is out of range. An UPDATE that fails by
 /// itself would let an order through whose sale is gone.
-fn take_sql(voucher_id: i64, count: usize) -> String {
-    format!(
-        "UPDATE tb_seckill_voucher SET stock = stock - {count} \
-         WHERE voucher_id = {voucher_id} AND stock >= {count}; \
-         SET @taken = {} + (ROW_COUNT() <> 1); COMMIT",
-        i64::MAX
-    )
+fn take_sql(counts: &[(i64, usize)]) -> String {
+    let mut sql = String::with_capacity(16 + 176 * counts.len());
+    for (voucher_id, count) in counts {
+        // Writing to a String cannot fail.
+        write!(
+            sql,
+            "UPDATE tb_seckill_voucher SET stock = stock - {count} \
+             WHERE voucher_id = {voucher_id} AND stock >= {count}; \
+             SET @taken = {} + (ROW_COUNT() <> 1); ",
+            i64::MAX
+        )
+        .ok();
+    }
+    sql.push_str("COMMIT");
+    sql
 }

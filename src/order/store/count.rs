@@ -73,8 +73,8 @@ impl OrderStore {
     /// orders that are not cancelled. Says whether it was not recorded before.
     pub async fn adopt_sale(&self, voucher_id: i64) -> Result<bool, Error> {
         let mut transaction = self.begin().await?;
-        // The row first: whoever has changed the stock and not yet committed the order is waited for, so that the stock
-        // and the orders that the next statement sees are of one moment.
+        // The row first: its lock waits for transactions that changed the stock and have not committed their order, so
+        // that the next statement sees stock and orders of one moment.
         transaction.lock_stock(voucher_id).await?;
         let adopt = format!(
             "UPDATE tb_seckill_voucher SET strategy = 'stream', issued = stock + (SELECT COUNT(*) \

@@ -3,7 +3,7 @@
 //! - [`orders`]: reads, and [`OrderStore`] itself.
 //! - [`transaction`]: [`OrderTransaction`], in which one purchase places its order; each conditional statement is a method.
 //! - [`commit`]: its end.
-//! - [`batch`]: many orders of one sale in one transaction.
+//! - [`batch`]: many orders in one transaction.
 //! - [`units`]: the rows of the strategy `unit-rows`.
 //! - [`lifetime`]: payment, cancellation, and the transactional outbox of returned stock.
 //! - [`count`]: what the stream's stock counters and claims are counted from. [`refusals`]: refusals of pending orders.
@@ -20,5 +20,6 @@ pub mod totals;
 pub mod transaction;
 pub mod units;
 
+pub use commit::Taken;
 pub use orders::OrderStore;
 pub use transaction::OrderTransaction;

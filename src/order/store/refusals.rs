@@ -1,5 +1,5 @@
 //! Refusals of pending orders: a row under the order's id, with its user, the voucher 0 and the status *cancelled*. The
-//! primary key lets the order or its refusal exist, whoever comes late; neither the unique index, which has NULL there, nor a
+//! primary key lets either the order or its refusal exist, never both; neither the unique index, which has NULL there, nor a
 //! Java node's look for an order of this user and voucher sees it.
 
 use std::collections::HashMap;

@@ -5,7 +5,7 @@
 
 use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
 use crate::order::model::NewOrder;
-use crate::order::store::OrderTransaction;
+use crate::order::store::{OrderTransaction, Taken};
 
 /// Buys; see the module.
 pub async fn buy(
@@ -39,9 +39,10 @@ pub async fn end(
     inserted: bool,
 ) -> Result<i64, Error> {
     let (open, refusal) = if inserted {
-        match transaction.take_and_commit(order, 1).await? {
-            None => return Ok(order.id),
-            Some(open) => (open, Error::SoldOut),
+        match transaction.take_and_commit(order, &[(order.buyer.voucher_id, 1)]).await? {
+            Taken::Committed => return Ok(order.id),
+            Taken::Short(open, _) => (open, Error::SoldOut),
+            Taken::Blocked(_, _, error) => return Err(error),
         }
     } else {
         (transaction, Error::AlreadyOrdered(None))

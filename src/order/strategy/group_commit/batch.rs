@@ -1,10 +1,12 @@
 //! One batch of group commit, from the queue to every buyer's answer. All are answered after the commit, by what was
 //! committed ([`crate::order::batch`]).
 //!
-//! An order that cannot be inserted fails alone: each order of its batch then gets a transaction of its own, beside
-//! the queue, so that the sale goes on.
+//! - An order that cannot be inserted fails alone: each order of its batch then gets a transaction of its own, beside the
+//!   queue.
+//! - A sale whose row is locked, by a transaction of another kind, delays the others once: the batch is committed without it.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +56,7 @@ impl From<Error> for BatchAnswer {
 
 /// A purchase that waits for its commit.
 pub struct QueuedPurchase {
-    pub(super) user_id: i64,
+    pub(super) buyer: Buyer,
     /// The sale may close while it waits.
     pub(super) window: Window,
     pub(super) since: Instant,
@@ -63,49 +65,89 @@ pub struct QueuedPurchase {
     pub(super) answer: Answer,
 }
 
-/// One buyer of the batch, with all requests that wait for the answer.
+impl QueuedPurchase {
+    /// Answers; a failed send means that the client hung up, which is no error.
+    fn answer(self, outcome: Result<i64, Error>, committed: usize) {
+        self.answer.send(BatchAnswer { outcome, committed }).ok();
+    }
+}
+
+/// One order of the batch, with all requests that wait for the answer.
 struct BatchedBuyer {
     first: QueuedPurchase,
-    /// The same buyer's further requests.
-    repeated: Vec<Answer>,
+    /// Further requests of the same user for the same voucher.
+    repeated: Vec<QueuedPurchase>,
 }
 
 impl BatchedBuyer {
-    /// Answers; a failed send means that the client hung up, which is no error.
     fn answer(self, outcome: Result<i64, Error>, committed: usize) {
         for repeated in self.repeated {
             // The first request made the order; the others are second orders.
             let outcome = outcome.clone().and_then(|id| Err(Error::AlreadyOrdered(Some(id))));
-            repeated.send(BatchAnswer { outcome, committed }).ok();
+            repeated.answer(outcome, committed);
         }
-        self.first.answer.send(BatchAnswer { outcome, committed }).ok();
+        self.first.answer(outcome, committed);
     }
 }
 
-/// Commits a batch of one sale's purchases, in the order of their arrival, and answers them all.
-pub(super) async fn run(context: BatchContext, voucher_id: i64, queued: Vec<QueuedPurchase>) {
-    let buyers = batch(queued, context.timeout);
+/// What became of a batch beside the answers.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// Whether its transaction was committed.
+    pub committed: bool,
+    /// Sales whose row could not be changed, and their purchases, which are not answered.
+    pub blocked: Vec<(i64, Vec<QueuedPurchase>)>,
+}
+
+/// Commits a batch of purchases, in the order of their arrival, and answers them all, but for those of sales that keep the
+/// others from being committed.
+pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> Ended {
+    let (mut buyers, mut ended) = (batch(queued, context.timeout), Ended::default());
     // That of the one who came first.
-    let Some(deadline) = buyers.iter().map(|buyer| buyer.first.deadline).min() else { return };
-    let orders = match context.orders(voucher_id, &buyers, deadline).await {
-        Ok(orders) => orders,
-        Err(error) => return answer_all(buyers, &error),
+    let Some(deadline) = buyers.iter().map(|buyer| buyer.first.deadline).min() else {
+        return ended;
     };
-    match context.commit(voucher_id, &orders, deadline).await {
-        Ok(outcomes) => {
-            let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-            let answers = buyers.into_iter().zip(outcomes);
-            answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));
+    let mut orders = match context.orders(&buyers, deadline).await {
+        Ok(orders) => orders,
+        Err(error) => {
+            answer_all(buyers, &error);
+            return ended;
         }
-        Err(BatchError::All(error)) => answer_all(buyers, &error),
-        Err(BatchError::Insert(error)) if buyers.len() == 1 => answer_all(buyers, &error),
-        Err(BatchError::Insert(error)) => {
-            tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
-            context.stats.count_split();
-            let tasks = context.tasks.clone();
-            tasks.spawn(commit_singly(context, voucher_id, buyers, orders));
+    };
+    loop {
+        match context.commit(&orders, deadline).await {
+            Ok(outcomes) => {
+                ended.committed = true;
+                let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+                let answers = buyers.into_iter().zip(outcomes);
+                answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));
+            }
+            Err(BatchError::Sale(sale, error)) if is_of_several(&orders, sale) => {
+                tracing::warn!(voucher_id = sale, %error, "a sale is committed apart from the others");
+                let of_sale = |buyer: &mut BatchedBuyer| buyer.first.buyer.voucher_id == sale;
+                let blocked = buyers.extract_if(.., of_sale);
+                let blocked =
+                    blocked.flat_map(|buyer| iter::once(buyer.first).chain(buyer.repeated));
+                ended.blocked.push((sale, blocked.collect()));
+                orders.retain(|order| order.buyer.voucher_id != sale);
+                continue;
+            }
+            Err(BatchError::All(error) | BatchError::Sale(_, error)) => answer_all(buyers, &error),
+            Err(BatchError::Insert(error)) if buyers.len() == 1 => answer_all(buyers, &error),
+            Err(BatchError::Insert(error)) => {
+                tracing::warn!(orders = orders.len(), %error, "a batch is split");
+                context.stats.count_split();
+                let tasks = context.tasks.clone();
+                tasks.spawn(commit_singly(context, buyers, orders));
+            }
         }
+        return ended;
     }
+}
+
+/// Whether there are orders of other sales, too.
+fn is_of_several(orders: &[NewOrder], sale: i64) -> bool {
+    orders.iter().any(|order| order.buyer.voucher_id != sale)
 }
 
 fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
@@ -115,7 +157,7 @@ fn answer_all(buyers: Vec<BatchedBuyer>, error: &Error) {
 /// Refuses purchases that waited too long or past the end of the sale, and joins requests of the same buyer.
 fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
     let mut buyers: Vec<BatchedBuyer> = Vec::with_capacity(queued.len());
-    let mut positions: HashMap<i64, usize> = HashMap::with_capacity(queued.len());
+    let mut positions: HashMap<Buyer, usize> = HashMap::with_capacity(queued.len());
     for first in queued {
         let admitted = if first.since.elapsed() > limit {
             Err(Error::Unavailable("the database"))
@@ -123,11 +165,11 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
             first.window.require_open()
         };
         if let Err(refusal) = admitted {
-            first.answer.send(refusal.into()).ok();
-        } else if let Some(&position) = positions.get(&first.user_id) {
-            buyers[position].repeated.push(first.answer);
+            first.answer(Err(refusal), 0);
+        } else if let Some(&position) = positions.get(&first.buyer) {
+            buyers[position].repeated.push(first);
         } else {
-            positions.insert(first.user_id, buyers.len());
+            positions.insert(first.buyer, buyers.len());
             buyers.push(BatchedBuyer { first, repeated: Vec::new() });
         }
     }
@@ -135,19 +177,16 @@ fn batch(queued: Vec<QueuedPurchase>, limit: Duration) -> Vec<BatchedBuyer> {
 }
 
 /// Gives each order a transaction of its own, a few at a time.
-async fn commit_singly(
-    context: BatchContext,
-    voucher_id: i64,
-    buyers: Vec<BatchedBuyer>,
-    orders: Vec<NewOrder>,
-) {
+async fn commit_singly(context: BatchContext, buyers: Vec<BatchedBuyer>, orders: Vec<NewOrder>) {
     let mut queue = buyers.into_iter().zip(orders);
     let one = |(buyer, order): (BatchedBuyer, NewOrder)| {
         let context = &context;
         async move {
-            let outcome = match context.commit(voucher_id, &[order], buyer.first.deadline).await {
+            let outcome = match context.commit(&[order], buyer.first.deadline).await {
                 Ok(mut outcomes) => outcomes.pop().unwrap_or(Err(Error::OutcomeUnknown(None))),
-                Err(BatchError::Insert(error) | BatchError::All(error)) => Err(error),
+                Err(
+                    BatchError::Insert(error) | BatchError::Sale(_, error) | BatchError::All(error),
+                ) => Err(error),
             };
             let committed = usize::from(outcome.is_ok());
             buyer.answer(outcome, committed);
@@ -163,26 +202,25 @@ impl BatchContext {
     /// An order with a fresh id for each buyer.
     async fn orders(
         &self,
-        voucher_id: i64,
         buyers: &[BatchedBuyer],
         deadline: Deadline,
     ) -> Result<Vec<NewOrder>, Error> {
         let mut ids = vec![0; buyers.len()];
         until(deadline, self.ids.fill(&mut ids)).await??;
-        let order = |(id, buyer): (i64, &BatchedBuyer)| {
-            let buyer = Buyer { user_id: buyer.first.user_id, voucher_id };
-            NewOrder { id, buyer, unguarded: false }
+        let order = |(id, buyer): (i64, &BatchedBuyer)| NewOrder {
+            id,
+            buyer: buyer.first.buyer,
+            unguarded: false,
         };
         Ok(ids.into_iter().zip(buyers).map(order).collect())
     }
 
     async fn commit(
         &self,
-        voucher_id: i64,
         orders: &[NewOrder],
         deadline: Deadline,
     ) -> Result<Outcomes, BatchError> {
-        let outcomes = self.committer.commit(voucher_id, orders, deadline).await?;
+        let outcomes = self.committer.commit(orders, deadline).await?;
         self.stats.count_batch(outcomes.iter().filter(|outcome| outcome.is_ok()).count());
         Ok(outcomes)
     }

@@ -6,7 +6,7 @@
 //! The idea is as old as the log manager of a database (Gawlick and Kinkade, "Varieties of Concurrency Control in
 //! IMS/VS Fast Path", 1985).
 //!
-//! - [`queue`]: a queue per sale, and the workers that empty it; `queues`: when a worker starts and ends.
+//! - [`queue`]: the queue of all sales, and the workers that empty it; `queues`: when a worker starts and ends.
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
 //! - [`stats`]: counters for the metrics.
 

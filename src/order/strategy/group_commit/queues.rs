@@ -1,7 +1,8 @@
-//! [`Queues`]: what waits for a commit, by sale, and how many workers empty each queue. It knows nothing of purchases, nor
-//! of the database, so that a concurrency explorer can run it.
+//! [`Queues`]: what waits for a commit, and how many workers empty each queue. All sales share a queue, but for those that
+//! keep the others from being committed: each of them has one of its own until it is committed again. Without purchases and
+//! I/O, so that a concurrency explorer can run it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::error::Error;
 use crate::sync::Mutex;
@@ -19,13 +20,22 @@ pub(super) struct QueueLimits {
     pub large: usize,
 }
 
-/// The queues of all sales.
+/// Which queue: that of all sales, or of one that is apart.
+pub(super) type Key = Option<i64>;
+
+/// The queues.
 pub(super) struct Queues<T> {
     limits: QueueLimits,
-    by_sale: Mutex<HashMap<i64, Queue<T>>>,
+    all: Mutex<All<T>>,
 }
 
-/// One sale's queue; exists while a worker does.
+struct All<T> {
+    queues: HashMap<Key, Queue<T>>,
+    /// Sales with a queue of their own.
+    apart: HashSet<i64>,
+}
+
+/// A queue; exists while a worker does.
 struct Queue<T> {
     waiting: VecDeque<T>,
     workers: u32,
@@ -44,9 +54,16 @@ impl<T> Queue<T> {
     fn is_ready(&self) -> bool {
         self.waiting.len() >= self.in_flight.max(1)
     }
+
+    /// Counts one more worker, where there is work for it.
+    fn starts_worker(&mut self, limits: QueueLimits) -> bool {
+        let starts = self.workers < limits.in_flight && self.is_ready();
+        self.workers += u32::from(starts);
+        starts
+    }
 }
 
-/// The lengths of the queues at one moment, over all sales.
+/// The lengths of the queues at one moment, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Purchases that are in no batch yet.
@@ -59,37 +76,51 @@ pub struct QueueDepth {
 
 impl<T> Queues<T> {
     pub(super) fn new(limits: QueueLimits) -> Self {
-        Queues { limits, by_sale: Mutex::new(HashMap::new()) }
+        let all = All { queues: HashMap::new(), apart: HashSet::new() };
+        Queues { limits, all: Mutex::new(all) }
     }
 
-    /// Queues an item; says whether the caller has to start a worker, which calls [`Queues::next_batch`] until there is
-    /// none.
+    /// Queues an item of a sale; where the caller has to start a worker, which calls [`Queues::next_batch`] until there is
+    /// none, says of which queue.
     ///
     /// # Errors
     /// [`Error::Overloaded`] where the queue is full.
-    pub(super) fn enqueue(&self, voucher_id: i64, item: T) -> Result<bool, Error> {
-        let mut queues = self.by_sale.lock();
-        let queue = queues.entry(voucher_id).or_default();
+    pub(super) fn enqueue(&self, voucher_id: i64, item: T) -> Result<Option<Key>, Error> {
+        let mut all = self.all.lock();
+        let key = all.apart.contains(&voucher_id).then_some(voucher_id);
+        let queue = all.queues.entry(key).or_default();
         if queue.waiting.len() >= self.limits.queue {
             return Err(Error::Overloaded);
         }
         queue.waiting.push_back(item);
-        let starts = queue.workers < self.limits.in_flight && queue.is_ready();
-        queue.workers += u32::from(starts);
-        Ok(starts)
+        Ok(queue.starts_worker(self.limits).then_some(key))
+    }
+
+    /// Gives a sale a queue of its own, which begins with these items; says whether the caller has to start a worker.
+    pub(super) fn set_apart(&self, voucher_id: i64, items: Vec<T>) -> bool {
+        let mut all = self.all.lock();
+        all.apart.insert(voucher_id);
+        let queue = all.queues.entry(Some(voucher_id)).or_default();
+        queue.waiting.extend(items);
+        queue.starts_worker(self.limits)
+    }
+
+    /// A sale that was set apart was committed: further items go to the common queue again.
+    pub(super) fn rejoin(&self, voucher_id: i64) {
+        self.all.lock().apart.remove(&voucher_id);
     }
 
     /// Whether a worker that has committed a batch of size `done` is to pause before it asks for the next one: after a large
     /// batch, while few wait. Until it asks, its batch counts as in flight, so that no other worker begins with those few.
-    pub(super) fn pauses(&self, voucher_id: i64, done: usize) -> bool {
+    pub(super) fn pauses(&self, key: Key, done: usize) -> bool {
         let few = |queue: &Queue<T>| queue.waiting.len() < done / 2;
-        done > self.limits.large && self.by_sale.lock().get(&voucher_id).is_some_and(few)
+        done > self.limits.large && self.all.lock().queues.get(&key).is_some_and(few)
     }
 
     /// The next batch, first in first out, of a worker that has committed one of size `done`; `None` ends the worker.
-    pub(super) fn next_batch(&self, voucher_id: i64, done: usize) -> Option<Vec<T>> {
-        let mut queues = self.by_sale.lock();
-        let queue = queues.get_mut(&voucher_id)?;
+    pub(super) fn next_batch(&self, key: Key, done: usize) -> Option<Vec<T>> {
+        let queues = &mut self.all.lock().queues;
+        let queue = queues.get_mut(&key)?;
         queue.in_flight -= done;
         if queue.is_ready() {
             let count = queue.waiting.len().min(self.limits.batch);
@@ -98,14 +129,14 @@ impl<T> Queues<T> {
         }
         queue.workers -= 1;
         if queue.workers == 0 {
-            queues.remove(&voucher_id);
+            queues.remove(&key);
         }
         None
     }
 
     pub(super) fn depth(&self) -> QueueDepth {
         let mut depth = QueueDepth::default();
-        for queue in self.by_sale.lock().values() {
+        for queue in self.all.lock().queues.values() {
             depth.waiting += queue.waiting.len();
             depth.in_flight += queue.in_flight;
             depth.batches += queue.workers as usize;

@@ -1,7 +1,8 @@
-//! Decides entries of one sale in the database, then resolves them in Redis. The rules:
+//! Decides entries in the database, then resolves them in Redis: those of several sales together, and where that fails, each
+//! sale alone. The rules:
 //!
-//! - An order is a row, and a refusal is one too ([`crate::order::store::refusals`]): the primary key lets one of the two
-//!   exist, whoever comes late. Only then is it told.
+//! - An order is a row, and a refusal is one too ([`crate::order::store::refusals`]): the primary key lets only
+//!   one of the two exist. The buyer is told after that commit.
 //! - What is decided is resolved under the mark under which it was read, never under another.
 //! - An outage decides nothing, and neither does a bug. Only an entry whose own row the database refuses when it is tried
 //!   alone, [`TRIES`] times, goes to the dead-letter stream ([`Error::is_about_the_row`]).
@@ -76,21 +77,43 @@ impl Member {
         begun: Instant,
     ) -> Undone {
         let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
-        let mut orders: Vec<(Entry, NewOrder)> = Vec::with_capacity(entries.len());
-        let mut ids = HashSet::with_capacity(entries.len());
-        for entry in entries {
-            match entry.order() {
-                None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
-                // A second entry of one order is looked at once the first is resolved.
-                Some(order) if !ids.insert(order.id) => undone.add(entry, None),
-                Some(order) => orders.push((entry, order)),
-            }
-        }
+        let orders = orders(entries, &mut decisions, &mut undone);
         if !orders.is_empty() {
             self.commit(voucher_id, orders, begun + ATTEMPT, &mut decisions, &mut undone).await;
         }
         self.resolve_all(mark, decisions, &mut undone).await;
         undone
+    }
+
+    /// Decides entries of several sales, in one transaction, and resolves what it can of them.
+    ///
+    /// # Errors
+    /// The entries, where they could not be committed together: each sale is to be decided alone. With the sale whose row
+    /// could not be changed, if that is why.
+    pub(super) async fn decide_together(
+        &self,
+        entries: Vec<Entry>,
+        mark: &Mark,
+        begun: Instant,
+    ) -> Result<Undone, (Vec<Entry>, Option<i64>)> {
+        let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
+        let orders = orders(entries, &mut decisions, &mut undone);
+        let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
+        let commit = AssertUnwindSafe(self.committer.commit(&new, begun + ATTEMPT));
+        match commit.catch_unwind().await {
+            Ok(Ok(outcomes)) => self.settle(orders, outcomes, &mut decisions, &mut undone).await,
+            failed => {
+                let blocked = match failed {
+                    Ok(Err(BatchError::Sale(sale, _))) => Some(sale),
+                    _ => None,
+                };
+                let decided = decisions.into_iter().map(|(entry, _)| entry);
+                let all = orders.into_iter().map(|(entry, _)| entry).chain(decided);
+                return Err((all.chain(undone.entries).collect(), blocked));
+            }
+        }
+        self.resolve_all(mark, decisions, &mut undone).await;
+        Ok(undone)
     }
 
     async fn commit(
@@ -102,13 +125,10 @@ impl Member {
         undone: &mut Undone,
     ) {
         let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
-        let outcomes = match self.try_commit(voucher_id, &new, deadline).await {
+        let outcomes = match self.try_commit(&new, deadline).await {
             Ok(Ok(outcomes)) => outcomes,
             Ok(Err(BatchError::All(Error::DuplicateId))) => {
                 return self.commit_others(voucher_id, orders, deadline, decisions, undone).await;
-            }
-            Ok(Err(BatchError::All(Error::VoucherNotFound))) => {
-                new.iter().map(|_| Err(Error::VoucherNotFound)).collect()
             }
             Ok(Err(BatchError::Insert(error))) if orders.len() > 1 && !is_state(&error) => {
                 tracing::warn!(voucher_id, orders = orders.len(), %error, "a batch is split");
@@ -117,14 +137,25 @@ impl Member {
                 }
                 return;
             }
-            Ok(Err(BatchError::All(error) | BatchError::Insert(error))) => {
-                new.iter().map(|_| Err(error.clone())).collect()
-            }
+            Ok(Err(
+                BatchError::All(error) | BatchError::Sale(_, error) | BatchError::Insert(error),
+            )) => new.iter().map(|_| Err(error.clone())).collect(),
             Err(_) => {
                 let error = Error::Internal("a batch of the stream panicked".to_owned());
                 new.iter().map(|_| Err(error.clone())).collect()
             }
         };
+        self.settle(orders, outcomes, decisions, undone).await;
+    }
+
+    /// Takes note of what was committed, and writes what was refused.
+    async fn settle(
+        &self,
+        orders: Vec<(Entry, NewOrder)>,
+        outcomes: Outcomes,
+        decisions: &mut Decisions,
+        undone: &mut Undone,
+    ) {
         let mut refused = Vec::new();
         for ((entry, order), outcome) in orders.into_iter().zip(outcomes) {
             match outcome {
@@ -158,12 +189,11 @@ impl Member {
     /// Commits; an order that is alone is tried again where the database refuses its row.
     async fn try_commit(
         &self,
-        voucher_id: i64,
         orders: &[NewOrder],
         deadline: Instant,
     ) -> std::thread::Result<Result<Outcomes, BatchError>> {
         for _ in 1..TRIES {
-            let commit = AssertUnwindSafe(self.committer.commit(voucher_id, orders, deadline));
+            let commit = AssertUnwindSafe(self.committer.commit(orders, deadline));
             match commit.catch_unwind().await {
                 Ok(Err(BatchError::Insert(error)))
                     if orders.len() == 1 && error.is_about_the_row() =>
@@ -173,7 +203,7 @@ impl Member {
                 outcomes => return outcomes,
             }
         }
-        AssertUnwindSafe(self.committer.commit(voucher_id, orders, deadline)).catch_unwind().await
+        AssertUnwindSafe(self.committer.commit(orders, deadline)).catch_unwind().await
     }
 
     /// Commits those of the orders under whose ids there is no row.
@@ -333,6 +363,25 @@ impl Member {
         self.stats.dead_lettered.fetch_add(dead, Relaxed);
         Ok(true)
     }
+}
+
+/// The orders that these entries name.
+fn orders(
+    entries: Vec<Entry>,
+    decisions: &mut Decisions,
+    undone: &mut Undone,
+) -> Vec<(Entry, NewOrder)> {
+    let mut orders = Vec::with_capacity(entries.len());
+    let mut ids = HashSet::with_capacity(entries.len());
+    for entry in entries {
+        match entry.order() {
+            None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
+            // A second entry of one order is looked at once the first is resolved.
+            Some(order) if !ids.insert(order.id) => undone.add(entry, None),
+            Some(order) => orders.push((entry, order)),
+        }
+    }
+    orders
 }
 
 /// Whether a failure says nothing about the entry.

@@ -30,13 +30,13 @@ const LOOK_EVERY: u32 = 20;
 /// Entries in one page.
 const PAGE: usize = 1000;
 
-/// An entry that another consumer has, and whose it is.
-type Kept = HashMap<String, (String, Instant)>;
+/// Entries of other consumers: each with its consumer, and since when that has it.
+type ForeignEntries = HashMap<String, (String, Instant)>;
 
 impl Member {
     /// Makes round after round until the process stops.
     pub(super) async fn watch_others(self: Arc<Self>) {
-        let (mut kept, mut round, mut logged) = (Kept::default(), 0, false);
+        let (mut kept, mut round, mut logged) = (ForeignEntries::default(), 0, false);
         while !self.is_stopped() {
             match self.watch_once(&mut kept, round % LOOK_EVERY == 0).await {
                 Ok(()) => logged = false,
@@ -51,7 +51,7 @@ impl Member {
         }
     }
 
-    async fn watch_once(&self, kept: &mut Kept, always: bool) -> Result<(), Error> {
+    async fn watch_once(&self, kept: &mut ForeignEntries, always: bool) -> Result<(), Error> {
         let consumers: StreamInfoConsumersReply =
             self.redis.clone().xinfo_consumers(&*self.keys.stream, GROUP).await?;
         let mut consumers = consumers.consumers.iter();
@@ -59,19 +59,19 @@ impl Member {
             return Ok(());
         }
         let began = Instant::now();
-        let mark = self.look(Ask::Tidy("")).await?.mark;
+        let mark = self.view(Ask::Tidy("")).await?.mark;
         // Before the entries: one that is delivered later is not taken for one that was dropped.
         let delivered = self.last_delivered().await?;
         let (mut after, mut all) = (String::new(), Vec::new());
         loop {
-            let look = self.look(Ask::Page(&after)).await?;
-            let Some(last) = look.entries.last().filter(|_| look.more) else { break };
+            let view = self.view(Ask::Page(&after)).await?;
+            let Some(last) = view.entries.last().filter(|_| view.more) else { break };
             after.clone_from(&last.id);
-            all.extend(look.entries);
+            all.extend(view.entries);
         }
         let pending = self.pending().await?;
         // Of one mark: a group that was lost meanwhile, and is there again, has nothing pending.
-        if self.look(Ask::Tidy("")).await?.mark != mark {
+        if self.view(Ask::Tidy("")).await?.mark != mark {
             return Ok(());
         }
         let names: HashSet<&str> = pending.iter().map(|(id, _)| id.as_str()).collect();
@@ -110,7 +110,7 @@ impl Member {
     /// Claims what another consumer has had for too long, and decides it.
     async fn claim_kept(
         &self,
-        kept: &mut Kept,
+        kept: &mut ForeignEntries,
         pending: Vec<(String, String)>,
         mark: Mark,
         began: Instant,
@@ -133,7 +133,7 @@ impl Member {
                 sales.entry(sale).or_default().push(entry);
             }
             for (sale, entries) in sales {
-                // What is not decided is ours now, and claimed again by whoever comes.
+                // What is not decided stays with us, and is claimed again later, by any instance.
                 self.decide(sale, entries, &mark, begun).await;
             }
         }
@@ -143,7 +143,7 @@ impl Member {
 
 /// Takes note of what is pending now; returns what the same consumer has had for `limit`.
 fn overdue(
-    kept: &mut Kept,
+    kept: &mut ForeignEntries,
     pending: Vec<(String, String)>,
     now: Instant,
     limit: Duration,
@@ -174,7 +174,8 @@ mod tests {
     #[test]
     fn an_entry_is_overdue_once_one_consumer_has_had_it_for_long() {
         let pending = |consumer: &str| vec![("1-0".to_owned(), consumer.to_owned())];
-        let (mut kept, limit, now) = (Kept::default(), Duration::from_secs(10), Instant::now());
+        let (mut kept, limit, now) =
+            (ForeignEntries::default(), Duration::from_secs(10), Instant::now());
         assert!(overdue(&mut kept, pending("c1"), now, limit).is_empty());
         // Another consumer begins anew.
         assert!(overdue(&mut kept, pending("c2"), now + limit, limit).is_empty());

@@ -28,7 +28,7 @@ impl OrderStream {
             return Ok(Some(order.clone()));
         }
         // What the hash names under the mark; under another one it is written anew first.
-        let look = member.look(Ask::User(user_id)).await?;
+        let view = member.view(Ask::User(user_id)).await?;
         let refused: Option<String> =
             member.redis.clone().get(member.keys.refused(order_id)).await?;
         let of_user = refused.as_deref().and_then(|text| text.split_once(' '));
@@ -40,7 +40,7 @@ impl OrderStream {
             return Err(Error::OrderFailed);
         }
         let names = |name: &str| name.split(':').nth(1) == Some(&order_id.to_string());
-        if look.pending.split(' ').any(names) {
+        if view.pending.split(' ').any(names) {
             return Ok(None);
         }
         if is_anothers {
@@ -51,7 +51,7 @@ impl OrderStream {
             Some(order) if !own(&order) => Err(Error::OrderNotFound),
             Some(order) if order.is_refusal() => Err(Error::OrderFailed),
             Some(order) => Ok(Some(order)),
-            None => Err(member.not_found(order_id, &look.mark)),
+            None => Err(member.not_found(order_id, &view.mark)),
         }
     }
 }

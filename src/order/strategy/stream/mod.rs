@@ -46,7 +46,7 @@ mod lookup;
 mod open;
 mod replies;
 
-use replies::{Answer, Ask, Look, RedisClock};
+use replies::{Answer, Ask, RedisClock, StreamView};
 
 /// Purchases that one call admits at most, so that it never keeps Redis from others for long.
 const BATCH: usize = 64;
@@ -189,7 +189,7 @@ impl OrderStream {
                 "keys of an older version are in Redis (stream.orders.epoch and others): they are not used"
             );
         }
-        member.look(Ask::Tidy("")).await?;
+        member.view(Ask::Tidy("")).await?;
         member.tasks.spawn(member.clone().consume());
         member.tasks.spawn(member.clone().keep_open());
         member.tasks.spawn(member.clone().watch_others());
@@ -208,7 +208,7 @@ impl OrderStream {
         member.stop.cancel();
         member.tasks.close();
         member.tasks.wait().await;
-        if let Err(error) = member.look(Ask::Tidy(&member.consumer)).await {
+        if let Err(error) = member.view(Ask::Tidy(&member.consumer)).await {
             tracing::warn!(%error, "the group could not be left");
         }
         member.admissions.shutdown().await;
@@ -216,7 +216,7 @@ impl OrderStream {
 }
 
 impl Member {
-    async fn look(&self, ask: Ask<'_>) -> Result<Look, Error> {
+    async fn view(&self, ask: Ask<'_>) -> Result<StreamView, Error> {
         let mut script = scripts::STREAM_LOOK.key(&*self.keys.stream);
         script.key(&*self.keys.pending);
         match ask {
@@ -225,9 +225,9 @@ impl Member {
             Ask::Tidy(leaves) => script.arg("tidy").arg(CONSUMER_PREFIX).arg(leaves),
         };
         let reply = script.invoke_async(&mut self.redis.clone()).await?;
-        let (look, now) = Look::parse(&reply)?;
+        let (view, now) = StreamView::parse(&reply)?;
         self.clock.set(now);
-        Ok(look)
+        Ok(view)
     }
 
     fn is_stopped(&self) -> bool {

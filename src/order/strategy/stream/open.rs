@@ -74,13 +74,13 @@ impl Member {
     }
 
     async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen) -> Result<(), Error> {
-        let look = self.look(Ask::Tidy("")).await?;
-        self.stats.pending.store(look.users, Relaxed);
+        let view = self.view(Ask::Tidy("")).await?;
+        self.stats.pending.store(view.users, Relaxed);
         let oldest =
-            look.entries.first().and_then(|entry| entry.id.split('-').next()?.parse().ok());
+            view.entries.first().and_then(|entry| entry.id.split('-').next()?.parse().ok());
         let age = oldest.map_or(0, |ms: i64| self.clock.now_us() / 1000 - ms);
         self.stats.lag_ms.store(age.max(0) as u64, Relaxed);
-        let mark = look.mark;
+        let mark = view.mark;
         if mark.text != seen.mark {
             tracing::info!("Redis has other data, or another master: sales are counted anew");
             record::keep(&mut self.redis.clone(), self.keys.style()).await?;
@@ -192,22 +192,22 @@ impl Member {
     /// Those that were added since.
     async fn extend(&self, pass: &mut Pass) -> Result<(), Error> {
         loop {
-            let look = self.look(Ask::Page(&pass.last)).await?;
-            if look.mark != pass.mark {
+            let view = self.view(Ask::Page(&pass.last)).await?;
+            if view.mark != pass.mark {
                 return Err(Error::Unavailable("Redis"));
             }
             if pass.last.is_empty() {
                 pass.last = pass.mark.text.rsplit(' ').next().unwrap_or("0-0").to_owned();
             }
-            if let Some(last) = look.entries.last().filter(|_| look.more) {
+            if let Some(last) = view.entries.last().filter(|_| view.more) {
                 pass.last.clone_from(&last.id);
             }
-            for entry in look.entries {
+            for entry in view.entries {
                 if let Some(order) = entry.order() {
                     pass.sales.entry(order.buyer.voucher_id).or_default().push((entry, order));
                 }
             }
-            if !look.more {
+            if !view.more {
                 return Ok(());
             }
         }

@@ -1,4 +1,4 @@
-//! What Redis replies: entries, the mark, what admission decided, the server's clock. No I/O may come in here.
+//! What Redis replies: entries, the mark, what admission decided, the server's clock. Pure: no I/O.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
@@ -98,8 +98,8 @@ pub(super) enum Ask<'a> {
     Tidy(&'a str),
 }
 
-/// What it says.
-pub(super) struct Look {
+/// The stream at one moment.
+pub(super) struct StreamView {
     pub mark: Mark,
     /// Users who have pending orders.
     pub users: u64,
@@ -110,9 +110,9 @@ pub(super) struct Look {
     pub more: bool,
 }
 
-impl Look {
+impl StreamView {
     /// What `lua/stream_look.lua` returned, and the server's clock.
-    pub fn parse(reply: &Value) -> Result<(Look, &str), Error> {
+    pub fn parse(reply: &Value) -> Result<(StreamView, &str), Error> {
         let [mark, now, users, pending, before, page] = items(reply) else {
             return Err(Error::Internal("stream_look.lua returned something else".to_owned()));
         };
@@ -121,14 +121,14 @@ impl Look {
         let mut all = entries(before);
         let more = !page.is_empty();
         all.extend(page);
-        let look = Look {
+        let view = StreamView {
             mark: Mark { since_us: since.unwrap_or(i64::MAX), text },
             users: if let Value::Int(users) = users { (*users).max(0) as u64 } else { 0 },
             pending: string(pending).to_owned(),
             entries: all,
             more,
         };
-        Ok((look, string(now)))
+        Ok((view, string(now)))
     }
 }
 
