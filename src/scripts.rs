@@ -8,9 +8,6 @@ macro_rules! scripts {
     ($($name:ident $head:tt $file:literal)+) => {
         $(pub(crate) static $name: LazyLock<Script> =
             LazyLock::new(|| Script::new(text!($head $file)));)+
-
-        /// The text of every script, by the name of its file: for `doctor`.
-        pub(crate) const ALL: &[(&str, &str)] = &[$(($file, text!($head $file))),+];
     };
 }
 

@@ -75,7 +75,7 @@ pub async fn run(url: &SecretString) -> anyhow::Result<usize> {
 }
 
 /// Forgets a step that began and failed, or whose process ended: it is repeated. Each does only what is missing, and the
-/// lock keeps out whoever may be at it.
+/// lock keeps other nodes out.
 async fn forget_interrupted(connection: &mut MySqlConnection) -> anyhow::Result<()> {
     if table_exists(connection, "_sqlx_migrations").await? {
         let forget = sqlx::query("DELETE FROM _sqlx_migrations WHERE NOT success");

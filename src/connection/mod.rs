@@ -17,4 +17,4 @@ pub mod redis_requirements;
 pub mod row;
 pub mod server_check;
 pub mod server_error;
-pub mod time_zones;
+pub mod server_settings;

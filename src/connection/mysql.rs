@@ -109,67 +109,8 @@ pub async fn connect(
 
 /// A further pool to the server of `database`, of at most `connections`: what is learnt of the server through the one holds
 /// for the other.
-pub fn connect_beside(database: &Database, connections: u32) -> Database {
+pub fn connect_second_pool(database: &Database, connections: u32) -> Database {
     Database { pool: database.pool.beside(connections), timeout: database.timeout }
-}
-
-/// Facts about the server, for `doctor`.
-pub struct ServerFacts {
-    /// Such as `10.11.6-MariaDB`.
-    pub version: String,
-    /// Connections the server accepts in all.
-    pub max_connections: i64,
-    /// The server's clock, UTC.
-    pub now: chrono::NaiveDateTime,
-    /// When the server ends an idle transaction of this service.
-    pub own_idle: Option<IdleLimit>,
-    /// The same for other clients, such as a Java node: the server's own setting.
-    pub idle: Option<IdleLimit>,
-    /// The user's rights with which a read-only server takes writes.
-    pub writes_anyway: Vec<String>,
-}
-
-/// After how many seconds the server ends a transaction whose client sends nothing, and by which setting.
-pub struct IdleLimit {
-    /// Seconds.
-    pub seconds: u64,
-    /// The setting's name.
-    pub setting: String,
-}
-
-/// SUPER on older servers, CONNECTION_ADMIN on MySQL, READ_ONLY ADMIN on MariaDB.
-const WRITES_ANYWAY: &str = "SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES \
-     WHERE REPLACE(GRANTEE, '''', '') = CURRENT_USER() \
-     AND PRIVILEGE_TYPE IN ('SUPER', 'CONNECTION_ADMIN', 'READ_ONLY ADMIN')";
-
-/// Queries [`ServerFacts`].
-pub async fn facts(database: &Database) -> sqlx::Result<ServerFacts> {
-    let query =
-        sqlx::query_as("SELECT VERSION(), CAST(@@max_connections AS SIGNED), UTC_TIMESTAMP(6)");
-    let (version, max_connections, now) = database.bounded(query.fetch_one(&database.pool)).await?;
-    let own_idle = idle_limit(database, "SESSION").await?;
-    let idle = idle_limit(database, "GLOBAL").await?;
-    let writes_anyway = sqlx::query_scalar(WRITES_ANYWAY).fetch_all(&database.pool);
-    let writes_anyway = database.bounded(writes_anyway).await?;
-    Ok(ServerFacts { version, max_connections, now, own_idle, idle, writes_anyway })
-}
-
-/// The shortest of the settings that are there and not 0, which means none.
-async fn idle_limit(database: &Database, scope: &str) -> sqlx::Result<Option<IdleLimit>> {
-    let sql = format!(
-        "SHOW {scope} VARIABLES WHERE Variable_name IN \
-         ('idle_transaction_timeout', 'idle_write_transaction_timeout', 'wait_timeout')"
-    );
-    let limits = show(database, &sql).await?.into_iter().filter_map(|(setting, seconds)| {
-        Some(IdleLimit { seconds: seconds.parse().ok().filter(|seconds| *seconds > 0)?, setting })
-    });
-    Ok(limits.min_by_key(|limit| limit.seconds))
-}
-
-/// The rows of a SHOW statement: names and values.
-pub async fn show(database: &Database, statement: &str) -> sqlx::Result<Vec<(String, String)>> {
-    let rows = sqlx::query_as(statement).fetch_all(&database.pool);
-    database.bounded(rows).await
 }
 
 /// Succeeds where the database answers and takes writes; for readiness.

@@ -71,8 +71,7 @@ async fn doctor_passes_a_healthy_stack_and_names_problems() {
     let stack = Stack::start(0, &[]).await;
     let (code, text) = run(&["doctor"], &stack.env());
     assert_eq!(code, Some(0), "{text}");
-    let idle = if stack.database.is_mariadb().await { "after 5 s" } else { "after 30 s" };
-    for line in ["schema is up to date", "clock agrees", "scripts load", "append-only", idle] {
+    for line in ["schema is up to date", "clock agrees", "append-only", "the rights"] {
         assert!(text.contains(line), "{line}: {text}");
     }
     let mut redis = RedisServer::start().await;
@@ -194,15 +193,5 @@ fn help_names_every_setting_with_its_unit() {
     for word in ["DATABASE_URL", "REDIS_URL", "BIND_ADDR", "ADMIN_TOKEN", "milliseconds", "default"]
     {
         assert!(text.contains(word), "{word}: {text}");
-    }
-}
-
-#[test]
-fn doctor_knows_every_script() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let scripts = std::fs::read_to_string(root.join("src/scripts.rs")).unwrap();
-    for entry in std::fs::read_dir(root.join("lua")).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(scripts.contains(&name), "scripts.rs does not name lua/{name}");
     }
 }

@@ -1,93 +1,222 @@
-//! `doctor`: the database.
+//! `doctor`: the database: whether it can be used, and what "committed" means on it: whether an order survives a power cut,
+//! and the loss of the server.
 
-use super::findings::{Findings, skew};
-use super::{durability, time_zones};
-use crate::config::DoctorConfig;
+use chrono::{FixedOffset, Offset, Utc};
+
+use super::findings::Findings;
+use crate::clock::Zone;
 use crate::connection::database_check::tables_and_rights;
-use crate::connection::mysql::{Database, IdleLimit, ServerFacts};
+use crate::connection::migrate;
+use crate::connection::mysql::Database;
 use crate::connection::server_check::is_supported;
-use crate::connection::{migrate, mysql};
+use crate::connection::server_settings::ServerSettings;
+use crate::order::store::OrderStore;
 
 /// A transaction that nobody goes on with should end within this time, seconds: until then it may hold a sale's row.
 const MAX_IDLE: u64 = 60;
 
-/// Checks version, durability, connections, clock, idle transactions and schema.
+/// Checks version, durability, rights, connections, clock, idle transactions, schema and time zones.
 pub(super) async fn check(
     findings: &mut Findings,
     database: &Database,
-    config: &DoctorConfig,
+    zone: Zone,
+    connections: u32,
 ) -> anyhow::Result<()> {
-    let facts = mysql::facts(database).await?;
-    if is_supported(&facts.version) {
-        findings.good(&format!("version {}", facts.version));
+    let server = ServerSettings::of(database).await?;
+    let version = format!("version {}", server.text("version"));
+    if is_supported(server.text("version")) {
+        findings.good(&version);
     } else {
-        findings
-            .fail(&format!("version {}", facts.version), "use MySQL 8.0 or MariaDB 10.5, or newer");
+        findings.fail(&version, "use MySQL 8.0 or MariaDB 10.5, or newer");
     }
-    durability::check(findings, database).await?;
-    if !facts.writes_anyway.is_empty() {
+    if server.is_on("read_only") {
+        findings.fail(
+            "the server is read-only, as replicas are",
+            "point DATABASE_URL at the primary, or set read_only=OFF",
+        );
+    }
+    for durability in [power_cut(&server), loss_of_the_server(&server)] {
+        match durability {
+            Ok(what) => findings.good(&what),
+            Err((what, advice)) => findings.warn(&what, advice),
+        }
+    }
+    if !server.writes_anyway.is_empty() {
+        let rights = server.writes_anyway.join(", ");
         findings.warn(
-            &format!(
-                "the user may write to a read-only server ({})",
-                facts.writes_anyway.join(", ")
-            ),
+            &format!("the user may write to a read-only server ({rights})"),
             "revoke it: after a failover, an order could be written to the old primary alone",
         );
     }
-    let wanted = i64::from(config.database.database_connections);
-    if facts.max_connections < 2 * wanted {
+    let accepted = server.number("max_connections").unwrap_or_default();
+    if accepted < 2 * u64::from(connections) {
         findings.warn(
-            &format!("max_connections={} for {wanted} an instance", facts.max_connections),
+            &format!("max_connections={accepted} for {connections} an instance"),
             "raise it, or lower --database-connections",
         );
     }
-    skew(findings, "the database", facts.now.and_utc());
-    idle_transactions(findings, &facts);
-    let zone = config.time_zone;
-    time_zones::check_sessions(findings, database, zone).await?;
-    // Apart: the one connection must be free for the orders.
+    findings.clock("the database", server.now.and_utc());
+    let settings = ["idle_transaction_timeout", "idle_write_transaction_timeout", "wait_timeout"];
+    // 0 means never.
+    let idle =
+        settings.into_iter().filter_map(|name| server.number(name)).filter(|limit| *limit > 0);
+    if idle.min().is_none_or(|limit| limit > MAX_IDLE) {
+        findings.warn(
+            "a transaction that another client, such as a Java node, leaves open keeps its rows locked for long",
+            "set idle_write_transaction_timeout=10 on MariaDB, a lower wait_timeout on MySQL",
+        );
+    }
+    default_zone(findings, &server, zone);
+    // Apart from the orders' query: there is one connection.
     let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
-    match missing {
-        0 => {
-            findings.good("the schema is up to date");
-            match tables_and_rights(&mut *database.pool.acquire().await?).await {
-                Ok(()) => findings.good("the tables can be written"),
-                Err(error) => findings.fail(&format!("{error:#}"), "repair it before a start"),
-            }
-            time_zones::check_ids(findings, database, zone).await?;
-        }
-        steps => {
-            findings.fail(&format!("{steps} migration steps are missing"), "run `seckill migrate`")
-        }
+    if missing > 0 {
+        findings.fail(&format!("{missing} migration steps are missing"), "run `seckill migrate`");
+        return Ok(());
+    }
+    findings.good("the schema is up to date");
+    match tables_and_rights(&mut *database.pool.acquire().await?).await {
+        Ok(()) => findings.good("the tables can be written"),
+        Err(error) => findings.fail(&format!("{error:#}"), "repair it before a start"),
+    }
+    zones_of_ids(findings, &OrderStore::new(database.clone(), zone), zone).await
+}
+
+/// Good, or worth a warning: what, and the advice.
+type Durability = Result<String, (String, &'static str)>;
+
+/// Whether a commit survives a power cut.
+fn power_cut(server: &ServerSettings) -> Durability {
+    let advice = "a confirmed order can be lost in a power cut; set it to 1";
+    let flush = server.text("innodb_flush_log_at_trx_commit");
+    if flush != "1" {
+        return Err((format!("innodb_flush_log_at_trx_commit={flush}"), advice));
+    }
+    // Recovery rolls back what is prepared in InnoDB and absent from the binary log.
+    match (server.is_on("log_bin"), server.text("sync_binlog")) {
+        (true, "1") => Ok("commits survive a power cut, with a binary log".to_owned()),
+        (true, sync) => Err((format!("sync_binlog={sync}, with the binary log on"), advice)),
+        (false, _) => Ok("commits survive a power cut, without a binary log".to_owned()),
+    }
+}
+
+/// Whether a commit survives the loss of the server.
+fn loss_of_the_server(server: &ServerSettings) -> Durability {
+    let warning = |what: &str, advice| Err((what.to_owned(), advice));
+    let replicas = server.text("rpl_semi_sync_master_clients");
+    if server.is_on("wsrep_on") {
+        return warning(
+            "the server is a node of a Galera cluster",
+            "let one node take all writes: docs/OPERATIONS.md, \"A database that fails over\"",
+        );
+    }
+    if !server.is_on("log_bin") {
+        return Ok("no replica: it has no binary log".to_owned());
+    }
+    if !server.is_on("rpl_semi_sync_master_enabled") {
+        return warning(
+            "commits do not wait for a replica",
+            "if a replica may take over, use semi-synchronous replication with AFTER_SYNC, or confirmed orders can be lost",
+        );
+    }
+    if !server.is_on("rpl_semi_sync_master_status") || replicas == "0" {
+        return warning(
+            "semi-synchronous replication has no replica now",
+            "commits are asynchronous: a failover loses confirmed orders; connect the replica",
+        );
+    }
+    if server.text("rpl_semi_sync_master_wait_point") != "AFTER_SYNC" {
+        return warning(
+            "rpl_semi_sync_…_wait_point is not AFTER_SYNC",
+            "others can read, and confirm, an order that a failover loses; set it to AFTER_SYNC",
+        );
+    }
+    Ok(format!(
+        "commits wait for one of {replicas} replicas (AFTER_SYNC), for at most {} ms, after which they are asynchronous",
+        server.text("rpl_semi_sync_master_timeout")
+    ))
+}
+
+/// Compares the zone of a session that sets none, as a Java node's may, with ours.
+fn default_zone(findings: &Findings, server: &ServerSettings, zone: Zone) {
+    let own = seconds_ahead(zone);
+    let of_server = server.zone_offset.map_or("unknown".to_owned(), offset);
+    if server.zone_offset == Some(own) {
+        findings.good(&format!("a session that sets no time zone has ours, {of_server}"));
+    } else {
+        findings.warn(
+            &format!("a session that sets no time zone is at {of_server}; ours is {}", offset(own)),
+            &format!(
+                "beside a Java node: its JDBC address needs \
+                 connectionTimeZone={}&forceConnectionTimeZoneToSession=true, or sales begin at another time there",
+                offset(own).replace('+', "%2B")
+            ),
+        );
+    }
+}
+
+/// Compares the zones in which the last order ids were made with ours.
+async fn zones_of_ids(findings: &Findings, store: &OrderStore, zone: Zone) -> anyhow::Result<()> {
+    let (own, found) = (seconds_ahead(zone), store.offsets_of_ids().await?);
+    let all: i64 = found.iter().map(|(_, orders)| orders).sum();
+    for (ahead, orders) in found.into_iter().filter(|(ahead, _)| *ahead != own) {
+        findings.warn(
+            &format!("{orders} of the last {all} orders have ids made at {}", offset(ahead)),
+            &format!(
+                "a node runs in another time zone: its ids do not rise with those of the others, and it reads the times \
+                 of sales in its own zone; start its JVM with -Duser.timezone={0}, or our node with --time-zone {0}",
+                zone.0
+            ),
+        );
     }
     Ok(())
 }
 
-/// Says when the server ends a transaction whose client was stopped or cut off.
-fn idle_transactions(findings: &mut Findings, facts: &ServerFacts) {
-    match &facts.own_idle {
-        Some(limit) if limit.seconds <= MAX_IDLE => findings.good(&format!(
-            "a transaction of this service that is left open ends after {} s ({})",
-            limit.seconds, limit.setting
-        )),
-        _ => findings.warn(
-            "a transaction of this service that is left open keeps its rows locked for long",
-            "the server ignores the session's setting; use MariaDB 10.3 or MySQL 5.7, or newer",
-        ),
-    }
-    match &facts.idle {
-        Some(limit) if limit.seconds <= MAX_IDLE => {}
-        limit => {
-            let after = match limit {
-                Some(IdleLimit { seconds, setting }) => {
-                    format!("only after {seconds} s ({setting})")
-                }
-                None => "never".to_owned(),
-            };
-            findings.warn(
-                &format!("a transaction that another client, such as a Java node, leaves open ends {after}"),
-                "set idle_write_transaction_timeout=10 on MariaDB, a lower wait_timeout on MySQL",
-            );
+fn seconds_ahead(zone: Zone) -> i64 {
+    i64::from(Utc::now().with_timezone(&zone.0).offset().fix().local_minus_utc())
+}
+
+/// Such as `+08:00`.
+fn offset(seconds: i64) -> String {
+    let offset = i32::try_from(seconds).ok().and_then(FixedOffset::east_opt);
+    offset.map_or_else(|| format!("{seconds} s"), |offset| offset.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: [(&str, &str); 7] = [
+        ("innodb_flush_log_at_trx_commit", "1"),
+        ("sync_binlog", "1"),
+        ("log_bin", "ON"),
+        ("rpl_semi_sync_master_enabled", "ON"),
+        ("rpl_semi_sync_master_status", "ON"),
+        ("rpl_semi_sync_master_clients", "1"),
+        ("rpl_semi_sync_master_wait_point", "AFTER_SYNC"),
+    ];
+
+    #[test]
+    fn each_setting_that_can_lose_an_order_is_named() {
+        for (name, value, says) in [
+            ("log_bin", "OFF", ""),
+            ("innodb_flush_log_at_trx_commit", "2", "innodb_flush_log_at_trx_commit=2"),
+            ("sync_binlog", "0", "sync_binlog=0"),
+            ("rpl_semi_sync_master_enabled", "OFF", "do not wait for a replica"),
+            ("rpl_semi_sync_master_status", "OFF", "has no replica now"),
+            ("rpl_semi_sync_master_clients", "0", "has no replica now"),
+            ("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "wait_point"),
+            ("wsrep_on", "ON", "Galera"),
+        ] {
+            let values = GOOD.into_iter().chain([(name, value)]);
+            let values = values.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let server = ServerSettings { values, ..Default::default() };
+            let found = [power_cut(&server), loss_of_the_server(&server)];
+            let warned: Vec<_> = found.into_iter().filter_map(Result::err).collect();
+            match &warned[..] {
+                [] => assert_eq!(says, "", "{name}={value}"),
+                [(what, _)] => assert!(!says.is_empty() && what.contains(says), "{what}"),
+                two => panic!("{name}={value}: {two:?}"),
+            }
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What `doctor` found, as lines: good, worth a warning, or to be repaired before a start.
 
-use std::time::Duration;
-
 use chrono::{DateTime, TimeDelta, Utc};
 
 /// Clocks further apart than this are worth a warning.
@@ -26,18 +24,22 @@ impl Findings {
         self.failures += 1;
         println!("  FAIL  {what}\n        → {advice}");
     }
-}
 
-/// Compares a server's clock with this node's.
-pub(super) fn skew(findings: &mut Findings, whose: &str, now: DateTime<Utc>) {
-    let skew = (now - Utc::now()).abs();
-    if skew > MAX_SKEW {
-        let skew = Duration::from_millis(skew.num_milliseconds().unsigned_abs());
-        findings.warn(
-            &format!("{whose}'s clock is {skew:?} away from this node's"),
-            "run a time service on every machine; sales follow the database's clock",
-        );
-    } else {
-        findings.good(&format!("{whose}'s clock agrees with this node's"));
+    /// What `check` found, or why it could not go on.
+    pub(super) fn end<T>(&mut self, check: anyhow::Result<T>) -> Option<T> {
+        check.map_err(|error| self.fail(&format!("{error:#}"), "see the message")).ok()
+    }
+
+    /// Compares a server's clock with this node's.
+    pub(super) fn clock(&self, whose: &str, now: DateTime<Utc>) {
+        let skew = (now - Utc::now()).abs();
+        if skew > MAX_SKEW {
+            self.warn(
+                &format!("{whose}'s clock is {} s away from this node's", skew.num_seconds()),
+                "run a time service on every machine; sales follow the database's clock",
+            );
+        } else {
+            self.good(&format!("{whose}'s clock agrees with this node's"));
+        }
     }
 }

@@ -1,66 +1,62 @@
-//! `seckill doctor`: checks everything that a start needs, prints each finding with what to do about it, and fails where
-//! something must be repaired.
+//! `seckill doctor`: checks what a start needs and what an operator can mend, prints each finding with what to do about it,
+//! and fails where something must be repaired.
 
 use anyhow::bail;
 
 use self::findings::Findings;
 use crate::config::DoctorConfig;
 use crate::connection::{self, mysql};
+use crate::keys::Keys;
+use crate::order::store::OrderStore;
 
 mod database;
-mod durability;
 mod findings;
-mod java_sales;
-mod join;
-mod key_style;
+mod java;
 mod redis;
-mod time_zones;
 
 /// Runs the command.
 pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     let mut findings = Findings::default();
+    let zone = config.time_zone;
     println!("time zone");
-    findings.good(&format!("{}: it is {}", config.time_zone.0, config.time_zone.now()));
+    findings.good(&format!("{}: it is {}", zone.0, zone.now()));
 
     println!("database");
     let server = &config.database;
-    match mysql::connect(&server.database_url, 1, server.database_timeout).await {
-        Ok(pool) => {
-            if let Err(error) = database::check(&mut findings, &pool, &config).await {
-                findings.fail(&format!("{error:#}"), "see the message");
-            }
+    let database = mysql::connect(&server.database_url, 1, server.database_timeout).await;
+    let store = match findings.end(database) {
+        Some(database) => {
+            let connections = server.database_connections;
+            let checked = database::check(&mut findings, &database, zone, connections).await;
+            findings.end(checked);
+            Some(OrderStore::new(database, zone))
         }
-        Err(error) => findings.fail(&format!("{error:#}"), "start it, or correct DATABASE_URL"),
-    }
+        None => None,
+    };
 
     println!("redis");
-    let timeout = config.redis.redis_timeout;
-    let connected = match config.redis.server() {
-        Ok(server) => connection::redis::connect(server, timeout).await,
-        Err(error) => Err(error),
+    let style = config.keys.style(&config.redis.redis_url)?;
+    let connecting = async {
+        connection::redis::connect(config.redis.server()?, config.redis.redis_timeout).await
     };
-    match connected {
-        Ok(redis) => {
-            if let Err(error) = redis::check(&mut findings, &mut redis.commands()).await {
-                findings.fail(&format!("{error:#}"), "see the message");
-            }
-            let style = config.keys.style(&config.redis.redis_url)?;
-            if let Err(error) = key_style::check(&mut findings, &mut redis.commands(), style).await
-            {
-                findings.fail(&format!("{error:#}"), "see the message");
-            }
+    let redis = match findings.end(connecting.await) {
+        Some(redis) => {
+            let mut redis = redis.commands();
+            let checked = redis::check(&mut findings, &mut redis, style).await;
+            findings.end(checked);
+            Some(redis)
         }
-        Err(error) => findings.fail(&format!("{error:#}"), "see the message"),
-    }
+        None => None,
+    };
 
-    println!("sales of Java nodes");
-    if let Err(error) = java_sales::check(&findings, &config).await {
-        findings.warn(&format!("not read: {error:#}"), "see above");
-    }
-
-    if config.join {
-        println!("joining the stream");
-        if let Err(error) = join::check(&findings, &config).await {
+    if let (Some(store), Some(mut redis)) = (store, redis) {
+        println!("beside Java nodes");
+        let keys = Keys::new(style);
+        let mut checked = java::sales(&findings, &store, &mut redis, &keys).await;
+        if checked.is_ok() && config.join {
+            checked = java::join(&findings, &store, &mut redis, &keys).await;
+        }
+        if let Err(error) = checked {
             findings.warn(&format!("not read: {error:#}"), "see above");
         }
     }

@@ -1,48 +1,42 @@
 //! `doctor`: Redis.
 
 use chrono::DateTime;
-use redis::Script;
+use redis::AsyncCommands;
 
-use super::findings::{Findings, skew};
+use super::findings::Findings;
 use crate::connection::redis::RoutedConnection;
 use crate::connection::redis_requirements::field;
-use crate::keys::rights;
-use crate::scripts;
+use crate::keys::record::recorded;
+use crate::keys::{KeyStyle, rights};
 
 /// A channel of the locks' form, without subscribers.
 const LOCK_CHANNEL: &str = "redisson_lock__channel:{doctor}";
 
-/// Checks version, eviction, persistence, clock, channel rights and scripts.
+/// Checks eviction, persistence, replicas, clock, rights and key style; connecting has checked the version.
 pub(super) async fn check(
     findings: &mut Findings,
     redis: &mut RoutedConnection,
+    style: KeyStyle,
 ) -> anyhow::Result<()> {
-    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
-    let version = field(&info, "redis_version").unwrap_or("0.0");
-    if let Some(valkey) = field(&info, "valkey_version") {
-        findings.good(&format!("Valkey {valkey}, compatible with Redis {version}"));
-    } else {
-        findings.good(&format!("version {version}"));
-    }
-    let memory: String = redis::cmd("INFO").arg("memory").query_async(redis).await?;
-    match field(&memory, "maxmemory_policy") {
-        None | Some("noeviction") => findings.good("keys are never evicted"),
-        Some(policy) => findings.warn(
+    let info: String = redis::cmd("INFO").query_async(redis).await?;
+    let of = |name| field(&info, name).unwrap_or_default();
+    findings.good(&format!("version {}", of("redis_version")));
+    match of("maxmemory_policy") {
+        "" | "noeviction" => findings.good("keys are never evicted"),
+        policy => findings.warn(
             &format!("maxmemory-policy is {policy}"),
             "locks and sessions can be evicted; use noeviction",
         ),
     }
-    let persistence: String = redis::cmd("INFO").arg("persistence").query_async(redis).await?;
-    match field(&persistence, "aof_enabled") {
-        Some("0") => findings.warn(
+    match of("aof_enabled") {
+        "0" => findings.warn(
             "the append-only file is off",
             "a restart loses sessions and the id counters; set appendonly yes",
         ),
         _ => findings.good("the append-only file is on"),
     }
-    let replication: String = redis::cmd("INFO").arg("replication").query_async(redis).await?;
-    let replicas = field(&replication, "connected_slaves").unwrap_or("0");
-    if replicas != "0" && field(&replication, "min_slaves_good_slaves").is_none() {
+    let replicas = of("connected_slaves");
+    if !matches!(replicas, "" | "0") && of("min_slaves_good_slaves").is_empty() {
         findings.warn(
             &format!("{replicas} replicas, and the master takes writes when it has lost them"),
             "cut off, it admits orders that a failover loses; set min-replicas-to-write 1 and min-replicas-max-lag 10",
@@ -50,28 +44,29 @@ pub(super) async fn check(
     }
     let (seconds, micros): (i64, u32) = redis::cmd("TIME").query_async(redis).await?;
     if let Some(now) = DateTime::from_timestamp(seconds, micros * 1000) {
-        skew(findings, "Redis", now);
+        findings.clock("Redis", now);
     }
-    let publish = redis::cmd("PUBLISH").arg(LOCK_CHANNEL).arg("0").clone();
-    match publish.query_async::<i64>(redis).await {
-        Ok(_) => findings.good("releases of locks can be published"),
+    match redis.publish::<_, _, i64>(LOCK_CHANNEL, "0").await {
         Err(error) if error.code() == Some("NOPERM") => findings.warn(
             &format!("the user may not publish on {LOCK_CHANNEL}"),
             "other clients learn of released locks late; ACL SETUSER … +publish +subscribe &redisson_*",
         ),
-        Err(error) => return Err(error.into()),
+        published => {
+            published?;
+            findings.good("releases of locks can be published");
+        }
     }
     match rights::check(redis).await {
         Ok(()) => findings.good("the user has the rights that are needed"),
         Err(error) => findings.fail(&error.to_string(), "grant them"),
     }
-    let mut loaded = 0;
-    for (name, source) in scripts::ALL.iter().chain(cache::SCRIPTS).chain(lock::SCRIPTS) {
-        match Script::new(source).load_async(redis).await {
-            Ok(_) => loaded += 1,
-            Err(error) => findings.fail(&format!("{name}: {error}"), "this is a bug; report it"),
-        }
+    match recorded(redis).await? {
+        Some(other) if other != style.to_string() => findings.fail(
+            &format!("key style {style}, while other instances use {other}"),
+            "set --key-style (KEY_STYLE) alike, or switch all instances as docs/OPERATIONS.md says",
+        ),
+        Some(_) => findings.good(&format!("key style {style}, as recorded")),
+        None => findings.good(&format!("key style {style}, which the first start records")),
     }
-    findings.good(&format!("{loaded} scripts load"));
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! `doctor --join`: what a first start beside nodes of another kind would do with the entries of the stream.
+//! `doctor` beside Java nodes: which open sales one of them published, and with `--join` what a first start would do with
+//! the entries of the stream. Nothing is changed.
 
 use redis::AsyncCommands;
 use redis::streams::{
@@ -7,8 +8,7 @@ use redis::streams::{
 };
 
 use super::findings::Findings;
-use crate::config::DoctorConfig;
-use crate::connection::{self, mysql};
+use crate::connection::redis::RoutedConnection;
 use crate::keys::Keys;
 use crate::order::model::{Buyer, NewOrder};
 use crate::order::store::OrderStore;
@@ -16,23 +16,45 @@ use crate::order::store::OrderStore;
 /// Entries that are read at once.
 const PAGE: usize = 1000;
 
-/// What would become of the entries that count.
-#[derive(Default)]
-struct Entries {
-    commit: usize,
-    resolve: usize,
-    dead: usize,
+/// Says of each open sale without a recorded strategy how it is sold.
+pub(super) async fn sales(
+    findings: &Findings,
+    store: &OrderStore,
+    redis: &mut RoutedConnection,
+    keys: &Keys,
+) -> anyhow::Result<()> {
+    let sales = store.open_sales().await?;
+    let mut unrecorded = sales.iter().filter(|sale| sale.issued.is_none()).peekable();
+    if unrecorded.peek().is_none() {
+        findings.good("every open sale has its strategy recorded");
+    }
+    for sale in unrecorded {
+        let (id, strategy, counter) =
+            (sale.voucher_id, &sale.strategy, keys.stock(sale.voucher_id));
+        if redis.exists(&counter).await? {
+            findings.good(&format!(
+                "sale {id}: a Java node published it (issued is NULL, and {counter} exists): sold on the strategy \
+                 stream, by that counter; a running instance records it within a second"
+            ));
+        } else {
+            findings.warn(
+                &format!("sale {id}: issued is NULL, and {counter} is missing: sold by {strategy}"),
+                &format!(
+                    "if a Java node with an admission script published it, SET {counter} to its stock before anybody buys"
+                ),
+            );
+        }
+    }
+    Ok(())
 }
 
-/// Says it; changes nothing.
-pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow::Result<()> {
-    let database =
-        mysql::connect(&config.database.database_url, 1, config.database.database_timeout).await?;
-    let store = OrderStore::new(database, config.time_zone);
-    let server = config.redis.server()?;
-    let redis = connection::redis::connect(server, config.redis.redis_timeout).await?;
-    let mut redis = redis.commands();
-    let keys = Keys::new(config.keys.style(&config.redis.redis_url)?);
+/// Says what would become of the stream's entries.
+pub(super) async fn join(
+    findings: &Findings,
+    store: &OrderStore,
+    redis: &mut RoutedConnection,
+    keys: &Keys,
+) -> anyhow::Result<()> {
     let stream = &*keys.stream;
     if redis.hexists(&*keys.pending, "mark").await? {
         findings.good("an instance of this service has joined already");
@@ -47,36 +69,39 @@ pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow:
     let group = groups.groups.into_iter().find(|group| group.name == "g1");
     let join = group.as_ref().map_or(&about.last_generated_id, |group| &group.last_delivered_id);
 
-    let (mut found, mut pending, mut new) = (Entries::default(), 0, 0);
+    let mut entries = Vec::new();
     let mut from = "-".to_owned();
     while group.is_some() {
         let page: StreamPendingCountReply =
             redis.xpending_count(stream, "g1", &from, "+", PAGE).await?;
         let Some(last) = page.ids.last() else { break };
         from = format!("({}", last.id);
-        let mut entries = redis::pipe();
+        let mut ranges = redis::pipe();
         for id in &page.ids {
-            entries.xrange(stream, &id.id, &id.id);
+            ranges.xrange(stream, &id.id, &id.id);
         }
-        let entries: Vec<StreamRangeReply> = entries.query_async(&mut redis).await?;
-        let entries: Vec<StreamId> = entries.into_iter().flat_map(|entry| entry.ids).collect();
-        pending += entries.len();
-        found.add(&store, &entries).await?;
+        let found: Vec<StreamRangeReply> = ranges.query_async(redis).await?;
+        entries.extend(found.iter().flat_map(|entry| &entry.ids).map(order));
     }
+    let pending = entries.len();
     let mut from = format!("({join}");
     loop {
         let page: StreamRangeReply = redis.xrange_count(stream, &from, "+", PAGE).await?;
         let Some(last) = page.ids.last() else { break };
         from = format!("({}", last.id);
-        new += page.ids.len();
-        found.add(&store, &page.ids).await?;
+        entries.extend(page.ids.iter().map(order));
     }
-
-    let past = about.length.saturating_sub(pending + new);
+    let (new, past) = (entries.len() - pending, about.length.saturating_sub(entries.len()));
     findings.good(&format!(
         "joins after {join}: {past} entries that are finished stay as they are, neither sold again nor deleted"
     ));
-    let Entries { commit, resolve, dead } = found;
+
+    let orders: Vec<NewOrder> = entries.into_iter().flatten().collect();
+    let mut resolve = 0;
+    for page in orders.chunks(PAGE) {
+        resolve += store.buyers_of(page).await?.len();
+    }
+    let (commit, dead) = (orders.len() - resolve, pending + new - orders.len());
     let what = format!(
         "{pending} pending entries and {new} that nobody has read: {commit} would be committed, \
          {resolve} have their row and would be resolved, {dead} name no order and would be dead letters"
@@ -92,17 +117,7 @@ pub(super) async fn check(findings: &Findings, config: &DoctorConfig) -> anyhow:
     Ok(())
 }
 
-impl Entries {
-    async fn add(&mut self, store: &OrderStore, entries: &[StreamId]) -> anyhow::Result<()> {
-        let orders: Vec<NewOrder> = entries.iter().filter_map(order).collect();
-        let rows = store.buyers_of(&orders).await?;
-        self.dead += entries.len() - orders.len();
-        self.resolve += rows.len();
-        self.commit += orders.len() - rows.len();
-        Ok(())
-    }
-}
-
+/// The order that an entry names.
 fn order(entry: &StreamId) -> Option<NewOrder> {
     let number = |field: &str| entry.get::<i64>(field).filter(|number| *number > 0);
     let buyer = Buyer { user_id: number("userId")?, voucher_id: number("voucherId")? };
