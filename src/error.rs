@@ -20,7 +20,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a request failed. The module's documentation says which variant belongs where.
 #[derive(Clone, Debug, thiserror::Error)]
-#[allow(missing_docs)] // each variant's text and code say it, and docs/ARCHITECTURE.md lists them
+#[allow(missing_docs)] // each variant's text and code say it
 pub enum Error {
     // Business refusals: HTTP 200.
     #[error("库存不足！")]

@@ -178,7 +178,7 @@ pub fn routes(state: AppState, config: RouterConfig) -> Router {
         None => routes,
     };
     let routes = routes.merge(purchases()).merge(service()).with_state(state);
-    let docs = Router::from(document().with_state(api_document()));
+    let docs = Router::from(document().with_state(api_document())).layer(page::compressed());
 
     let router = Router::new()
         .merge(routes)

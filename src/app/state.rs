@@ -53,9 +53,9 @@ pub(super) async fn connect(
     let timeout = config.database.database_timeout;
     let Servers { database, nodes, keys } = servers(config).await?;
     // Of their own, so that no number of reads holds what a purchase needs.
-    let reads = connection::mysql::connect_beside(&database, config.sale.read_connections);
+    let reads = connection::mysql::connect_second_pool(&database, config.sale.read_connections);
     // One of its own, which is kept: an instance whose connections are all in use is overloaded, and still ready.
-    let probe = connection::mysql::connect_beside(&database, 1);
+    let probe = connection::mysql::connect_second_pool(&database, 1);
     let redis = nodes.commands();
     let locks = Locks::connect(
         nodes.clone(),
@@ -112,8 +112,8 @@ pub(super) async fn connect(
     let ids = IdGenerator::new(redis.clone(), seconds.clone(), keys.clone(), config.sale.id_block);
     let ids = Arc::new(ids);
     let limits = GroupCommitLimits {
-        batch: config.sale.group_batch,
-        queue: config.sale.group_queue,
+        batch: 512,
+        queue: 4096,
         in_flight: config.sale.group_in_flight,
         timeout,
     };
@@ -154,8 +154,6 @@ pub(super) async fn connect(
     };
     let limits = AdmissionLimits {
         in_flight: config.sale.max_purchases,
-        // Leaves time for the steps after the wait for a connection.
-        max_wait: timeout / 3,
         per_user_per_second: config.sale.per_user_per_second,
         per_address_per_second: config.sale.per_address_per_second,
     };

@@ -8,6 +8,7 @@ use crate::keys::KeyStyle;
 
 /// Options of the names of Redis keys.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Redis")]
 pub struct KeyConfig {
     /// Names of the keys of sales and of the stream of orders: `default`, shared with Java nodes, or `cluster`, with braces
     /// around what decides the slot of a Redis Cluster. All nodes on a Redis use the same; by default `cluster` where

@@ -10,6 +10,7 @@ use crate::clock::Zone;
 
 /// Options of sales.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sales")]
 pub struct SaleConfig {
     /// Turn the lab on: its pages, and sales with strategies that are unsafe on purpose. Never in production.
     #[arg(long, env = "SECKILL_LAB")]
@@ -17,8 +18,8 @@ pub struct SaleConfig {
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,
-    /// Most purchases in flight at once, and as many signed-in reads; others are refused with 503. While they are slow, the
-    /// limit falls, so that none waits longer than a third of --database-timeout-ms (but not below 256).
+    /// Most purchases in flight at once, and as many signed-in reads; others are refused with 503. Lower, fewer wait in vain
+    /// for a database that is slow; higher, group-commit has larger batches.
     #[arg(long, env = "MAX_PURCHASES", default_value_t = 1024,
           value_parser = clap::value_parser!(u32).range(1..))]
     pub max_purchases: u32,
@@ -53,16 +54,10 @@ pub struct SaleConfig {
     /// Requests a second for one shop on this instance; 0 for no limit.
     #[arg(long, env = "PER_SHOP_PER_SECOND", default_value_t = 50_000)]
     pub per_shop_per_second: u32,
-    /// Most orders that group-commit commits in one transaction.
-    #[arg(long, env = "GROUP_BATCH", default_value = "512", value_parser = parse::count)]
-    pub group_batch: usize,
-    /// Transactions of one sale that group-commit runs at once.
+    /// Transactions that group-commit runs at once.
     #[arg(long, env = "GROUP_IN_FLIGHT", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=8))]
     pub group_in_flight: u32,
-    /// Most purchases that wait in the queue of a sale on group-commit; others are refused with 503.
-    #[arg(long, env = "GROUP_QUEUE", default_value = "4096", value_parser = parse::count)]
-    pub group_queue: usize,
     /// Most stream entries read, and orders committed, at a time; at most 8192.
     #[arg(long, env = "STREAM_BATCH", default_value = "512",
           value_parser = parse::stream_batch)]

@@ -46,6 +46,7 @@ pub struct ServeConfig {
 
 /// Options of the lab, with --lab.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Lab")]
 pub struct LabConfig {
     /// The proxy in front of all instances, such as http://127.0.0.1:8080; without it requests go to the instances in turn.
     #[arg(long, env = "LAB_ENTRY", value_name = "URL")]
@@ -57,6 +58,7 @@ pub struct LabConfig {
 
 /// Options of the HTTP server.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "HTTP server")]
 pub struct HttpConfig {
     /// Address to listen on; port 0 takes a free one, which the log names.
     #[arg(long = "bind", env = "BIND_ADDR", default_value = "127.0.0.1:8081")]

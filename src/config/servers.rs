@@ -11,6 +11,7 @@ use crate::connection::redis::{self, Certificates};
 
 /// Options of the database connection.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Database")]
 pub struct DatabaseConfig {
     /// MySQL or MariaDB, as mysql://user:password@host:port/database, with TLS by ?ssl-mode=VERIFY_IDENTITY&ssl-ca=FILE.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
@@ -27,6 +28,7 @@ pub struct DatabaseConfig {
 
 /// Options of the Redis connection.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Redis")]
 pub struct RedisConfig {
     /// Redis, as redis://host:port/ or redis://user:password@host:port/; redis-sentinel://host:port,host:port/master for
     /// a master that Sentinel monitors; redis-cluster://host:port,host:port for a cluster; rediss… with TLS.
@@ -61,6 +63,7 @@ impl RedisConfig {
 
 /// Options of logging.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Logging")]
 pub struct LogConfig {
     /// What to log, as tracing directives; seckill::user::code=debug shows sign-in codes.
     #[arg(long, env = "RUST_LOG", default_value = "info", global = true)]

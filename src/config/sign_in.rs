@@ -22,6 +22,7 @@ pub enum SessionStore {
 
 /// Options of sign-in.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sign-in")]
 pub struct SignInConfig {
     /// Where sessions are kept.
     #[arg(long, env = "SESSIONS", value_enum, default_value_t = SessionStore::Redis)]
@@ -29,9 +30,6 @@ pub struct SignInConfig {
     /// Codes that one phone may be sent within ten minutes.
     #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
     pub code_sends: u32,
-    /// Wrong guesses after which a code is invalid.
-    #[arg(long, env = "CODE_ATTEMPTS", default_value_t = 5)]
-    pub code_attempts: u32,
     /// Codes that may be sent for one client address within ten minutes; 0 for no limit. Clients on this machine are not
     /// limited (see --unlimited-clients).
     #[arg(long, env = "CODE_SENDS_PER_ADDRESS", default_value_t = 100)]

@@ -6,9 +6,12 @@
 //! refused, and tries another instance. Replies say `connection: close` only from then on; earlier they would make a proxy
 //! open new connections up to that very moment. Idle connections stay open for the request that may be on its way, until
 //! their clients close them or a limit is reached.
+//!
+//! A client that sends and never reads, or sends half a request, is cut off after a few seconds, so that it holds up no
+//! shutdown.
 
 use std::convert::Infallible;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,15 +27,27 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::extract::Peer;
 use super::sockets::{Listener, UnixSocketListener};
 
-/// Time limit for a request's headers; a slower connection is closed.
-const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Connections that are open at once; further ones wait in the kernel's queue.
+const MAX_CONNECTIONS: usize = 20_000;
+
+/// Longest time between a reply and the next request's last header; then the connection is closed. Longer than the proxies
+/// in `deploy/` keep idle connections, which is 4 s.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Longest time for which a client may take nothing of a reply.
+const WRITE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+
+/// What is left of the deadline, at most, when the last connections are closed by force: for purchases to finish.
+const RESERVED: Duration = Duration::from_secs(2);
 
 /// The steps of a shutdown.
 #[derive(Clone, Debug)]
@@ -45,13 +60,14 @@ pub struct Drain {
     pub grace: Duration,
     /// How long idle connections are kept open then.
     pub idle: Duration,
-    /// The longest that all of it may take.
+    /// The longest that all of it may take; the last connections are closed by force somewhat before.
     pub deadline: Duration,
 }
 
 /// Serves until `drain` has begun and its grace period is over, then closes the listeners, then the connections: each
-/// after its next reply, idle ones after a time. Returns when all are closed, or at the deadline; the value says whether
-/// all were closed. `answer` gets each request. `connections` must be new; it counts the open ones.
+/// after its next reply, idle ones after a time, all somewhat before the deadline. Returns when all are closed; the value
+/// says whether none had to be closed by force. `answer` gets each request. `connections` must be new; it counts the open
+/// ones.
 pub async fn serve<A, F>(
     tcp: TcpListener,
     unix: Option<UnixSocketListener>,
@@ -63,8 +79,14 @@ where
     A: Fn(Request) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response> + Send + 'static,
 {
-    let (graceful, opened) = (GracefulShutdown::new(), connections.clone());
-    let server = Server { answer, graceful, connections: opened };
+    let server = Server {
+        answer,
+        graceful: GracefulShutdown::new(),
+        slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+        cut: CancellationToken::new(),
+        connections: connections.clone(),
+    };
+    let cut = server.cut.clone();
     let stop = async {
         drain.begun.cancelled().await;
         let begun = Instant::now();
@@ -85,13 +107,21 @@ where
             connections.wait().await;
         }
     };
-    tokio::time::timeout_at(begun + drain.deadline, finish).await.is_ok()
+    let limit = begun + drain.deadline - RESERVED.min(drain.deadline / 5);
+    let finished = tokio::time::timeout_at(limit, finish).await.is_ok();
+    cut.cancel();
+    connections.wait().await;
+    finished
 }
 
 /// What all connections share.
 struct Server<A> {
     answer: A,
     graceful: GracefulShutdown,
+    /// One for each open connection.
+    slots: Arc<Semaphore>,
+    /// Closes the connections by force.
+    cut: CancellationToken,
     connections: TaskTracker,
 }
 
@@ -107,12 +137,16 @@ where
         mut stop: impl Future<Output = Instant> + Unpin,
     ) -> Instant {
         let begun = loop {
+            let accept = async {
+                let slot = self.slots.clone().acquire_owned().await.map_err(io::Error::other)?;
+                listener.accept().await.map(|(stream, peer)| (stream, peer, slot))
+            };
             let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
+                accepted = accept => accepted,
                 begun = &mut stop => break begun,
             };
             match accepted {
-                Ok((stream, peer)) => self.handle(stream, peer),
+                Ok((stream, peer, slot)) => self.handle(stream, peer, Some(slot)),
                 Err(error) => {
                     // Probably out of file descriptors: without a pause this loop would spin.
                     tracing::warn!(%error, "cannot accept a connection");
@@ -129,7 +163,7 @@ where
         let closing = listener.close().and_then(|mut queued| {
             loop {
                 match queued() {
-                    Ok((stream, peer)) => self.handle(stream, peer),
+                    Ok((stream, peer)) => self.handle(stream, peer, None),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                     // Its client was gone before it was accepted.
                     Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
@@ -142,7 +176,14 @@ where
         }
     }
 
-    fn handle(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: IpAddr) {
+    fn handle(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        peer: IpAddr,
+        slot: Option<OwnedSemaphorePermit>,
+    ) {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(WRITE_LIMIT));
         let answer = self.answer.clone();
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             // Most requests have none, and an empty body of axum's own is not boxed.
@@ -154,12 +195,18 @@ where
         });
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_READ_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service);
+            .header_read_timeout(HEADER_LIMIT)
+            .serve_connection(TokioIo::new(Box::pin(stream)), service);
         let connection = self.graceful.watch(connection);
+        let cut = self.cut.clone();
         self.connections.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "connection ended early");
+            let _slot = slot;
+            match cut.run_until_cancelled_owned(connection).await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => tracing::debug!(%error, "connection ended early"),
+                None => {
+                    tracing::warn!("a connection was closed by force: its request took too long")
+                }
             }
         });
     }
@@ -247,6 +294,34 @@ mod tests {
             }
         }
         String::from_utf8_lossy(&reply[..length]).into_owned()
+    }
+
+    /// Thousands of requests, and nothing is read.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_client_that_never_reads_is_cut_off() {
+        let ((tcp, _), addresses) = listeners().await;
+        let mut client = TcpStream::connect(addresses.tcp).expect("connect");
+        let client = tokio::task::spawn_blocking(move || {
+            // It may be cut off before all is sent.
+            client.write_all(&REQUEST.repeat(4000)).ok();
+            client
+        });
+        let large = |_| async { "x".repeat(64 * 1024).into_response() };
+        let served = super::serve(tcp, None, large, TaskTracker::new(), begun(Duration::ZERO));
+        assert!(served.await, "not by the deadline: it would be no time to finish purchases");
+        drop(client.await.expect("a client"));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_takes_too_long_is_cut_off_before_the_deadline() {
+        let ((tcp, _), addresses) = listeners().await;
+        let mut client = TcpStream::connect(addresses.tcp).expect("connect");
+        client.write_all(REQUEST).expect("send");
+        let deadline = Duration::from_secs(10);
+        let drain = Drain { deadline, ..begun(Duration::ZERO) };
+        let (begin, hangs) = (Instant::now(), |_| std::future::pending());
+        assert!(!super::serve(tcp, None, hangs, TaskTracker::new(), drain).await);
+        assert!(begin.elapsed() < deadline, "{:?}", begin.elapsed());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -144,7 +144,7 @@ impl SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Somebody may have removed it and bound another.
+        // Another process may have replaced it.
         let removed = identity(&self.path).and_then(|found| match found == self.identity {
             true => std::fs::remove_file(&self.path),
             false => Ok(()),

@@ -2,18 +2,15 @@
 //! anything is looked up; then by user, once the session is known. A refusal by the first two costs no round trip.
 //! [`SignedInReads`] has the same limits, with counts of its own.
 //!
-//! Nothing queues here. A request that would wait longer than is of use (see [`ConcurrencyLimit`]) is refused, so that
-//! the admitted ones go on at full speed. The extractor [`Admitted`](crate::http::admission::Admitted) applies all of it
-//! to a request.
+//! Nothing queues here: what is too much is refused, so that the admitted ones go on at full speed. The extractor
+//! [`Admitted`](crate::http::admission::Admitted) applies all of it to a request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
 
 use super::client_address::ClientAddress;
-use super::concurrency_limit::ConcurrencyLimit;
 use super::context::in_current_context;
 use super::rate_limiter::RateLimiter;
 use crate::error::Error;
@@ -21,10 +18,8 @@ use crate::error::Error;
 /// The limits of the purchase routes, or of signed-in reads.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
-    /// Requests in flight at once, however fast they are.
+    /// Requests in flight at once.
     pub in_flight: u32,
-    /// Longest wait that is of use: no more are admitted than are completed within it.
-    pub max_wait: Duration,
     /// Requests a second of one user; 0 for no limit.
     pub per_user_per_second: u32,
     /// Requests a second from one address; 0 for no limit.
@@ -38,7 +33,7 @@ pub struct Admission(Arc<Inner>);
 struct Inner {
     /// A plain count: a semaphore would be one more allocation that all threads share, and nobody waits for a permit.
     in_flight: AtomicU32,
-    concurrency: ConcurrencyLimit,
+    max_in_flight: u32,
     per_user: RateLimiter<i64>,
     per_address: RateLimiter<ClientAddress>,
     /// Refused requests, by reason.
@@ -53,9 +48,8 @@ pub struct InFlightPermit(Admission);
 
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        let Inner { in_flight, concurrency, .. } = &*self.0.0;
+        let in_flight = &self.0.0.in_flight;
         in_flight.fetch_sub(1, Ordering::Relaxed);
-        concurrency.complete();
     }
 }
 
@@ -64,7 +58,7 @@ impl Admission {
     pub fn new(limits: AdmissionLimits) -> Self {
         Admission(Arc::new(Inner {
             in_flight: AtomicU32::new(0),
-            concurrency: ConcurrencyLimit::new(limits.in_flight, limits.max_wait),
+            max_in_flight: limits.in_flight,
             per_user: RateLimiter::new(limits.per_user_per_second),
             per_address: RateLimiter::new(limits.per_address_per_second),
             refused: Default::default(),
@@ -87,13 +81,12 @@ impl Admission {
     /// # Errors
     /// [`Error::TooManyRequests`] for an address over its rate; [`Error::Overloaded`] where too many are in flight.
     pub fn admit(&self, address: ClientAddress) -> Result<InFlightPermit, Error> {
-        let Inner { in_flight, concurrency, per_address, refused, .. } = &*self.0;
+        let Inner { in_flight, max_in_flight, per_address, refused, .. } = &*self.0;
         let [overloaded, _, over_rate] = refused;
         if !address.is_unlimited() {
             counted(per_address.check(&address), over_rate)?;
         }
-        let now = Instant::now();
-        let one_more = |count| concurrency.admits(count, now).then_some(count + 1);
+        let one_more = |count| (count < *max_in_flight).then_some(count + 1);
         let admitted = in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         counted(admitted.map_err(|_| Error::Overloaded), overloaded)?;
         Ok(InFlightPermit(self.clone()))

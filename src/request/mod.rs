@@ -4,7 +4,6 @@
 
 pub mod admission;
 pub mod client_address;
-pub mod concurrency_limit;
 pub mod context;
 pub mod rate_limiter;
 pub mod step_trace;

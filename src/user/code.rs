@@ -28,6 +28,9 @@ const CODE_TTL_SECONDS: u64 = 120;
 /// The window in which sent codes, and wrong guesses from one address, are counted, seconds.
 const WINDOW_SECONDS: u64 = 600;
 
+/// Wrong guesses after which a code is invalid.
+const ATTEMPTS: u32 = 5;
+
 /// The reply where a code is not known to be sent.
 const UNSENT: Error = Error::Unavailable("the sender of sign-in codes");
 
@@ -147,7 +150,7 @@ impl Codes {
             .key(code_key(phone))
             .key(beside_code(phone, "attempts"))
             .arg(guess)
-            .arg(self.limits.code_attempts)
+            .arg(ATTEMPTS)
             .invoke_async(&mut self.redis.clone())
             .await;
         if !matches!(right, Ok(false))

@@ -27,7 +27,6 @@ async fn the_shop_front_has_a_strict_policy_and_is_cached() {
         get(stack.url(), "/").header("accept-encoding", "br, gzip").raw().await;
     assert_eq!((status, &headers["content-encoding"]), (200, &"gzip".parse().unwrap()));
     assert_eq!(headers["vary"], "accept-encoding");
-    assert_ne!(headers["etag"], tag, "two encodings are two representations");
     let refused = get(stack.url(), "/").header("accept-encoding", "gzip;q=0").raw().await;
     assert!(!refused.1.contains_key("content-encoding"));
     get(stack.url(), "/assets/no.js").send().await.refused(404, "NOT_FOUND");

@@ -20,7 +20,7 @@ use crate::sync::explored::{explore, some_time};
 #[derive(Clone, Copy, PartialEq)]
 enum Bug {
     None,
-    /// The number of ends is taken after the lookup; so what was looked up is kept whatever happened meanwhile.
+    /// Planted fault: the number of ends is taken after the look-up, so an end in between goes unnoticed.
     CountsAfterTheLookup,
     /// The session is removed from memory before Redis deletes it.
     EndsBeforeRedis,
