@@ -46,7 +46,7 @@ const HEADER_LIMIT: Duration = Duration::from_secs(10);
 /// Longest time for which a client may take nothing of a reply.
 const WRITE_LIMIT: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
-/// What is left of the deadline, at most, when the last connections are closed by force: for purchases to finish.
+/// What is left of the deadline, at most, when the last connections are waited for no longer: for purchases to finish.
 const RESERVED: Duration = Duration::from_secs(2);
 
 /// The steps of a shutdown.
@@ -60,14 +60,13 @@ pub struct Drain {
     pub grace: Duration,
     /// How long idle connections are kept open then.
     pub idle: Duration,
-    /// The longest that all of it may take; the last connections are closed by force somewhat before.
+    /// The longest that all of it may take; the last connections are waited for somewhat shorter.
     pub deadline: Duration,
 }
 
 /// Serves until `drain` has begun and its grace period is over, then closes the listeners, then the connections: each
-/// after its next reply, idle ones after a time, all somewhat before the deadline. Returns when all are closed; the value
-/// says whether none had to be closed by force. `answer` gets each request. `connections` must be new; it counts the open
-/// ones.
+/// after its next reply, idle ones after a time. Returns when all are closed, or somewhat before the deadline; the value says
+/// whether all were closed. `answer` gets each request. `connections` must be new; it counts the open ones.
 pub async fn serve<A, F>(
     tcp: TcpListener,
     unix: Option<UnixSocketListener>,
@@ -83,10 +82,8 @@ where
         answer,
         graceful: GracefulShutdown::new(),
         slots: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-        cut: CancellationToken::new(),
         connections: connections.clone(),
     };
-    let cut = server.cut.clone();
     let stop = async {
         drain.begun.cancelled().await;
         let begun = Instant::now();
@@ -108,10 +105,7 @@ where
         }
     };
     let limit = begun + drain.deadline - RESERVED.min(drain.deadline / 5);
-    let finished = tokio::time::timeout_at(limit, finish).await.is_ok();
-    cut.cancel();
-    connections.wait().await;
-    finished
+    tokio::time::timeout_at(limit, finish).await.is_ok()
 }
 
 /// What all connections share.
@@ -120,8 +114,6 @@ struct Server<A> {
     graceful: GracefulShutdown,
     /// One for each open connection.
     slots: Arc<Semaphore>,
-    /// Closes the connections by force.
-    cut: CancellationToken,
     connections: TaskTracker,
 }
 
@@ -198,15 +190,10 @@ where
             .header_read_timeout(HEADER_LIMIT)
             .serve_connection(TokioIo::new(Box::pin(stream)), service);
         let connection = self.graceful.watch(connection);
-        let cut = self.cut.clone();
         self.connections.spawn(async move {
             let _slot = slot;
-            match cut.run_until_cancelled_owned(connection).await {
-                Some(Ok(())) => {}
-                Some(Err(error)) => tracing::debug!(%error, "connection ended early"),
-                None => {
-                    tracing::warn!("a connection was closed by force: its request took too long")
-                }
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection ended early");
             }
         });
     }
