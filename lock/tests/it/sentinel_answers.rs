@@ -31,8 +31,8 @@ async fn acquires_on(locks: &Locks, raw: &mut MultiplexedConnection) -> bool {
     match locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await {
         Ok(guard) => {
             let guard = guard.expect("it is free");
-            let there = query::<i64>(raw, "EXISTS", &[NAME]).await == 1;
-            // The master may have been replaced meanwhile.
+            // A promotion meanwhile closes this connection, too, and the master may be another one.
+            let there = raw.exists::<_, bool>(NAME).await.unwrap_or(false);
             guard.release().await.is_ok() && there
         }
         Err(Error::Unavailable { .. }) => false,
