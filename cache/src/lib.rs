@@ -28,7 +28,6 @@ pub use bloom::filter::{BloomFillError, BloomFilter};
 pub use bloom::size::BloomSize;
 pub use cache::{Cache, InvalidationStatus};
 pub use config::CacheConfig;
-pub use connection::scripts::SCRIPTS;
 pub use connection::supplied::ClientSource;
 pub use error::{Error, ReadError};
 pub use keys::lease_key;

@@ -1,5 +1,4 @@
-//! Commits a batch of orders, of one sale or of several, in one transaction, for group commit and for the consumers of the
-//! stream.
+//! Commits a batch of orders in one transaction: of several sales for group commit, of one for the consumers of the stream.
 //!
 //! - The outcomes are what was committed: none is known before the commit.
 //! - Where a sale's stock does not suffice, its orders are served by their position in the batch.

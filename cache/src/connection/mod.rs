@@ -2,5 +2,4 @@
 
 pub(crate) mod circuit_breaker;
 pub(crate) mod redis_commands;
-pub(crate) mod scripts;
 pub(crate) mod supplied;

@@ -93,8 +93,8 @@ impl BatchedBuyer {
 /// What became of a batch beside the answers.
 #[derive(Default)]
 pub(super) struct Ended {
-    /// Whether its transaction was committed.
-    pub committed: bool,
+    /// Whether it came to its commit: no row of a sale was in the way.
+    pub unblocked: bool,
     /// Sales whose row could not be changed, and their purchases, which are not answered.
     pub blocked: Vec<(i64, Vec<QueuedPurchase>)>,
 }
@@ -117,7 +117,7 @@ pub(super) async fn run(context: BatchContext, queued: Vec<QueuedPurchase>) -> E
     loop {
         match context.commit(&orders, deadline).await {
             Ok(outcomes) => {
-                ended.committed = true;
+                ended.unblocked = true;
                 let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
                 let answers = buyers.into_iter().zip(outcomes);
                 answers.for_each(|(buyer, outcome)| buyer.answer(outcome, committed));

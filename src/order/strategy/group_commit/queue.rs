@@ -108,13 +108,13 @@ impl GroupCommit {
             // A task of its own, so that a panic ends one batch and not the queue.
             let run = self.0.batches.tasks.spawn(super::batch::run(self.0.batches.clone(), batch));
             match run.await {
-                Ok(Ended { committed, blocked }) => {
+                Ok(Ended { unblocked, blocked }) => {
                     for (sale, purchases) in blocked {
                         if self.0.queues.set_apart(sale, purchases) {
                             self.start_worker(Some(sale));
                         }
                     }
-                    if let Some(sale) = key.filter(|_| committed) {
+                    if let Some(sale) = key.filter(|_| unblocked) {
                         self.0.queues.rejoin(sale);
                     }
                 }

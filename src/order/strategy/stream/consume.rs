@@ -1,5 +1,5 @@
-//! The consumer: reads what is new, and claims what was kept for too long. What one read brings is decided together, or where
-//! that fails, each sale alone, beside the others.
+//! The consumer: reads what is new, and claims what was kept for too long; entries of one sale are decided together, sales
+//! beside each other.
 //!
 //! - It never reads its own history, which would renew the time since its entries were delivered. What is not decided is *given
 //!   back*: claimed by ourselves as if it had been idle for nearly [`StreamLimits::min_idle`](super::StreamLimits), so that
@@ -7,7 +7,7 @@
 //! - While the database is away, nothing is read.
 //! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried one batch at a time, beside the others.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -41,18 +41,6 @@ const CLAIM_EVERY: Duration = Duration::from_secs(1);
 
 /// Pages of entries that are claimed at a time.
 const PAGES: usize = 20;
-
-/// Entries by sale.
-type Sales = HashMap<i64, Vec<Entry>>;
-
-fn by_sale(entries: Vec<Entry>) -> Sales {
-    let mut sales = Sales::new();
-    for entry in entries {
-        let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
-        sales.entry(sale).or_default().push(entry);
-    }
-    sales
-}
 
 /// What the reads have in common.
 struct Lanes {
@@ -158,57 +146,19 @@ impl Member {
         begun: Instant,
         slot: tokio::sync::OwnedSemaphorePermit,
     ) {
-        let attempts = async {
-            let sales = self.together(&lanes, by_sale(entries), &mark, begun).await;
-            let alone = sales.into_iter();
-            let alone =
-                alone.map(|(sale, entries)| self.attempt(&lanes, sale, entries, &mark, begun));
-            join_all(alone).await;
-        };
-        let mut attempts = Box::pin(attempts);
+        let mut sales: HashMap<i64, Vec<Entry>> = HashMap::new();
+        for entry in entries {
+            let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
+            sales.entry(sale).or_default().push(entry);
+        }
+        let attempts = sales
+            .into_iter()
+            .map(|(sale, entries)| self.attempt(&lanes, sale, entries, &mark, begun));
+        let mut attempts = Box::pin(join_all(attempts));
         if tokio::time::timeout(SLOW, &mut attempts).await.is_err() {
             drop(slot);
             attempts.await;
         }
-    }
-
-    /// Decides the entries of all sales that are not stuck, where there are several; returns those that are to be decided
-    /// alone.
-    async fn together(
-        &self,
-        lanes: &Lanes,
-        mut sales: Sales,
-        mark: &Mark,
-        begun: Instant,
-    ) -> Sales {
-        let is_free = {
-            let stuck = lanes.stuck.lock();
-            let free: HashSet<i64> =
-                sales.keys().filter(|sale| !stuck.contains_key(sale)).copied().collect();
-            move |sale: &i64| free.contains(sale)
-        };
-        let free: Sales = sales.extract_if(|sale, _| is_free(sale)).collect();
-        if free.len() < 2 {
-            sales.extend(free);
-            return sales;
-        }
-        let lane = lanes.transactions.acquire().await;
-        let entries = free.into_values().flatten().collect();
-        match self.decide_together(entries, mark, begun).await {
-            Ok(Undone { entries, error }) => {
-                drop(lane);
-                for (sale, entries) in by_sale(entries) {
-                    self.after(lanes, sale, Undone { entries, error: error.clone() }).await;
-                }
-            }
-            Err((entries, blocked)) => {
-                if let Some(sale) = blocked {
-                    lanes.stuck.lock().insert(sale, Instant::now());
-                }
-                sales.extend(by_sale(entries));
-            }
-        }
-        sales
     }
 
     async fn attempt(

@@ -1,5 +1,4 @@
-//! Decides entries in the database, then resolves them in Redis: those of several sales together, and where that fails, each
-//! sale alone. The rules:
+//! Decides entries of one sale in the database, then resolves them in Redis. The rules:
 //!
 //! - An order is a row, and a refusal is one too ([`crate::order::store::refusals`]): the primary key lets only
 //!   one of the two exist. The buyer is told after that commit.
@@ -77,43 +76,21 @@ impl Member {
         begun: Instant,
     ) -> Undone {
         let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
-        let orders = orders(entries, &mut decisions, &mut undone);
+        let mut orders: Vec<(Entry, NewOrder)> = Vec::with_capacity(entries.len());
+        let mut ids = HashSet::with_capacity(entries.len());
+        for entry in entries {
+            match entry.order() {
+                None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
+                // A second entry of one order is looked at once the first is resolved.
+                Some(order) if !ids.insert(order.id) => undone.add(entry, None),
+                Some(order) => orders.push((entry, order)),
+            }
+        }
         if !orders.is_empty() {
             self.commit(voucher_id, orders, begun + ATTEMPT, &mut decisions, &mut undone).await;
         }
         self.resolve_all(mark, decisions, &mut undone).await;
         undone
-    }
-
-    /// Decides entries of several sales, in one transaction, and resolves what it can of them.
-    ///
-    /// # Errors
-    /// The entries, where they could not be committed together: each sale is to be decided alone. With the sale whose row
-    /// could not be changed, if that is why.
-    pub(super) async fn decide_together(
-        &self,
-        entries: Vec<Entry>,
-        mark: &Mark,
-        begun: Instant,
-    ) -> Result<Undone, (Vec<Entry>, Option<i64>)> {
-        let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
-        let orders = orders(entries, &mut decisions, &mut undone);
-        let new: Vec<NewOrder> = orders.iter().map(|(_, order)| *order).collect();
-        let commit = AssertUnwindSafe(self.committer.commit(&new, begun + ATTEMPT));
-        match commit.catch_unwind().await {
-            Ok(Ok(outcomes)) => self.settle(orders, outcomes, &mut decisions, &mut undone).await,
-            failed => {
-                let blocked = match failed {
-                    Ok(Err(BatchError::Sale(sale, _))) => Some(sale),
-                    _ => None,
-                };
-                let decided = decisions.into_iter().map(|(entry, _)| entry);
-                let all = orders.into_iter().map(|(entry, _)| entry).chain(decided);
-                return Err((all.chain(undone.entries).collect(), blocked));
-            }
-        }
-        self.resolve_all(mark, decisions, &mut undone).await;
-        Ok(undone)
     }
 
     async fn commit(
@@ -145,17 +122,6 @@ impl Member {
                 new.iter().map(|_| Err(error.clone())).collect()
             }
         };
-        self.settle(orders, outcomes, decisions, undone).await;
-    }
-
-    /// Takes note of what was committed, and writes what was refused.
-    async fn settle(
-        &self,
-        orders: Vec<(Entry, NewOrder)>,
-        outcomes: Outcomes,
-        decisions: &mut Decisions,
-        undone: &mut Undone,
-    ) {
         let mut refused = Vec::new();
         for ((entry, order), outcome) in orders.into_iter().zip(outcomes) {
             match outcome {
@@ -363,25 +329,6 @@ impl Member {
         self.stats.dead_lettered.fetch_add(dead, Relaxed);
         Ok(true)
     }
-}
-
-/// The orders that these entries name.
-fn orders(
-    entries: Vec<Entry>,
-    decisions: &mut Decisions,
-    undone: &mut Undone,
-) -> Vec<(Entry, NewOrder)> {
-    let mut orders = Vec::with_capacity(entries.len());
-    let mut ids = HashSet::with_capacity(entries.len());
-    for entry in entries {
-        match entry.order() {
-            None => decisions.push((entry, Decision::Dead("it names no order".to_owned()))),
-            // A second entry of one order is looked at once the first is resolved.
-            Some(order) if !ids.insert(order.id) => undone.add(entry, None),
-            Some(order) => orders.push((entry, order)),
-        }
-    }
-    orders
 }
 
 /// Whether a failure says nothing about the entry.
