@@ -57,19 +57,19 @@ counters! {
         null_hits,
         /// Reads answered "does not exist" by the Bloom filter.
         filtered,
-        /// Loads started.
+        /// Loads started. More than keys that expire: a read strategy without a mutex.
         loads,
-        /// Loads that failed, timed out, panicked, or did not start because too many were running.
+        /// Loads that failed, timed out, panicked, or did not start because too many were running; the log says which.
         load_failures,
         /// Reads that shared the load of another reader of this process.
         shared,
         /// Reads answered by a stale value while it was being rebuilt.
         stale_served,
-        /// Polls for the result of another node's load.
+        /// Polls for the result of another node's load. Many: it loads slowly.
         waits,
-        /// Loaded values not stored, because the key was invalidated meanwhile.
+        /// Loaded values not stored, because the key was invalidated meanwhile: the newer value won.
         refused,
-        /// Values in Redis that could not be decoded and were loaded again.
+        /// Values in Redis that could not be decoded and were loaded again: another program writes these keys, which the log names.
         unreadable,
         /// Reads answered without Redis, because it was unavailable.
         bypassed,
@@ -79,15 +79,15 @@ counters! {
 counters! {
     /// Counts of invalidations, and of losses of Redis, in one process.
     CacheCounts from CacheCounters {
-        /// Keys this process invalidated.
+        /// Keys this process invalidated; as many as its writes.
         invalidations_sent,
         /// Keys other processes invalidated.
         invalidations_received,
-        /// Failed attempts to send an invalidation.
+        /// Failed attempts to send an invalidation; each is retried.
         invalidation_failures,
-        /// Times the subscription to invalidations was lost.
+        /// Times the subscription to invalidations was lost: Redis restarted, or disconnects subscribers.
         subscription_losses,
-        /// Times the circuit breaker opened.
+        /// Times the circuit breaker opened: Redis failed several times in a row.
         breaker_opened,
     }
 }

@@ -1,6 +1,6 @@
 //! `GET /metrics`: counters, gauges and histograms as Prometheus text. Names are stable and carry their units; `page.rs`
-//! puts `seckill_` before all but those of the process;
-//! `docs/METRICS.md` says what each is good for. Everything is read from this process's memory: a scrape needs neither
+//! puts `seckill_` before all but those of the process. The HELP texts are the reference: what is counted, and what a value
+//! that stands out means. Everything is read from this process's memory: a scrape needs neither
 //! Redis nor the database.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -79,7 +79,9 @@ impl Metrics {
     /// Purchases by strategy and outcome, their durations, and refusals, also of signed-in reads.
     fn purchases(&self, page: &mut Page) {
         let counts: Vec<_> = self.purchases.stats().by_strategy().collect();
-        let help = "Purchases answered, by strategy and outcome.";
+        let help = "Purchases answered, by strategy and outcome. internal: a bug, whose request \
+                    id is in the log. outcome_unknown: look the order up. unavailable: a backing \
+                    server does not answer. Strategy unknown: the sale was not found or not read.";
         let mut family = page.counter("purchases_total", help);
         for (strategy, counts) in &counts {
             for (outcome, count) in &counts.outcomes {
@@ -87,21 +89,29 @@ impl Metrics {
                 family.sample(&[("strategy", *strategy), ("outcome", &outcome)], count);
             }
         }
-        let help = "Time from the admission of a purchase to its reply.";
+        let help = "Time from the admission of a purchase to its reply. Rises with \
+                    seckill_database_connections in use (the database) or with seckill_lock_wait_seconds (Redis).";
         let mut family = page.histogram("purchase_duration_seconds", help);
         for (strategy, counts) in &counts {
             let (count, seconds) = counts.total;
             let labels = [("strategy", *strategy)];
             family.buckets(&labels, counts.within.iter().copied(), count, seconds);
         }
-        page.gauge("purchases_in_flight", "Purchases admitted and not answered yet.")
-            .sample(&[], self.admission.in_flight());
+        let help = "Purchases admitted and not answered yet. At --max-purchases further ones are \
+                    refused.";
+        page.gauge("purchases_in_flight", help).sample(&[], self.admission.in_flight());
         for (name, admission, help) in [
-            ("purchases", &self.admission, "Purchases refused before they began, by reason."),
+            (
+                "purchases",
+                &self.admission,
+                "Purchases refused before they began, by reason. overloaded: add instances, or \
+                 use a strategy that batches. user, address: a client is over its rate.",
+            ),
             (
                 "reads",
                 &self.read_admission,
-                "Signed-in reads refused before they began, by reason.",
+                "Signed-in reads refused before they began, by reason. overloaded: the database \
+                 is slow, or --read-connections too few. user, address: a client is over its rate.",
             ),
         ] {
             let mut family = page.counter(&format!("{name}_refused_total"), help);
@@ -126,11 +136,16 @@ impl Metrics {
                 }
             }
         };
-        let help = "Attempts to acquire a lock, by outcome.";
+        let help = "Attempts to acquire a lock, by outcome. busy: a buyer with two attempts at \
+                    once. failed: Redis. timed_out: a holder takes too long.";
         counter("lock_acquires_total", help, "outcome", |stats| &stats.acquires);
-        let help = "Renewals of leases, by outcome; a failed one is retried.";
+        let help = "Renewals of leases, by outcome; a failed one is retried. Several failed in a \
+                    row: Redis is slow or away, and a loss is near.";
         counter("lock_renewals_total", help, "outcome", |stats| &stats.renewals);
-        let help = "Locks lost while held, by reason.";
+        let help = "Locks lost while held, by reason. expired: the key was deleted, or the \
+                    process paused beyond its lease. taken: and another owner has it. \
+                    unreachable: Redis was away beyond the lease. Orders stay correct: the \
+                    database guards them.";
         counter("lock_losses_total", help, "reason", |stats| &stats.losses);
 
         type Times = fn(&lock::LockStats) -> &lock::DurationHistogram;
@@ -142,9 +157,10 @@ impl Metrics {
                 family.buckets(&labels, buckets.iter().copied(), *count, seconds);
             }
         };
-        let help = "Time until a lock was acquired, round trip included.";
+        let help = "Time until a lock was acquired; without waiting, the round trip to Redis.";
         histogram("lock_wait_seconds", help, |stats| &stats.waited);
-        let help = "Time from a lock's first acquisition to its last release or its loss.";
+        let help = "Time from a lock's first acquisition to its last release or its loss: mostly \
+                    work in the database.";
         histogram("lock_hold_seconds", help, |stats| &stats.held);
 
         type Number = fn(&lock::LockStats) -> u64;
@@ -154,8 +170,10 @@ impl Metrics {
                 family.sample(&[("kind", stats.kind)], number(stats));
             }
         };
-        gauge("locks_held", "Locks held by this process.", |stats| stats.held_now);
-        gauge("locks_waiting", "Calls that wait for a lock.", |stats| stats.waiting_now);
+        let help = "Locks held by this process. Never falling: a guard is not dropped.";
+        gauge("locks_held", help, |stats| stats.held_now);
+        let help = "Calls that wait for a lock. Purchases only try Redis locks.";
+        gauge("locks_waiting", help, |stats| stats.waiting_now);
         let help = "Channels of lock releases that this process is subscribed to.";
         page.gauge("lock_channels_subscribed", help).sample(&[], context.locks.usage().channels);
     }
@@ -164,16 +182,20 @@ impl Metrics {
     fn groups(&self, page: &mut Page) {
         let group_commit = &self.purchases.context().group_commit;
         let (stats, depth) = (group_commit.stats(), group_commit.depth());
-        page.gauge("group_purchases_waiting", "Purchases in the queues, not in a batch yet.")
-            .sample(&[], depth.waiting);
+        let help = "Purchases in the queues, not in a batch yet. At 4096 further ones are \
+                    refused: the commit is the limit.";
+        page.gauge("group_purchases_waiting", help).sample(&[], depth.waiting);
         page.gauge("group_purchases_in_flight", "Purchases in batches that are being committed.")
             .sample(&[], depth.in_flight);
-        page.gauge("group_batches_in_flight", "Batches that are being committed.")
-            .sample(&[], depth.batches);
-        let help = "Batches that were split because of one order.";
+        let help = "Batches that are being committed. Above 0 and none ends: the database hangs.";
+        page.gauge("group_batches_in_flight", help).sample(&[], depth.batches);
+        let help = "Batches that were split because one order could not be inserted; the log \
+                    names its sale.";
         page.counter("group_splits_total", help).sample(&[], stats.splits());
         let (batches, orders) = (stats.batches(), stats.orders());
-        page.histogram("group_batch_orders", "Orders committed by one transaction.").buckets(
+        let help = "Orders committed by one transaction. Small under load: something else than \
+                    the commit is the limit.";
+        page.histogram("group_batch_orders", help).buckets(
             &[],
             stats.cumulative(),
             batches,
@@ -199,7 +221,8 @@ impl Metrics {
     fn caches(&self, page: &mut Page) {
         let policies = self.shops.stats().map(|(cache, stats)| (cache, stats.named()));
         let layer_of = |name| LAYERS.iter().find(|(counter, _)| *counter == name);
-        let help = "Reads answered without a load, by the layer that answered.";
+        let help = "Reads answered without a load, by layer: memory, redis, null (a cached 'does \
+                    not exist') or filter (Bloom). Many of the last two: somebody scans ids.";
         let mut family = page.counter("cache_hits_total", help);
         for (cache, counters) in &policies {
             for (name, _, value) in counters {
@@ -222,48 +245,61 @@ impl Metrics {
         for (name, help, value) in stats.counts.named() {
             page.counter(&format!("cache_{name}_total"), help).sample(&[], value);
         }
-        let help = "Keys whose invalidation Redis has not confirmed yet.";
+        let help = "Keys whose invalidation Redis has not confirmed yet. Other nodes may serve \
+                    the old value until Redis is back or it expires.";
         page.gauge("cache_pending_invalidations", help).sample(&[], stats.pending_invalidations);
-        let help = "1 while the circuit breaker is open: Redis failed and is not used.";
+        let help = "1 while the circuit breaker is open: Redis failed and is not used. Reads go \
+                    on from the database, purchases with locks do not.";
         page.gauge("cache_breaker_open", help).sample(&[], u8::from(stats.breaker_open));
-        let help = "1 while memory is used: the subscription to invalidations is up.";
+        let help = "1 while memory is used: the subscription to invalidations is up. 0 for long: \
+                    subscriptions fail.";
         page.gauge("cache_local_enabled", help).sample(&[], u8::from(stats.local_enabled));
-        page.gauge("cache_local_entries", "Values in memory.").sample(&[], stats.local_entries);
-        page.gauge("cache_loads_running", "Loads running.").sample(&[], stats.loads_running);
+        let help = "Values in memory, at most 10000.";
+        page.gauge("cache_local_entries", help).sample(&[], stats.local_entries);
+        let help = "Loads running. At the bound further ones are refused: the database is slow.";
+        page.gauge("cache_loads_running", help).sample(&[], stats.loads_running);
     }
 
     /// Connections to the database, connections of clients, and sessions.
     fn connections(&self, page: &mut Page) {
         let pool = self.database.usage();
-        page.gauge("database_connections", "Open connections to the database, by state.")
+        let help = "Open connections to the database, by state. All in_use for long: \
+                    --database-connections, or slow statements.";
+        page.gauge("database_connections", help)
             .sample(&[("state", "idle")], pool.idle)
             .sample(&[("state", "in_use")], pool.in_use);
-        page.gauge("database_connections_max", "Upper bound of connections to the database.")
-            .sample(&[], pool.max);
+        let help = "Upper bound of connections to the database; that of all nodes together must \
+                    be below its max_connections.";
+        page.gauge("database_connections_max", help).sample(&[], pool.max);
         let pool = self.reads.usage();
-        let help = "Open connections of reads to the database, by state.";
+        let help = "Open connections of reads to the database, by state. All in_use for long: \
+                    slow or very many reads. Purchases do not wait for them.";
         page.gauge("database_read_connections", help)
             .sample(&[("state", "idle")], pool.idle)
             .sample(&[("state", "in_use")], pool.in_use);
-        let help = "Upper bound of connections of reads to the database.";
+        let help = "Upper bound of connections of reads to the database: --read-connections.";
         page.gauge("database_read_connections_max", help).sample(&[], pool.max);
         let sessions = self.sessions.stats();
-        let help = "Session lookups, by the place that answered.";
+        let help = "Session lookups, by the place that answered. Mostly redis for long: users \
+                    with few requests each, or seckill_sessions_tracked is 0.";
         page.counter("session_lookups_total", help)
             .sample(&[("answered_by", "memory")], sessions.from_memory)
             .sample(&[("answered_by", "redis")], sessions.from_redis);
-        page.gauge("sessions_in_memory", "Sessions in this process's memory.")
+        page.gauge("sessions_in_memory", "Sessions in this process's memory, at most 100000.")
             .sample(&[], sessions.in_memory);
-        let help =
-            "1 while Redis reports sessions that end, so that those in memory need no lookup.";
+        let help = "1 while Redis reports sessions that end, so that those in memory need no \
+                    lookup. 0 for more than a minute: the log says why; always 0 on a cluster and \
+                    with --sessions process. Sessions are then looked up every 0.8 s.";
         page.gauge("sessions_tracked", help).sample(&[], u8::from(sessions.tracked));
-        let help = "Sign-in codes, by what the sender said.";
+        let help = "Sign-in codes, by what the sender said. not_sent, refused, unknown: buyers \
+                    are told 503; the log says why.";
         let mut family = page.counter("sign_in_codes_total", help);
         for (outcome, count) in self.codes.sender().counts() {
             family.sample(&[("outcome", outcome)], count);
         }
-        page.gauge("http_connections_open", "Open connections of clients.")
-            .sample(&[], self.connections.len());
+        let help = "Open connections of clients. Far above the proxy's keep-alive: clients bypass \
+                    it.";
+        page.gauge("http_connections_open", help).sample(&[], self.connections.len());
     }
 
     /// The process, under the names that Prometheus' client libraries use.
@@ -271,13 +307,13 @@ impl Metrics {
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default();
         page.gauge("process_start_time_seconds", "When the process began to serve, since 1970.")
             .sample(&[], started.as_secs_f64());
-        let help = "Resident memory of the process; Linux only.";
+        let help = "Resident memory of the process; Linux only. Rising without end is a bug.";
         let mut family = page.gauge("process_resident_memory_bytes", help);
         if let Some(bytes) = resident_memory() {
             family.sample(&[], bytes);
         }
-        page.gauge("build_info", "Always 1; the version is a label.")
-            .sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
+        let help = "Always 1; the version is a label. Two at once: a deployment is under way.";
+        page.gauge("build_info", help).sample(&[("version", env!("CARGO_PKG_VERSION"))], 1);
     }
 }
 
