@@ -242,16 +242,14 @@ async fn codes_are_posted_64_at_a_time_and_although_the_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_cannot_be_reached_is_told_as_503_and_the_documented_one_works() {
+async fn a_receiver_that_cannot_be_reached_is_told_as_503_and_the_one_in_deploy_works() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let stack = posting_to(&format!("http://127.0.0.1:{port}"), "20000").await;
     ask(&stack, PHONE).await.refused(503, "UNAVAILABLE");
 
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/SIGN_IN.md"));
-    let page = page.unwrap();
-    let program = page.split("```python\n").nth(1).and_then(|rest| rest.split("```").next());
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/code_receiver.py");
     let mut python = tokio::process::Command::new("python3");
-    python.args(["-c", program.expect("the program")]).kill_on_drop(true).stdout(Stdio::piped());
+    python.arg(program).kill_on_drop(true).stdout(Stdio::piped());
     python.env("CODE_WEBHOOK_SECRET", SECRET).env("PORT", port.to_string());
     let mut python = python.stderr(Stdio::null()).spawn().expect("start python3");
     let mut lines = BufReader::new(python.stdout.take().unwrap()).lines();
