@@ -28,7 +28,7 @@ Of a name without a suite it takes this machine's server, the others from ./dev 
 are modules of tests/it, on a Redis or Valkey others, and the tests of the packages in lock/ and cache/.
 A test that fails is named, and its server fails.
 
-  --write  puts the table that it prints at the end into README.md and README.zh-CN.md
+  --write  puts the table that it prints at the end into docs/OPERATIONS.md
 END
 }
 
@@ -43,7 +43,6 @@ compat() {
   done
   [[ -z $write || ${#names[@]} == 0 ]] || die 2 "--write is for the whole table: no names with it."
   ((${#names[@]})) || names=("${COMPAT_SERVERS[@]}")
-  [[ -z $write ]] || check_markers compat
   prerequisites
   prepare
   fake_clocks
@@ -52,7 +51,17 @@ compat() {
   for arg in "${names[@]}"; do compat_row "$arg" || failed=1; done
   cat "$DATA/log/compat.md"
   ((!failed)) || die 1 "not all passed: see $DATA/log/compat-*.log"
-  [[ -z $write ]] || write_block compat "$DATA/log/compat.md"
+  [[ -z $write ]] || compat_write docs/OPERATIONS.md
+}
+
+# compat_write FILE: puts the table between the file's markers.
+compat_write() {
+  local file=$1 text
+  text=$(<"$DATA/log/compat.md") awk '
+    /^<!-- compat:end -->/ { inside = 0 }
+    !inside { print }
+    /^<!-- compat:begin -->/ { inside = 1; print ENVIRON["text"] }' "$file" >"$DATA/compat.new"
+  cat "$DATA/compat.new" >"$file" # not `mv`, which would take the owner and mode of the new file along
 }
 
 # compat_row NAME: runs the tests on this server, and adds its line to the table.

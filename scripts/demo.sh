@@ -7,7 +7,6 @@ demo() {
   for arg in "${REST[@]}"; do
     if [[ $arg == --write ]]; then write=1; else args+=("$arg"); fi
   done
-  [[ -z $write ]] || check_markers demo
   prepare
   ((INSTANCES > 1)) || die 2 "the demo shows what differs between one instance and several: --instances 2 or more."
   up
@@ -21,10 +20,8 @@ demo() {
     say "the ladder FAILED (status $status): see above"
     [[ -z $write ]] || say "nothing was written"
   elif [[ -n $write ]]; then
-    # shellcheck disable=SC2016 # a fence
-    printf '```text\n%s\n```\n' "$(sed '/./,$!d' "$DATA/log/demo.log")" >"$DATA/log/demo.md"
-    write_block demo "$DATA/log/demo.md"
-    say "written into ${READMES[*]}"
+    sed '/./,$!d' "$DATA/log/demo.log" >docs/demo.txt
+    say "written into docs/demo.txt"
   fi
   say "the stack runs on until: ./dev down"
   return "$status"

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 FILE = Path(__file__).parent.parent / "web" / "learn-records.js"
-HEAD = "'use strict';\n// Recorded on real servers; written by scripts/record_learn.py, see docs/LEARN.md.\nconst Records = [\n"
+HEAD = "'use strict';\n// Recorded on real servers; written by scripts/record_learn.py, see docs/LAB-AND-LEARN.md.\nconst Records = [\n"
 
 
 def brief(value):

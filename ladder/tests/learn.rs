@@ -1,5 +1,5 @@
 //! The model behind the page `/learn` (`web/learn-*.js`), run by Node.js: a violation can be reached in it exactly where
-//! the table of strategies says that it can happen; what the lab recorded is one of its interleavings; and docs/LEARN.md
+//! the table of strategies says that it can happen; what the lab recorded is one of its interleavings; and docs/LAB-AND-LEARN.md
 //! shows its figures. `UPDATE=1` writes what is generated.
 
 use std::{
@@ -148,36 +148,31 @@ fn the_levels_are_the_ladder_and_their_figures_are_documented() {
     let half_cure = half_cure.expect("a level with a lock that is compared before its deletion");
     assert!(number(half_cure, "/broken") > 0, "compare, then delete, in two commands: no cure");
 
-    let page = root().join("docs/LEARN.md");
-    let text = fs::read_to_string(&page).expect("docs/LEARN.md");
+    let page = root().join("docs/LAB-AND-LEARN.md");
+    let text = fs::read_to_string(&page).expect("docs/LAB-AND-LEARN.md");
     let parts = text.split_once(BEGIN).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(END)?;
         Some((before, after))
     });
-    let (before, after) = parts.expect("docs/LEARN.md has the marks of the table");
+    let (before, after) = parts.expect("docs/LAB-AND-LEARN.md has the marks of the table");
     write_or_compare(&page, &[before, BEGIN, &levels_table(levels), END, after].concat());
 }
 
 fn levels_table(levels: &[Value]) -> String {
-    let mut table = "| level | requests | stock | unique index | may happen once | interleavings \
-                     | of these break it | states | shortest |\n|---|---|---|---|---|---|---|---|---|\n"
+    let mut table = "| level | requests | may happen once | interleavings | of these break it |\n\
+                     |---|---|---|---|---|\n"
         .to_owned();
     for level in levels {
         let requests = level["requests"].as_array().expect("requests").iter();
         let requests =
             requests.map(|request| format!("{}→{}", text(&request[0]), number(request, "/1")));
         let events = level["events"].as_object().expect("events").keys();
-        let shortest = level["shortest"].as_array().map_or(0, Vec::len);
         let cells = [
             format!("`{}`", text(&level["id"])),
             requests.collect::<Vec<_>>().join(" "),
-            number(level, "/stock").to_string(),
-            if flag(level, "/index") { "yes" } else { "no" }.to_owned(),
             dash(events.cloned().collect::<Vec<_>>().join(", ")),
             grouped(number(level, "/interleavings")),
             grouped(number(level, "/broken")),
-            grouped(number(level, "/states")),
-            dash(if shortest == 0 { String::new() } else { format!("{shortest} steps") }),
         ];
         table += &format!("| {} |\n", cells.join(" | "));
     }

@@ -123,6 +123,23 @@ fn every_file_and_heading_a_document_names_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// READMEs name the orders per second of the benchmark's table.
+#[test]
+fn the_readmes_show_the_figures_of_the_benchmark() {
+    let read = |file: &str| std::fs::read_to_string(root().join(file)).unwrap();
+    let table = read("docs/BENCHMARKS.md");
+    for strategy in ["group-commit, 256 clients", "reentrant-lock"] {
+        let row = table.lines().find_map(|line| line.strip_prefix(&format!("| {strategy} | ")));
+        let rate = row.and_then(|row| row.split(' ').next()).expect("a row with a rate");
+        for readme in ["README.md", "README.zh-CN.md"] {
+            assert!(
+                read(readme).contains(rate),
+                "{readme}: {strategy} makes {rate} orders a second"
+            );
+        }
+    }
+}
+
 /// A release is tagged `v` and the version of the change log's top section: CONTRIBUTING.md.
 #[test]
 fn the_version_is_that_of_the_top_section_of_the_change_log() {

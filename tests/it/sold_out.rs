@@ -151,7 +151,7 @@ async fn only_amounts_in_range_are_added_and_only_by_the_administrator() {
 /// It hears of it from nobody: it reads the sale again, when the reading is no longer fresh.
 #[tokio::test]
 async fn stock_that_another_instance_added_is_sold() {
-    assert!(FRESH_FOR < Duration::from_secs(1), "within a second, as docs/CACHE.md says");
+    assert!(FRESH_FOR < Duration::from_secs(1), "within a second, as docs/OPERATIONS.md says");
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(1, "group-commit").await;
     let users = stack.users(3).await;
