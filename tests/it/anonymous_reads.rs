@@ -65,7 +65,7 @@ async fn reads_that_hang_hold_no_connection_of_a_purchase() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_many_ask_for_at_once_is_read_once() {
-    let stack = Stack::behind_proxies(&[]).await;
+    let stack = Stack::patient_behind_proxies(&[]).await;
     let sale = stack.publish(5, "reentrant-lock").await;
     let database = &stack.proxies.database;
     for path in [

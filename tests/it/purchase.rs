@@ -333,7 +333,7 @@ async fn every_log_line_of_a_request_names_it() {
 async fn a_purchase_costs_no_more_round_trips_to_the_database_than_it_needs() {
     const PURCHASES: u64 = 30;
     // One, as another one would be opened and its statements prepared on a busy machine.
-    let stack = Stack::behind_proxies(&["--database-connections", "1"]).await;
+    let stack = Stack::patient_behind_proxies(&["--database-connections", "1"]).await;
     let database = &stack.proxies.database;
     let users = stack.users(PURCHASES as i64 + 1).await;
     // What else is read in the meantime: the sale about once a second, and what expiry searches for.

@@ -27,7 +27,7 @@ async fn add(base: &str, sale: i64, count: i64) -> Answer {
 
 #[tokio::test]
 async fn a_sold_out_reply_costs_no_round_trip() {
-    let stack = Stack::behind_proxies(&[]).await;
+    let stack = Stack::patient_behind_proxies(&[]).await;
     let Proxies { database, redis } = &stack.proxies;
     let users = stack.users(2).await;
     for strategy in safe() {

@@ -110,11 +110,21 @@ impl Stack {
         stack
     }
 
-    /// One instance with these arguments and the usual time limits, which reaches its database and its Redis through the
-    /// stack's proxies.
+    /// One instance with these arguments, which reaches its database and its Redis through the stack's proxies; with the usual
+    /// time limits, for tests of outages.
     pub async fn behind_proxies(args: &[&str]) -> Self {
+        Self::proxied(args, false).await
+    }
+
+    /// The same with generous time limits, for tests that count requests or hold them.
+    pub async fn patient_behind_proxies(args: &[&str]) -> Self {
+        Self::proxied(args, true).await
+    }
+
+    async fn proxied(args: &[&str], is_patient: bool) -> Self {
         let mut stack = Stack::start(0, &[]).await;
         let mut env = stack.env();
+        env.retain(|(name, _)| is_patient || PATIENT.iter().all(|(limit, _)| limit != name));
         env[0].1 = stack.database.url_through(stack.proxies.database.address);
         env[1].1 = format!("redis://{}/", stack.proxies.redis.address);
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
@@ -125,9 +135,7 @@ impl Stack {
     /// Adds an instance.
     pub async fn add_instance(&mut self, args: &[&str]) {
         let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-        let mut env = self.env();
-        env.extend(PATIENT.map(|(name, value)| (name, value.to_owned())));
-        self.instances.push(Instance::start(&args, &env).await);
+        self.instances.push(Instance::start(&args, &self.env()).await);
     }
 
     fn redis_url(&self) -> String {
@@ -139,12 +147,14 @@ impl Stack {
 
     /// The environment of an instance or of another subcommand.
     pub fn env(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut env = vec![
             ("DATABASE_URL", self.database.url().expose_secret().to_owned()),
             ("REDIS_URL", self.redis_url()),
             ("ADMIN_TOKEN", ADMIN_TOKEN.to_owned()),
             ("STREAM_UNSURE_MS", (UNSURE_SECONDS * 1000).to_string()),
-        ]
+        ];
+        env.extend(PATIENT.map(|(name, value)| (name, value.to_owned())));
+        env
     }
 
     /// The addresses and secrets for the workload's tools.
