@@ -14,7 +14,7 @@
 //!
 //! # The rules of import
 //! Imports go down this list. No two files import each other, a feature never touches another feature's store, and axum
-//! and sqlx appear only in some places; `tests/it/architecture/` checks all of it.
+//! and sqlx appear only in some places; `tests/it/architecture.rs` checks all of it.
 
 pub mod app;
 pub mod clock;
@@ -23,6 +23,7 @@ pub mod config;
 pub mod connection;
 pub mod error;
 pub mod health;
+mod histogram;
 pub mod http;
 pub mod id;
 pub mod keys;

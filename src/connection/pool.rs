@@ -29,6 +29,7 @@ use sqlx::{Connection, Describe, Either, Execute, Executor, MySql, MySqlConnecti
 use super::opener::{Opener, Shared};
 use super::server_check::takes_writes;
 use super::server_error::leaves_usable;
+use crate::histogram::{Counted, Durations};
 
 /// Longest wait for those in use when the pool closes, and then for their end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
@@ -39,6 +40,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 pub struct Pool {
     connections: deadpool::managed::Pool<Opener>,
     shared: Arc<Shared>,
+    held: Arc<Durations>,
     limit: Duration,
 }
 
@@ -52,7 +54,7 @@ impl Pool {
         let connections = builder.max_size(max as usize).queue_mode(QueueMode::Lifo).build();
         let connections = connections.expect("a pool without time limits needs no runtime");
         shared.pools.lock().push(connections.weak());
-        Pool { connections, shared, limit }
+        Pool { connections, shared, held: Arc::default(), limit }
     }
 
     /// A pool beside this one: what is learnt of the server through the one holds for the other.
@@ -68,8 +70,8 @@ impl Pool {
     pub async fn acquire(&self) -> sqlx::Result<PooledConnection> {
         match tokio::time::timeout(self.limit, self.connections.get()).await {
             Ok(Ok(connection)) => {
-                let shared = self.shared.clone();
-                Ok(PooledConnection { connection: Some(connection), shared, answered: true })
+                let (shared, held) = (self.shared.clone(), self.held.clone());
+                Ok(PooledConnection { connection: Some(connection), shared, held, answered: true })
             }
             Ok(Err(PoolError::Backend(error))) => Err(error),
             Ok(Err(PoolError::Closed)) => Err(sqlx::Error::PoolClosed),
@@ -139,6 +141,11 @@ impl Pool {
         u32::try_from(self.connections.status().max_size).unwrap_or(u32::MAX)
     }
 
+    /// For how long its connections were in use, each time.
+    pub fn held(&self) -> Counted<f64> {
+        self.held.counted()
+    }
+
     /// Closes all connections; nothing can be acquired any more. Takes two seconds at most.
     pub async fn close(&self) {
         let came_back = async {
@@ -174,6 +181,7 @@ pub struct PooledConnection {
     /// There until it is dropped.
     connection: Option<Object<Opener>>,
     shared: Arc<Shared>,
+    held: Arc<Durations>,
     answered: bool,
 }
 
@@ -217,7 +225,9 @@ impl DerefMut for PooledConnection {
 
 impl Drop for PooledConnection {
     fn drop(&mut self) {
-        let unanswered = self.connection.take().filter(|_| !self.answered);
+        let Some(connection) = self.connection.take() else { return };
+        self.held.add(Object::metrics(&connection).last_used());
+        let unanswered = Some(connection).filter(|_| !self.answered);
         // Closed by being dropped, not handed back.
         drop(unanswered.map(Object::take));
     }

@@ -93,9 +93,7 @@ impl Metrics {
                     seckill_database_connections in use (the database) or with seckill_lock_wait_seconds (Redis).";
         let mut family = page.histogram("purchase_duration_seconds", help);
         for (strategy, counts) in &counts {
-            let (count, seconds) = counts.total;
-            let labels = [("strategy", *strategy)];
-            family.buckets(&labels, counts.within.iter().copied(), count, seconds);
+            family.counted(&[("strategy", *strategy)], &counts.took);
         }
         let help = "Purchases admitted and not answered yet. At --max-purchases further ones are \
                     refused.";
@@ -153,8 +151,7 @@ impl Metrics {
             let mut family = page.histogram(name, help);
             for stats in &kinds {
                 let lock::DurationHistogram { buckets, count, seconds, .. } = times(stats);
-                let labels = [("kind", stats.kind)];
-                family.buckets(&labels, buckets.iter().copied(), *count, seconds);
+                family.buckets(&[("kind", stats.kind)], buckets, *count, seconds);
             }
         };
         let help = "Time until a lock was acquired; without waiting, the round trip to Redis.";
@@ -192,15 +189,9 @@ impl Metrics {
         let help = "Batches that were split because one order could not be inserted; the log \
                     names its sale.";
         page.counter("group_splits_total", help).sample(&[], stats.splits());
-        let (batches, orders) = (stats.batches(), stats.orders());
         let help = "Orders committed by one transaction. Small under load: something else than \
                     the commit is the limit.";
-        page.histogram("group_batch_orders", help).buckets(
-            &[],
-            stats.cumulative(),
-            batches,
-            orders,
-        );
+        page.histogram("group_batch_orders", help).counted(&[], &stats.sizes());
     }
 
     /// The stream of pending orders.
@@ -271,6 +262,10 @@ impl Metrics {
         let help = "Upper bound of connections to the database; that of all nodes together must \
                     be below its max_connections.";
         page.gauge("database_connections_max", help).sample(&[], pool.max);
+        let help = "Time a purchase, or another write, held a connection to the database. \
+                    database_connections_max divided by it is the most there can be a second.";
+        page.histogram("database_connection_hold_seconds", help)
+            .counted(&[], &self.database.pool.held());
         let pool = self.reads.usage();
         let help = "Open connections of reads to the database, by state. All in_use for long: \
                     slow or very many reads. Purchases do not wait for them.";

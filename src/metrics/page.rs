@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write};
 
+use crate::histogram::Counted;
+
 /// A page being written.
 #[derive(Default)]
 pub(super) struct Page(String);
@@ -58,16 +60,21 @@ impl Family<'_> {
         self.write("", labels, None, value)
     }
 
+    /// One histogram.
+    pub(super) fn counted<T: Display>(&mut self, labels: Labels<'_>, counted: &Counted<T>) {
+        self.buckets(labels, &counted.up_to, counted.count, &counted.sum);
+    }
+
     /// One histogram: each upper bound with its cumulative count, the total count, and the sum.
     pub(super) fn buckets<B: Display>(
         &mut self,
         labels: Labels<'_>,
-        up_to: impl IntoIterator<Item = (B, u64)>,
+        up_to: &[(B, u64)],
         count: u64,
         sum: impl Display,
     ) {
         for (bound, below) in up_to {
-            self.write("_bucket", labels, Some(&bound), below);
+            self.write("_bucket", labels, Some(bound), below);
         }
         self.write("_bucket", labels, Some(&"+Inf"), count);
         self.write("_sum", labels, None, sum);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::model::Purchased;
 use crate::error::Error;
+use crate::histogram::{Counted, Durations};
 use ladder::Strategy;
 
 /// Outcomes, as labels; failures under their codes, those that are not listed under the last.
@@ -25,9 +26,6 @@ const OUTCOMES: [&str; 13] = [
     "OTHER",
 ];
 
-/// Upper bounds of the histogram, milliseconds.
-const BOUNDS_MS: [u64; 12] = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000];
-
 /// Counters; all only rise.
 #[derive(Debug, Default)]
 pub struct PurchaseStats {
@@ -39,9 +37,7 @@ pub struct PurchaseStats {
 #[derive(Debug, Default)]
 struct StrategyCounters {
     outcomes: [AtomicU64; OUTCOMES.len()],
-    /// The last one holds what took longer than every bound.
-    took: [AtomicU64; BOUNDS_MS.len() + 1],
-    took_us: AtomicU64,
+    took: Durations,
 }
 
 /// The counts of one strategy.
@@ -49,10 +45,8 @@ struct StrategyCounters {
 pub struct Counts {
     /// Outcomes that happened, and how often.
     pub outcomes: Vec<(&'static str, u64)>,
-    /// Each bound in seconds, and how many took at most that long.
-    pub within: Vec<(f64, u64)>,
-    /// How many there were, and seconds they took in all.
-    pub total: (u64, f64),
+    /// Seconds they took.
+    pub took: Counted<f64>,
 }
 
 impl PurchaseStats {
@@ -70,16 +64,14 @@ impl PurchaseStats {
         let of = strategy.map_or(&self.unknown, |strategy| &self.by_strategy[strategy as usize]);
         let known = OUTCOMES.iter().position(|outcome| *outcome == label);
         of.outcomes[known.unwrap_or(OUTCOMES.len() - 1)].fetch_add(1, Relaxed);
-        let bucket = BOUNDS_MS.partition_point(|bound| took > Duration::from_millis(*bound));
-        of.took[bucket].fetch_add(1, Relaxed);
-        of.took_us.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        of.took.add(took);
     }
 
     /// The counts of each strategy that had a purchase, by its name.
     pub fn by_strategy(&self) -> impl Iterator<Item = (&'static str, Counts)> {
         let known = Strategy::ALL.into_iter().map(Strategy::name).zip(&self.by_strategy);
         let all = known.chain([("unknown", &self.unknown)]);
-        all.map(|(name, of)| (name, of.counts())).filter(|(_, counts)| counts.total.0 > 0)
+        all.map(|(name, of)| (name, of.counts())).filter(|(_, counts)| counts.took.count > 0)
     }
 }
 
@@ -90,14 +82,7 @@ impl StrategyCounters {
             .map(|(name, count)| (name, count.load(Relaxed)))
             .filter(|(_, count)| *count > 0)
             .collect();
-        let mut sum = 0;
-        let mut up_to = self.took.iter().map(|count| {
-            sum += count.load(Relaxed);
-            sum
-        });
-        let within = BOUNDS_MS.iter().map(|ms| *ms as f64 / 1e3).zip(up_to.by_ref()).collect();
-        let all = up_to.last().unwrap_or_default();
-        Counts { outcomes, within, total: (all, self.took_us.load(Relaxed) as f64 / 1e6) }
+        Counts { outcomes, took: self.took.counted() }
     }
 }
 
@@ -106,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_counted_by_strategy_and_times_up_to_bounds() {
+    fn outcomes_and_times_are_counted_by_strategy() {
         let stats = PurchaseStats::default();
         let ms = Duration::from_millis;
         stats.count(Some(Strategy::GroupCommit), &Ok(Purchased::Committed(1)), ms(1));
@@ -124,9 +109,7 @@ mod tests {
         let (strategy, counts) = &counts[1];
         assert_eq!(*strategy, "group-commit");
         assert_eq!(counts.outcomes, [("ORDERED", 2), ("SOLD_OUT", 1)]);
-        assert_eq!(&counts.within[..2], [(0.001, 1), (0.002, 1)]);
-        assert_eq!((counts.within[5], counts.within[11]), ((0.05, 2), (5.0, 2)));
-        assert_eq!(counts.total, (3, 9.031));
+        assert_eq!((counts.took.count, counts.took.sum), (3, 9.031));
     }
 
     #[test]

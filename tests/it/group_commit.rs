@@ -152,8 +152,8 @@ async fn concurrent_purchases_share_a_commit() {
     assert_eq!(ids.len(), 300);
     assert_eq!((setting.orders().await, setting.stock().await), (300, 700));
     let stats = node.group_commit.stats();
-    assert!(stats.batches() <= 2, "{stats:?}");
-    assert_eq!(stats.orders(), 300);
+    assert!(stats.sizes().count <= 2, "{stats:?}");
+    assert_eq!(stats.sizes().sum, 300);
     for id in ids.iter().take(3) {
         let own = format!("SELECT COUNT(*) FROM tb_voucher_order WHERE id = {id}");
         assert_eq!(setting.database.number(&own).await, 1);
@@ -334,7 +334,10 @@ async fn a_batch_of_several_sales_gives_each_order_the_outcome_that_it_has_alone
         assert!(is_right, "{at}: {told}");
     }
     assert_eq!(setting.tables().await, [(98, 2), (0, 2), (49, 2)]);
-    assert_eq!((node.group_commit.stats().batches(), node.group_commit.stats().orders()), (1, 5));
+    assert_eq!(
+        (node.group_commit.stats().sizes().count, node.group_commit.stats().sizes().sum),
+        (1, 5)
+    );
     // A sale that is sold out keeps no other from being committed, wherever it stands.
     let later = node.buy_of(&[(SCARCE, 7), (GONE, 7), (OTHER, 7)]).await;
     assert!(matches!(later[0], Err(Error::SoldOut)), "{later:?}");
@@ -417,10 +420,10 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
     let again = node.buy_of(&[(SCARCE, 77)]).await;
     assert!(matches!(again[0], Ok(_) | Err(Error::SoldOut)), "{again:?}");
     node.group_commit.finished().await;
-    let before = node.group_commit.stats().batches();
+    let before = node.group_commit.stats().sizes().count;
     let together = node.buy_of(&[(SCARCE, 78), (SALE, 78), (OTHER, 78)]).await;
     assert!(together[1].is_ok() && together[2].is_ok(), "{together:?}");
-    assert_eq!(node.group_commit.stats().batches() - before, 1);
+    assert_eq!(node.group_commit.stats().sizes().count - before, 1);
 }
 
 #[tokio::test]

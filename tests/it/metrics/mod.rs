@@ -75,6 +75,8 @@ async fn every_line_follows_the_format_and_values_change() {
     assert!(page.get("seckill_sessions_in_memory", &[]) >= 2.0);
     assert!(page.get("seckill_http_connections_open", &[]) >= 1.0);
     assert!(page.get("seckill_database_connections", &[("state", "idle")]) >= 1.0);
+    assert!(page.get("seckill_database_connection_hold_seconds_count", &[]) >= 9.0);
+    assert!(page.get("seckill_database_connection_hold_seconds_sum", &[]) > 0.0);
     assert!(page.get("process_resident_memory_bytes", &[]) > 1e6);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let age = now.as_secs_f64() - page.get("process_start_time_seconds", &[]);
