@@ -23,7 +23,7 @@ pub(super) async fn sales(
     redis: &mut RoutedConnection,
     keys: &Keys,
 ) -> anyhow::Result<()> {
-    let sales = store.open_sales().await?;
+    let sales = store.open_sales(None).await?;
     let mut unrecorded = sales.iter().filter(|sale| sale.issued.is_none()).peekable();
     if unrecorded.peek().is_none() {
         findings.good("every open sale has its strategy recorded");

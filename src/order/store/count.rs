@@ -57,16 +57,19 @@ impl OrderStore {
         Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
     }
 
-    /// The sales that are open, or will be.
-    pub async fn open_sales(&self) -> Result<Vec<OpenSale>, Error> {
-        let query = sqlx::query_as(
+    /// The sales that are open, or will be; of these only some where `among` names them.
+    pub async fn open_sales(&self, among: Option<Vec<i64>>) -> Result<Vec<OpenSale>, Error> {
+        let mut sql = String::from(
             "SELECT CAST(voucher_id AS SIGNED) AS voucher_id, strategy, \
              CAST(issued AS SIGNED) AS issued, CAST(stock AS SIGNED) AS stock, \
              CAST(UNIX_TIMESTAMP(end_time) AS SIGNED) AS ends, \
              CAST(voucher_id IN (SELECT voucher_id FROM tb_stock_return) AS SIGNED) AS has_returns \
              FROM tb_seckill_voucher WHERE end_time > CURRENT_TIMESTAMP",
         );
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        if let Some(among) = among {
+            sql.push_str(&format!(" AND voucher_id IN ({})", id_list(among)));
+        }
+        Ok(self.db.bounded(sqlx::query_as(&sql).fetch_all(&self.db.pool)).await?)
     }
 
     /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the

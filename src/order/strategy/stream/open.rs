@@ -5,10 +5,11 @@
 //! the counter is the stock less the entries that have no order. A sale that is open is only counted, and stays open: what is
 //! admitted meanwhile is newer than what was looked at, and the last script counts it.
 //!
-//! Every process looks after all sales, several times a second, whether anybody buys or not: a Java node's script needs the
-//! counter of every one. Which of them comes first does not matter.
+//! Every process looks after all sales, twice a second, whether anybody buys or not: a Java node's script needs the counter
+//! of every one. Which of them comes first does not matter. With ten thousands of sales a round takes longer, and so does
+//! the pause after it; what somebody asks for is counted in between.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -25,8 +26,10 @@ use crate::order::model::NewOrder;
 use crate::order::store::count::OpenSale;
 use crate::scripts;
 
-/// Pause between two rounds, and the shorter one after a request.
-const ROUND: Duration = Duration::from_millis(500);
+/// Pause between two rounds: nine times as long as a round, within these bounds; the shorter one after a failure.
+const ROUND: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// Pause between two looks at sales that were asked for.
 const ASKED: Duration = Duration::from_millis(20);
 
 /// Sales that are looked at in one pipeline.
@@ -58,8 +61,17 @@ impl Member {
     /// Makes round after round until the process stops.
     pub(super) async fn keep_open(self: Arc<Self>) {
         let (mut seen, mut logged) = (Seen::default(), false);
+        let mut round_due = Instant::now();
         while !self.is_stopped() {
-            match self.look_at_sales(&mut seen).await {
+            let begun = Instant::now();
+            let all = begun >= round_due;
+            let looked = self.look_at_sales(&mut seen, all).await;
+            if all {
+                let (shortest, longest) = ROUND;
+                let pause = (begun.elapsed() * 9).clamp(shortest, longest);
+                round_due = Instant::now() + if looked.is_ok() { pause } else { shortest };
+            }
+            match looked {
                 Ok(()) => logged = false,
                 Err(error) if !logged => {
                     logged = true;
@@ -68,12 +80,13 @@ impl Member {
                 Err(_) => {}
             }
             self.sleep(ASKED).await;
-            let asked = tokio::time::timeout(ROUND, self.opener.recounts.asked());
+            let asked = tokio::time::timeout_at(round_due, self.opener.recounts.asked());
             let _asked = self.stop.run_until_cancelled(asked).await;
         }
     }
 
-    async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen) -> Result<(), Error> {
+    /// Looks at all sales, or at those that were asked for.
+    async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen, all: bool) -> Result<(), Error> {
         let view = self.view(Ask::Tidy("")).await?;
         self.stats.pending.store(view.users, Relaxed);
         let oldest =
@@ -81,16 +94,25 @@ impl Member {
         let age = oldest.map_or(0, |ms: i64| self.clock.now_us() / 1000 - ms);
         self.stats.lag_ms.store(age.max(0) as u64, Relaxed);
         let mark = view.mark;
+        let all = all || mark.text != seen.mark;
         if mark.text != seen.mark {
             tracing::info!("Redis has other data, or another master: sales are counted anew");
             record::keep(&mut self.redis.clone(), self.keys.style()).await?;
             seen.mark.clone_from(&mark.text);
         }
         let asked = self.opener.recounts.take();
+        if asked.is_empty() && !all {
+            return Ok(());
+        }
         let (mut due, mut suspects) = (Vec::new(), Vec::new());
-        let mut closed = HashMap::new();
-        let before = std::mem::take(&mut seen.counters);
-        for sales in self.store.open_sales().await?.chunks(PAGE) {
+        let among = (!all).then(|| asked.keys().copied().collect());
+        let sales = self.store.open_sales(among).await?;
+        if all {
+            let listed: HashSet<i64> = sales.iter().map(|sale| sale.voucher_id).collect();
+            seen.closed.retain(|sale, _| listed.contains(sale));
+            seen.counters.retain(|sale, _| listed.contains(sale));
+        }
+        for sales in sales.chunks(PAGE) {
             let mut state = redis::pipe();
             for OpenSale { voucher_id, .. } in sales {
                 let keys = &self.keys;
@@ -121,24 +143,25 @@ impl Member {
                 }
                 let claims = state[2].as_deref() == Some("1");
                 let is_open = state[0].as_ref() == Some(&mark.text) && counter.is_some() && claims;
-                if !is_open {
-                    let since = seen.closed.get(&voucher_id).copied();
-                    closed.insert(voucher_id, since.unwrap_or_else(Instant::now));
+                if is_open {
+                    seen.closed.remove(&voucher_id);
+                } else {
+                    seen.closed.entry(voucher_id).or_insert_with(Instant::now);
                 }
+                // While a sale is sold its counter changes: only one that stands still says anything.
+                let before = seen.counters.remove(&voucher_id);
                 if !is_open || asked.contains_key(&voucher_id) || sale.has_returns != 0 {
                     due.push((sale.clone(), is_open));
                 } else if let Some(counter) = counter.filter(|counter| *counter < sale.stock) {
-                    // While it is sold it changes: only one that stands still says anything.
                     let now = (sale.stock, counter);
-                    if before.get(&voucher_id) == Some(&now) {
+                    if before == Some(now) {
                         suspects.push((sale.clone(), counter));
                     }
                     seen.counters.insert(voucher_id, now);
                 }
             }
         }
-        self.note_closed(&closed);
-        seen.closed = closed;
+        self.note_closed(&seen.closed);
         if due.is_empty() && suspects.is_empty() {
             return Ok(());
         }
