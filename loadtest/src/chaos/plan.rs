@@ -64,18 +64,13 @@ pub fn faults(
     drawn
 }
 
-/// One round in so many has several sales at once, on different strategies.
-const SEVERAL: f64 = 0.3;
-
-/// Draws the strategies of the round's sales: `first`, and in some rounds others beside it.
+/// Draws the strategies of the round's two to four sales: `first` of two of them, whose orders meet in one batch, and others
+/// beside these.
 pub fn strategies(rng: &mut impl Rng, first: &str, all: &[String]) -> Vec<String> {
     let mut others: Vec<String> = all.iter().filter(|name| *name != first).cloned().collect();
     others.shuffle(rng);
-    let count = rng.random_range(1..=others.len().max(1)).min(others.len());
-    let several = rng.random_bool(SEVERAL);
-    others.truncate(if several { count } else { 0 });
-    others.insert(0, first.to_owned());
-    others
+    others.truncate(rng.random_range(0..=2));
+    [vec![first.to_owned(); 2], others].concat()
 }
 
 #[cfg(test)]
@@ -123,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn some_rounds_sell_on_several_strategies_at_once() {
+    fn each_round_has_two_sales_on_one_strategy_and_some_have_others() {
         let rng = &mut StdRng::seed_from_u64(1);
         let all = ["a", "b", "c"].map(str::to_owned);
         let drawn: Vec<Vec<String>> = (0..100).map(|_| strategies(rng, "b", &all)).collect();
-        assert!(drawn.iter().all(|names| names[0] == "b"));
-        for count in 1..=3 {
+        assert!(drawn.iter().all(|names| names[..2] == ["b", "b"]));
+        for count in 2..=4 {
             assert!(drawn.iter().any(|names| names.len() == count), "never {count} sales");
         }
     }
