@@ -198,6 +198,14 @@ impl Environment {
         Ok(())
     }
 
+    /// Deletes all keys of the Redis database, which is the benchmark's own.
+    ///
+    /// # Errors
+    /// Redis fails.
+    pub async fn flush_redis(&self) -> anyhow::Result<()> {
+        Ok(redis::cmd("FLUSHDB").query_async::<()>(&mut self.redis().await?).await?)
+    }
+
     /// Whether this is the one on these databases.
     pub fn is(&self, databases: Databases) -> bool {
         self.databases == databases

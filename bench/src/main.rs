@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
 use workload::live::Progress;
 use workload::{Access, Target};
@@ -16,6 +16,7 @@ use workload::{Access, Target};
 mod against;
 mod baseline;
 mod command;
+mod durable;
 mod environment;
 mod generator;
 mod html_report;
@@ -91,15 +92,19 @@ struct RunArgs {
     /// the memory of each; under ten minutes, with --quick under three (a tenth of the orders and sessions)
     #[arg(long, conflicts_with_all = ["only", "buyers"])]
     scale: bool,
-    /// With --scale: write docs/scale.json and the tables of docs/BENCHMARKS.md and docs/SCALING.md, in the checkout this
-    /// was built in
-    #[arg(long, requires = "scale")]
+    /// Instead of the ratios: four strategies on three databases that it starts: without a binary log, with one, with a
+    /// semi-synchronous replica; under five minutes
+    #[arg(long, conflicts_with_all = ["only", "buyers", "scale"])]
+    durable: bool,
+    /// With --scale: write docs/scale.json and the tables of docs/BENCHMARKS.md and docs/SCALING.md; with --durable: its
+    /// table of docs/BENCHMARKS.md; in the checkout this was built in
+    #[arg(long)]
     write: bool,
-    /// Number of interleaved rounds [default: 5; with --quick: 3, of --scale 2]
+    /// Number of interleaved rounds [default: 5; with --quick: 3, of --scale and --durable 2]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Duration of each run, in milliseconds, at least 100 [default: 2500, of --scale 1200; with --quick:
-    /// 1000, of --scale 600]
+    /// Duration of each run, in milliseconds, at least 100 [default: 2500, of --scale and --durable 1200; with --quick: 1000
+    /// and 600]
     #[arg(long, value_name = "MS")]
     run_ms: Option<u64>,
     /// Measure only these ratios, by number, such as P1,6 [default: all]
@@ -107,7 +112,7 @@ struct RunArgs {
     only: Vec<String>,
     /// Measure this node as well, in the same rounds: a Java node, or an older build. It must run on the benchmark's database
     /// and Redis: the stack's servers, database seckill_bench (made by the first run), Redis database 9. May be repeated
-    #[arg(long, value_name = "URL", conflicts_with = "scale")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["scale", "durable"])]
     against: Vec<Target>,
     /// Strategy of the sales that --against is asked for; `stream` for a Java node of the final stage
     #[arg(long, value_name = "NAME", default_value = "group-commit", requires = "against")]
@@ -149,7 +154,7 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(args: RunArgs) -> anyhow::Result<()> {
-    let (rounds, ms) = match (args.scale, args.quick) {
+    let (rounds, ms) = match (args.scale || args.durable, args.quick) {
         (false, false) => (5, 2500),
         (false, true) => (3, 1000),
         (true, false) => (5, 1200),
@@ -171,6 +176,11 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         time_zone: chrono_tz::Asia::Shanghai,
         key_names: workload::keys::KeyNames::default(),
     };
+    if args.durable {
+        let settings = durable::Settings { rounds, duration, write: args.write };
+        return durable::run(access, seckill, folder, &settings).await;
+    }
+    ensure!(args.scale || !args.write, "--write goes with --scale or --durable");
     if args.scale {
         let (quick, write) = (args.quick, args.write);
         let settings = scale::Settings { rounds, duration, quick, write };
