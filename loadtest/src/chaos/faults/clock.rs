@@ -1,6 +1,6 @@
 //! A server's clock that is stepped and, at the end of the fault, stepped back ([`testkit::clock`]).
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use testkit::clock::step;
 use tokio::time::sleep;
@@ -18,11 +18,6 @@ pub struct ClockFault {
 }
 
 impl ClockFault {
-    /// How long it may last, in milliseconds. The server sees it after up to a second.
-    pub fn lasts(self) -> Range<u64> {
-        1_100..2_200
-    }
-
     /// Injects it, and undoes it.
     ///
     /// # Errors
@@ -33,13 +28,5 @@ impl ClockFault {
         step(&file, self.seconds).map_err(server("clock"))?;
         sleep(lasts).await;
         step(&file, 0).map_err(server("clock"))
-    }
-}
-
-impl fmt::Display for ClockFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (minutes, way) =
-            (self.seconds.abs() / 60, if self.seconds < 0 { "back" } else { "on" });
-        write!(f, "step the clock of {} {minutes} minutes {way}", self.of)
     }
 }

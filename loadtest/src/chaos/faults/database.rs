@@ -1,6 +1,6 @@
 //! Faults of the database itself: ended, stopped, read-only, full, without a free connection, a row held.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use sqlx::{Connection, Executor, MySqlConnection};
@@ -48,16 +48,6 @@ const FILLER: &str =
     "CREATE TABLE IF NOT EXISTS chaos_filler (filler VARCHAR(7900) NOT NULL) CHARACTER SET ascii";
 
 impl DatabaseFault {
-    /// How long it may last, in milliseconds.
-    pub fn lasts(self) -> Range<u64> {
-        match self {
-            Kill => 0..400,
-            Stop => 50..1_500,
-            ReadOnly | Full | ConnectionsExhausted => 50..1_200,
-            RowHeld => 50..2_500,
-        }
-    }
-
     /// Injects it, and undoes it. `sales` are the vouchers on sale.
     ///
     /// # Errors
@@ -179,17 +169,4 @@ pub async fn run(connection: &mut MySqlConnection, sql: &str) -> Result<(), Erro
         .map_err(late)?
         .map(drop)
         .map_err(|source| Error::Database { what: "while a fault was injected", source })
-}
-
-impl fmt::Display for DatabaseFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kill => "kill -9 database",
-            Stop => "stop database",
-            ReadOnly => "database read-only",
-            Full => "database full",
-            ConnectionsExhausted => "database connections exhausted",
-            RowHeld => "a stranger holds the sale's row",
-        })
-    }
 }

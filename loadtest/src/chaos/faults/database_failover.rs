@@ -1,6 +1,6 @@
 //! Failovers of the database: the replica becomes the primary, and the proxy leads to it. Only where there is a replica.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -27,15 +27,6 @@ const WHAT: &str = "the replicated database";
 impl DatabaseFailover {
     /// Every one.
     pub const ALL: [Self; 3] = [Kill, SwitchOver, KillWhileLagging];
-
-    /// How long it may last, in milliseconds; the promotion comes on top.
-    pub fn lasts(self) -> Range<u64> {
-        match self {
-            Kill => 0..800,
-            KillWhileLagging => 50..800,
-            SwitchOver => 0..1_000,
-        }
-    }
 
     /// Injects it, and makes the old primary the replica.
     ///
@@ -66,15 +57,5 @@ impl DatabaseFailover {
             pair.rejoin().await
         };
         failover.await.map_err(server(WHAT))
-    }
-}
-
-impl fmt::Display for DatabaseFailover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kill => "kill -9 the database's primary, its replica is promoted",
-            KillWhileLagging => "kill -9 the database's primary, a lagging replica is promoted",
-            SwitchOver => "the database's primary and replica change places",
-        })
     }
 }

@@ -1,6 +1,6 @@
 //! Faults of an instance of the service: ended, stopped, restarted.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -23,17 +23,6 @@ pub enum InstanceFault {
 use InstanceFault::{Kill, Roll, Stop, StopForTakeover};
 
 impl InstanceFault {
-    /// How long it may last, in milliseconds.
-    pub fn lasts(self) -> Range<u64> {
-        match self {
-            Kill(_) => 0..400,
-            Stop(_) => 50..1_500,
-            // What it keeps is claimed after 10 s, which is looked for each second.
-            StopForTakeover(_) => 11_500..12_500,
-            Roll => 0..300,
-        }
-    }
-
     /// Injects it, and undoes it.
     ///
     /// # Errors
@@ -58,19 +47,6 @@ impl InstanceFault {
                 }
                 Ok(())
             }
-        }
-    }
-}
-
-impl fmt::Display for InstanceFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kill(which) => write!(f, "kill -9 instance {}", which + 1),
-            Stop(which) => write!(f, "stop instance {}", which + 1),
-            StopForTakeover(which) => {
-                write!(f, "stop instance {} longer than every takeover", which + 1)
-            }
-            Roll => f.write_str("rolling restart"),
         }
     }
 }

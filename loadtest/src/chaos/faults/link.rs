@@ -1,6 +1,6 @@
 //! Faults of the network between the instances and a server, by the proxy in front of it.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use testkit::proxy::Mode;
 use tokio::time::sleep;
@@ -26,15 +26,6 @@ pub enum LinkFault {
 use LinkFault::{Cut, HalfOpen, LoseCommitReplies, LoseCommits, LoseReplies};
 
 impl LinkFault {
-    /// How long it may last, in milliseconds.
-    pub fn lasts(self) -> Range<u64> {
-        match self {
-            Cut(_) => 10..500,
-            HalfOpen(_) => 0..1,
-            LoseReplies(_) | LoseCommits | LoseCommitReplies => 20..400,
-        }
-    }
-
     /// Injects it, and undoes it.
     pub async fn inject(self, cluster: &TestCluster, lasts: Duration) {
         let (kind, mode) = match self {
@@ -47,17 +38,5 @@ impl LinkFault {
         cluster.set_proxies(kind, mode);
         sleep(lasts).await;
         cluster.set_proxies(kind, Mode::Forward);
-    }
-}
-
-impl fmt::Display for LinkFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Cut(kind) => write!(f, "cut {kind} off"),
-            HalfOpen(kind) => write!(f, "half-open connections to {kind}"),
-            LoseReplies(kind) => write!(f, "lose {kind} replies"),
-            LoseCommits => f.write_str("lose commits"),
-            LoseCommitReplies => f.write_str("lose commit replies"),
-        }
     }
 }

@@ -3,7 +3,7 @@
 //! The operations are done while the replies get lost, so that each is certainly hit; those that happen in every round
 //! are hit by the other faults where they meet.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use testkit::proxy::Mode;
 use tokio::time::sleep;
@@ -28,11 +28,6 @@ pub enum OperationFault {
 use OperationFault::{AddStock, Change, Publish};
 
 impl OperationFault {
-    /// How long it may last after the operation was answered, in milliseconds.
-    pub fn lasts(self) -> Range<u64> {
-        0..100
-    }
-
     /// Injects it, and undoes it.
     pub async fn inject(self, cluster: &TestCluster, operator: &Operator, lasts: Duration) {
         let set = |mode| cluster.set_proxies(ServerKind::Database, mode);
@@ -55,14 +50,3 @@ impl OperationFault {
 
 /// How long replies get lost, at least.
 const SPELL: Duration = Duration::from_millis(250);
-
-impl fmt::Display for OperationFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Publish => "lose replies on publishing",
-            AddStock => "lose replies on adding stock",
-            Change(What::Pay) => "lose replies on paying",
-            Change(What::Cancel) => "lose replies on cancelling",
-        })
-    }
-}

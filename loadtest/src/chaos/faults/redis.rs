@@ -1,7 +1,7 @@
 //! Faults of Redis itself: ended, stopped, emptied in part or whole, out of memory. What only one server has meets the
 //! master of the round's first sale.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use rand::{SeedableRng, rngs::StdRng, seq::SliceRandom};
 use tokio::time::sleep;
@@ -48,17 +48,6 @@ impl RedisFault {
     /// Whether sessions go with it.
     pub fn ends_sessions(self) -> bool {
         self.loses_data() && self != DeleteStream
-    }
-
-    /// How long it may last, in milliseconds.
-    pub fn lasts(self) -> Range<u64> {
-        match self {
-            Kill(_) => 0..400,
-            Stop => 50..1_500,
-            OutOfMemory => 50..1_200,
-            DeleteKeys => 50..3_000,
-            Empty | DeleteStream => 0..1,
-        }
     }
 
     /// Injects it, and undoes it. `sales` are the vouchers on sale.
@@ -125,19 +114,4 @@ async fn delete(redis: &RedisServers, key: &str) -> Result<(), Error> {
     let master = redis.master_of(key).await?;
     let _deleted: i64 = redis_data::command(&redis.nodes[master], &["DEL", key]).await?;
     Ok(())
-}
-
-impl fmt::Display for RedisFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kill(RedisData::Intact) => "kill -9 redis, back intact",
-            Kill(RedisData::Old) => "kill -9 redis, back with an old snapshot",
-            Kill(RedisData::Empty) => "kill -9 redis, back empty",
-            Stop => "stop redis",
-            Empty => "FLUSHALL",
-            DeleteStream => "delete stream.orders",
-            DeleteKeys => "delete single keys",
-            OutOfMemory => "redis out of memory",
-        })
-    }
 }

@@ -1,7 +1,7 @@
 //! Failovers of Redis and what leads to them: another server becomes the master, with or without the last writes; a slot
 //! moves. Only where there are replicas.
 
-use std::{fmt, ops::Range, time::Duration};
+use std::time::Duration;
 
 use testkit::wait::until;
 use tokio::time::sleep;
@@ -55,17 +55,6 @@ impl RedisFailover {
     /// Whether writes that were confirmed may be gone: replication is asynchronous.
     pub fn forgets(self) -> bool {
         !matches!(self, Graceful | MoveSlot)
-    }
-
-    /// How long it may last, in milliseconds; the failover comes on top.
-    pub fn lasts(self) -> Range<u64> {
-        match self {
-            Graceful => 0..1,
-            Kill => 0..400,
-            KillWhileLagging | Forced | Takeover => 50..1_000,
-            MoveSlot => 50..800,
-            Partition => 100..1_500,
-        }
     }
 
     /// Injects it, and waits until every master has its replica again. `sales` are the vouchers on sale.
@@ -157,18 +146,4 @@ async fn hand_over(redis: &mut RedisServers, master: usize) -> Result<(), Error>
     redis.took_over(replica).await?;
     redis.demote(master, replica).await?;
     command(&redis.nodes[master], &["CLIENT", "UNPAUSE"]).await
-}
-
-impl fmt::Display for RedisFailover {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kill => "kill -9 a redis master, its replica takes over",
-            KillWhileLagging => "kill -9 a redis master, a lagging replica takes over",
-            Graceful => "graceful failover of redis",
-            Forced => "forced failover of redis to a lagging replica",
-            Takeover => "takeover of a redis master by a lagging replica",
-            Partition => "a redis master partitioned with its clients",
-            MoveSlot => "move a slot",
-        })
-    }
 }
