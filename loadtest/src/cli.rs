@@ -4,14 +4,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use seckill_loadtest::{
-    chaos::ChaosOptions,
-    options::Run,
-    plan::options::PlanOptions,
-    scenario::{
-        avalanche::AvalancheOptions, ladder::LadderOptions, penetration::PenetrationOptions,
-        read::ReadOptions, rolling::RollingOptions, stampede::StampedeOptions,
-        updates::UpdatesOptions,
-    },
+    cache, chaos::ChaosOptions, ladder::LadderOptions, options::Run, plan::options::PlanOptions,
+    rolling::RollingOptions,
 };
 use workload::{
     Access, Target,
@@ -42,16 +36,9 @@ pub enum Scenario {
     Ladder(Run<LadderArgs>),
     /// Two strategies side by side, with a report that shows why one breaks
     Compare(CompareArgs),
-    /// A hot key expires under readers on two instances: loads per expiry, and waiting times (breakdown)
-    Stampede(Run<StampedeOptions>),
-    /// Random ids that do not exist: how many reach the database (penetration)
-    Penetration(Run<PenetrationOptions>),
-    /// Keys stored together: how many expire in the worst second, with and without jitter (avalanche)
-    Avalanche(Run<AvalancheOptions>),
-    /// Steady reads with a mixed hit ratio, second by second; break something meanwhile
-    Read(Run<ReadOptions>),
-    /// Changes of a shop under readers: how long an old value is still served
-    Updates(Run<UpdatesOptions>),
+    /// Reads of shops, and what their cache promises: stampede, penetration, avalanche, updates, read
+    #[command(subcommand)]
+    Cache(cache::Scenario),
     /// Servers of its own, killed, stopped, emptied and cut off in the middle of sales
     Chaos(Run<ChaosOptions>),
     /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail

@@ -8,14 +8,11 @@ use std::{
 
 use clap::Parser;
 use seckill_loadtest::{
-    chaos,
+    chaos, ladder,
     options::Run,
     plan,
-    scenario::{
-        avalanche,
-        check_result::{Outcome, Report},
-        ladder, penetration, read, rolling, stampede, updates,
-    },
+    report::{Outcome, Report},
+    rolling,
 };
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -53,18 +50,9 @@ async fn run(scenario: Scenario) -> Result<Outcome, Error> {
             finish(&ladder::run(&options.options()).await?, json).await
         }
         Scenario::Compare(args) => compare(args).await,
-        Scenario::Stampede(Run { options, json }) => {
-            finish(&stampede::run(&options).await?, json).await
-        }
-        Scenario::Penetration(Run { options, json }) => {
-            finish(&penetration::run(&options).await?, json).await
-        }
-        Scenario::Avalanche(Run { options, json }) => {
-            finish(&avalanche::run(&options).await?, json).await
-        }
-        Scenario::Read(Run { options, json }) => finish(&read::run(&options).await?, json).await,
-        Scenario::Updates(Run { options, json }) => {
-            finish(&updates::run(&options).await?, json).await
+        Scenario::Cache(scenario) => {
+            let (report, json) = scenario.run().await?;
+            finish(&report, json).await
         }
         Scenario::Chaos(Run { options, .. }) if options.list => {
             print!("{}", chaos::faults::list(options.means()));

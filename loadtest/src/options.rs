@@ -3,7 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
-use workload::{Access, Target, live::Progress};
+use workload::Target;
 
 /// A scenario's options, and where its report goes.
 #[derive(Debug, Args)]
@@ -28,38 +28,6 @@ pub struct NodesArgs {
         default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
     )]
     pub nodes: Vec<Target>,
-}
-
-/// The instances that a read scenario asks, and the servers behind them.
-#[derive(Debug, Clone, Args)]
-pub struct Instances {
-    /// Base URLs of the instances themselves, not of the proxy: their metrics are read, too
-    #[arg(
-        long,
-        env = "NODES",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
-    )]
-    pub targets: Vec<Target>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub access: Access,
-    #[arg(skip = Progress::Stderr)]
-    #[allow(missing_docs)]
-    pub progress: Progress,
-}
-
-impl Instances {
-    /// Instances that are asked silently, for tests.
-    pub fn silent(access: Access, targets: Vec<Target>) -> Self {
-        Self { targets, access, progress: Progress::Silent }
-    }
-
-    /// The base URLs as text.
-    pub fn urls(&self) -> Vec<String> {
-        self.targets.iter().map(Target::to_string).collect()
-    }
 }
 
 /// Options as an empty command line gives them, for tests. Ends the process where the environment holds values that

@@ -32,15 +32,18 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["burst", "--time-zone", "Mars/Olympus"], &[], "--time-zone");
     refused(&["dance"], &[], "Usage");
     for scenario in ["stampede", "penetration", "avalanche", "read"] {
-        refused(&[scenario], &[], "set DATABASE_URL");
-        refused(&[scenario], &[("NODES", "https://127.0.0.1")], "http://127.0.0.1:8080");
+        refused(&["cache", scenario], &[], "set DATABASE_URL");
+        let nodes = [("NODES", "https://127.0.0.1")];
+        refused(&["cache", scenario], &nodes, "http://127.0.0.1:8080");
     }
-    refused(&["updates"], &[], "set ADMIN_TOKEN");
-    refused(&["stampede", "--read-strategies", "mutex,mutexes"], &[], "values: cache-aside, ");
-    refused(&["penetration", "--false-positives", "1"], &[], "below 1");
-    refused(&["read", "--rate", "0"], &[], "above 0");
-    refused(&["read", "--absent", "101"], &[], "from 0 to 100");
-    refused(&["avalanche", "--read-strategy", "logical-expiry"], &[], "never leave");
+    refused(&["cache", "updates"], &[], "set ADMIN_TOKEN");
+    let unknown = ["cache", "stampede", "--read-strategies", "mutex,mutexes"];
+    refused(&unknown, &[], "values: cache-aside, ");
+    refused(&["cache", "penetration", "--false-positives", "1"], &[], "below 1");
+    refused(&["cache", "read", "--rate", "0"], &[], "above 0");
+    refused(&["cache", "read", "--absent", "101"], &[], "from 0 to 100");
+    let never = ["cache", "avalanche", "--read-strategy", "logical-expiry"];
+    refused(&never, &[], "never leave");
     let closed = "http://127.0.0.1:1";
     refused(&["publish", "--targets", closed], &[("ADMIN_TOKEN", "x")], "./dev up");
     let database = [("DATABASE_URL", "mysql://user:hidden-password@127.0.0.1:1/x")];
@@ -58,9 +61,9 @@ fn no_secret_is_printed() {
         ["burst", "--help"].as_slice(),
         &["ladder", "--help"],
         &["publish", "--help"],
-        &["stampede", "--help"],
-        &["updates", "--help"],
-        &["read"],
+        &["cache", "stampede", "--help"],
+        &["cache", "updates", "--help"],
+        &["cache", "read"],
         &["burst", "--buyers", "1"],
         &["publish", "--targets", "http://127.0.0.1:1"],
     ] {

@@ -120,7 +120,7 @@ pub struct Report {
     pub connections: usize,
     /// Attempts made.
     pub requests: u64,
-    /// From the opening of the barrier to the last answer, in seconds.
+    /// From the opening to the last answer, in seconds.
     pub elapsed_s: f64,
     /// Attempts per second, refusals included.
     pub requests_per_s: f64,
@@ -131,7 +131,7 @@ pub struct Report {
     pub latency: Latency,
     /// Latency of the successes alone.
     pub latency_ordered: Latency,
-    /// From the opening of the barrier until every pending order was decided, in seconds.
+    /// From the opening until every pending order was decided, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_s: Option<f64>,
     /// Attempts by the reply they got.
@@ -172,7 +172,7 @@ impl Report {
         let mut records = self.records;
         records.extend(later.records);
         let ordered = records.iter().filter(|record| record.observed.reply.is_success());
-        let latency_ordered = Latency::of(ordered.map(|record| record.latency));
+        let latency_ordered = Latency::of(ordered.map(|record| record.latency()));
         let mut replies = self.replies;
         for (label, count) in later.replies {
             *replies.entry(label).or_default() += count;
@@ -185,7 +185,7 @@ impl Report {
             elapsed_s,
             requests_per_s: requests as f64 / elapsed_s.max(f64::MIN_POSITIVE),
             orders_per_s: latency_ordered.count as f64 / selling_s.max(f64::MIN_POSITIVE),
-            latency: Latency::of(records.iter().map(|record| record.latency)),
+            latency: Latency::of(records.iter().map(|record| record.latency())),
             latency_ordered,
             timeouts: self.timeouts + later.timeouts,
             connections_lost: self.connections_lost + later.connections_lost,
@@ -341,10 +341,10 @@ fn report(
     (snapshot, tables_unchanged): (Snapshot, bool),
 ) -> Report {
     let ordered = || records.iter().filter(|record| record.observed.reply.is_success());
-    let answered = |record: &Record| record.sent + record.latency;
-    let elapsed = records.iter().map(answered).max().unwrap_or_default().as_secs_f64();
+    let elapsed =
+        records.iter().map(|record| record.answered).max().unwrap_or_default().as_secs_f64();
     let decided = waited.map(|waited| elapsed + waited.as_secs_f64());
-    let sold = ordered().map(answered).max().unwrap_or_default().as_secs_f64();
+    let sold = ordered().map(|record| record.answered).max().unwrap_or_default().as_secs_f64();
     let selling = decided.unwrap_or(sold);
     let rate = |count: usize, seconds: f64| if count == 0 { 0.0 } else { count as f64 / seconds };
     let mut replies = BTreeMap::new();
@@ -366,8 +366,8 @@ fn report(
         elapsed_s: elapsed,
         requests_per_s: rate(records.len(), elapsed),
         orders_per_s: rate(ordered().count(), selling),
-        latency: Latency::of(records.iter().map(|record| record.latency)),
-        latency_ordered: Latency::of(ordered().map(|record| record.latency)),
+        latency: Latency::of(records.iter().map(|record| record.latency())),
+        latency_ordered: Latency::of(ordered().map(|record| record.latency())),
         decided_s: decided,
         timeouts: by_label(TIME_OUT),
         connections_lost: by_label(CONNECTION_LOST),

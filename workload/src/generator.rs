@@ -1,12 +1,11 @@
 //! Load generator: very many purchases at once.
 //!
-//! Connections are opened first and wait at a barrier; when it opens, each takes the next attempt
-//! of its target's queue until none is left. The attempts of one buyer are neighbours in the
-//! queues and go to the targets in turn, so they truly overlap, on one instance and across them.
+//! The attempts of one buyer are neighbours in the targets' queues and go to the targets in turn, so they truly overlap,
+//! on one instance and across them.
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -14,18 +13,13 @@ use std::{
 
 use hyper::header::HeaderValue;
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-    time::sleep_until,
-};
 
 use crate::{
     Error, Target,
     buyers::Buyer,
     checker::ObservedReply,
-    descriptors,
-    http::{Call, Connection, TRACE},
+    driver::{Connections, Done, Job, Source},
+    http::{Call, TRACE},
     live::Live,
     reply::Reply,
 };
@@ -43,7 +37,7 @@ pub struct Plan {
     pub tries: u32,
     /// Keep-alive connections over all targets; at least one per target is used.
     pub connections: usize,
-    /// Time limit of one attempt, from its first byte to the last of its answer.
+    /// Time limit of one attempt, from sending it to the last byte of its answer.
     pub timeout: Duration,
     /// When the buyers arrive.
     pub arrivals: Arrivals,
@@ -80,154 +74,127 @@ impl Arrivals {
     }
 }
 
-/// One finished attempt.
+/// One finished attempt. Times count from the opening of the sale, and are cut off before it.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The buyer and the reply, for the checker.
     pub observed: ObservedReply,
     /// Index of the target asked.
     pub target: usize,
-    /// When it was sent, from the opening of the barrier.
+    /// When it was due.
+    pub due: Duration,
+    /// When it was sent: as soon as it was due and a connection was free.
     pub sent: Duration,
-    /// From sending to the last byte of the answer, or to giving up.
-    pub latency: Duration,
+    /// When the last byte of the answer was there, or it was given up.
+    pub answered: Duration,
     /// The steps that the service took for it, as its header has them.
     pub trace: Option<Box<str>>,
 }
 
-/// One target's queue of attempts, as (index of the buyer, which try, when).
+impl Record {
+    /// The attempt number `attempt` of a user, made in a sale that was opened at `begin`.
+    pub fn of<T>(user_id: u64, attempt: u32, begin: Instant, done: &Done<T>) -> Self {
+        let since = |time: Instant| time.saturating_duration_since(begin);
+        let trace = done.answer.as_ref().ok().and_then(|answer| answer.trace().map(Box::from));
+        Self {
+            observed: ObservedReply { user_id, attempt, reply: Reply::of(&done.answer) },
+            target: done.target,
+            due: since(done.due),
+            sent: since(done.sent),
+            answered: since(done.ended),
+            trace,
+        }
+    }
+
+    /// From when it was due to its answer: the wait for a free connection counts.
+    pub fn latency(&self) -> Duration {
+        self.answered.saturating_sub(self.due)
+    }
+}
+
+/// An attempt in a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Attempt {
+    /// Index of the buyer.
+    buyer: usize,
+    /// Which of the buyer's attempts.
+    attempt: u32,
+    /// When, from the opening.
+    due: Duration,
+}
+
+/// One target's queue of attempts.
 struct Queue {
-    attempts: Vec<(usize, u32, Duration)>,
+    attempts: Vec<Attempt>,
     next: AtomicUsize,
 }
 
-fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Arc<Queue>> {
+fn queues(arriving: &[(usize, Duration)], tries: u32, targets: usize) -> Vec<Queue> {
     let mut attempts = vec![Vec::new(); targets];
     for &(buyer, due) in arriving {
         for attempt in 0..tries {
-            attempts[(buyer + attempt as usize) % targets].push((buyer, attempt, due));
+            let target = (buyer + attempt as usize) % targets;
+            attempts[target].push(Attempt { buyer, attempt, due });
         }
     }
-    let queue = |attempts| Arc::new(Queue { attempts, next: AtomicUsize::new(0) });
-    attempts.into_iter().map(queue).collect()
+    attempts.into_iter().map(|attempts| Queue { attempts, next: AtomicUsize::new(0) }).collect()
 }
 
-/// Generates the load, and returns a record of every attempt.
+/// Generates the load, and returns a record of every attempt. All connections are open before the first is made.
 ///
 /// # Errors
-/// An [`Error`] only before the barrier opens; after it, every failure is part of a record.
+/// An [`Error`] only before that; later, every failure is part of a record.
 pub async fn generate(plan: &Plan, live: &Arc<Live>) -> Result<Vec<Record>, Error> {
     let targets = plan.targets.len();
-    if targets == 0 {
-        return Err(Error::Usage("at least one target is needed".to_owned()));
-    }
     let total = plan.buyers.len() * plan.tries as usize;
-    let connections = plan.connections.clamp(1, total.max(1)).max(targets);
-    descriptors::reserve(connections)?;
-
+    let count = plan.connections.clamp(1, total.max(1)).max(targets);
+    let mut connections = Connections::new(&plan.targets, count, plan.timeout)?;
+    connections.open().await?;
     let arriving = plan.arrivals.draw(plan.buyers.len());
-    let queues = queues(&arriving, plan.tries, targets);
-    let (ready, mut waiting) = mpsc::channel(connections);
-    let (open, barrier) = watch::channel(None::<Instant>);
-    let mut workers = JoinSet::new();
     let mut call = Call::post(format!("/voucher-order/seckill/{}", plan.voucher_id));
     if plan.traced {
         call = call.header(TRACE, HeaderValue::from_static("1"));
     }
-    for worker in 0..connections {
-        let target = worker % targets;
-        let worker = Worker {
-            connection: Connection::new(plan.targets[target].clone(), plan.timeout),
-            url: plan.targets[target].to_string(),
-            target,
-            queue: queues[target].clone(),
-            buyers: plan.buyers.clone(),
-            call: call.clone(),
-            live: live.clone(),
-        };
-        workers.spawn(worker.run(ready.clone(), barrier.clone()));
-    }
-    drop(ready);
-    for _ in 0..connections {
-        if let Some(Err(error)) = waiting.recv().await {
-            return Err(error);
-        }
-    }
+    let buying = Arc::new(Buying {
+        queues: queues(&arriving, plan.tries, targets),
+        buyers: plan.buyers.clone(),
+        call,
+        live: live.clone(),
+        begin: Instant::now(),
+        records: Mutex::new(Vec::with_capacity(total)),
+    });
     live.open();
-    open.send_replace(Some(Instant::now()));
-    let mut records = Vec::with_capacity(total);
-    while let Some(joined) = workers.join_next().await {
-        records.extend(joined?);
-    }
-    Ok(records)
+    connections.drive(&buying, live).await?;
+    let mut records = buying.records.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(std::mem::take(&mut records))
 }
 
-/// One connection and the queue it works on.
-struct Worker {
-    connection: Connection,
-    url: String,
-    target: usize,
-    queue: Arc<Queue>,
+/// The attempts of a plan.
+struct Buying {
+    queues: Vec<Queue>,
     buyers: Arc<[Buyer]>,
     call: Call,
     live: Arc<Live>,
+    begin: Instant,
+    records: Mutex<Vec<Record>>,
 }
 
-impl Worker {
-    async fn run(
-        mut self,
-        ready: mpsc::Sender<Result<(), Error>>,
-        mut barrier: watch::Receiver<Option<Instant>>,
-    ) -> Vec<Record> {
-        let opened = self.connection.open().await.map_err(|error| Error::Unreachable {
-            url: self.url.clone(),
-            what: "a connection",
-            reason: error.to_string(),
-        });
-        let mut records = Vec::new();
-        // The receiver is gone once another connection has failed: the run is over.
-        if ready.send(opened).await.is_err() {
-            return records;
-        }
-        let Ok(begin) = barrier.wait_for(Option::is_some).await.map(|opened| *opened) else {
-            return records;
-        };
-        let begin = begin.unwrap_or_else(Instant::now);
-        loop {
-            let next = self.queue.next.fetch_add(1, Ordering::Relaxed);
-            let Some(&(buyer, attempt, due)) = self.queue.attempts.get(next) else { break };
-            if !self.is_due(begin + due).await {
-                break;
-            }
-            self.live.may_send().await;
-            let buyer = &self.buyers[buyer];
-            self.call.set_token(&buyer.token);
-            let sent = Instant::now();
-            let answer = self.connection.send(&self.call).await;
-            let reply = Reply::of(&answer);
-            let latency = sent.elapsed();
-            let trace = answer.ok().and_then(|answer| answer.trace().map(Box::from));
-            self.live.attempt(reply.label(), reply.is_success(), latency);
-            records.push(Record {
-                observed: ObservedReply { user_id: buyer.user_id, attempt, reply },
-                target: self.target,
-                sent: sent.saturating_duration_since(begin),
-                latency,
-                trace,
-            });
-        }
-        records
+impl Source for Buying {
+    type What = Attempt;
+
+    fn next(&self, target: usize) -> Option<Job<Attempt>> {
+        let queue = &self.queues[target];
+        let attempt = *queue.attempts.get(queue.next.fetch_add(1, Ordering::Relaxed))?;
+        let call = self.call.clone().token(&self.buyers[attempt.buyer].token);
+        Some(Job { call, due: Some(self.begin + attempt.due), what: attempt })
     }
 
-    /// Waits for `moment`; `false` where the run was stopped meanwhile.
-    async fn is_due(&self, moment: Instant) -> bool {
-        if moment > Instant::now() {
-            tokio::select! {
-                () = sleep_until(moment.into()) => {}
-                () = self.live.stopped() => {}
-            }
-        }
-        !self.live.is_stopped()
+    fn ended(&self, done: Done<Attempt>) {
+        let Attempt { buyer, attempt, .. } = done.what;
+        let record = Record::of(self.buyers[buyer].user_id, attempt, self.begin, &done);
+        let reply = &record.observed.reply;
+        self.live.attempt(reply.label(), reply.is_success(), record.latency());
+        self.records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::table::render;
-
 const HOUR_US: u64 = 3_600_000_000;
 
 /// A distribution of latencies. All figures in milliseconds.
@@ -35,18 +33,15 @@ impl Latency {
     }
 }
 
-/// A table of latencies in milliseconds, one row each, under `title`.
-pub fn table(title: &str, rows: &[(&str, &Latency)]) -> String {
-    let titles = [title, ">count", ">p50", ">p90", ">p99", ">p99.9", ">max"];
-    let rows: Vec<Vec<String>> = rows
-        .iter()
-        .map(|(name, latency)| {
-            let Latency { count, p50_ms, p90_ms, p99_ms, p999_ms, max_ms } = latency;
-            let figures = [p50_ms, p90_ms, p99_ms, p999_ms, max_ms].map(|ms| format!("{ms:.2}"));
-            [(*name).to_owned(), count.to_string()].into_iter().chain(figures).collect()
-        })
-        .collect();
-    render(&titles, &rows)
+/// The columns of a table of [`row`]s.
+pub const COLUMNS: [&str; 7] =
+    ["latency in ms", ">count", ">p50", ">p90", ">p99", ">p99.9", ">max"];
+
+/// A row of such a table.
+pub fn row(name: &str, latency: &Latency) -> Vec<String> {
+    let Latency { count, p50_ms, p90_ms, p99_ms, p999_ms, max_ms } = latency;
+    let figures = [p50_ms, p90_ms, p99_ms, p999_ms, max_ms].map(|ms| format!("{ms:.2}"));
+    [name.to_owned(), count.to_string()].into_iter().chain(figures).collect()
 }
 
 /// Collects latencies of a run that is too long to remember each of them.

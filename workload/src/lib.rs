@@ -11,7 +11,8 @@
 //! - [`conformance`] compares a verdict to the guarantees in the [`ladder`].
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`keys`] names the Redis keys that the tools look at.
-//! - [`target`], [`http`], [`descriptors`] send requests; [`generator`] sends very many at once.
+//! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
+//!   has it buy.
 //! - [`buyers`], [`sessions`], [`phones`], [`publish`], [`order_rows`] prepare a sale and read its end.
 //! - [`latency`], [`live`], [`table`] count and show.
 //! - [`burst`] runs and judges one sale; [`comparison`] runs two strategies side by side, watched while they go
@@ -24,6 +25,7 @@ pub mod checker;
 pub mod comparison;
 pub mod conformance;
 pub mod descriptors;
+pub mod driver;
 pub mod error;
 pub mod generator;
 pub mod http;

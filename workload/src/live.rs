@@ -156,7 +156,7 @@ impl Progress {
         }
     }
 
-    /// Runs `work` and meanwhile shows `what`, how much of `total` is done, and how fast.
+    /// Runs `work` and meanwhile shows `what`, how much of `total` (0: not known) is done, and how fast.
     pub async fn watch<T>(
         self,
         what: &str,
@@ -180,7 +180,8 @@ impl Progress {
                     0 => String::new(),
                     orders => format!(", {orders} orders"),
                 };
-                format!("{what}: {}/{total} done{orders}, {rate:.0}/s", live.done())
+                let of = if total > 0 { format!("/{total}") } else { String::new() };
+                format!("{what}: {}{of} done{orders}, {rate:.0}/s", live.done())
             };
             tokio::select! {
                 biased;

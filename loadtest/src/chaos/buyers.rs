@@ -4,27 +4,21 @@
 //! the next begins.
 
 use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    collections::{BTreeSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use rand::Rng;
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep_until},
-};
+use tokio::{task::JoinSet, time::Instant};
 
 use super::changes::{Change, Owner, What};
 use workload::{
     Error, Target,
     buyers::Buyer,
-    checker::ObservedReply,
+    driver::{Connections, Done, Job, Source},
     generator::Record,
-    http::{Call, Connection},
+    http::Call,
     reply::Reply,
 };
 
@@ -150,54 +144,79 @@ fn draw_then(rng: &mut impl Rng) -> &'static [What] {
 /// Makes `attempts`, each at its time after `begin`, and records every answer.
 ///
 /// # Errors
-/// [`Error::Task`]; whatever the service does is a record.
+/// Too few file descriptors; whatever the service does is a record.
 pub async fn run(
     workload: &Workload,
     begin: Instant,
     attempts: &[Attempt],
 ) -> Result<Outcome, Error> {
-    let mut workers = JoinSet::new();
-    for target in 0..workload.targets.len() {
-        let queue: Arc<[Attempt]> =
-            attempts.iter().filter(|attempt| attempt.target == target).copied().collect();
-        let next = Arc::new(AtomicUsize::new(0));
-        for _ in 0..workload.connections.min(queue.len()) {
-            let (workload, queue, next) = (workload.clone(), queue.clone(), next.clone());
-            workers.spawn(work(workload, target, begin, queue, next));
-        }
+    let count = workload.connections.min(attempts.len()) * workload.targets.len();
+    let mut connections = Connections::new(&workload.targets, count, workload.timeout)?;
+    let mut queues = vec![VecDeque::new(); workload.targets.len()];
+    for attempt in attempts {
+        queues[attempt.target].push_back(*attempt);
     }
-    let mut outcome = Outcome::default();
-    while let Some(joined) = workers.join_next().await {
-        outcome.extend(joined?);
+    let buying = Arc::new(Buying {
+        workload: workload.clone(),
+        begin,
+        state: Mutex::new(State { queues, outcome: Outcome::default(), changing: JoinSet::new() }),
+    });
+    connections.drive(&buying, &Arc::default()).await?;
+    let (mut outcome, changing) = {
+        let state = &mut *buying.state();
+        (std::mem::take(&mut state.outcome), std::mem::take(&mut state.changing))
+    };
+    for (change, user_id, reply) in changing.join_all().await {
+        outcome.changes.extend(change);
+        outcome.note(user_id, &reply);
     }
     Ok(outcome)
 }
 
-/// One connection, which takes the next attempt of its target's queue.
-async fn work(
+/// The attempts on a sale.
+struct Buying {
     workload: Workload,
-    target: usize,
     begin: Instant,
-    queue: Arc<[Attempt]>,
-    next: Arc<AtomicUsize>,
-) -> Outcome {
-    let mut connection = Connection::new(workload.targets[target].clone(), workload.timeout);
-    let mut call = Call::post(format!("/voucher-order/seckill/{}", workload.voucher_id));
-    let mut outcome = Outcome::default();
-    let mut changing = JoinSet::new();
-    while let Some(&attempt) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-        let Some(buyer) = workload.buyers.get(attempt.buyer) else { continue };
-        sleep_until(begin + attempt.due).await;
-        call.set_token(&buyer.token);
-        let sent = Instant::now();
-        let reply = Reply::of(&connection.send(&call).await);
-        let latency = sent.elapsed();
-        if let Reply::Ordered(order_id) | Reply::Pending(order_id) = reply
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Of each target.
+    queues: Vec<VecDeque<Attempt>>,
+    outcome: Outcome,
+    /// Buyers who do something with their order.
+    changing: JoinSet<(Option<Change>, u64, Reply)>,
+}
+
+impl Buying {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Source for Buying {
+    type What = Attempt;
+
+    fn next(&self, target: usize) -> Option<Job<Attempt>> {
+        let attempt = self.state().queues[target].pop_front()?;
+        let buyer = &self.workload.buyers[attempt.buyer];
+        let call = Call::post(format!("/voucher-order/seckill/{}", self.workload.voucher_id));
+        let due = Some((self.begin + attempt.due).into_std());
+        Some(Job { call: call.token(&buyer.token), due, what: attempt })
+    }
+
+    fn ended(&self, done: Done<Attempt>) {
+        let attempt = done.what;
+        let buyer = &self.workload.buyers[attempt.buyer];
+        let begin = self.begin.into_std();
+        let record = Record::of(buyer.user_id, attempt.attempt, begin, &done);
+        let mut state = self.state();
+        if let Reply::Ordered(order_id) | Reply::Pending(order_id) = record.observed.reply
             && !attempt.then.is_empty()
         {
-            let owner = workload.owner(buyer, order_id, sent);
-            let mut reply = reply.clone();
-            changing.spawn(async move {
+            let owner = self.workload.owner(buyer, order_id, done.sent.into());
+            let mut reply = record.observed.reply.clone();
+            state.changing.spawn(async move {
                 if let Reply::Pending(_) = reply {
                     reply = owner.wait().await;
                 }
@@ -206,19 +225,8 @@ async fn work(
                 (change, owner.user_id, reply)
             });
         }
-        outcome.records.push(Record {
-            trace: None,
-            observed: ObservedReply { user_id: buyer.user_id, attempt: attempt.attempt, reply },
-            target,
-            sent: sent.saturating_duration_since(begin),
-            latency,
-        });
+        state.outcome.records.push(record);
     }
-    for (change, user_id, reply) in changing.join_all().await {
-        outcome.changes.extend(change);
-        outcome.note(user_id, &reply);
-    }
-    outcome
 }
 
 #[cfg(test)]

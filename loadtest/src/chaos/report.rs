@@ -10,7 +10,7 @@ use super::{
     round::{READY_LIMIT, Round},
     sale::SaleResult,
 };
-use crate::scenario::check_result::{self, Outcome};
+use crate::report::{self, Outcome};
 use workload::table::render;
 
 /// A run that was checked.
@@ -38,7 +38,7 @@ impl Report {
     }
 }
 
-impl check_result::Report for Report {
+impl report::Report for Report {
     fn outcome(&self) -> Outcome {
         if self.is_clean() { Outcome::Clean } else { Outcome::Violated }
     }

@@ -14,7 +14,7 @@ use crate::{
         options::PlanOptions,
         sizing::Needs,
     },
-    scenario::check_result,
+    report as result,
 };
 use workload::{Error, table::render};
 
@@ -240,8 +240,8 @@ impl fmt::Display for Plan {
     }
 }
 
-impl check_result::Report for Plan {
-    fn outcome(&self) -> check_result::Outcome {
-        check_result::Outcome::Clean
+impl result::Report for Plan {
+    fn outcome(&self) -> result::Outcome {
+        result::Outcome::Clean
     }
 }

@@ -39,7 +39,8 @@ impl fmt::Display for Report {
         writeln!(f, "{}", render(&columns, &judged))?;
 
         let rows = [("all requests", &self.latency), ("orders", &self.latency_ordered)];
-        writeln!(f, "{}", latency::table("latency in ms", &rows))?;
+        let rows = rows.map(|(name, latency)| latency::row(name, latency));
+        writeln!(f, "{}", render(&latency::COLUMNS, &rows))?;
 
         let replies: Vec<_> = self
             .replies

@@ -241,7 +241,7 @@ fn finish(
             }
         }
         let mut recorder = Recorder::new(3);
-        records.iter().for_each(|record| recorder.record(record.latency));
+        records.iter().for_each(|record| recorder.record(record.latency()));
         let batches = if lane.strategy == "group-commit" { batches.sizes() } else { Vec::new() };
         lane.result = Some(LaneResult {
             conformance: conformance(setting, &report),

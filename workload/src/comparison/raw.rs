@@ -23,6 +23,7 @@ struct Attempt {
     attempt: u32,
     /// Seconds since the first request.
     sent: f64,
+    /// From when it was due.
     latency_ms: f64,
     reply: String,
     /// As text, since it passes 2^53.
@@ -53,7 +54,7 @@ impl Attempt {
             user_id: record.observed.user_id,
             attempt: record.observed.attempt,
             sent: record.sent.as_secs_f64(),
-            latency_ms: record.latency.as_secs_f64() * 1e3,
+            latency_ms: record.latency().as_secs_f64() * 1e3,
             reply: record.observed.reply.label().to_owned(),
             order_id: id.map(|id| id.to_string()),
             trace: record.trace.as_deref().map(str::to_owned),

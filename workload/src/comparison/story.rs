@@ -29,7 +29,7 @@ impl Attempt<'_> {
     }
 
     fn answered_us(&self) -> i64 {
-        micros((self.record.sent + self.record.latency).as_micros())
+        micros(self.record.answered.as_micros())
     }
 
     fn order_id(&self) -> Option<i64> {
@@ -305,8 +305,9 @@ mod tests {
         Record {
             observed: ObservedReply { user_id, attempt: 0, reply },
             target: 0,
+            due: Duration::from_micros(sent),
             sent: Duration::from_micros(sent),
-            latency: Duration::from_millis(5),
+            answered: Duration::from_micros(sent + 5_000),
             trace: Some(format!("node={node} at={at} {steps}").into()),
         }
     }

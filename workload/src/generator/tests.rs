@@ -11,14 +11,15 @@ use crate::checker::ObservedReply;
 #[test]
 fn each_attempt_is_queued_once_and_a_buyer_meets_every_target() {
     let queues = queues(&Arrivals::AtOnce.draw(10), 3, 2);
-    let mut all: Vec<_> =
-        queues.iter().flat_map(|queue| queue.attempts.clone()).map(|(b, t, _)| (b, t)).collect();
+    let mut all: Vec<_> = queues.iter().flat_map(|queue| queue.attempts.clone()).collect();
     all.sort_unstable();
-    let expected: Vec<_> = (0..10).flat_map(|b| (0..3).map(move |t| (b, t))).collect();
+    let due = Duration::ZERO;
+    let of = |buyer| (0..3).map(move |attempt| Attempt { buyer, attempt, due });
+    let expected: Vec<_> = (0..10).flat_map(of).collect();
     assert_eq!(all, expected);
     for queue in &queues {
         for buyer in 0..10 {
-            assert!(queue.attempts.iter().any(|(b, ..)| *b == buyer), "buyer {buyer}");
+            assert!(queue.attempts.iter().any(|it| it.buyer == buyer), "buyer {buyer}");
         }
     }
 }

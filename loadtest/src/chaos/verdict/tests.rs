@@ -20,8 +20,9 @@ fn told(user_id: u64, reply: Reply) -> Record {
         trace: None,
         observed: ObservedReply { user_id, attempt: 0, reply },
         target: 0,
+        due: Duration::ZERO,
         sent: Duration::ZERO,
-        latency: Duration::ZERO,
+        answered: Duration::ZERO,
     }
 }
 

@@ -17,11 +17,14 @@ use tokio::time::{Instant, sleep};
 use self::{
     balancer::{Balancer, socket},
     load::Load,
-    report::{Behind, Report},
+    report::Behind,
 };
-use crate::chaos::{
-    instance::Instance,
-    test_cluster::{copy_logs, prepare, server},
+use crate::{
+    chaos::{
+        instance::Instance,
+        test_cluster::{copy_logs, prepare, server},
+    },
+    report::{CheckResult, Checked},
 };
 use workload::{
     Access, Error, Target, burst, generator::Record, keys::KeyNames, latency::Latency,
@@ -94,7 +97,7 @@ fn beside() -> PathBuf {
 ///
 /// # Errors
 /// An [`Error`] of the set-up, also an instance that does not end or does not come back.
-pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Report, Error> {
+pub async fn run(options: &RollingOptions, said: impl Fn(&str)) -> Result<Checked, Error> {
     let folder = Arc::new(TemporaryFolder::new().map_err(server("temporary folder"))?);
     let database = DatabaseServer::start_in(folder.clone()).await.map_err(server("MariaDB"))?;
     let redis = RedisServer::start_in(folder.clone(), Role::Durable).await;
@@ -121,7 +124,7 @@ pub async fn run_on(
     folder: Arc<TemporaryFolder>,
     options: &RollingOptions,
     said: impl Fn(&str),
-) -> Result<Report, Error> {
+) -> Result<Checked, Error> {
     let order_rows = OrderRows::open(&access.database_url).await?;
     let mut fleet = Fleet::start(access, &folder, options).await?;
     let mut behind = Vec::new();
@@ -147,27 +150,23 @@ pub async fn run_on(
             order_rows.wait_until_unchanged(voucher_id, quiet, END_LIMIT).await?;
         restarts.behind.violations =
             burst::judge(&restarts.records, &snapshot).violations().into_iter().collect();
-        if !unchanged {
-            restarts.behind.unclear = Some("the tables never stood still".to_owned());
-        }
+        restarts.behind.unchanged = unchanged;
         behind.push(restarts.behind);
     }
     fleet.end().await?;
     let mut logs = None;
-    if behind.iter().any(|behind| behind.check().is_violation()) {
+    let RollingOptions { instances, rounds, strategy, .. } = options;
+    let restarts = usize::from(*instances) * *rounds as usize;
+    let checks: Vec<_> = behind.iter().flat_map(|it| it.checks(restarts)).collect();
+    if CheckResult::worst(&checks) == CheckResult::Violation {
         let saved = folder.path().with_extension("logs");
         copy_logs(folder.path(), &saved)
             .map_err(|source| Error::File { path: saved.clone(), source })?;
         logs = Some(saved);
     }
-    Ok(Report {
-        scenario: "rolling",
-        strategy: options.strategy.clone(),
-        instances: options.instances,
-        rounds: options.rounds,
-        behind,
-        logs,
-    })
+    let heading =
+        format!("{instances} instances, all restarted {rounds} times in turn, {strategy}.");
+    Ok(report::report(heading, &behind, restarts, logs))
 }
 
 /// The instances.
@@ -242,7 +241,7 @@ impl Fleet {
             None => {
                 let (_, closed) = load.run(CAPACITY_CONNECTIONS, None, sleep(CAPACITY)).await?;
                 let counted = |record: &&Record| {
-                    let end = record.sent + record.latency;
+                    let end = record.answered;
                     record.observed.reply.is_success() && end >= WARM_UP && end <= CAPACITY
                 };
                 let orders = closed.iter().filter(counted).count() as f64;
@@ -277,18 +276,19 @@ impl Fleet {
         // So that none is idle for longer than an instance that ends waits for it.
         let connections = options.connections.unwrap_or((rate as u16).clamp(1, 256));
         let (drains, rolled) = load.run(usize::from(connections), Some(rate), restarting).await?;
-        let seconds = begin.elapsed().as_secs_f64();
+        let mut drains = drains?;
+        drains.sort_unstable();
         let behind = Behind {
             balancer,
             capacity,
             rate,
-            restarts: drains?.into(),
-            seconds,
+            drains,
             requests: rolled.len() as u64,
             failed: report::failures(&rolled),
-            latency: Latency::of(rolled.iter().map(|record| record.latency)),
+            latency: Latency::of(rolled.iter().map(|record| record.latency())),
             violations: Default::default(),
-            unclear: load.is_used_up().then(|| "no buyers were left: use more --buyers".to_owned()),
+            unchanged: false,
+            buyers_left: !load.is_used_up(),
         };
         records.extend(rolled);
         Ok(Restarts { behind, records })

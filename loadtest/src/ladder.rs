@@ -11,7 +11,7 @@ use std::{fmt, sync::Arc};
 use ::ladder::Strategy;
 use serde::Serialize;
 
-use super::check_result::{self, Outcome};
+use crate::report::{self, Outcome};
 use workload::{
     Error, Target,
     burst::{self, BurstOptions, Report},
@@ -197,7 +197,7 @@ fn line(strategy: Strategy, instances: u32, sales: u32, report: Report) -> Line 
     }
 }
 
-impl check_result::Report for Climb {
+impl report::Report for Climb {
     fn outcome(&self) -> Outcome {
         if self.as_promised { Outcome::Clean } else { Outcome::Violated }
     }

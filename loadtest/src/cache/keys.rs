@@ -1,29 +1,27 @@
-//! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at
-//! these keys, makes them expire, and removes what it caused; it never invents a value.
+//! The cache's keys in Redis: `cache:shop:{id}` and the shops' Bloom filter. The tool looks at these keys, makes them
+//! expire, and removes what it caused; it never invents a value.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lock::{Redis, RoutedConnection};
-use redis::{AsyncCommands, RedisError, ScanOptions, aio::MultiplexedConnection};
+use lock::RoutedConnection;
+use redis::{AsyncCommands, Pipeline, RedisError, ScanOptions};
 use serde_json::Value;
 use testkit::wait::until;
 use tokio::time::sleep;
-
 use workload::{Access, Error, redis_connection};
 
 /// Keys in one pipeline.
 const BATCH: usize = 1000;
 /// How long a key may take to expire.
-const LIMIT: Duration = Duration::from_secs(10);
+const EXPIRY_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection to the service's Redis that comes back after an outage.
 #[derive(Clone)]
 pub struct RedisKeys {
-    servers: Redis,
+    url: String,
     redis: RoutedConnection,
 }
 
-/// The key of one shop.
 fn key(id: u64) -> String {
     format!("cache:shop:{id}")
 }
@@ -50,38 +48,54 @@ impl RedisKeys {
                     .to_owned(),
             ));
         }
-        let servers = redis_connection::open(&access.redis_url)?;
         let redis = redis_connection::connect(&access.redis_url).await?;
-        Ok(Self { servers, redis })
+        Ok(Self { url: access.redis_url.clone(), redis })
     }
 
-    /// A connection to each master, for what no key leads to.
-    async fn masters(&self) -> Result<Vec<MultiplexedConnection>, Error> {
-        let mut connections = Vec::new();
-        for client in self.servers.masters().await.map_err(failed("while connecting"))? {
-            connections.push(redis_connection::connect_to(&client).await?);
+    /// One command for each of `keys`, a pipeline at a time. (In one command they would have to share a slot of a cluster.)
+    async fn each(
+        &self,
+        keys: &[String],
+        what: &'static str,
+        command: impl Fn(&mut Pipeline, &String),
+    ) -> Result<Vec<i64>, Error> {
+        let mut replies = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(BATCH) {
+            let mut pipeline = redis::pipe();
+            keys.iter().for_each(|key| command(&mut pipeline, key));
+            let part: Vec<i64> =
+                pipeline.query_async(&mut self.redis.clone()).await.map_err(failed(what))?;
+            replies.extend(part);
         }
-        Ok(connections)
+        Ok(replies)
     }
 
-    /// What Redis holds for a shop.
+    /// Whether a shop is there, and, where it has a logical expiry, whether that lies in the future.
     ///
     /// # Errors
     /// [`Error::Redis`].
-    pub async fn value(&self, id: u64) -> Result<Option<String>, Error> {
+    pub async fn is_fresh(&self, id: u64, logically: bool) -> Result<bool, Error> {
+        let text = self.value(id).await?;
+        Ok(match text {
+            Some(text) if logically => logical_expiry(&text).is_some_and(|at| at > now_ms()),
+            found => found.is_some() && !logically,
+        })
+    }
+
+    async fn value(&self, id: u64) -> Result<Option<String>, Error> {
         self.redis.clone().get(key(id)).await.map_err(failed("while reading a cached shop"))
     }
 
     /// Lets the key of a shop expire by itself, 1 ms from now, and waits until it has.
     ///
     /// # Errors
-    /// [`Error::Redis`].
+    /// [`Error::Redis`]; [`Error::Usage`] where it comes back.
     pub async fn expire(&self, id: u64) -> Result<(), Error> {
         let failed = failed("while letting a key expire");
         let mut redis = self.redis.clone();
         let _was_there: bool = redis.pexpire(key(id), 1).await.map_err(&failed)?;
         let mut exists = Ok(true);
-        until(LIMIT, async || {
+        until(EXPIRY_LIMIT, async || {
             exists = redis.exists(key(id)).await;
             !matches!(exists, Ok(true))
         })
@@ -95,77 +109,51 @@ impl RedisKeys {
         Ok(())
     }
 
-    /// Puts the logical expiry of a shop into the past, leaving its value as it is. `false`: the key
-    /// does not hold a value with a logical expiry.
+    /// Puts the logical expiry of a shop into the past, leaving its value as it is.
     ///
     /// # Errors
-    /// [`Error::Redis`].
-    pub async fn expire_logically(&self, id: u64) -> Result<bool, Error> {
-        let Some(text) = self.value(id).await? else { return Ok(false) };
-        let Some(aged) = aged(&text, now_ms() - 1000) else { return Ok(false) };
-        let failed = failed("while ageing a cached shop");
-        let () = self.redis.clone().set(key(id), aged).await.map_err(failed)?;
-        Ok(true)
-    }
-
-    /// Whether a shop is held with a logical expiry that lies in the future.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
-    pub async fn is_fresh(&self, id: u64) -> Result<bool, Error> {
+    /// [`Error::Redis`]; [`Error::Usage`]: the key does not hold a value with a logical expiry.
+    pub async fn expire_logically(&self, id: u64) -> Result<(), Error> {
         let text = self.value(id).await?;
-        Ok(text.and_then(|text| logical_expiry(&text)).is_some_and(|expiry| expiry > now_ms()))
+        let Some(aged) = text.and_then(|text| aged(&text, now_ms() - 1000)) else {
+            return Err(Error::Usage(format!(
+                "{} holds no logical expiry although it was read that way",
+                key(id)
+            )));
+        };
+        self.redis.clone().set(key(id), aged).await.map_err(failed("while ageing a cached shop"))
     }
 
-    /// When the keys of these shops expire, in milliseconds since 1970 by Redis's own clock; those
-    /// that are not there or never expire are left out.
+    /// In how many milliseconds from `begin` the keys of these shops expire; those that are not there or never expire are
+    /// left out.
     ///
     /// # Errors
     /// [`Error::Redis`].
-    pub async fn expiries(&self, ids: &[u64]) -> Result<Vec<i64>, Error> {
+    pub async fn expiries(&self, ids: &[u64], begin: Instant) -> Result<Vec<i64>, Error> {
         let mut expiries = Vec::with_capacity(ids.len());
-        for part in ids.chunks(BATCH) {
-            let mut pipeline = redis::pipe();
-            pipeline.cmd("TIME");
-            part.iter().for_each(|id| {
-                pipeline.pttl(key(*id));
+        for ids in ids.chunks(BATCH) {
+            let keys: Vec<_> = ids.iter().copied().map(key).collect();
+            let left = self.each(&keys, "while reading times to live", |pipeline, key| {
+                pipeline.pttl(key);
             });
-            let (seconds, micros, left) = {
-                let answers: Vec<redis::Value> = pipeline
-                    .query_async(&mut self.redis.clone())
-                    .await
-                    .map_err(failed("while reading times to live"))?;
-                let parsed: Result<((i64, i64), Vec<i64>), _> =
-                    answers.split_first().map_or(Ok(((0, 0), Vec::new())), |(time, left)| {
-                        let time = redis::from_redis_value_ref(time)?;
-                        let left = left
-                            .iter()
-                            .map(redis::from_redis_value_ref)
-                            .collect::<Result<_, _>>()?;
-                        Ok::<_, redis::ParsingError>((time, left))
-                    });
-                let ((seconds, micros), left) =
-                    parsed.map_err(|e| failed("while reading times to live")(e.into()))?;
-                (seconds, micros, left)
-            };
-            let now = seconds * 1000 + micros / 1000;
+            let left = left.await?;
+            let now = i64::try_from(begin.elapsed().as_millis()).unwrap_or(i64::MAX);
             expiries.extend(left.into_iter().filter(|left| *left >= 0).map(|left| now + left));
         }
         Ok(expiries)
     }
 
-    /// Gives the keys of these shops one and the same time to live, all in one pipeline.
+    /// Gives the keys of these shops one and the same time to live.
     ///
     /// # Errors
     /// [`Error::Redis`].
     pub async fn set_ttl(&self, ids: &[u64], ttl: Duration) -> Result<(), Error> {
         let ttl = i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
-        let mut pipeline = redis::pipe();
-        ids.iter().for_each(|id| {
-            pipeline.pexpire(key(*id), ttl).ignore();
+        let keys: Vec<_> = ids.iter().copied().map(key).collect();
+        let set = self.each(&keys, "while setting times to live", |pipeline, key| {
+            pipeline.pexpire(key, ttl);
         });
-        let set = pipeline.query_async(&mut self.redis.clone()).await;
-        set.map_err(failed("while setting times to live"))
+        set.await.map(drop)
     }
 
     /// Removes the keys of these shops; returns how many were there.
@@ -173,32 +161,22 @@ impl RedisKeys {
     /// # Errors
     /// [`Error::Redis`].
     pub async fn remove(&self, ids: &[u64]) -> Result<u64, Error> {
-        let mut removed = 0;
-        for part in ids.chunks(BATCH) {
-            let keys: Vec<_> = part.iter().map(|id| key(*id)).collect();
-            removed += self.unlink(&keys).await.map_err(failed("while removing keys"))?;
-        }
-        Ok(removed)
+        let keys: Vec<_> = ids.iter().copied().map(key).collect();
+        self.unlink(&keys).await
     }
 
-    /// A command a key: those of one command would have to share a slot on a cluster.
-    async fn unlink(&self, keys: &[String]) -> Result<u64, RedisError> {
-        let mut pipeline = redis::pipe();
-        for key in keys {
+    async fn unlink(&self, keys: &[String]) -> Result<u64, Error> {
+        let gone = self.each(keys, "while removing keys", |pipeline, key| {
             pipeline.unlink(key);
-        }
-        let gone: Vec<u64> = pipeline.query_async(&mut self.redis.clone()).await?;
-        Ok(gone.into_iter().sum())
+        });
+        Ok(gone.await?.into_iter().sum::<i64>().unsigned_abs())
     }
 
     /// The keys of the shops' Bloom filters.
-    ///
-    /// # Errors
-    /// [`Error::Redis`].
-    pub async fn filters(&self) -> Result<Vec<String>, Error> {
+    async fn filters(&self) -> Result<Vec<String>, Error> {
         let failed = failed("while looking for the Bloom filter");
         let mut keys = Vec::new();
-        for mut redis in self.masters().await? {
+        for mut redis in redis_connection::masters(&self.url).await? {
             let options = ScanOptions::default().with_pattern("bloom:shop:*").with_count(BATCH);
             let mut found = redis.scan_options::<String>(options).await.map_err(&failed)?;
             while let Some(key) = found.next_item().await {
@@ -208,16 +186,13 @@ impl RedisKeys {
         Ok(keys)
     }
 
-    /// Removes Bloom filters. The service answers "maybe" until it has filled them anew from the
-    /// table, by itself, within seconds.
+    /// Removes the Bloom filters. The service answers "maybe" until it has filled them anew from the table, by itself,
+    /// within seconds.
     ///
     /// # Errors
     /// [`Error::Redis`].
-    pub async fn drop_filters(&self, filters: &[String]) -> Result<(), Error> {
-        if filters.is_empty() {
-            return Ok(());
-        }
-        self.unlink(filters).await.map(drop).map_err(failed("while removing the Bloom filter"))
+    pub async fn drop_filters(&self) -> Result<(), Error> {
+        self.unlink(&self.filters().await?).await.map(drop)
     }
 
     /// Runs `work` while filters are removed over and over, so that next to nothing is filtered.
@@ -229,11 +204,11 @@ impl RedisKeys {
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         let filters = self.filters().await?;
-        self.drop_filters(&filters).await?;
+        self.unlink(&filters).await?;
         let removing = async {
             loop {
                 sleep(Duration::from_millis(5)).await;
-                if let Err(error) = self.drop_filters(&filters).await {
+                if let Err(error) = self.unlink(&filters).await {
                     return error;
                 }
             }
@@ -252,12 +227,9 @@ impl RedisKeys {
         let mut kill = redis::cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg("pubsub");
         let mut cut = 0;
-        for mut redis in self.masters().await? {
-            let of_server: u64 = kill
-                .query_async(&mut redis)
-                .await
-                .map_err(failed("while cutting invalidation connections"))?;
-            cut += of_server;
+        for mut redis in redis_connection::masters(&self.url).await? {
+            let of_server = kill.query_async::<u64>(&mut redis).await;
+            cut += of_server.map_err(failed("while cutting invalidation connections"))?;
         }
         Ok(cut)
     }

@@ -9,7 +9,6 @@ use std::{
 };
 
 use clap::ValueEnum;
-use serde::Serialize;
 use testkit::{
     process::{Process, free_port},
     wait::until,
@@ -26,8 +25,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const CONNECTIONS: &str = "4096";
 
 /// What is in front of the instances.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Balancer {
     /// nginx, with connections to the instances that it uses again; it does not ask for readiness.
     Nginx,

@@ -1,0 +1,165 @@
+//! The table of shops: its ids, temporary rows, the time of a query, the number of statements the database has executed,
+//! and a lock that makes loads slow.
+
+use std::time::{Duration, Instant};
+
+use sqlx::{
+    Connection as _, MySqlConnection, Row,
+    mysql::{MySqlPool, MySqlPoolOptions},
+};
+use workload::Error;
+
+/// The address that marks temporary shops, so that nothing else is ever removed.
+const MARK: &str = "made by the load tool, to be removed by it";
+/// A type that no list shows.
+const TYPE_ID: u64 = 2_000_000_000;
+/// Rows in one INSERT.
+const BATCH: usize = 500;
+/// Queries of which the median time is taken.
+const TIMED: usize = 21;
+
+/// The service's database, as far as shops are concerned.
+#[derive(Clone)]
+pub struct ShopTable {
+    pool: MySqlPool,
+    url: String,
+}
+
+fn failed(what: &'static str) -> impl Fn(sqlx::Error) -> Error {
+    move |source| Error::Database { what, source }
+}
+
+impl ShopTable {
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] without an address, [`Error::Database`].
+    pub async fn open(database_url: &str) -> Result<Self, Error> {
+        if database_url.is_empty() {
+            return Err(Error::Usage(
+                "this scenario needs the service's database: set DATABASE_URL to the service's own \
+                 (`eval \"$(./dev env)\"`) or give --database-url"
+                    .to_owned(),
+            ));
+        }
+        let options = MySqlPoolOptions::new().max_connections(1);
+        let pool = options.acquire_timeout(Duration::from_secs(3)).connect(database_url).await;
+        Ok(Self { pool: pool.map_err(failed("while connecting"))?, url: database_url.to_owned() })
+    }
+
+    /// The lowest ids of shops that are not temporary, at most `limit`.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub async fn ids(&self, limit: u64) -> Result<Vec<u64>, Error> {
+        let ids =
+            sqlx::query_scalar("SELECT id FROM tb_shop WHERE address <> ? ORDER BY id LIMIT ?");
+        let ids = ids.bind(MARK).bind(limit).fetch_all(&self.pool).await;
+        ids.map_err(failed("while listing shops"))
+    }
+
+    /// The name of a shop.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] when there is none, [`Error::Database`].
+    pub async fn name(&self, id: u64) -> Result<String, Error> {
+        let name = sqlx::query_scalar("SELECT name FROM tb_shop WHERE id = ?").bind(id);
+        let name: Option<String> =
+            name.fetch_optional(&self.pool).await.map_err(failed("while reading a shop"))?;
+        name.ok_or_else(|| {
+            Error::Usage(format!(
+                "there is no shop {id} in the database: `seckill seed` makes some, --shop-id takes \
+                 another"
+            ))
+        })
+    }
+
+    /// How long one read of this shop takes: the median, from this tool.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub async fn query_time(&self, id: u64) -> Result<Duration, Error> {
+        let mut times = [Duration::ZERO; TIMED];
+        for time in &mut times {
+            let begin = Instant::now();
+            let read = sqlx::query("SELECT * FROM tb_shop WHERE id = ?").bind(id);
+            read.fetch_optional(&self.pool).await.map_err(failed("while timing a read"))?;
+            *time = begin.elapsed();
+        }
+        times.sort_unstable();
+        Ok(times[TIMED / 2])
+    }
+
+    /// Prepared statements the whole server has executed since it started: an independent count beside the service's own.
+    /// This tool sends text where it matters, which is not counted.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub async fn statements(&self) -> Result<u64, Error> {
+        let failed = failed("while reading the server's status");
+        let row = sqlx::raw_sql("SHOW GLOBAL STATUS LIKE 'Com_stmt_execute'");
+        let row = row.fetch_one(&self.pool).await.map_err(&failed)?;
+        let value: String = row.try_get(1).map_err(&failed)?;
+        value.parse().map_err(|_| failed(sqlx::Error::Protocol(format!("a count of '{value}'"))))
+    }
+
+    /// Locks the table against readers until [`TableLock::unlock`] (or the end of this process): every load begun
+    /// meanwhile lasts until then.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub async fn lock(&self) -> Result<TableLock, Error> {
+        let failed =
+            failed("while locking the table of shops (this needs the privilege LOCK TABLES)");
+        let mut connection = MySqlConnection::connect(&self.url).await.map_err(&failed)?;
+        let locked = sqlx::raw_sql("LOCK TABLES tb_shop WRITE").execute(&mut connection).await;
+        locked.map(|_| TableLock(connection)).map_err(&failed)
+    }
+
+    /// Inserts so many temporary shops, after those of an interrupted run were removed; returns their ids.
+    ///
+    /// # Errors
+    /// [`Error::Database`]; the next run then removes them.
+    pub async fn make_temporary(&self, count: u64) -> Result<Vec<u64>, Error> {
+        self.remove_temporary().await?;
+        let failed = failed("while making temporary shops");
+        let numbers: Vec<u64> = (1..=count).collect();
+        for part in numbers.chunks(BATCH) {
+            let mut insert = sqlx::QueryBuilder::new(
+                "INSERT INTO tb_shop (name, type_id, images, address, x, y) ",
+            );
+            insert.push_values(part, |mut row, number| {
+                row.push_bind(format!("temporary {number}")).push_bind(TYPE_ID).push_bind("");
+                row.push_bind(MARK).push_bind(120.0).push_bind(30.0);
+            });
+            // Not cached: the last part may have a size of its own.
+            insert.build().persistent(false).execute(&self.pool).await.map_err(&failed)?;
+        }
+        let ids = sqlx::query_scalar("SELECT id FROM tb_shop WHERE address = ?").bind(MARK);
+        ids.fetch_all(&self.pool).await.map_err(&failed)
+    }
+
+    /// Removes all temporary shops.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub async fn remove_temporary(&self) -> Result<(), Error> {
+        let removed = sqlx::query("DELETE FROM tb_shop WHERE address = ?").bind(MARK);
+        let removed = removed.execute(&self.pool).await;
+        removed.map(drop).map_err(failed("while removing temporary shops"))
+    }
+}
+
+/// A lock on the table of shops: nothing can read it.
+pub struct TableLock(MySqlConnection);
+
+impl TableLock {
+    /// Unlocks the table.
+    ///
+    /// # Errors
+    /// [`Error::Database`]; the lock ends with this connection in any case.
+    pub async fn unlock(mut self) -> Result<(), Error> {
+        let unlocked = sqlx::raw_sql("UNLOCK TABLES").execute(&mut self.0).await;
+        unlocked.map(drop).map_err(failed("while unlocking the table of shops"))
+    }
+}

@@ -1,0 +1,389 @@
+//! Updates: how long an old value is still served after `PUT /shop` has returned.
+//!
+//! One writer changes a shop's name to ever higher versions, one after the other, on the instances in turn, while readers
+//! hammer all of them. Version *v* was superseded when the first higher version was confirmed. A read that was sent later
+//! than that and returned *v* is stale by the time between the two; one that was sent before may return either. Meanwhile
+//! the connections on which the instances hear of invalidations are cut now and then.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use clap::{Args, value_parser};
+use hyper::{Method, header::HeaderValue};
+use testkit::wait::poll;
+use tokio::time::sleep;
+use workload::{
+    Error, Target,
+    buyers::insist,
+    http::{Call, Connection},
+    latency::Recorder,
+    live::Live,
+};
+
+use super::{
+    keys::RedisKeys,
+    place::Place,
+    reads::{self, Answer, LIMIT, Read, ReadStrategy, Reads, Tally},
+};
+use crate::report::{Check, Checked, Table};
+
+/// Beyond the bound, readers go on for so long after the last change.
+const TAIL: Duration = Duration::from_millis(500);
+/// Longest attempt to give the shop its name back.
+const RESTORE_LIMIT: Duration = Duration::from_secs(5);
+
+/// Options of a run of updates.
+#[derive(Debug, Clone, Args)]
+pub struct UpdatesOptions {
+    /// Changes of the shop's name, one after the other
+    #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
+    updates: u64,
+    /// Pause after each change, in milliseconds
+    #[arg(long, default_value_t = 10, value_name = "MS")]
+    pause_ms: u64,
+    /// Readers per instance
+    #[arg(long, default_value_t = 16, value_parser = value_parser!(u32).range(1..=10_000))]
+    readers: u32,
+    /// How long an old value may still be served after its change was confirmed, in milliseconds
+    #[arg(long, default_value_t = 1000, value_name = "MS")]
+    bound_ms: u64,
+    /// Cut the invalidation connections (CLIENT KILL TYPE pubsub) during every n-th change; 0:
+    /// never
+    #[arg(long, default_value_t = 100, value_name = "UPDATES")]
+    cut_every: u64,
+    /// The readers' read strategy [default: the configured one]
+    #[arg(long, value_name = "NAME")]
+    read_strategy: Option<ReadStrategy>,
+    /// The shop; it gets its name back at the end
+    #[arg(long, default_value_t = 1, value_name = "ID")]
+    shop_id: u64,
+}
+
+/// Makes the changes, judges the reads, and gives the shop its name back.
+pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Checked, Error> {
+    let token = place.access.admin_header("changing a shop")?;
+    let (table, keys) = place.open().await?;
+    let name = table.name(options.shop_id).await?;
+    let mut readers = place.connect(options.readers).await?;
+    let prefix = format!("load test {:08x} version ", rand::random::<u32>());
+    let state = Arc::new(Mutex::new(State::new(place.targets.len())));
+    let live = Arc::new(Live::default());
+    let source = Arc::new(Reads {
+        strategy: options.read_strategy,
+        next: {
+            let id = options.shop_id;
+            move || Some((id, None))
+        },
+        ended: {
+            let (state, name, prefix) = (state.clone(), name.clone(), prefix.clone());
+            // Version 0 is what was there before.
+            let version = move |read: &str| match read.strip_prefix(&prefix) {
+                Some(version) => version.parse().ok(),
+                None => (read == name).then_some(0),
+            };
+            move |read| lock(&state).take(&read, &version)
+        },
+    });
+    let connection = |target: &Target| (target.clone(), Connection::new(target.clone(), LIMIT));
+    let mut writer = Writer {
+        connections: place.targets.iter().map(connection).collect(),
+        token,
+        id: options.shop_id,
+    };
+    // Only what the changes did: readers count elsewhere.
+    let changes = Live::default();
+    let writing = async {
+        let written = writer.write(options, &prefix, &state, &keys, &changes).await;
+        // The readers must see for themselves that the last version is there everywhere.
+        sleep(Duration::from_millis(options.bound_ms) + TAIL).await;
+        live.stop();
+        written
+    };
+    let both = async { tokio::join!(readers.drive(&source, &live), writing) };
+    let (read, written) = place.progress.watch("changes", options.updates, &changes, both).await;
+    writer.restore(&name).await?;
+    read?;
+    written?;
+    let state = lock(&state);
+    let figures = [
+        ("PUT /shop", state.put.summary()),
+        ("reads", state.latency.summary()),
+        ("staleness of stale reads", state.staleness.summary()),
+    ];
+    Ok(Checked {
+        scenario: "cache updates",
+        heading: format!(
+            "Shop {} is changed through {} in turn; read strategy: {}.",
+            options.shop_id,
+            place.urls(),
+            reads::name(options.read_strategy)
+        ),
+        figures: vec![Table::latencies(&figures)],
+        notes: "A read is stale when it was sent after a change had been confirmed and returned an older version; its\n\
+                staleness is the time between the two."
+            .to_owned(),
+        checks: state.check(options),
+    })
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the changes.
+struct Writer {
+    connections: Vec<(Target, Connection)>,
+    token: HeaderValue,
+    id: u64,
+}
+
+impl Writer {
+    async fn write(
+        &mut self,
+        options: &UpdatesOptions,
+        prefix: &str,
+        state: &Mutex<State>,
+        keys: &RedisKeys,
+        changes: &Live,
+    ) -> Result<(), Error> {
+        for version in 1..=options.updates {
+            lock(state).issued = version;
+            let begin = Instant::now();
+            let name = format!("{prefix}{version}");
+            let put = self.put(version as usize, &name);
+            let confirmed = if options.cut_every > 0 && version % options.cut_every == 0 {
+                // At the same time, so that the invalidation itself may be lost.
+                let (confirmed, cut) = tokio::join!(put, keys.cut_subscribers());
+                lock(state).cut += cut?;
+                confirmed?
+            } else {
+                put.await?
+            };
+            let now = Instant::now();
+            let mut state = lock(state);
+            match confirmed {
+                true => state.confirmed.push((version, now)),
+                false => state.unconfirmed += 1,
+            }
+            state.put.record(now - begin);
+            drop(state);
+            changes.count(false);
+            sleep(Duration::from_millis(options.pause_ms)).await;
+        }
+        Ok(())
+    }
+
+    /// `PUT /shop`; `false`: not confirmed. A refusal that would meet every change ends the run.
+    async fn put(&mut self, turn: usize, name: &str) -> Result<bool, Error> {
+        let at = turn % self.connections.len();
+        let (target, connection) = &mut self.connections[at];
+        let call = Call::new(Method::PUT, "/shop").admin(&self.token);
+        let call = call.json(&serde_json::json!({"id": self.id, "name": name}));
+        let way_out = "ADMIN_TOKEN must be the service's own (`./dev env` prints it).";
+        let put =
+            insist::<serde_json::Value>(connection, target, &call, "a change of a shop", way_out);
+        match put.await {
+            Ok(_) => Ok(true),
+            Err(Error::Refused { status: 500.., .. } | Error::Unreachable { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn restore(&mut self, name: &str) -> Result<(), Error> {
+        let (mut turn, id) = (0, self.id);
+        let restored = poll(RESTORE_LIMIT, TAIL, async || {
+            turn += 1;
+            Ok::<_, Error>(self.put(turn, name).await?.then_some(()))
+        });
+        restored.await?.ok_or_else(|| {
+            Error::Usage(format!("shop {id} could not be given its name back; it was '{name}'"))
+        })
+    }
+}
+
+/// What was written, and what the readers found.
+struct State {
+    /// The version that is there, or about to be.
+    issued: u64,
+    /// Versions and the instants of their confirmation, both rising.
+    confirmed: Vec<(u64, Instant)>,
+    unconfirmed: u64,
+    /// Invalidation connections that were cut.
+    cut: u64,
+    put: Recorder,
+    answers: Tally,
+    latency: Recorder,
+    staleness: Recorder,
+    /// Every staleness.
+    stale: Vec<Duration>,
+    /// Reads of a version that was not issued yet, or of a name that is no version.
+    foreign: u64,
+    /// Reads of each instance sent after the latest confirmation so far, and fresh.
+    tail: Vec<u64>,
+}
+
+impl State {
+    fn new(instances: usize) -> Self {
+        Self {
+            issued: 0,
+            confirmed: Vec::new(),
+            unconfirmed: 0,
+            cut: 0,
+            put: Recorder::new(3),
+            answers: Tally::default(),
+            latency: Recorder::new(3),
+            staleness: Recorder::new(3),
+            stale: Vec::new(),
+            foreign: 0,
+            tail: vec![0; instances],
+        }
+    }
+
+    /// By how much a read sent at `sent` was too late to return `version`; `None`: it was not.
+    fn stale_by(&self, version: u64, sent: Instant) -> Option<Duration> {
+        let next = self.confirmed.partition_point(|(confirmed, _)| *confirmed <= version);
+        let (_, superseded) = self.confirmed.get(next)?;
+        sent.checked_duration_since(*superseded).filter(|by| !by.is_zero())
+    }
+
+    fn take(&mut self, read: &Read, version: impl Fn(&str) -> Option<u64>) {
+        self.answers.count(&read.answer);
+        self.latency.record(read.latency());
+        let Answer::Found(_, name) = &read.answer else { return };
+        let Some(version) = version(name).filter(|version| *version <= self.issued) else {
+            self.foreign += 1;
+            return;
+        };
+        if let Some(stale) = self.stale_by(version, read.sent) {
+            self.stale.push(stale);
+            self.staleness.record(stale);
+        } else if self
+            .confirmed
+            .last()
+            .is_some_and(|(last, at)| *last <= version && *at < read.sent)
+        {
+            self.tail[read.target] += 1;
+        }
+    }
+
+    fn check(&self, options: &UpdatesOptions) -> Vec<Check> {
+        let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
+        let bound = Duration::from_millis(options.bound_ms);
+        let worst = self.stale.iter().max().copied().unwrap_or_default();
+        let confirmed = self.confirmed.len() as u64;
+        // A rate limit per shop is no violation: those readers were told to come back.
+        let got_it = self.answers.found() + self.answers.of(&Answer::Throttled);
+        let least = self.tail.iter().min().copied().unwrap_or_default();
+        let is_read = got_it == self.answers.total();
+        let mut checks = vec![
+            Check::new("worst staleness", ms(worst), ms(bound), worst <= bound),
+            Check::none("reads of a name that was not written", self.foreign),
+            Check::new("answers", &self.answers, "the shop, or 429", is_read),
+            Check::new(
+                "changes confirmed",
+                confirmed,
+                format!("more than {} that were not", self.unconfirmed),
+                confirmed > self.unconfirmed,
+            )
+            .needed(),
+            Check::new(
+                "fresh reads of each instance after a change",
+                least,
+                "at least 1",
+                least > 0,
+            )
+            .needed(),
+        ];
+        if options.cut_every > 0 {
+            let what = "invalidation connections cut";
+            checks.push(Check::new(what, self.cut, "at least 1", self.cut > 0).needed());
+        }
+        checks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{options::defaults, report::CheckResult};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// Versions 1 and 3 are confirmed at 10 and 30 ms; 2 was not confirmed; 4 is under way.
+    fn state(begin: Instant) -> State {
+        let mut state = State::new(2);
+        state.issued = 4;
+        state.confirmed = [1, 3].map(|version| (version, begin + 10 * version as u32 * MS)).into();
+        state.cut = 1;
+        state
+    }
+
+    /// A read of a version, sent so many milliseconds after `begin` to instance 0 or 1.
+    fn read(state: &mut State, begin: Instant, target: usize, ms: u32, version: Option<u64>) {
+        let sent = begin + ms * MS;
+        let answer = Answer::Found(1, "a name".into());
+        state.take(&Read { target, due: sent, sent, ended: sent + MS, answer }, |_| version);
+    }
+
+    /// The worst result, with so many milliseconds allowed.
+    fn result(state: &State, bound_ms: u64) -> CheckResult {
+        let checks = state.check(&UpdatesOptions { bound_ms, ..defaults() });
+        CheckResult::worst(&checks)
+    }
+
+    #[test]
+    fn staleness_counts_from_the_first_higher_version_confirmed() {
+        let begin = Instant::now();
+        let state = state(begin);
+        let stale = |version, ms: u32| state.stale_by(version, begin + ms * MS);
+        assert_eq!(stale(0, 9), None, "before the change was confirmed");
+        assert_eq!(stale(0, 10), None, "at that very instant");
+        assert_eq!(stale(0, 15), Some(5 * MS));
+        assert_eq!(stale(0, 500), Some(490 * MS));
+        assert_eq!(stale(1, 29), None, "2 was never confirmed");
+        assert_eq!(stale(1, 31), Some(MS));
+        assert_eq!(stale(2, 31), Some(MS));
+        assert_eq!((stale(3, 500), stale(4, 500)), (None, None));
+    }
+
+    #[test]
+    fn a_read_beyond_the_bound_and_a_foreign_name_are_violations() {
+        let begin = Instant::now();
+        let mut state = state(begin);
+        read(&mut state, begin, 0, 40, Some(3));
+        read(&mut state, begin, 1, 40, Some(4));
+        read(&mut state, begin, 1, 40, Some(1));
+        read(&mut state, begin, 0, 35, Some(2));
+        assert_eq!((&state.stale, &state.tail), (&vec![10 * MS, 5 * MS], &vec![1, 1]));
+        assert_eq!(
+            (result(&state, 10), result(&state, 9)),
+            (CheckResult::Holds, CheckResult::Violation)
+        );
+        for foreign in [Some(5), None] {
+            let mut state = self::state(begin);
+            read(&mut state, begin, 0, 40, foreign);
+            assert_eq!(result(&state, 1000), CheckResult::Violation);
+        }
+        state.answers.count(&Answer::Throttled);
+        assert_eq!(result(&state, 10), CheckResult::Holds);
+        state.answers.count(&Answer::ServerError);
+        assert_eq!(result(&state, 10), CheckResult::Violation);
+    }
+
+    #[test]
+    fn a_run_that_tried_nothing_proves_nothing() {
+        let begin = Instant::now();
+        let with = |change: fn(&mut State)| {
+            let mut state = state(begin);
+            state.tail = vec![10, 10];
+            change(&mut state);
+            result(&state, 1000)
+        };
+        assert_eq!(with(|_| ()), CheckResult::Holds);
+        assert_eq!(with(|state| state.unconfirmed = 9), CheckResult::Unclear);
+        assert_eq!(with(|state| state.tail = vec![10, 0]), CheckResult::Unclear);
+        assert_eq!(with(|state| state.cut = 0), CheckResult::Unclear);
+    }
+}

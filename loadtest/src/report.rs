@@ -1,0 +1,213 @@
+//! What a run found: its checks, its figures, and what both say as an exit code. Pure.
+
+use std::fmt::{self, Display};
+
+use serde::Serialize;
+use workload::{
+    burst,
+    latency::{self, Latency},
+    table::render,
+};
+
+/// The result of a check; the worst comes last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CheckResult {
+    /// What is promised was kept.
+    Holds,
+    /// Nothing is promised; this was seen.
+    Shown,
+    /// What had to show itself did not. No error of the service.
+    DidNotShow,
+    /// Nothing can be said. No error of the service.
+    Unclear,
+    /// A promise was broken.
+    Violation,
+}
+
+impl CheckResult {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Shown => "shown",
+            Self::DidNotShow => "did not show",
+            Self::Unclear => "unclear",
+            Self::Violation => "VIOLATION",
+        }
+    }
+
+    /// The worst result; without any check, nothing can be said.
+    pub fn worst(checks: &[Check]) -> Self {
+        checks.iter().map(|check| check.result).max().unwrap_or(Self::Unclear)
+    }
+}
+
+/// Something that was measured, beside what is allowed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What.
+    pub what: String,
+    /// What was found.
+    pub measured: String,
+    /// What would be right.
+    pub allowed: String,
+    /// Whether it was.
+    pub result: CheckResult,
+}
+
+impl Check {
+    /// Holds, or is a violation.
+    pub fn new(
+        what: impl Into<String>,
+        measured: impl Display,
+        allowed: impl Display,
+        holds: bool,
+    ) -> Self {
+        let result = if holds { CheckResult::Holds } else { CheckResult::Violation };
+        let (measured, allowed) = (measured.to_string(), allowed.to_string());
+        Self { what: what.into(), measured, allowed, result }
+    }
+
+    /// What must not be there at all.
+    pub fn none(what: impl Into<String>, measured: u64) -> Self {
+        Self::new(what, measured, 0, measured == 0)
+    }
+
+    /// What the others need in order to say anything: where it does not hold, it is no violation.
+    #[must_use]
+    pub fn needed(self) -> Self {
+        self.or(CheckResult::Unclear)
+    }
+
+    /// With this result where it does not hold.
+    #[must_use]
+    pub fn or(mut self, result: CheckResult) -> Self {
+        if self.result == CheckResult::Violation {
+            self.result = result;
+        }
+        self
+    }
+}
+
+/// Figures in columns.
+#[derive(Debug, Clone, Serialize)]
+pub struct Table {
+    /// The columns' titles; one that begins with `>` is aligned right.
+    pub columns: Vec<&'static str>,
+    /// The rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table.
+    pub fn new(columns: &[&'static str], rows: Vec<Vec<String>>) -> Self {
+        Self { columns: columns.to_vec(), rows }
+    }
+
+    /// Latencies in milliseconds, a row each.
+    pub fn latencies(rows: &[(&str, Latency)]) -> Self {
+        let row = |(name, latency): &(&str, Latency)| latency::row(name, latency);
+        Self::new(&latency::COLUMNS, rows.iter().map(row).collect())
+    }
+}
+
+/// What a whole run proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything holds, and everything that had to show itself did.
+    Clean,
+    /// Something could not be checked or shown.
+    Unproved,
+    /// A promise was broken.
+    Violated,
+}
+
+/// The report of a run: printed as text, written as JSON, summed up by an exit code.
+pub trait Report: Display + Serialize {
+    /// What the run proved.
+    fn outcome(&self) -> Outcome;
+}
+
+/// The report of a scenario that is a list of checks.
+#[derive(Debug, Clone, Serialize)]
+pub struct Checked {
+    /// The scenario's name on the command line.
+    pub scenario: &'static str,
+    /// What was done, and where.
+    pub heading: String,
+    /// What was measured.
+    pub figures: Vec<Table>,
+    /// How to read the figures.
+    pub notes: String,
+    /// What was checked.
+    pub checks: Vec<Check>,
+}
+
+impl Report for Checked {
+    fn outcome(&self) -> Outcome {
+        match CheckResult::worst(&self.checks) {
+            CheckResult::Holds | CheckResult::Shown => Outcome::Clean,
+            CheckResult::DidNotShow | CheckResult::Unclear => Outcome::Unproved,
+            CheckResult::Violation => Outcome::Violated,
+        }
+    }
+}
+
+impl Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "\n{}\n", self.heading)?;
+        for table in &self.figures {
+            writeln!(f, "{}", render(&table.columns, &table.rows))?;
+        }
+        if !self.notes.is_empty() {
+            writeln!(f, "{}\n", self.notes)?;
+        }
+        let row = |check: &Check| {
+            let Check { what, measured, allowed, result } = check.clone();
+            vec![what, measured, allowed, result.text().to_owned()]
+        };
+        let rows: Vec<_> = self.checks.iter().map(row).collect();
+        writeln!(f, "{}", render(&["check", ">measured", ">allowed", "result"], &rows))?;
+        f.write_str(match self.outcome() {
+            Outcome::Clean => "No violation.",
+            Outcome::Unproved => "Not proved: something did not show or could not be checked.",
+            Outcome::Violated => "VIOLATION: see above.",
+        })
+    }
+}
+
+impl Report for burst::Report {
+    fn outcome(&self) -> Outcome {
+        if !self.verdict.is_clean() {
+            Outcome::Violated
+        } else if !self.tables_unchanged || (self.verdict.orders == 0 && self.stock > 0) {
+            Outcome::Unproved
+        } else {
+            Outcome::Clean
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_as_good_as_its_worst_check() {
+        let good = Check::none("lost", 0);
+        let shown = Check::none("loads", 7).or(CheckResult::Shown);
+        let open = Check::none("not sent", 1).needed();
+        let bad = Check::none("lost", 1);
+        let of = |checks: &[&Check]| {
+            let checks = checks.iter().copied().cloned().collect();
+            let heading = "heading".to_owned();
+            Checked { scenario: "x", heading, figures: vec![], notes: String::new(), checks }
+        };
+        assert_eq!(of(&[&good, &shown]).outcome(), Outcome::Clean);
+        assert_eq!(of(&[&good, &open, &shown]).outcome(), Outcome::Unproved);
+        assert_eq!(of(&[&bad, &open, &good]).outcome(), Outcome::Violated);
+        assert_eq!(of(&[]).outcome(), Outcome::Unproved, "no check proves nothing");
+        let text = of(&[&good, &bad]).to_string();
+        assert!(text.contains("lost          1        0  VIOLATION"), "{text}");
+    }
+}

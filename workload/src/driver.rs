@@ -1,0 +1,164 @@
+//! The driver of all loads: keep-alive connections that send what a source gives them, each request at its time.
+//!
+//! Latency counts from when a request was due, so it holds the wait for a free connection (no coordinated omission). A
+//! request that is due as soon as a connection is free (a closed loop) counts from when it was sent.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::{task::JoinSet, time::sleep_until};
+
+use crate::{
+    Error, Target, descriptors,
+    http::{Call, Connection, Failure, Response},
+    live::Live,
+};
+
+/// Connections being opened at once, so that no listener's backlog overflows.
+const OPENED_AT_ONCE: usize = 128;
+
+/// A request to be made.
+#[derive(Debug)]
+pub struct Job<T> {
+    /// The request.
+    pub call: Call,
+    /// Not before then; `None`: as soon as a connection is free.
+    pub due: Option<Instant>,
+    /// What the source knows it by.
+    pub what: T,
+}
+
+/// A request that is over.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What the source knows it by.
+    pub what: T,
+    /// Index of the target asked.
+    pub target: usize,
+    /// When it was due.
+    pub due: Instant,
+    /// When it was sent.
+    pub sent: Instant,
+    /// When the last byte of the answer was there, or it was given up.
+    pub ended: Instant,
+    /// The answer.
+    pub answer: Result<Response, Failure>,
+}
+
+/// Where requests come from, and where their answers go.
+pub trait Source: Send + Sync + 'static {
+    /// What it knows a request by.
+    type What: Send + 'static;
+    /// The next request to this target; `None` ends the connection's work.
+    fn next(&self, target: usize) -> Option<Job<Self::What>>;
+    /// Takes an answer.
+    fn ended(&self, done: Done<Self::What>);
+}
+
+/// Connections to targets in turn, kept between loads.
+#[derive(Debug)]
+pub struct Connections {
+    targets: Vec<Target>,
+    links: Vec<(usize, Connection)>,
+}
+
+impl Connections {
+    /// `count` connections, of which each opens with its first request. `limit` bounds each request.
+    ///
+    /// # Errors
+    /// [`Error::Usage`]: no target, or too few file descriptors.
+    pub fn new(targets: &[Target], count: usize, limit: Duration) -> Result<Self, Error> {
+        if targets.is_empty() {
+            return Err(Error::Usage("at least one target is needed".to_owned()));
+        }
+        descriptors::reserve(count)?;
+        let links = targets.iter().enumerate().cycle().take(count);
+        let links = links.map(|(at, target)| (at, Connection::new(target.clone(), limit)));
+        Ok(Self { targets: targets.to_vec(), links: links.collect() })
+    }
+
+    /// Opens those that are not open: new ones, and those that the server closed while they were idle.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`].
+    pub async fn open(&mut self) -> Result<(), Error> {
+        let mut closed = std::mem::take(&mut self.links);
+        while !closed.is_empty() {
+            let mut opening = JoinSet::new();
+            for (target, mut connection) in
+                closed.drain(closed.len().saturating_sub(OPENED_AT_ONCE)..)
+            {
+                opening.spawn(async move {
+                    let opened = connection.open().await;
+                    (target, connection, opened)
+                });
+            }
+            while let Some(joined) = opening.join_next().await {
+                let (target, connection, opened) = joined?;
+                opened.map_err(|error| Error::Unreachable {
+                    url: self.targets[target].to_string(),
+                    what: "a connection",
+                    reason: error.to_string(),
+                })?;
+                self.links.push((target, connection));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Makes the requests of `source` until it gives no more, or `live` is stopped.
+    ///
+    /// # Errors
+    /// [`Error::Task`]; whatever a server does is an answer.
+    pub async fn drive(
+        &mut self,
+        source: &Arc<impl Source>,
+        live: &Arc<Live>,
+    ) -> Result<(), Error> {
+        let mut working = JoinSet::new();
+        for (target, mut connection) in self.links.drain(..) {
+            let (source, live) = (source.clone(), live.clone());
+            working.spawn(async move {
+                while let Some(Job { call, due, what }) = source.next(target) {
+                    if !is_due(due, &live).await {
+                        break;
+                    }
+                    let sent = Instant::now();
+                    let answer = connection.send(&call).await;
+                    let (due, ended) = (due.unwrap_or(sent), Instant::now());
+                    source.ended(Done { what, target, due, sent, ended, answer });
+                }
+                (target, connection)
+            });
+        }
+        while let Some(joined) = working.join_next().await {
+            self.links.push(joined?);
+        }
+        Ok(())
+    }
+}
+
+/// Waits until a request may be sent; `false` where the load was stopped meanwhile.
+async fn is_due(due: Option<Instant>, live: &Live) -> bool {
+    if let Some(due) = due.filter(|due| *due > Instant::now()) {
+        tokio::select! {
+            () = sleep_until(due.into()) => {}
+            () = live.stopped() => {}
+        }
+    }
+    if live.is_stopped() {
+        return false;
+    }
+    live.may_send().await;
+    true
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! The driver against a real HTTP server on a real socket.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use http_body_util::Full;
+use hyper::{Request, Response as Reply, body::Bytes, body::Incoming, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpListener, time::sleep};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Answers every request with its path, after this time.
+async fn server(after: Duration) -> Target {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = service_fn(move |request: Request<Incoming>| async move {
+                sleep(after).await;
+                let path = request.uri().path().to_owned();
+                Ok::<_, Infallible>(Reply::new(Full::new(Bytes::from(path))))
+            });
+            let http = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(http.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    target
+}
+
+/// The requests 0…n−1, due at `begin` and then `apart` from each other, or one after the other.
+struct Numbers {
+    next: AtomicU64,
+    end: u64,
+    due: Option<(Instant, Duration)>,
+    done: Mutex<Vec<Done<u64>>>,
+}
+
+impl Source for Numbers {
+    type What = u64;
+
+    fn next(&self, _target: usize) -> Option<Job<u64>> {
+        let what = self.next.fetch_add(1, Ordering::Relaxed);
+        let due = self.due.map(|(begin, apart)| begin + apart * what as u32);
+        (what < self.end).then(|| Job { call: Call::get(format!("/{what}")), due, what })
+    }
+
+    fn ended(&self, done: Done<u64>) {
+        self.done.lock().unwrap().push(done);
+    }
+}
+
+/// Makes so many requests, and returns them in their order.
+async fn driven(
+    connections: &mut Connections,
+    end: u64,
+    due: Option<(Instant, Duration)>,
+) -> Vec<Done<u64>> {
+    let source = Numbers { next: AtomicU64::new(0), end, due, done: Mutex::default() };
+    let source = Arc::new(source);
+    connections.drive(&source, &Arc::default()).await.unwrap();
+    let mut done = std::mem::take(&mut *source.done.lock().unwrap());
+    done.sort_by_key(|done| done.what);
+    done
+}
+
+#[tokio::test]
+async fn each_request_is_made_once_and_a_closed_loop_counts_from_sending() {
+    let targets = [server(Duration::ZERO).await, server(Duration::ZERO).await];
+    let mut connections = Connections::new(&targets, 8, LIMIT).unwrap();
+    connections.open().await.unwrap();
+    let done = driven(&mut connections, 500, None).await;
+    assert_eq!(done.len(), 500);
+    for (number, done) in (0..).zip(&done) {
+        assert_eq!((done.what, done.due), (number, done.sent));
+        assert_eq!(done.answer.as_ref().unwrap().body, format!("/{number}"));
+    }
+    assert_eq!(connections.count(), 8);
+}
+
+#[tokio::test]
+async fn a_request_counts_from_when_it_was_due_and_is_not_sent_before() {
+    const ANSWER_TIME: Duration = Duration::from_millis(40);
+    // One connection, and all due at once: each waits for those before it.
+    let target = server(ANSWER_TIME).await;
+    let mut connections = Connections::new(&[target], 1, LIMIT).unwrap();
+    let begin = Instant::now() + Duration::from_millis(50);
+    let done = driven(&mut connections, 3, Some((begin, Duration::ZERO))).await;
+    for (earlier, done) in (1..).zip(&done) {
+        assert!(done.sent >= begin && done.due == begin, "{done:?}");
+        assert!(done.ended - done.due >= earlier * ANSWER_TIME, "{done:?}");
+    }
+    let begin = Instant::now() + Duration::from_millis(50);
+    let done = driven(&mut connections, 3, Some((begin, 2 * ANSWER_TIME))).await;
+    for (number, done) in (0..).zip(&done) {
+        assert_eq!(done.due, begin + number * 2 * ANSWER_TIME);
+        assert!(done.sent >= done.due, "{done:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_stopped_sends_no_more() {
+    let target = server(Duration::ZERO).await;
+    let mut connections = Connections::new(&[target], 2, LIMIT).unwrap();
+    let hour = Duration::from_secs(3600);
+    let due = Some((Instant::now(), hour));
+    let source = Numbers { next: AtomicU64::new(0), end: 9, due, done: Mutex::default() };
+    let (source, live) = (Arc::new(source), Arc::new(Live::default()));
+    let stopping = async {
+        while source.done.lock().unwrap().is_empty() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        live.stop();
+    };
+    let (driven, ()) = tokio::join!(connections.drive(&source, &live), stopping);
+    driven.unwrap();
+    assert_eq!(source.done.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_target_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let target: Target = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+    drop(listener);
+    let mut connections = Connections::new(std::slice::from_ref(&target), 2, LIMIT).unwrap();
+    let error = connections.open().await.unwrap_err();
+    assert!(error.to_string().contains(&target.to_string()), "{error}");
+}
