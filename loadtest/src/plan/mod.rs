@@ -1,22 +1,18 @@
 //! The capacity plan: how a sale goes on given machines, and which machines it needs.
 //!
 //! - [`figures`]: what an answer costs, as measured.
-//! - [`model`]: what a sale and its machines are to the model.
-//! - [`fluid`]: the formulas.
-//! - [`sizing`]: what a target needs.
+//! - [`model`]: stations and what an answer costs there; what a target needs of them.
+//! - [`sale`]: the formulas of the queue.
 //! - [`report`]: the report; [`tables`]: the tables of the documents, among them the comparison with a measured sale;
 //!   [`growth`]: those of measured growth.
 
-pub mod arrivals;
 pub mod document;
-pub mod errors;
 pub mod figures;
-pub mod fluid;
 pub mod growth;
 pub mod model;
 pub mod options;
 pub mod report;
-pub mod sizing;
+pub mod sale;
 pub mod tables;
 
 use figures::Figures;

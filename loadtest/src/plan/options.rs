@@ -2,9 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
-use crate::{options::number, plan::arrivals::Curve};
+use crate::options::number;
+
+/// When attempts come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Curve {
+    /// All in the same instant
+    AtOnce,
+    /// Equally many in each second of --over
+    Even,
+    /// Most at the beginning: 63 % within --over, 86 % within twice that
+    Decay,
+}
 
 /// A sale, and what it is to run on.
 #[derive(Debug, Clone, Args)]
@@ -66,6 +77,13 @@ pub struct PlanOptions {
     /// built in
     #[arg(long)]
     pub write: bool,
+}
+
+impl PlanOptions {
+    /// Attempts of all buyers.
+    pub fn attempts(&self) -> f64 {
+        (self.buyers as f64 * self.tries).max(1.0)
+    }
 }
 
 fn positive(text: &str) -> Result<f64, String> {

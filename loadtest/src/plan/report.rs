@@ -6,13 +6,11 @@ use serde::Serialize;
 
 use crate::{
     plan::{
-        arrivals::Arrivals,
         document::{count, figure},
-        figures::{Figures, Memory},
-        fluid::{self, Outcome, Rates},
-        model::{Demand, Limit, Machines, Model},
+        figures::Figures,
+        model::{Limit, Model, Needs},
         options::PlanOptions,
-        sizing::Needs,
+        sale::Outcome,
     },
     report as result,
 };
@@ -41,94 +39,25 @@ pub struct Plan {
     pub conditions: String,
 }
 
-/// A sale as the model has it.
-pub struct Case {
-    model: Model,
-    demand: Demand,
-    machines: Machines,
-    memory: Memory,
-    buyers: f64,
-    target_s: f64,
-}
-
-impl Case {
-    /// The sale that `options` name.
-    ///
-    /// # Errors
-    /// There are no figures of the strategy.
-    pub fn new(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
-        let machines = Machines {
-            nodes: options.nodes,
-            node_cores: options.node_cores,
-            redis_shards: options.redis_shards,
-            database_cores: options.database_cores,
-            commit_s: options.commit_ms.unwrap_or(figures.commit_ms) / 1e3,
-            one_machine: options.one_machine,
-        };
-        let session_share = if options.session_memory { 1.0 / options.tries.max(1.0) } else { 1.0 };
-        let buyers = options.buyers as f64;
-        let demand = Demand {
-            attempts: (buyers * options.tries).max(1.0),
-            stock: options.stock as f64,
-            arrivals: Arrivals { curve: options.arrival, over_s: options.over },
-            edge: options.edge,
-            waiting_room: options.waiting_room,
-        };
-        let model = Model::new(figures, &options.strategy, &machines, session_share)?;
-        let (memory, target_s) = (figures.memory, options.target);
-        Ok(Self { model, demand, machines, memory, buyers, target_s })
-    }
-
-    /// How it goes, by the formulas.
-    pub fn formula(&self) -> Outcome {
-        fluid::sale(&self.demand, &Rates::of(&self.model))
-    }
-
-    /// What is needed for the target; `None` where no size reaches it, and on one machine.
-    pub fn needs(&self) -> Option<Needs> {
-        let Self { model, demand, machines, memory, buyers, target_s } = self;
-        match machines.one_machine {
-            Some(_) => None,
-            None => Needs::of(model, demand, machines, memory, *buyers, *target_s),
-        }
-    }
-
-    /// What is too small for the target, the worst first: name, and how many times as much is needed.
-    pub fn short_of(&self) -> Vec<(&'static str, f64)> {
-        self.needs().map(|needs| short_of(&needs, &self.machines)).unwrap_or_default()
-    }
-}
-
 impl Plan {
     /// Calculates the plan.
     ///
     /// # Errors
     /// There are no figures of the strategy.
     pub fn of(figures: &Figures, options: &PlanOptions) -> Result<Self, Error> {
-        let case = Case::new(figures, options)?;
+        let model = Model::new(figures, options)?;
         Ok(Self {
             sale: sale(options),
-            place: place(&case.machines),
-            orders: case.model.orders_per_s(),
-            refusals: case.model.refusals_per_s(),
-            formula: case.formula(),
-            needs: case.needs(),
-            target_s: case.target_s,
-            short_of: case.short_of(),
+            place: place(figures, options),
+            orders: model.orders_per_s(),
+            refusals: model.refusals_per_s(),
+            formula: model.formula(),
+            needs: model.needs(),
+            target_s: options.target,
+            short_of: model.short_of(),
             conditions: figures.conditions.clone(),
         })
     }
-}
-
-fn short_of(needs: &Needs, machines: &Machines) -> Vec<(&'static str, f64)> {
-    let mut times = vec![
-        ("instances", needs.nodes / f64::from(machines.nodes)),
-        ("Redis", needs.redis_shards / f64::from(machines.redis_shards)),
-        ("database", needs.database_cores / machines.database_cores),
-    ];
-    times.retain(|(_, times)| *times > 1.0);
-    times.sort_by(|a, b| b.1.total_cmp(&a.1));
-    times
 }
 
 fn sale(options: &PlanOptions) -> String {
@@ -153,16 +82,16 @@ fn sale(options: &PlanOptions) -> String {
     }
 }
 
-fn place(machines: &Machines) -> String {
-    match machines.one_machine {
+fn place(figures: &Figures, options: &PlanOptions) -> String {
+    match options.one_machine {
         Some(cores) => format!("one machine of {cores} cores, with the load generator"),
         None => format!(
             "{} instances of {} cores, {} Redis, a database of {} cores, {} ms a commit",
-            machines.nodes,
-            machines.node_cores,
-            machines.redis_shards,
-            machines.database_cores,
-            figure(machines.commit_s * 1e3)
+            options.nodes,
+            options.node_cores,
+            options.redis_shards,
+            options.database_cores,
+            figure(options.commit_ms.unwrap_or(figures.commit_ms))
         ),
     }
 }

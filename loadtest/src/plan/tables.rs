@@ -3,12 +3,12 @@
 use crate::{
     options::defaults,
     plan::{
-        arrivals::Curve,
         document::{self, count, figure, table},
         figures::Figures,
         growth,
-        options::PlanOptions,
-        report::{Case, bytes, time},
+        model::Model,
+        options::{Curve, PlanOptions},
+        report::{bytes, time},
     },
 };
 use workload::Error;
@@ -52,8 +52,7 @@ pub fn comparison(figures: &Figures) -> Result<[Compared; 3], Error> {
         one_machine: Some(sale.cores),
         ..defaults()
     };
-    let case = Case::new(figures, &options)?;
-    let formula = case.formula();
+    let formula = Model::new(figures, &options)?.formula();
     let row = |what, measured_s, formula_s| Compared { what, measured_s, formula_s };
     Ok([
         row("sold out", sale.sold_out_s, formula.sold_out_s.unwrap_or(f64::NAN)),
@@ -91,9 +90,10 @@ pub fn write(figures: &Figures) -> Result<(), Error> {
 fn sizes(figures: &Figures) -> Result<String, Error> {
     let mut rows = Vec::new();
     for (buyers, stock) in SIZES {
-        let case = Case::new(figures, &PlanOptions { buyers, stock, ..defaults() })?;
-        let formula = case.formula();
-        let first = match case.short_of().first() {
+        let options = PlanOptions { buyers, stock, ..defaults() };
+        let model = Model::new(figures, &options)?;
+        let formula = model.formula();
+        let first = match model.short_of().first() {
             Some((name, times)) => format!("{name} ({})", figure(*times)),
             None => "nothing".to_owned(),
         };
@@ -132,11 +132,11 @@ fn additions(figures: &Figures) -> Result<String, Error> {
             ("and sessions in the instances' memory", memory),
             ("and a waiting room", room),
         ] {
-            let case = Case::new(figures, &options)?;
+            let model = Model::new(figures, &options)?;
             let mut row = vec![count(buyers), name.to_owned()];
-            row.extend(needs(&case));
+            row.extend(needs(&model));
             row.push(match options.waiting_room {
-                Some(_) => time(case.formula().room_s),
+                Some(_) => time(model.formula().room_s),
                 None => "–".to_owned(),
             });
             rows.push(row);
@@ -158,17 +158,16 @@ fn additions(figures: &Figures) -> Result<String, Error> {
     ))
 }
 
-fn needs(case: &Case) -> [String; 6] {
-    case.needs().map_or([const { String::new() }; 6].map(|_| "–".to_owned()), |needs| {
-        [
-            figure(needs.answers_per_s),
-            count(needs.nodes as u64),
-            count(needs.redis_shards as u64),
-            figure(needs.database_cores),
-            bytes(needs.session_bytes),
-            figure(needs.connections),
-        ]
-    })
+fn needs(model: &Model) -> [String; 6] {
+    let Some(needs) = model.needs() else { return [(); 6].map(|()| "–".to_owned()) };
+    [
+        figure(needs.answers_per_s),
+        count(needs.nodes as u64),
+        count(needs.redis_shards as u64),
+        figure(needs.database_cores),
+        bytes(needs.session_bytes),
+        figure(needs.connections),
+    ]
 }
 
 fn compared(figures: &Figures) -> Result<String, Error> {

@@ -1,0 +1,138 @@
+//! How a sale goes: attempts as a fluid through one queue that is emptied at the orders' rate while there is stock, and at
+//! the refusals' rate afterwards (Lindley's recursion). Seconds count from the opening.
+
+use serde::Serialize;
+
+use crate::plan::options::{Curve, PlanOptions};
+
+/// Steps of the recursion for the attempts that find stock, and for the others.
+const STEPS: f64 = 2_000.0;
+/// How long after the end of the stock the edge goes on asking the service, seconds.
+const EDGE_DELAY_S: f64 = 1.0;
+
+/// Rates of a sale, and the times of an answer without waiting.
+#[derive(Debug, Clone, Copy)]
+pub struct Rates {
+    /// Orders a second.
+    pub orders: f64,
+    /// Refusals a second.
+    pub refusals: f64,
+    /// Time of an order and of a refusal without waiting, seconds.
+    pub alone_s: [f64; 2],
+}
+
+/// How a sale goes. Seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Outcome {
+    /// From the opening to the last order; `None` where stock is left.
+    pub sold_out_s: Option<f64>,
+    /// From the opening to the last answer.
+    pub answered_s: f64,
+    /// Of the waiting times, from an attempt (behind the waiting room) to its answer, the median.
+    pub p50_s: f64,
+    /// And the 99th percentile.
+    pub p99_s: f64,
+    /// The longest wait in the waiting room.
+    pub room_s: f64,
+    /// Attempts waiting at once at most.
+    pub waiting: f64,
+}
+
+/// When this share (0 to 1) of the attempts has come.
+fn arrival_s(options: &PlanOptions, share: f64) -> f64 {
+    match options.arrival {
+        Curve::AtOnce => 0.0,
+        Curve::Even => options.over * share,
+        // The last of them would never come: the curve ends at ten times the length.
+        Curve::Decay => options.over * -(1.0 - share).max(4.54e-5).ln(),
+    }
+}
+
+/// Calculates how a sale goes.
+pub fn sale(options: &PlanOptions, rates: &Rates) -> Outcome {
+    let (attempts, stock) = (options.attempts(), options.stock as f64);
+    let orders = stock.min(attempts);
+    let parts = [
+        (orders, rates.orders, rates.alone_s[0]),
+        (attempts - orders, rates.refusals, rates.alone_s[1]),
+    ];
+    let (mut free_s, mut room_s, mut waiting) = (0.0_f64, 0.0_f64, 0.0_f64);
+    let (mut let_in_s, mut sold_out_s) = (0.0_f64, None);
+    // Each with the number of attempts that had it.
+    let mut waits: Vec<(f64, f64)> = Vec::new();
+    let (mut done, mut arrived_before_s) = (0.0, arrival_s(options, 0.0));
+    for (count, rate, alone_s) in parts {
+        let steps = count.clamp(1.0, STEPS).ceil();
+        let width = count / steps;
+        for _ in 0..steps as u64 {
+            done += width;
+            let arrived_s = arrival_s(options, (done / attempts).min(1.0));
+            let (begin_s, entered_s) = match options.waiting_room {
+                Some(rate) => {
+                    let begin_s = arrived_before_s.max(let_in_s);
+                    let_in_s = (begin_s + width / rate).max(arrived_s);
+                    (begin_s, let_in_s)
+                }
+                None => (arrived_before_s, arrived_s),
+            };
+            arrived_before_s = arrived_s;
+            if options.edge && sold_out_s.is_some_and(|at| begin_s > at + EDGE_DELAY_S) {
+                waits.push((0.0, width));
+                continue;
+            }
+            room_s = room_s.max(entered_s - arrived_s);
+            free_s = entered_s.max(begin_s.max(free_s) + width / rate);
+            let queued_s = free_s - entered_s;
+            waiting = waiting.max(queued_s * rate);
+            waits.push((queued_s + alone_s, width));
+        }
+        if sold_out_s.is_none() && stock <= attempts {
+            sold_out_s = Some(free_s + alone_s);
+        }
+    }
+    waits.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: f64 = waits.iter().map(|(_, count)| count).sum();
+    let within = |share: f64| {
+        let mut below = 0.0;
+        let found = waits.iter().find(|(_, count)| {
+            below += count;
+            below >= all * share
+        });
+        found.map_or(0.0, |(wait, _)| *wait)
+    };
+    let answered_s = free_s + rates.alone_s[1];
+    Outcome { sold_out_s, answered_s, p50_s: within(0.5), p99_s: within(0.99), room_s, waiting }
+}
+
+/// The least rate of answers, orders at most at `orders` a second, at which the 99th percentile stays within the target;
+/// `None` where no rate is enough.
+pub fn needed_rate(options: &PlanOptions, orders: f64) -> Option<f64> {
+    let is_enough = |rate: f64| {
+        let rates = Rates { orders: rate.min(orders), refusals: rate, alone_s: [0.0; 2] };
+        sale(options, &rates).p99_s <= options.target
+    };
+    let (mut low, mut high) = (0.0, 2.0 * options.attempts() / options.target.min(1.0));
+    if !is_enough(high) {
+        return None;
+    }
+    for _ in 0..40 {
+        let middle = f64::midpoint(low, high);
+        if is_enough(middle) { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::defaults;
+
+    #[test]
+    fn shares_come_when_the_curve_says() {
+        let at =
+            |arrival, share| arrival_s(&PlanOptions { arrival, over: 10.0, ..defaults() }, share);
+        assert_eq!((at(Curve::AtOnce, 0.9), at(Curve::Even, 0.5)), (0.0, 5.0));
+        assert!((at(Curve::Decay, 0.632) - 10.0).abs() < 0.01);
+        assert!((at(Curve::Decay, 1.0) - 100.0).abs() < 0.01);
+    }
+}
