@@ -250,7 +250,7 @@ macro_rules! unavailable {
     ($($error:ty => $server:literal, $message:literal;)+) => { $(
         impl From<$error> for Error {
             fn from(error: $error) -> Self {
-                tracing::warn!(%error, $message);
+                tracing::warn!(error = &error as &dyn std::error::Error, $message);
                 Error::Unavailable($server)
             }
         }

@@ -53,10 +53,8 @@ pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f
     let rate = closed_loop(duration, move |task| {
         let locks = one.clone();
         async move {
-            let owner = locks.owner();
-            let lock = locks.reentrant(&format!("bench:lock:{task}"))?;
-            let guard =
-                lock.try_acquire(&owner).await?.context("a lock of one task alone was held")?;
+            let lock = locks.lock(&format!("bench:lock:{task}"));
+            let guard = lock.try_acquire().await?.context("a lock of one task alone was held")?;
             guard.release().await?;
             Ok(1)
         }

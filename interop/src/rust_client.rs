@@ -83,24 +83,22 @@ impl Actor {
         let [command, kind, name, more @ ..] = words else { anyhow::bail!("too few words") };
         let locks = self.locks.clone();
         match *kind {
-            "reentrant" => {
-                self.act_on(locks.reentrant(name)?, |_| None, command, words, more).await
-            }
+            "reentrant" => self.act_on(locks.lock(name), |_| None, command, words, more).await,
             "fair" if self.fault == Some(Fault::IgnoresQueues) => {
-                self.act_on(locks.reentrant(name)?, |_| None, command, words, more).await
+                self.act_on(locks.lock(name), |_| None, command, words, more).await
             }
-            "fair" => self.act_on(locks.fair(name)?, |_| None, command, words, more).await,
+            "fair" => self.act_on(locks.fair(name), |_| None, command, words, more).await,
             "read" => {
-                let lock = locks.read_write(name)?.read().clone();
+                let lock = locks.read_write(name).read().clone();
                 self.act_on(lock, |_| None, command, words, more).await
             }
             "write" => {
-                let lock = locks.read_write(name)?.write().clone();
+                let lock = locks.read_write(name).write().clone();
                 self.act_on(lock, |_| None, command, words, more).await
             }
             "fenced" => {
                 let fence = |guard: &Guard<_>| Some(guard.fence());
-                self.act_on(locks.fenced(name)?, fence, command, words, more).await
+                self.act_on(locks.fenced(name), fence, command, words, more).await
             }
             "multi" => self.on_multi(command, name, more).await,
             "semaphore" => self.on_semaphore(command, name, more).await,
@@ -116,19 +114,19 @@ impl Actor {
         more: &[&str],
     ) -> anyhow::Result<String> {
         let names = [format!("{name}:a"), format!("{name}:b")];
-        let mut lock = self.locks.multi(names.iter().map(String::as_str))?;
+        let mut lock = self.locks.multi(names.iter().map(String::as_str));
         let held = format!("multi {name}");
         Ok(match (command, more) {
             ("supports", []) => "ok".to_owned(),
             ("lock", more) => {
                 if let [lease] = more {
-                    lock = lock.with_lease(millis(lease)?);
+                    lock = lock.without_renewal(millis(lease)?);
                 }
-                let guard = lock.acquire(&self.owner).await?;
+                let guard = lock.acquire_as(&self.owner).await?;
                 self.hold(held, Held::releasing(|| guard.release().boxed()));
                 "ok".to_owned()
             }
-            ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
+            ("try", [wait]) => match lock.acquire_within_as(&self.owner, millis(wait)?).await? {
                 Some(guard) => {
                     self.hold(held, Held::releasing(|| guard.release().boxed()));
                     yes_or_no(true)
@@ -138,7 +136,7 @@ impl Actor {
             ("unlock", []) => self.unlock(name, &held).await?,
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
-                    let guard = lock.acquire(&self.owner).await?;
+                    let guard = lock.acquire_as(&self.owner).await?;
                     self.increment(counter).await?;
                     guard.release().await?;
                 }
@@ -163,13 +161,13 @@ impl Actor {
             ("supports", []) => "ok".to_owned(),
             ("lock", more) => {
                 if let [lease] = more {
-                    lock = lock.with_lease(millis(lease)?);
+                    lock = lock.without_renewal(millis(lease)?);
                 }
                 let guard = self.lock(name, lock).await?;
                 self.hold_guard(held, guard, fence);
                 "ok".to_owned()
             }
-            ("try", [wait]) => match lock.acquire_within(&self.owner, millis(wait)?).await? {
+            ("try", [wait]) => match lock.acquire_within_as(&self.owner, millis(wait)?).await? {
                 Some(guard) => {
                     self.hold_guard(held, Some(guard), fence);
                     "ok".to_owned()
@@ -213,14 +211,16 @@ impl Actor {
     ) -> anyhow::Result<Option<Guard<K>>> {
         Ok(Some(match self.fault {
             Some(Fault::NeverLocks) => return Ok(None),
-            Some(Fault::NeverRenews) => lock.with_lease(self.watchdog).acquire(&self.owner).await?,
+            Some(Fault::NeverRenews) => {
+                lock.without_renewal(self.watchdog).acquire_as(&self.owner).await?
+            }
             Some(Fault::IgnoresMessages) => {
                 // It subscribes, as the scenarios wait for that, and ignores the messages.
                 let mut pubsub = self.client.get_async_pubsub().await?;
                 pubsub.subscribe(format!("redisson_lock__channel:{{{name}}}")).await?;
                 wait_for_lease_end(&lock, &self.owner).await?
             }
-            _ => lock.acquire(&self.owner).await?,
+            _ => lock.acquire_as(&self.owner).await?,
         }))
     }
 
@@ -275,7 +275,7 @@ async fn wait_for_lease_end<K: LockKind>(
     owner: &Owner,
 ) -> anyhow::Result<Guard<K>> {
     loop {
-        if let Some(guard) = lock.try_acquire(owner).await? {
+        if let Some(guard) = lock.try_acquire_as(owner).await? {
             return Ok(guard);
         }
         tokio::time::sleep(lock.remaining().await?.unwrap_or_default()).await;

@@ -75,7 +75,7 @@ impl Client {
     /// Acquires the lock for a new owner, waiting as the library waits.
     async fn acquire(&self, name: &str) -> anyhow::Result<Held> {
         Ok(match self {
-            Self::Ours(locks) => Held::Ours(locks.reentrant(name)?.acquire(&locks.owner()).await?),
+            Self::Ours(locks) => Held::Ours(locks.lock(name).acquire().await?),
             Self::Rslock(manager) => Held::Rslock(manager.acquire_no_guard(name, LEASE).await?),
         })
     }

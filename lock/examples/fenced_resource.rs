@@ -56,14 +56,14 @@ pub async fn run(url: &str) -> Result<(), Failure> {
     let client = redis::Client::open(url)?;
     let mut account = Account::new(client.get_multiplexed_async_connection().await?);
     let locks = Locks::connect(client, LockConfig::default()).await?;
-    let lock = locks.fenced("example:lock:account")?;
+    let lock = locks.fenced("example:lock:account");
 
     // A short lease without renewal, as if the whole process of the first holder were paused.
-    let short = lock.clone().with_lease(Duration::from_millis(300));
-    let first = short.acquire(&locks.owner()).await?;
+    let short = lock.clone().without_renewal(Duration::from_millis(300));
+    let first = short.acquire().await?;
     println!("first holder: token {}, paused past its lease", first.fence());
 
-    let second = lock.acquire(&locks.owner()).await?;
+    let second = lock.acquire().await?;
     println!("second holder: token {}", second.fence());
     println!("second holder writes 80: {}", outcome(account.set(80, second.fence()).await?));
 

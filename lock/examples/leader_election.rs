@@ -1,7 +1,7 @@
 //! Leader election: of several instances one does the work, and another takes over when it stops.
 //!
-//! The leader is who holds the lock. It works only while it holds it: the work is raced against
-//! `lost()`, which ends when the lease can no longer be relied upon. Three candidates run here as tasks,
+//! The leader is who holds the lock. It works only while it holds it: `Guard::run` ends the work when the
+//! lease can no longer be relied upon. Three candidates run here as tasks,
 //! each with a client of its own, as three processes would; each leads for a while and stands down.
 //!
 //! Between the end of a lease and the moment at which the loser's task runs again, there may be two who
@@ -34,15 +34,15 @@ async fn candidate(url: &str, name: &str) -> Result<(), Failure> {
     // When a leader dies, the next is elected at the end of this lease at the latest.
     let config = LockConfig::default().with_lease(Duration::from_secs(5));
     let locks = Locks::connect(redis::Client::open(url)?, config).await?;
-    let (lock, owner) = (locks.reentrant("example:lock:leader")?, locks.owner());
+    let lock = locks.lock("example:lock:leader");
     loop {
         // Waits through outages too, and is woken by the release of the leader before.
-        let leadership = lock.acquire(&owner).await?;
+        let leadership = lock.acquire().await?;
         println!("{name} leads");
-        tokio::select! {
-            // Dropping the work's future ends it at its next await.
-            reason = leadership.lost() => println!("{name} no longer leads: {reason}"),
-            done = work(name) => {
+        match leadership.run(work(name)).await {
+            // The work's future was dropped, which ends it at its `await`.
+            Err(lost) => println!("{name} no longer leads: {lost}"),
+            Ok(done) => {
                 done?;
                 leadership.release().await?;
                 println!("{name} stood down");

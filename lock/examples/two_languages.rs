@@ -56,11 +56,11 @@ pub async fn run(url: &str) -> Result<(), Failure> {
 /// This process's part: all that a Rust program needs.
 async fn rust(url: &str) -> Result<(), Failure> {
     let locks = Locks::connect(redis::Client::open(url)?, LockConfig::default()).await?;
-    let (lock, owner) = (locks.reentrant(NAME)?, locks.owner());
+    let lock = locks.lock(NAME);
     println!("Rust: another holds it: {}", lock.is_locked().await?);
     let started = Instant::now();
-    let guard = lock.acquire(&owner).await?;
-    println!("Rust: acquired after {:.2?}, as {owner}", started.elapsed());
+    let guard = lock.acquire().await?;
+    println!("Rust: acquired after {:.2?}, as {}", started.elapsed(), guard.owner());
     guard.release().await?;
     locks.shutdown().await;
     Ok(())

@@ -29,6 +29,7 @@ pub struct LockConfig {
     pub(crate) pubsub: bool,
     pub(crate) client_tracking: bool,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) outage_limit: Option<Duration>,
     pub(crate) replicas: Option<Replicas>,
 }
 
@@ -68,6 +69,7 @@ impl Default for LockConfig {
             pubsub: true,
             client_tracking: true,
             max_hold: None,
+            outage_limit: None,
             replicas: None,
         }
     }
@@ -135,6 +137,14 @@ impl LockConfig {
         Self { max_hold: Some(max_hold), ..self }
     }
 
+    /// How long a waiting call goes on while Redis does not answer: then it fails with
+    /// [`Error::Unavailable`](crate::Error::Unavailable). It begins anew with each answer. Default: none,
+    /// so that a wait survives every outage; a request handler should not wait for the end of one.
+    #[must_use]
+    pub fn with_outage_limit(self, outage_limit: Duration) -> Self {
+        Self { outage_limit: Some(outage_limit), ..self }
+    }
+
     /// How many replicas have to acknowledge an acquire. Default: none, the master alone decides.
     ///
     /// An acquire that too few replicas acknowledge in time is undone and fails with
@@ -182,6 +192,11 @@ impl LockConfig {
         self.max_hold
     }
 
+    /// See [`with_outage_limit`](Self::with_outage_limit).
+    pub fn outage_limit(&self) -> Option<Duration> {
+        self.outage_limit
+    }
+
     /// See [`with_replicas`](Self::with_replicas).
     pub fn replicas(&self) -> Option<Replicas> {
         self.replicas
@@ -196,6 +211,7 @@ impl LockConfig {
         self.command_timeout = self.command_timeout.clamp(floor, LONGEST);
         self.connect_timeout = self.connect_timeout.clamp(floor, LONGEST);
         self.poll_interval = self.poll_interval.clamp(floor, LONGEST);
+        self.outage_limit = self.outage_limit.map(|limit| limit.min(LONGEST));
         self.replicas = self.replicas.filter(|replicas| replicas.count > 0).map(|replicas| {
             // For WAIT, 0 would mean forever.
             let timeout = replicas.timeout.clamp(Duration::from_millis(1), LONGEST);

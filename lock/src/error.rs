@@ -1,11 +1,15 @@
 //! Errors of lock operations. The variants differ in what the caller may assume afterwards, not in
-//! what happened on the wire: "not held", "lost" and "unknown" are never one error.
+//! what happened on the wire: "lost" and "unknown" are never one error.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use redis::RedisError;
 
 use crate::kind::Kind;
 
-/// Why a lock operation failed.
+/// Why a lock operation failed. What Redis or the connection said is the
+/// [`source`](std::error::Error::source), and not part of this error's own text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,27 +24,29 @@ pub enum Error {
     },
     /// Redis is unreachable, too slow, or not able to serve now. Nothing is known to be held; what
     /// the server may have granted is released in the background.
-    #[error("lock server unavailable during {operation}: {cause}")]
+    #[error("lock server unavailable during {operation}")]
     #[non_exhaustive]
     Unavailable {
         /// The operation that failed.
         operation: &'static str,
-        /// The cause, in words.
-        cause: String,
+        /// What was met.
+        #[source]
+        cause: Cause,
     },
-    /// Redis refused the command (the key is of another type, no permission).
-    #[error("lock server refused {operation}: {cause}")]
+    /// It cannot succeed as things are, and nothing was done: Redis refused the command (the key is of
+    /// another type, no permission) or the login, an address or a certificate cannot be used, or the
+    /// program has no tokio runtime or no TLS crypto provider.
+    #[error("lock server refused {operation}")]
     #[non_exhaustive]
     Rejected {
         /// The operation that failed.
         operation: &'static str,
-        /// The server's error message.
-        cause: String,
+        /// What was met.
+        #[source]
+        cause: Cause,
     },
-    /// The server says that this owner does not hold the lock. Nothing was changed.
-    #[error("the lock is not held by this owner")]
-    NotHeld,
-    /// The owner held the lock and lost it before releasing it.
+    /// It was held, and lost before it was released: its lease has ended, or the server does not know of
+    /// it any more. Nothing was changed there.
     #[error("the lock was lost: {0}")]
     Lost(LostReason),
     /// The owner holds the lock of this name as another kind, and cannot hold it as both: as a
@@ -58,17 +64,79 @@ pub enum Error {
     },
     /// The command was sent and its reply never came, so that it may or may not have been executed.
     /// A release is finished in the background.
-    #[error("outcome of {operation} unknown: {cause}")]
+    #[error("outcome of {operation} unknown")]
     #[non_exhaustive]
     Unknown {
         /// The operation that failed.
         operation: &'static str,
-        /// The cause, in words.
-        cause: String,
+        /// What was met.
+        #[source]
+        cause: Cause,
     },
     /// [`Locks::shutdown`](crate::Locks::shutdown) was called.
     #[error("the locks have been shut down")]
     Closed,
+}
+
+impl Error {
+    /// Whether the same call may succeed if it is made again later: only
+    /// [`Unavailable`](Self::Unavailable). After [`Unknown`](Self::Unknown) it may have succeeded before.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+}
+
+/// What Redis, the connection to it, or this crate said about a failure.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
+pub struct Cause {
+    text: Cow<'static, str>,
+    redis: Option<RedisError>,
+}
+
+impl Cause {
+    /// The error of the `redis` crate, if it is one.
+    pub fn redis_error(&self) -> Option<&RedisError> {
+        self.redis.as_ref()
+    }
+}
+
+/// By their texts.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Cause {}
+
+impl From<String> for Cause {
+    fn from(text: String) -> Self {
+        Self { text: text.into(), redis: None }
+    }
+}
+
+impl From<&'static str> for Cause {
+    fn from(text: &'static str) -> Self {
+        Self { text: text.into(), redis: None }
+    }
+}
+
+impl From<RedisError> for Cause {
+    fn from(error: RedisError) -> Self {
+        Self { text: error.to_string().into(), redis: Some(error) }
+    }
+}
+
+/// A lock was lost while something ran under it: see [`Guard::run`](crate::Guard::run).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the lock was lost: {0}")]
+pub struct Lost(pub LostReason);
+
+impl From<Lost> for Error {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost.0)
+    }
 }
 
 /// Why a held lock was lost.

@@ -1,5 +1,5 @@
 //! [`Locks`]: the entry point of the crate, and the background tasks it starts. The constructors of
-//! the locks (`locks.reentrant(..)`, `locks.fair(..)`, …) are with their kinds.
+//! the locks (`locks.lock(..)`, `locks.fair(..)`, …) are with their kinds.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,24 +64,27 @@ impl Locks {
     /// command timeout.
     pub async fn connect(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
         let locks = Self::lazy(server, config)?;
-        let pong = locks.shared().connection.ping().await;
-        pong.map_err(|failure| failure.into_unavailable("connect"))?;
+        locks.ping().await?;
         Ok(locks)
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), Error> {
+        let pong = self.shared().connection.ping().await;
+        pong.map_err(|failure| failure.into_unavailable("connect"))
     }
 
     /// Start the background tasks without waiting for Redis: the first operation connects.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when the address cannot be used; [`Error::Unavailable`] when it is called
-    /// outside a tokio runtime.
+    /// [`Error::Rejected`] when the address cannot be used, or when it is called outside a tokio runtime.
     pub fn lazy(server: impl Into<Server>, config: LockConfig) -> Result<Self, Error> {
         if Handle::try_current().is_err() {
-            let cause = "there is no tokio runtime".to_owned();
-            return Err(Error::Unavailable { operation: "connect", cause });
+            let cause = "there is no tokio runtime".into();
+            return Err(Error::Rejected { operation: "connect", cause });
         }
         let mut config = config.clamped();
         let connection = CommandConnection::lazy(server.into(), &config)
-            .map_err(|error| Failure::Rejected(error.to_string()).into_error("connect"))?;
+            .map_err(|error| Failure::Rejected(error.into()).into_error("connect"))?;
         config.client_tracking &= connection.backend().makes_connections();
         let (cleanup, cleanup_jobs) = CleanupQueue::new();
         let shared = Arc::new(Shared::new(config, connection, cleanup));
@@ -137,7 +140,7 @@ impl Locks {
         }
     }
 
-    /// Statistics by kind of lock, for metrics. Those of locks within the process are in
+    /// Statistics by kind of lock and semaphore, for metrics. Those of locks within the process are in
     /// [`ProcessLocks::stats`](crate::ProcessLocks::stats).
     pub fn stats(&self) -> Vec<LockStats> {
         self.shared().counters.read()

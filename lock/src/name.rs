@@ -1,4 +1,4 @@
-//! Lock names: validation, and the keys and channels derived from them.
+//! Lock names: which are valid, and the keys and channels derived from them.
 //!
 //! The names are Redisson's (`RedissonObject.prefixName` and `suffixName`, the same from 3.13 to
 //! 4.7): every further key and channel carries the lock's name as its hash tag, so that all of a
@@ -13,11 +13,11 @@ use crate::error::Error;
 /// Redisson's prefix of the channel of a lock.
 const CHANNEL_PREFIX: &str = "redisson_lock__channel";
 
-/// A checked lock name with its Pub/Sub channel.
+/// A lock name with its Pub/Sub channel.
 ///
 /// The key and the channel have to hash to the same slot of a Redis Cluster, or the release script
-/// could not run there. So names whose braces do not form one hash tag are refused, on every kind
-/// of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
+/// could not run there. So names whose braces do not form one hash tag are [refused](Self::check), on
+/// every kind of server (<https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/>,
 /// "Hash tags").
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct LockName {
@@ -26,26 +26,27 @@ pub(crate) struct LockName {
 }
 
 impl LockName {
-    /// Check a name.
+    pub(crate) fn new(name: &str) -> Self {
+        let channel = format!("{CHANNEL_PREFIX}:{}", hash_tagged(name));
+        Self { key: name.into(), channel: channel.into() }
+    }
+
+    /// Whether the name can be used; to be called before anything is sent.
     ///
     /// # Errors
     /// [`Error::InvalidName`] for an empty name and for `a{b`, `a}b` and `a{}b`.
-    pub(crate) fn new(name: &str) -> Result<Self, Error> {
-        let refuse = |reason| Err(Error::InvalidName { name: name.to_owned(), reason });
-        if name.is_empty() {
-            return refuse("it is empty");
-        }
-        match name.split_once('{') {
-            None if name.contains('}') => return refuse("it has a '}' without a '{'"),
-            None => {}
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let reason = match self.key.split_once('{') {
+            None if self.key.is_empty() => "it is empty",
+            None if self.key.contains('}') => "it has a '}' without a '{'",
+            None => return Ok(()),
             Some((_, tag)) => match tag.find('}') {
-                None => return refuse("it has a '{' without a '}'"),
-                Some(0) => return refuse("its hash tag '{}' is empty"),
-                Some(_) => {}
+                None => "it has a '{' without a '}'",
+                Some(0) => "its hash tag '{}' is empty",
+                Some(_) => return Ok(()),
             },
-        }
-        let channel = format!("{CHANNEL_PREFIX}:{}", hash_tagged(name));
-        Ok(Self { key: name.into(), channel: channel.into() })
+        };
+        Err(Error::InvalidName { name: self.key.to_string(), reason })
     }
 
     /// The Redis key.
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn channels_carry_braces_once() {
-        let channel = |name| LockName::new(name).unwrap().channel().to_string();
+        let channel = |name| LockName::new(name).channel().to_string();
         assert_eq!(channel("lock:order:1010"), "redisson_lock__channel:{lock:order:1010}");
         assert_eq!(channel("lock:{7}:order"), "redisson_lock__channel:lock:{7}:order");
         assert_eq!(channel("{a}b}"), "redisson_lock__channel:{a}b}");
@@ -95,7 +96,7 @@ mod tests {
     #[test]
     fn names_without_one_hash_slot_are_refused() {
         for name in ["", "a{b", "a}b", "a{}b", "{", "}", "{}", "}{", "a{}{b}"] {
-            assert!(LockName::new(name).is_err(), "{name:?} was accepted");
+            assert!(LockName::new(name).check().is_err(), "{name:?} was accepted");
         }
     }
 }

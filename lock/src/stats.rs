@@ -80,32 +80,63 @@ impl Drop for Waiting<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     by_kind: [KindCounters; Kind::ALL.len()],
-    setnx: KindCounters,
+    pub(crate) setnx: KindCounters,
+    pub(crate) semaphore: KindCounters,
+    pub(crate) leased_semaphore: KindCounters,
 }
 
-/// The statistics of one kind of lock since the process started.
+/// The statistics of one kind of lock since the process started. Of acquires, re-entries count, and
+/// calls whose future was dropped do not.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct LockStats {
-    /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write`, `setnx` or `process`.
+    /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write`, `setnx`, `semaphore`,
+    /// `leased_semaphore` or `process`.
     pub kind: &'static str,
-    /// Number of acquires by outcome: `acquired`; `busy`, of calls that do not wait; `timed_out`,
-    /// after waiting; `failed`. Re-entries count, calls whose future was dropped do not.
-    pub acquires: Vec<(&'static str, u64)>,
+    /// Calls that acquired.
+    pub acquired: u64,
+    /// Calls that do not wait, and found it held.
+    pub busy: u64,
+    /// Calls that waited, and found it held until their limit.
+    pub timed_out: u64,
+    /// Calls that ended with an error.
+    pub failed: u64,
     /// How long successful acquires took.
     pub waited: DurationHistogram,
     /// How long locks were held, from the first acquire to the last release or the loss.
     pub held: DurationHistogram,
-    /// Locks that are held now, as far as this process knows.
+    /// Locks that are held now, as far as this process knows; of a semaphore, acquires.
     pub held_now: u64,
     /// Calls that wait now: refused or unanswered at their first try, and not ended since. A waiting
     /// multi-lock counts once, a majority lock once on each server on which it waits.
     pub waiting_now: u64,
-    /// Number of renewals by outcome: `ok`; `failed`, which are repeated.
-    pub renewals: Vec<(&'static str, u64)>,
-    /// Number of locks that were lost while they were held, by reason: `expired`, `taken`,
-    /// `unreachable`, `max_hold`.
-    pub losses: Vec<(&'static str, u64)>,
+    /// Renewals of leases.
+    pub renewed: u64,
+    /// Renewals that failed; they are repeated.
+    pub renewals_failed: u64,
+    /// Locks that were lost while they were held.
+    pub lost: Losses,
+}
+
+/// A number of losses for each [`LostReason`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Losses {
+    /// [`LostReason::Expired`]
+    pub expired: u64,
+    /// [`LostReason::Taken`]
+    pub taken: u64,
+    /// [`LostReason::Unreachable`]
+    pub unreachable: u64,
+    /// [`LostReason::MaxHold`]
+    pub max_hold: u64,
+}
+
+impl Losses {
+    /// Their sum.
+    pub fn total(&self) -> u64 {
+        self.expired + self.taken + self.unreachable + self.max_hold
+    }
 }
 
 impl Counters {
@@ -113,14 +144,15 @@ impl Counters {
         &self.by_kind[kind as usize]
     }
 
-    pub(crate) fn of_setnx(&self) -> &KindCounters {
-        &self.setnx
-    }
-
-    /// The statistics of each [`Kind`] in its order, then of `SET NX`.
+    /// The statistics of each [`Kind`] in its order, then of what has no owner.
     pub(crate) fn read(&self) -> Vec<LockStats> {
         let by_kind = Kind::ALL.map(|kind| self.of(kind).read(kind.name()));
-        by_kind.into_iter().chain([self.setnx.read("setnx")]).collect()
+        let others = [
+            self.setnx.read("setnx"),
+            self.semaphore.read("semaphore"),
+            self.leased_semaphore.read("leased_semaphore"),
+        ];
+        by_kind.into_iter().chain(others).collect()
     }
 }
 
@@ -173,23 +205,22 @@ impl KindCounters {
         let held = self.held.read();
         LockStats {
             kind,
-            acquires: vec![
-                ("acquired", waited.count),
-                ("busy", value(&self.busy)),
-                ("timed_out", value(&self.timed_out)),
-                ("failed", value(&self.failed)),
-            ],
+            acquired: waited.count,
+            busy: value(&self.busy),
+            timed_out: value(&self.timed_out),
+            failed: value(&self.failed),
             held_now: value(&self.started).saturating_sub(held.count),
             waiting_now: value(&self.waiting),
             waited,
             held,
-            renewals: vec![("ok", value(&self.renewed)), ("failed", value(&self.renewals_failed))],
-            losses: vec![
-                ("expired", value(&self.lost[LostReason::Expired as usize])),
-                ("taken", value(&self.lost[LostReason::Taken as usize])),
-                ("unreachable", value(&self.lost[LostReason::Unreachable as usize])),
-                ("max_hold", value(&self.lost[LostReason::MaxHold as usize])),
-            ],
+            renewed: value(&self.renewed),
+            renewals_failed: value(&self.renewals_failed),
+            lost: Losses {
+                expired: value(&self.lost[LostReason::Expired as usize]),
+                taken: value(&self.lost[LostReason::Taken as usize]),
+                unreachable: value(&self.lost[LostReason::Unreachable as usize]),
+                max_hold: value(&self.lost[LostReason::MaxHold as usize]),
+            },
         }
     }
 }
@@ -208,17 +239,14 @@ mod tests {
         for kind in Kind::ALL {
             counters.of(kind).renewed();
         }
-        counters.of_setnx().renewed();
+        counters.setnx.renewed();
         counters.of(Kind::Fair).hold_lost(LostReason::Unreachable);
         let stats = counters.read();
         let names = Kind::ALL.map(Kind::name).into_iter().chain(["setnx"]);
         for (stats, name) in stats.iter().zip(names) {
-            assert_eq!((stats.kind, stats.renewals[0]), (name, ("ok", 1)));
+            assert_eq!((stats.kind, stats.renewed), (name, 1));
         }
-        assert_eq!(
-            stats[2].losses,
-            [("expired", 0), ("taken", 0), ("unreachable", 1), ("max_hold", 0)]
-        );
+        assert_eq!(stats[2].lost, Losses { unreachable: 1, ..Losses::default() });
     }
 
     #[test]
@@ -234,7 +262,7 @@ mod tests {
         counters.hold_started();
         counters.hold_ended(ms(20));
         let stats = counters.read("fair");
-        let counts: Vec<u64> = stats.acquires.iter().map(|(_, count)| *count).collect();
+        let counts = [stats.acquired, stats.busy, stats.timed_out, stats.failed];
         assert_eq!(counts, [2, 1, 1, 1]);
         assert_eq!(stats.waited.buckets[1..3], [(0.0005, 0), (0.001, 1)]);
         assert_eq!((stats.waited.buckets[12], stats.waited.count), ((30.0, 1), 2));

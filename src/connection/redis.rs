@@ -73,7 +73,7 @@ fn with_certificates(server: Server, certificates: &Certificates) -> anyhow::Res
 /// What is wrong with an address, without the words that the locks put before it.
 fn cause(error: lock::Error) -> String {
     match error {
-        lock::Error::Rejected { cause, .. } => cause,
+        lock::Error::Rejected { cause, .. } => cause.to_string(),
         error => error.to_string(),
     }
 }

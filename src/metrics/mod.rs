@@ -125,7 +125,7 @@ impl Metrics {
         let mut kinds = context.locks.stats();
         kinds.push(context.process_locks.stats());
 
-        type Outcomes = fn(&lock::LockStats) -> &[(&'static str, u64)];
+        type Outcomes = fn(&lock::LockStats) -> Vec<(&'static str, u64)>;
         let mut counter = |name, help, label, outcomes: Outcomes| {
             let mut family = page.counter(name, help);
             for stats in &kinds {
@@ -136,15 +136,31 @@ impl Metrics {
         };
         let help = "Attempts to acquire a lock, by outcome. busy: a buyer with two attempts at \
                     once. failed: Redis. timed_out: a holder takes too long.";
-        counter("lock_acquires_total", help, "outcome", |stats| &stats.acquires);
+        counter("lock_acquires_total", help, "outcome", |stats| {
+            vec![
+                ("acquired", stats.acquired),
+                ("busy", stats.busy),
+                ("timed_out", stats.timed_out),
+                ("failed", stats.failed),
+            ]
+        });
         let help = "Renewals of leases, by outcome; a failed one is retried. Several failed in a \
                     row: Redis is slow or away, and a loss is near.";
-        counter("lock_renewals_total", help, "outcome", |stats| &stats.renewals);
+        counter("lock_renewals_total", help, "outcome", |stats| {
+            vec![("ok", stats.renewed), ("failed", stats.renewals_failed)]
+        });
         let help = "Locks lost while held, by reason. expired: the key was deleted, or the \
                     process paused beyond its lease. taken: and another owner has it. \
                     unreachable: Redis was away beyond the lease. Orders stay correct: the \
                     database guards them.";
-        counter("lock_losses_total", help, "reason", |stats| &stats.losses);
+        counter("lock_losses_total", help, "reason", |stats| {
+            vec![
+                ("expired", stats.lost.expired),
+                ("taken", stats.lost.taken),
+                ("unreachable", stats.lost.unreachable),
+                ("max_hold", stats.lost.max_hold),
+            ]
+        });
 
         type Times = fn(&lock::LockStats) -> &lock::DurationHistogram;
         let mut histogram = |name, help, times: Times| {

@@ -1,7 +1,7 @@
 //! What an actor of the Rust client holds.
 
 use futures_util::future::BoxFuture;
-use lock::{LeasedPermit, LostReason};
+use lock::{LeasedPermits, LostReason};
 
 type Release = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), lock::Error>> + Send>;
 
@@ -14,7 +14,7 @@ pub(super) struct Held {
 }
 
 pub(super) enum Kept {
-    Leased(LeasedPermit),
+    Leased(LeasedPermits),
     Other(Release),
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use futures_util::future::FutureExt;
-use lock::{LeasedPermit, LeasedSemaphore, Permits};
+use lock::{LeasedPermits, LeasedSemaphore, Permits};
 
 use super::held::{Held, Kept};
 use super::{Actor, Fault, millis, unknown, yes_or_no};
@@ -19,7 +19,7 @@ impl Actor {
         name: &str,
         more: &[&str],
     ) -> anyhow::Result<String> {
-        let semaphore = self.locks.semaphore(name)?;
+        let semaphore = self.locks.semaphore(name);
         let held = format!("semaphore {name}");
         Ok(match (command, more) {
             ("supports", []) => "ok".to_owned(),
@@ -55,18 +55,17 @@ impl Actor {
         name: &str,
         more: &[&str],
     ) -> anyhow::Result<String> {
-        let semaphore = self.locks.leased_semaphore(name, LEASE)?;
+        let semaphore = self.locks.leased_semaphore(name, LEASE);
         let held = format!("leased {name}");
         Ok(match (command, more) {
             ("supports", []) => "ok".to_owned(),
             ("permits", [permits]) => yes_or_no(semaphore.try_set_permits(permits.parse()?).await?),
             ("lock", more) => {
-                let permit = self.leased(name, more)?.acquire_many(self.permits(more)?).await?;
+                let permit = self.leased(name, more)?.acquire(self.permits(more)?).await?;
                 self.hold_leased(held, Some(permit))
             }
             ("try", [wait, ..]) => {
-                let permit =
-                    semaphore.acquire_many_within(self.permits(more)?, millis(wait)?).await?;
+                let permit = semaphore.acquire_within(self.permits(more)?, millis(wait)?).await?;
                 self.hold_leased(held, permit)
             }
             ("unlock", _) => self.unlock(name, &held).await?,
@@ -81,7 +80,7 @@ impl Actor {
             ("available", []) => format!("ok {}", semaphore.available().await?),
             ("count", [counter, times]) => {
                 for _ in 0..times.parse()? {
-                    let permit = semaphore.acquire().await?;
+                    let permit = semaphore.acquire(1).await?;
                     self.increment(counter).await?;
                     permit.release().await?;
                 }
@@ -95,7 +94,7 @@ impl Actor {
     fn leased(&self, name: &str, more: &[&str]) -> anyhow::Result<LeasedSemaphore> {
         let more = if self.fault == Some(Fault::IgnoresLeases) { &[] } else { more };
         let lease = more.first().map_or(Ok(LEASE), |lease| millis(lease))?;
-        Ok(self.locks.leased_semaphore(name, lease)?)
+        Ok(self.locks.leased_semaphore(name, lease))
     }
 
     fn hold_permits(&mut self, held: String, permits: Option<Permits>) -> String {
@@ -104,7 +103,7 @@ impl Actor {
         yes_or_no(true)
     }
 
-    fn hold_leased(&mut self, held: String, permit: Option<LeasedPermit>) -> String {
+    fn hold_leased(&mut self, held: String, permit: Option<LeasedPermits>) -> String {
         let Some(permit) = permit else { return yes_or_no(false) };
         self.hold(held, Held { fence: None, lost: None, kept: Kept::Leased(permit) });
         yes_or_no(true)

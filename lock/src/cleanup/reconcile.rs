@@ -129,7 +129,7 @@ fn release_unless_held(
                 Ok(ReleaseReply::Released | ReleaseReply::NotHeldOnResend) => Attempt::Done,
                 Ok(ReleaseReply::NotHeld) => Attempt::NotHeld,
                 Err(Failure::Rejected(cause)) => {
-                    tracing::warn!(lock = ?request.name, error = cause, "lock clean-up refused");
+                    tracing::warn!(lock = ?request.name, error = %cause, "lock clean-up refused");
                     Attempt::Done
                 }
                 Err(_) => Attempt::Failed,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redis::ScriptInvocation;
 use uuid::Uuid;
 
 use crate::commands::lock::DENIED;
@@ -12,11 +13,12 @@ use crate::connection::failure::Failure;
 use crate::scripts::script;
 
 /// The ids of permits that were acquired together: 16 bytes each, as Redisson's. They share the first
-/// twelve, which are random, and count from 0 in the last four, so that a command has the same length
+/// twelve, which are random, and count up in the last four, so that a command has the same length
 /// for any number of permits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PermitIds {
     prefix: [u8; 12],
+    first: u32,
     count: u32,
 }
 
@@ -24,20 +26,31 @@ impl PermitIds {
     pub(crate) fn new(count: u32) -> Self {
         let mut prefix = [0; 12];
         prefix.copy_from_slice(&Uuid::new_v4().as_bytes()[..12]);
-        Self { prefix, count }
+        Self { prefix, first: 0, count }
     }
 
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
 
+    /// Split the last `count` off; `None` if there are fewer.
+    pub(crate) fn split(&mut self, count: u32) -> Option<Self> {
+        self.count = self.count.checked_sub(count)?;
+        Some(Self { prefix: self.prefix, first: self.first + self.count, count })
+    }
+
     pub(crate) fn iter(self) -> impl Iterator<Item = Uuid> {
-        (0..self.count).map(move |number| {
+        (self.first..self.first + self.count).map(move |number| {
             let mut id = [0; 16];
             id[..12].copy_from_slice(&self.prefix);
             id[12..].copy_from_slice(&number.to_be_bytes());
             Uuid::from_bytes(id)
         })
+    }
+
+    /// Their arguments of the scripts for permits that are held, of which there is one at least.
+    fn add_to(self, call: &mut ScriptInvocation<'_>) {
+        call.arg(self.first).arg(self.first + self.count - 1).arg(&self.prefix[..]);
     }
 }
 
@@ -69,7 +82,8 @@ impl CommandConnection {
         ids: PermitIds,
     ) -> Result<bool, Failure> {
         let mut call = RELEASE.key(name.key());
-        call.key(name.suffixed("timeout")).arg(ids.count).arg(&ids.prefix[..]);
+        call.key(name.suffixed("timeout"));
+        ids.add_to(&mut call);
         call.arg(&**name.channel()).arg(self.publish_commands());
         self.bounded(async |mut c, resent| {
             let reply: i64 = call.invoke_async(&mut c).await?;
@@ -90,7 +104,8 @@ impl CommandConnection {
         lease: Duration,
     ) -> Result<bool, Failure> {
         let mut call = EXTEND.key(name.suffixed("timeout"));
-        call.arg(ids.count).arg(&ids.prefix[..]).arg(millis(lease));
+        ids.add_to(&mut call);
+        call.arg(millis(lease));
         self.invoke(&call).await
     }
 

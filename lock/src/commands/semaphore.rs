@@ -25,7 +25,7 @@ script!(SET = "semaphore_set.lua");
 script!(ACQUIRE = "semaphore_acquire.lua");
 script!(RELEASE = "semaphore_release.lua");
 
-/// A checked semaphore name with its channel.
+/// A semaphore's name with its channel.
 #[derive(Clone)]
 pub(crate) struct SemaphoreName {
     name: LockName,
@@ -44,14 +44,18 @@ pub(crate) enum ReleaseIf {
 }
 
 impl SemaphoreName {
-    /// Check a name; the same rules as for a lock.
+    pub(crate) fn new(name: &str) -> Self {
+        let name = LockName::new(name);
+        let channel = name.prefixed(CHANNEL_PREFIX).into();
+        Self { name, channel }
+    }
+
+    /// The same rules as for a lock.
     ///
     /// # Errors
     /// [`Error::InvalidName`].
-    pub(crate) fn new(name: &str) -> Result<Self, Error> {
-        let name = LockName::new(name)?;
-        let channel = name.prefixed(CHANNEL_PREFIX).into();
-        Ok(Self { name, channel })
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.name.check()
     }
 
     /// The Redis key.
@@ -88,7 +92,7 @@ impl CommandConnection {
             .bounded(async |mut c, resent| Ok((call.invoke_async(&mut c).await?, resent)))
             .await?;
         match reply {
-            (false, true) => Err(Failure::Unknown("an earlier sending may have set it".to_owned())),
+            (false, true) => Err(Failure::Unknown("an earlier sending may have set it".into())),
             (set, _) => Ok(set),
         }
     }
@@ -156,12 +160,12 @@ mod tests {
 
     #[test]
     fn channels_and_records_share_the_slot_of_the_name() {
-        let name = SemaphoreName::new("pool").unwrap();
+        let name = SemaphoreName::new("pool");
         assert_eq!(&**name.channel(), "redisson_sc:{pool}");
         assert_eq!(name.record("7"), "{pool}:permit:7");
-        let name = SemaphoreName::new("pool:{7}").unwrap();
+        let name = SemaphoreName::new("pool:{7}");
         assert_eq!(&**name.channel(), "redisson_sc:pool:{7}");
         assert_eq!(name.record("7"), "pool:{7}:permit:7");
-        assert!(SemaphoreName::new("pool:{7").is_err());
+        assert!(SemaphoreName::new("pool:{7").check().is_err());
     }
 }

@@ -43,8 +43,9 @@ impl Backend {
     /// # Errors
     /// When an address cannot be used.
     pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Self> {
-        let (tcp, settings) = (settings::tcp(config), settings::manager(config));
+        let (tcp, manager) = (settings::tcp(config), settings::manager(config));
         let with_settings = |client: Client| {
+            settings::check_tls(client.get_connection_info())?;
             Client::open(client.get_connection_info().clone().set_tcp_settings(tcp.clone()))
         };
         let nodes = match server.0 {
@@ -54,11 +55,13 @@ impl Backend {
             }
             #[cfg(feature = "cluster")]
             Topology::Cluster(nodes) => {
+                nodes.iter().try_for_each(settings::check_tls)?;
                 let nodes = nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone()));
-                Nodes::Cluster(Arc::new(Cluster::new(nodes.collect(), settings.clone())))
+                Nodes::Cluster(Arc::new(Cluster::new(nodes.collect(), manager.clone())))
             }
             #[cfg(feature = "sentinel")]
             Topology::Sentinel { sentinels, master, login } => {
+                sentinels.iter().try_for_each(settings::check_tls)?;
                 let timeout = config.connect_timeout;
                 Nodes::Sentinel(Arc::new(Master::new(sentinels, master, login, tcp, timeout)?))
             }
@@ -66,7 +69,7 @@ impl Backend {
         };
         Ok(Self {
             nodes,
-            settings,
+            settings: manager,
             pubsub: config.pubsub,
             #[cfg(feature = "sentinel")]
             timeout: config.command_timeout,

@@ -43,7 +43,7 @@ where
         match (command(link.clone(), resent).await, resent) {
             (Ok(value), _) => Ok(value),
             // The second sending failed, but the first may have been executed.
-            (Err(second), true) => Err(Failure::Unknown(second.to_string())),
+            (Err(second), true) => Err(Failure::Unknown(second.into())),
             (Err(second), false) => Err(Failure::of(&second)),
         }
     };
@@ -51,7 +51,7 @@ where
         Ok(result) => result,
         Err(_) => {
             link.mark_stale();
-            Err(Failure::Unknown(format!("no answer within {timeout:?}")))
+            Err(Failure::Unknown(format!("no answer within {timeout:?}").into()))
         }
     }
 }

@@ -111,8 +111,8 @@ impl CommandConnection {
         let Some(acknowledgement) = &self.acknowledgement else { return Ok(()) };
         let Err(reason) = acknowledgement.wait(key).await else { return Ok(()) };
         match undo.await {
-            Ok(_) => Err(Failure::NotExecuted(reason)),
-            Err(failure) => Err(Failure::Unknown(format!("{reason}; {}", failure.cause()))),
+            Ok(_) => Err(Failure::NotExecuted(reason.into())),
+            Err(failure) => Err(Failure::Unknown(format!("{reason}; {}", failure.cause()).into())),
         }
     }
 }

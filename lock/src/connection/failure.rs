@@ -4,19 +4,19 @@
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::connection::shared::is_login_refusal;
-use crate::error::Error;
+use crate::error::{Cause, Error};
 
-/// What is known after a command failed; each variant carries the cause in words.
+/// What is known after a command failed; each variant carries the cause.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// The command was never executed: no connection, or the server cannot serve now.
-    NotExecuted(String),
+    NotExecuted(Cause),
     /// The server refused the command.
-    Rejected(String),
+    Rejected(Cause),
     /// The server refused the login, so that nothing was executed; it may accept it later.
-    LoginRefused(String),
+    LoginRefused(Cause),
     /// The command may have been executed.
-    Unknown(String),
+    Unknown(Cause),
 }
 
 impl Failure {
@@ -43,8 +43,8 @@ impl Failure {
         }
     }
 
-    /// The cause in words.
-    pub(crate) fn cause(self) -> String {
+    /// The cause.
+    pub(crate) fn cause(self) -> Cause {
         match self {
             Self::NotExecuted(cause)
             | Self::Rejected(cause)
@@ -55,7 +55,7 @@ impl Failure {
 
     /// Classify an error of redis-rs.
     pub(crate) fn of(error: &RedisError) -> Self {
-        let cause = error.to_string();
+        let cause = Cause::from(error.clone());
         // A refused connection is the one I/O error that can only come before anything is sent.
         if error.is_connection_refusal() {
             return Self::NotExecuted(cause);

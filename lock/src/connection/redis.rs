@@ -55,7 +55,7 @@ impl Redis {
             .with_connect_timeout(connect_timeout)
             .with_command_timeout(command_timeout)
             .clamped();
-        let rejected = |error: redis::RedisError| Failure::Rejected(error.to_string());
+        let rejected = |error: redis::RedisError| Failure::Rejected(error.into());
         let open = || {
             let backend = Backend::new(server.into(), &config)?;
             Ok((RoutedConnection(backend.link()?), backend))

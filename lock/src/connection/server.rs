@@ -1,7 +1,7 @@
 //! Which Redis to use, as the user names it.
 
 use redis::aio::ConnectionLike;
-use redis::{Client, ErrorKind, RedisResult};
+use redis::{Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisResult};
 
 use crate::connection::nodes::Nodes;
 use crate::connection::supplied::SuppliedConnection;
@@ -91,6 +91,40 @@ impl Server {
         })
     }
 
+    /// Log in with this user (`None`: that of the address) and password, in place of those in the addresses:
+    /// to one server, to each node of a cluster, to the master behind sentinels. A connection that the
+    /// application has made is not changed, only the client beside it.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] for the nodes of a [`Redis`](crate::Redis), which were given their login
+    /// before.
+    pub fn with_login(self, user: Option<&str>, password: &str) -> Result<Self, Error> {
+        let login = |settings: &RedisConnectionInfo| {
+            let settings = settings.clone().set_password(password);
+            match user {
+                Some(user) => settings.set_username(user),
+                None => settings,
+            }
+        };
+        let node =
+            |info: &ConnectionInfo| info.clone().set_redis_settings(login(info.redis_settings()));
+        let open = |client: Client| {
+            let opened = Client::open(node(client.get_connection_info()));
+            opened.map_err(|error| unusable(&error.to_string()))
+        };
+        Ok(Self(match self.0 {
+            Topology::Single(client) => Topology::Single(open(client)?),
+            Topology::Supplied(connection, client) => {
+                Topology::Supplied(connection, client.map(open).transpose()?)
+            }
+            Topology::Cluster(nodes) => Topology::Cluster(nodes.iter().map(node).collect()),
+            Topology::Sentinel { sentinels, master, login: settings } => {
+                Topology::Sentinel { sentinels, master, login: login(&settings) }
+            }
+            Topology::Shared(_) => return Err(unusable("its nodes have their login")),
+        }))
+    }
+
     /// The server by its client alone, for a connection that nobody else uses.
     pub(crate) fn without_supplied(self) -> RedisResult<Self> {
         match self.0 {
@@ -170,5 +204,5 @@ fn addresses<N: redis::IntoConnectionInfo>(
 }
 
 pub(crate) fn unusable(reason: &str) -> Error {
-    Error::Rejected { operation: "connect", cause: reason.to_owned() }
+    Error::Rejected { operation: "connect", cause: reason.to_owned().into() }
 }

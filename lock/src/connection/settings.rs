@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::aio::ConnectionManagerConfig;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{ConnectionInfo, RedisResult};
 
 use crate::config::LockConfig;
 
@@ -34,4 +35,39 @@ pub(crate) fn manager(config: &LockConfig) -> ConnectionManagerConfig {
         // unreachable, and the next command is the next try.
         .set_number_of_retries(0)
         .set_pipeline_buffer_size(PIPELINE_BUFFER)
+}
+
+/// Whether the TLS that this address asks for can be used.
+///
+/// # Errors
+/// When rustls has no crypto provider: connecting would panic.
+#[cfg(feature = "tls-rustls")]
+pub(crate) fn check_tls(address: &ConnectionInfo) -> RedisResult<()> {
+    use redis::{ConnectionAddr, ErrorKind};
+    use rustls::crypto::CryptoProvider;
+
+    if !matches!(address.addr(), ConnectionAddr::TcpTls { .. }) {
+        return Ok(());
+    }
+    #[cfg(feature = "tls-rustls-ring")]
+    if CryptoProvider::get_default().is_none() {
+        // Else rustls would panic where another crate has built it with a second provider.
+        drop(rustls::crypto::ring::default_provider().install_default());
+    }
+    // rustls does not say otherwise whether it was built with one provider.
+    let builds = || std::panic::catch_unwind(|| drop(rustls::ClientConfig::builder())).is_ok();
+    if CryptoProvider::get_default().is_some() || builds() {
+        return Ok(());
+    }
+    Err((
+        ErrorKind::InvalidClientConfig,
+        "TLS needs one crypto provider: CryptoProvider::install_default of rustls, or the feature \
+         tls-rustls-ring",
+    )
+        .into())
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+pub(crate) fn check_tls(_: &ConnectionInfo) -> RedisResult<()> {
+    Ok(())
 }

@@ -217,7 +217,8 @@ mod tests {
             ("redis-sentinel://a,b/m?password=secret", "sentinel_password"),
             ("redis-sentinel://a,b/m?sentinel_password=secret@x", "percent-encoded"),
         ] {
-            let error = Server::from_url(url).expect_err(url).to_string();
+            let error = Server::from_url(url).expect_err(url);
+            let error = std::error::Error::source(&error).expect("a cause").to_string();
             assert!(error.contains(word), "{url}: {error}");
             assert!(!error.contains("secret"), "{url}: {error}");
         }

@@ -8,13 +8,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use crate::cleanup::armed::{Armed, Release};
+use crate::cleanup::queue::CleanupQueue;
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
 use crate::clock::BootInstant;
 use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
-use crate::error::{Error, LostReason};
-use crate::holding::hold::{Hold, Release};
+use crate::error::{Error, Lost, LostReason};
+use crate::holding::hold::{self, Hold};
 use crate::holding::registry::EntryRef;
 use crate::kind::{Fenced, Kind, LockKind, Reentrant};
 use crate::locks::Locks;
@@ -31,19 +34,35 @@ pub struct Guard<K: LockKind = Reentrant> {
 }
 
 /// A guard without its kind as a type.
-pub(crate) struct RawGuard {
+pub(crate) type RawGuard = Armed<Held>;
+
+/// One acquire.
+#[derive(Clone)]
+pub(crate) struct Held {
     locks: Locks,
     entry: EntryRef,
     hold: Arc<Hold>,
     /// Its id among the guards of the hold.
     id: u32,
-    /// Whether dropping has to release.
-    armed: bool,
 }
 
-impl RawGuard {
+impl Held {
     pub(crate) fn new(locks: Locks, entry: EntryRef, hold: Arc<Hold>, id: u32) -> Self {
-        Self { locks, entry, hold, id, armed: true }
+        Self { locks, entry, hold, id }
+    }
+}
+
+impl Release for Held {
+    fn cleanup(&self) -> &CleanupQueue {
+        &self.locks.shared().cleanup
+    }
+
+    fn name(&self) -> &str {
+        self.hold.request.name.key()
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        release(self).await
     }
 }
 
@@ -68,23 +87,16 @@ impl<K: LockKind> Guard<K> {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::Lost`] when the lock was lost before, or its lease has ended; [`Error::NotHeld`]
-    /// when the server says that this owner no longer holds the lock; in both cases nothing was
-    /// changed there. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or
-    /// did not answer: the release is repeated in the background until it succeeds or the lease has
-    /// ended.
+    /// [`Error::Lost`] when the lock was lost before, its lease has ended, or the server says that this
+    /// owner no longer holds it; nothing was changed there. [`Error::Unavailable`] or
+    /// [`Error::Unknown`] when Redis was not reached or did not answer: the release is repeated in the
+    /// background until it succeeds or the lease has ended.
     ///
     /// `Ok` means that this owner held the lock until now. One exception: when the server's reply
     /// was lost within the lease, the lease is relied upon, so that neither a forced unlock nor lost
     /// data at that moment is noticed.
     pub async fn release(self) -> Result<(), Error> {
-        let mut raw = self.raw;
-        raw.armed = false;
-        let (locks, entry, hold) = (raw.locks.clone(), raw.entry.clone(), raw.hold.clone());
-        let id = raw.id;
-        drop(raw);
-        let cleanup = locks.shared().cleanup.clone();
-        cleanup.finish(release(locks, entry, hold, id)).await
+        self.raw.release().await
     }
 
     /// Wait until the lock is lost: its key is gone, another owner holds it, no renewal was confirmed
@@ -101,11 +113,34 @@ impl<K: LockKind> Guard<K> {
         async move { hold.lost().await }
     }
 
+    /// Run `work` as long as the lock is held: its output, or [`Lost`] as soon as the lock is
+    /// [lost](Self::lost); `work` is dropped then, which ends it at the `await` where it is. The lock is
+    /// not released.
+    ///
+    /// # Cancellation
+    /// Dropping the future drops `work`.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        unless_lost(self.lost(), work).await
+    }
+
+    /// A token that is cancelled when the lock is lost, for tasks that end by themselves; also at
+    /// [`Locks::shutdown`], after which nothing is renewed. Not when the lock is released.
+    pub fn token(&self) -> CancellationToken {
+        self.raw.hold.token(&self.raw.locks.shared().stop)
+    }
+
     /// How long from now the lock is held for certain, by this machine's monotonic clock (on Linux with
     /// the time of suspensions), counted from before the last confirmed command was sent; never beyond
     /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold). Zero once it is lost.
     pub fn valid_for(&self) -> Duration {
         self.raw.hold.valid_for()
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.raw.locks
     }
 
     /// Until when it may be held at most, if there is a cap.
@@ -144,55 +179,49 @@ impl<K: LockKind> fmt::Debug for Guard<K> {
     }
 }
 
-impl Drop for RawGuard {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let (locks, entry, hold) = (self.locks.clone(), self.entry.clone(), self.hold.clone());
-        let id = self.id;
-        self.locks.shared().cleanup.spawn(async move {
-            if let Err(error) = release(locks, entry, hold.clone(), id).await {
-                tracing::debug!(lock = ?hold.request.name, %error, "dropped lock not released at once");
-            }
-        });
+/// Run `work`, but not past the loss of what it runs under.
+pub(crate) async fn unless_lost<T>(
+    lost: impl Future<Output = LostReason>,
+    work: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    tokio::select! {
+        biased;
+        reason = lost => Err(Lost(reason)),
+        output = work => Ok(output),
     }
 }
 
 /// Release one acquire.
-async fn release(locks: Locks, entry: EntryRef, hold: Arc<Hold>, guard: u32) -> Result<(), Error> {
-    let shared = locks.shared().clone();
+async fn release(held: Held) -> Result<(), Error> {
+    let shared = held.locks.shared().clone();
+    let entry = held.entry.clone();
     let timeout = shared.connection.timeout();
     let Ok(command) = tokio::time::timeout(timeout, entry.command_lock.lock()).await else {
-        let cause = "another operation of this owner is still under way".to_owned();
-        let (locks, entry) = (locks.clone(), entry.clone());
+        let cause = "another operation of this owner is still under way".into();
+        let entry = entry.clone();
         shared.cleanup.spawn(async move {
             let command = entry.command_lock.lock().await;
-            if let Err(error) = send_release(&locks, &entry, &hold, guard).await {
-                tracing::debug!(lock = ?hold.request.name, %error, "late release failed");
+            if let Err(error) = send_release(&held).await {
+                tracing::debug!(lock = ?held.hold.request.name, %error, "late release failed");
             }
             drop(command);
         });
         return Err(Error::Unknown { operation: "release", cause });
     };
-    let result = send_release(&locks, &entry, &hold, guard).await;
+    let result = send_release(&held).await;
     drop(command);
     result
 }
 
 /// The release itself; the caller holds the entry's `command_lock`.
-async fn send_release(
-    locks: &Locks,
-    entry: &EntryRef,
-    hold: &Arc<Hold>,
-    guard: u32,
-) -> Result<(), Error> {
+async fn send_release(held: &Held) -> Result<(), Error> {
+    let Held { locks, entry, hold, id } = held;
     let (shared, request) = (locks.shared(), &hold.request);
     let sent = BootInstant::now();
     let leave_queue = |depth| depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
-    let (depth, number, until, lease) = match hold.release(guard, Instant::now()) {
-        Release::Lost(reason) => return Err(Error::Lost(reason)),
-        Release::Overdue { reason, lease } => {
+    let (depth, number, until, lease) = match hold.release(*id, Instant::now()) {
+        hold::Release::Lost(reason) => return Err(Error::Lost(reason)),
+        hold::Release::Overdue { reason, lease } => {
             end_lost_hold(shared, hold, reason);
             // The server counts from a little later, and may still have the key.
             let (connection, leave) = (&shared.connection, leave_queue(0));
@@ -202,7 +231,7 @@ async fn send_release(
             }
             return Err(Error::Lost(reason));
         }
-        Release::Send { depth, number, until, lease } => (depth, number, until, lease),
+        hold::Release::Send { depth, number, until, lease } => (depth, number, until, lease),
     };
     if depth == 0 {
         shared.renewals.remove(hold);
@@ -225,7 +254,7 @@ async fn send_release(
         Ok(ReleaseReply::NotHeld) => {
             // Guards that remain learn of the loss.
             end_lost_hold(shared, hold, LostReason::Expired);
-            Err(Error::NotHeld)
+            Err(Error::Lost(LostReason::Expired))
         }
         // The hold count is absolute, so the next command of this owner sends it again: whether the
         // server has executed this one makes no difference to who holds the lock.

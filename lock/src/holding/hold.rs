@@ -8,11 +8,12 @@ mod state;
 #[cfg(test)]
 mod suspension_tests;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::{self, BootInstant, LOOK_EVERY};
 use crate::config::{LockConfig, clamp_lease};
@@ -37,6 +38,8 @@ pub(crate) struct Hold {
     state: Mutex<State>,
     /// Wakes the futures of `lost()`.
     changed: Notify,
+    /// Cancelled when it is lost, once somebody has asked for it.
+    token: OnceLock<CancellationToken>,
 }
 
 /// What a guard that is released has to do.
@@ -89,7 +92,15 @@ impl Hold {
             check_at: since,
             due: None,
         };
-        Self { id, request, fence, since, state: Mutex::new(state), changed: Notify::new() }
+        Self {
+            id,
+            request,
+            fence,
+            since,
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            token: OnceLock::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -248,7 +259,21 @@ impl Hold {
         state.phase = Phase::Lost(reason);
         drop(state);
         self.changed.notify_waiters();
+        if let Some(token) = self.token.get() {
+            token.cancel();
+        }
         true
+    }
+
+    /// A token that is cancelled when the hold is marked as lost, as the watchdog does at its deadline;
+    /// also with `stop`, which ends the watchdog.
+    pub(crate) fn token(&self, stop: &CancellationToken) -> CancellationToken {
+        let token = self.token.get_or_init(|| stop.child_token()).clone();
+        // It may have been lost before there was a token.
+        if self.lost_reason().is_some() {
+            token.cancel();
+        }
+        token
     }
 
     /// What the watchdog has to do now.

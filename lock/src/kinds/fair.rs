@@ -1,6 +1,5 @@
 //! The fair lock: first come, first served.
 
-use crate::error::Error;
 use crate::kind::Fair;
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
@@ -32,8 +31,8 @@ use crate::name::LockName;
 /// ```no_run
 /// # use std::time::Duration;
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
-/// let lock = locks.fair("lock:printer")?;
-/// if let Some(guard) = lock.acquire_within(&locks.owner(), Duration::from_secs(5)).await? {
+/// let lock = locks.fair("lock:printer");
+/// if let Some(guard) = lock.acquire_within(Duration::from_secs(5)).await? {
 ///     guard.release().await?;
 /// }
 /// # Ok(())
@@ -43,10 +42,7 @@ pub type FairLock = Lock<Fair>;
 
 impl Locks {
     /// The fair lock of this name: first come, first served. Sends nothing.
-    ///
-    /// # Errors
-    /// As [`reentrant`](Self::reentrant).
-    pub fn fair(&self, name: &str) -> Result<FairLock, Error> {
-        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    pub fn fair(&self, name: &str) -> FairLock {
+        Lock::new(self.clone(), LockName::new(name))
     }
 }

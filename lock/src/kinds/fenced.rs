@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::config::clamp_lease;
-use crate::error::Error;
 use crate::kind::Fenced;
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
@@ -28,7 +27,7 @@ use crate::name::LockName;
 ///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
-/// let guard = locks.fenced("lock:ledger")?.acquire(&locks.owner()).await?;
+/// let guard = locks.fenced("lock:ledger").acquire().await?;
 /// // UPDATE ledger SET ..., fence = {fence} WHERE id = 1 AND fence <= {fence}
 /// let fence: u64 = guard.fence();
 /// guard.release().await?;
@@ -62,10 +61,7 @@ impl Lock<Fenced> {
 impl Locks {
     /// The fenced lock of this name: a reentrant lock whose guards carry a fencing token. Sends
     /// nothing.
-    ///
-    /// # Errors
-    /// As [`reentrant`](Self::reentrant).
-    pub fn fenced(&self, name: &str) -> Result<FencedLock, Error> {
-        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    pub fn fenced(&self, name: &str) -> FencedLock {
+        Lock::new(self.clone(), LockName::new(name))
     }
 }

@@ -14,12 +14,20 @@ use crate::owner::Owner;
 use crate::waiting::acquirer::Acquirer;
 use crate::waiting::deadline::deadline_after;
 
-/// A lock in Redis that many processes share and that its owner may acquire several times.
+/// A lock in Redis that many processes share.
 ///
 /// Creating one is cheap and sends nothing; keep it or create it for every use. What each kind
 /// promises is documented at [`ReentrantLock`](crate::ReentrantLock), [`FencedLock`](crate::FencedLock),
 /// [`FairLock`](crate::FairLock), [`ReadLock`](crate::ReadLock) and
 /// [`WriteLock`](crate::WriteLock).
+///
+/// Each [`acquire`](Self::acquire) is that of a new owner, and owners exclude each other. An owner that
+/// holds the lock acquires it again by [`acquire_as`](Self::acquire_as), with [`Guard::owner`] or one of
+/// [`Locks::owner`]; each guard then releases one acquire.
+///
+/// # Errors
+/// Every call fails with [`Error::InvalidName`], and sends nothing, for a name that could not work on a
+/// Redis Cluster: empty, or with braces that form no hash tag (`a{b`, `a}b`, `a{}b`).
 ///
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the
@@ -35,31 +43,51 @@ impl<K: LockKind> Lock<K> {
         Self { acquirer, kind: PhantomData }
     }
 
-    /// The same lock with a fixed lease (at least 1 ms) and without renewal: it expires by itself,
-    /// whether or not the work is done. Re-entry never shortens a lease.
+    /// The same lock with a fixed lease (at least 1 ms) that the watchdog does not renew: it expires by
+    /// itself, whether or not the work is done. Re-entry never shortens a lease.
     #[must_use]
-    pub fn with_lease(mut self, lease: Duration) -> Self {
+    pub fn without_renewal(mut self, lease: Duration) -> Self {
         self.acquirer.lease = Some(clamp_lease(lease));
         self
-    }
-
-    /// Acquire the lock if it is free or already `owner`'s; `None` if another owner holds it. One
-    /// command, limited by the command timeout.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when Redis does not answer; what the server may have granted is
-    /// released in the background. [`Error::Rejected`] when it refuses; [`Error::OtherKind`] when
-    /// `owner` holds it as another kind; [`Error::Closed`].
-    pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<Guard<K>>, Error> {
-        Ok(self.acquirer.try_acquire(owner).await?.map(Guard::new))
     }
 
     /// Acquire the lock, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
-    /// it goes on trying.
-    pub async fn acquire(&self, owner: &Owner) -> Result<Guard<K>, Error> {
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
+    /// trying while Redis does not answer.
+    pub async fn acquire(&self) -> Result<Guard<K>, Error> {
+        self.acquire_as(&self.new_owner()).await
+    }
+
+    /// Acquire the lock, waiting no longer than `limit`; `None` when others held it until then. With a
+    /// limit of zero this is [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when the last try was not
+    /// answered, at the limit or after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Option<Guard<K>>, Error> {
+        self.acquire_within_as(&self.new_owner(), limit).await
+    }
+
+    /// Acquire the lock if it is free; `None` if another owner holds it. One command, limited by the
+    /// command timeout.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when Redis does not answer; what the server may have granted is
+    /// released in the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
+    pub async fn try_acquire(&self) -> Result<Option<Guard<K>>, Error> {
+        self.try_acquire_as(&self.new_owner()).await
+    }
+
+    /// As [`acquire`](Self::acquire), for this owner; at once if it is `owner`'s already (re-entry).
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`] when `owner` holds it as another
+    /// kind.
+    pub async fn acquire_as(&self, owner: &Owner) -> Result<Guard<K>, Error> {
         loop {
             if let Some(guard) = self.acquirer.acquire(owner, None).await? {
                 return Ok(Guard::new(guard));
@@ -67,32 +95,46 @@ impl<K: LockKind> Lock<K> {
         }
     }
 
-    /// Acquire the lock, waiting no longer than `limit`; `None` when it was not acquired by then:
-    /// because others held it, or Redis did not answer. With a limit of zero this is
-    /// [`try_acquire`](Self::try_acquire).
+    /// As [`acquire_within`](Self::acquire_within), for this owner.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
-    /// it goes on trying.
-    pub async fn acquire_within(
+    /// Those of [`acquire_within`](Self::acquire_within), and [`Error::OtherKind`].
+    pub async fn acquire_within_as(
         &self,
         owner: &Owner,
         limit: Duration,
     ) -> Result<Option<Guard<K>>, Error> {
         if limit.is_zero() {
-            return self.try_acquire(owner).await;
+            return self.try_acquire_as(owner).await;
         }
         Ok(self.acquirer.acquire(owner, deadline_after(limit)).await?.map(Guard::new))
     }
 
-    /// Release the lock whichever owner holds it; `false` if it was free. Its holder learns of it as
+    /// As [`try_acquire`](Self::try_acquire), for this owner.
+    ///
+    /// # Errors
+    /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
+    pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<Guard<K>>, Error> {
+        Ok(self.acquirer.try_acquire(owner).await?.map(Guard::new))
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        self.acquirer.name.key()
+    }
+
+    fn new_owner(&self) -> Owner {
+        self.acquirer.locks.owner()
+    }
+
+    /// Release the lock, whichever owner holds it; `false` if it was free. Its holder learns of it as
     /// of every other loss: see [`Guard::lost`]. Of a read-write lock only this side is released:
     /// all readers, or the writer together with its own read holds.
     ///
     /// # Errors
     /// [`Error::Unknown`] when the answer did not come, else as [`try_acquire`](Self::try_acquire).
     pub async fn force_unlock(&self) -> Result<bool, Error> {
-        let reply = self.acquirer.connection().force_unlock(&self.acquirer.name, K::KIND).await;
+        let reply = self.acquirer.connection()?.force_unlock(&self.acquirer.name, K::KIND).await;
         reply.map_err(|failure| failure.into_error("force unlock"))
     }
 
@@ -102,7 +144,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn remaining(&self) -> Result<Option<Duration>, Error> {
-        let reply = self.acquirer.connection().pttl(&self.acquirer.name).await;
+        let reply = self.acquirer.connection()?.pttl(&self.acquirer.name).await;
         Ok(match reply.map_err(|failure| failure.into_unavailable("remaining"))? {
             -2 => None,
             left => Some(u64::try_from(left).map_or(Duration::MAX, Duration::from_millis)),
@@ -114,7 +156,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn hold_count(&self, owner: &Owner) -> Result<u32, Error> {
-        let reply = self.acquirer.connection().hold_count(&self.acquirer.request(owner)).await;
+        let reply = self.acquirer.connection()?.hold_count(&self.acquirer.request(owner)).await;
         Ok(reply.map_err(|failure| failure.into_unavailable("hold count"))?.unwrap_or(0))
     }
 
@@ -123,7 +165,7 @@ impl<K: LockKind> Lock<K> {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        let reply = self.acquirer.connection().is_held(&self.acquirer.name, K::KIND).await;
+        let reply = self.acquirer.connection()?.is_held(&self.acquirer.name, K::KIND).await;
         reply.map_err(|failure| failure.into_unavailable("is locked"))
     }
 }

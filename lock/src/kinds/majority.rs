@@ -7,27 +7,105 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use crate::config::{LockConfig, clamp_lease};
+use crate::config::LockConfig;
+use crate::connection::server::Server;
 use crate::error::Error;
 use crate::holding::guard::Guard;
-use crate::kinds::multi_guard::{MultiGuard, release_all};
+use crate::kinds::multi_guard::MultiGuard;
 use crate::kinds::quorum::QuorumRule;
-use crate::kinds::reentrant::ReentrantLock;
+use crate::kinds::several::{First, Members, Round, Several, unanswered, wait};
 use crate::kinds::take_back::TakeBack;
 use crate::locks::Locks;
 use crate::owner::Owner;
-use crate::waiting::deadline::{back_off, deadline_after, earlier, outage_pause, time_left};
+use crate::waiting::deadline::deadline_after;
 
 /// The least time a server gets to answer, and the least that the others get after a majority.
 const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// One lock on several independent Redis servers (Redlock): an owner holds it while it holds it on a
-/// majority of them, N/2+1, so that it survives the loss of a minority.
+/// Several independent Redis servers, whose [`MajorityLock`]s survive the loss of a minority. Cheap to
+/// clone.
 ///
 /// The servers have to be independent masters: replicas of one another, or nodes of one cluster,
 /// count as one server here. Use an odd number, usually five; of three one may fail.
+#[derive(Clone)]
+pub struct Majority {
+    servers: Arc<[Locks]>,
+}
+
+impl Majority {
+    /// Connect to the servers at these addresses, as [`Server::from_url`] reads them; a minority may be
+    /// unreachable now.
+    ///
+    /// # Cancellation
+    /// Dropping the future closes the connections.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] as [`new`](Self::new), and for an address that cannot be used. The first
+    /// error when no majority answers within the command timeout.
+    pub async fn connect<'a>(
+        urls: impl IntoIterator<Item = &'a str>,
+        config: LockConfig,
+    ) -> Result<Self, Error> {
+        let lazy = |url| Locks::lazy(Server::from_url(url)?, config.clone());
+        let servers: Vec<Locks> = urls.into_iter().map(lazy).collect::<Result<_, _>>()?;
+        let all = Self::new(&servers)?;
+        let mut pings: FuturesUnordered<_> = servers.iter().map(Locks::ping).collect();
+        let (mut answered, mut first) = (0, None);
+        while answered < all.quorum() {
+            match pings.next().await {
+                Some(Ok(())) => answered += 1,
+                Some(Err(error)) => first = first.or(Some(error)),
+                None => return Err(first.unwrap_or(Error::Closed)),
+            }
+        }
+        drop(pings);
+        Ok(all)
+    }
+
+    /// These servers.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] when there is none, or one is given twice, which would have two votes.
+    pub fn new<'a>(servers: impl IntoIterator<Item = &'a Locks>) -> Result<Self, Error> {
+        let servers: Arc<[Locks]> = servers.into_iter().cloned().collect();
+        let refuse = |cause: &'static str| {
+            Err(Error::Rejected { operation: "connect", cause: cause.into() })
+        };
+        if servers.is_empty() {
+            return refuse("a majority needs at least one server");
+        }
+        for (index, locks) in servers.iter().enumerate() {
+            if servers[..index].iter().any(|one| Arc::ptr_eq(one.shared(), locks.shared())) {
+                return refuse("a server is given twice, and would have two votes");
+            }
+        }
+        Ok(Self { servers })
+    }
+
+    /// The lock of this name on the servers. Sends nothing.
+    pub fn lock(&self, name: &str) -> MajorityLock {
+        let members = self.servers.iter().map(|locks| locks.lock(name)).collect();
+        MajorityLock { members: Members::new(members) }
+    }
+
+    /// How many servers must agree.
+    pub fn quorum(&self) -> usize {
+        quorum(self.servers.len())
+    }
+
+    /// The [`shutdown`](Locks::shutdown) of every server's locks.
+    ///
+    /// # Cancellation
+    /// As there.
+    pub async fn shutdown(&self) {
+        futures_util::future::join_all(self.servers.iter().map(Locks::shutdown)).await;
+    }
+}
+
+/// One lock on the servers of a [`Majority`] (Redlock): an owner holds it while it holds it on a
+/// majority of them, N/2+1, so that it survives the loss of a minority.
 ///
 /// All servers are asked at once. Each gets a tenth of the lease to answer (never more than its
 /// command timeout); once a majority has granted, the others get as long again as that took. The
@@ -66,24 +144,20 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// A [`ReentrantLock`] of this name on each server; no key of its own. The servers
 /// do not know of each other.
 ///
+/// # Errors
+/// Every call fails with [`Error::InvalidName`] as for a [`ReentrantLock`].
+///
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the
 /// background, and what it acquired is released.
 ///
 /// ```no_run
-/// # async fn example(a: redis::Client, b: redis::Client, c: redis::Client)
-/// # -> Result<(), redisson_lock::Error> {
-/// use redisson_lock::{LockConfig, Locks, Majority};
+/// # async fn example() -> Result<(), redisson_lock::Error> {
+/// use redisson_lock::{LockConfig, Majority};
 ///
-/// // Lazily: one of them may be unreachable now.
-/// let servers = [
-///     Locks::lazy(a, LockConfig::default())?,
-///     Locks::lazy(b, LockConfig::default())?,
-///     Locks::lazy(c, LockConfig::default())?,
-/// ];
-/// let lock = Majority::new(&servers, "lock:settlement")?;
-/// let owner = lock.owner();
-/// if let Some(guard) = lock.try_acquire(&owner).await? {
+/// let urls = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
+/// let servers = Majority::connect(urls, LockConfig::default()).await?;
+/// if let Some(guard) = servers.lock("lock:settlement").try_acquire().await? {
 ///     // ... the work, as long as `guard.valid_for()` is enough for it ...
 ///     guard.release().await?;
 /// }
@@ -91,22 +165,9 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Majority {
-    servers: Arc<[Locks]>,
-    name: Arc<str>,
+pub struct MajorityLock {
     /// The lock on each server.
-    members: Arc<[ReentrantLock]>,
-    /// The lease on each server.
-    lease: Duration,
-    /// Whether the watchdog renews it.
-    renewed: bool,
-}
-
-/// How one round of asking all servers ended.
-enum Round {
-    Acquired(MultiGuard),
-    /// Other owners hold it on the servers of these indices; nothing is held.
-    Refused(Vec<usize>),
+    members: Members,
 }
 
 /// One server's answer.
@@ -116,174 +177,135 @@ enum Answer {
     Failed(Error),
 }
 
-impl Majority {
-    /// The lock of this name on these servers. Sends nothing.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] as for [`Locks::reentrant`], and when there is no server or one is
-    /// given twice.
-    pub fn new<'a>(
-        servers: impl IntoIterator<Item = &'a Locks>,
-        name: &str,
-    ) -> Result<Self, Error> {
-        let refuse = |reason| Err(Error::InvalidName { name: name.to_owned(), reason });
-        let servers: Arc<[Locks]> = servers.into_iter().cloned().collect();
-        for (index, locks) in servers.iter().enumerate() {
-            if servers[..index].iter().any(|one| Arc::ptr_eq(one.shared(), locks.shared())) {
-                return refuse("a server is given twice, and would have two votes");
-            }
-        }
-        let Some(lease) = servers.iter().map(|locks| locks.shared().config.lease).min() else {
-            return refuse("a majority lock needs at least one server");
-        };
-        let members: Result<Arc<[_]>, _> = servers.iter().map(|one| one.reentrant(name)).collect();
-        Ok(Self { members: members?, servers, name: name.into(), lease, renewed: true })
-    }
+fn quorum(servers: usize) -> usize {
+    servers / 2 + 1
+}
 
-    /// The same lock with a fixed lease (at least 1 ms) and without renewal: it expires by itself.
+impl MajorityLock {
+    /// The same lock with a fixed lease (at least 1 ms) that the watchdog does not renew: it expires by
+    /// itself.
     #[must_use]
-    pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.lease = clamp_lease(lease);
-        self.renewed = false;
-        let fixed = |lock: &ReentrantLock| lock.clone().with_lease(self.lease);
-        self.members = self.members.iter().map(fixed).collect();
-        self
-    }
-
-    /// A new owner.
-    pub fn owner(&self) -> Owner {
-        self.servers[0].owner()
-    }
-
-    /// How many servers must agree.
-    pub fn quorum(&self) -> usize {
-        self.members.len() / 2 + 1
-    }
-
-    /// Acquire the lock if it is free or already `owner`'s on a majority of the servers; `None` if
-    /// not, and then nothing is held. Ends within two tenths of the lease, whatever the servers do.
-    ///
-    /// # Errors
-    /// The first error, when so many servers failed that no majority is left: as
-    /// [`ReentrantLock::try_acquire`]. [`Error::Unavailable`] also when they granted too slowly for
-    /// the lease.
-    pub async fn try_acquire(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
-        match self.round(owner, None, None).await? {
-            Round::Acquired(guard) => Ok(Some(guard)),
-            Round::Refused(_) => Ok(None),
-        }
+    pub fn without_renewal(self, lease: Duration) -> Self {
+        Self { members: self.members.without_renewal(lease) }
     }
 
     /// Acquire the lock, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
-    /// it goes on trying.
-    pub async fn acquire(&self, owner: &Owner) -> Result<MultiGuard, Error> {
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
+    /// [`LockConfig::with_outage_limit`], until which it goes on trying while no majority answers.
+    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
+        self.acquire_as(&self.members.owner()?).await
+    }
+
+    /// Acquire the lock, waiting no longer than `limit`; `None` when others held it until then. With a
+    /// limit of zero this is [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when at the last try no
+    /// majority answered, at the limit or after [`LockConfig::with_outage_limit`].
+    pub async fn acquire_within(&self, limit: Duration) -> Result<Option<MultiGuard>, Error> {
+        self.acquire_within_as(&self.members.owner()?, limit).await
+    }
+
+    /// Acquire the lock if it is free on a majority of the servers; `None` if not, and then nothing is
+    /// held. Ends within two tenths of the lease, whatever the servers do.
+    ///
+    /// # Errors
+    /// The first error, when so many servers failed that no majority is left: as
+    /// [`ReentrantLock::try_acquire`]. [`Error::Unavailable`] also when they granted too slowly for
+    /// the lease.
+    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
+        self.try_acquire_as(&self.members.owner()?).await
+    }
+
+    /// As [`acquire`](Self::acquire), for this owner, which may hold it already.
+    ///
+    /// # Errors
+    /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`].
+    pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
-            if let Some(guard) = self.wait(owner, None).await? {
+            if let Some(guard) = wait(self, owner, None).await? {
                 return Ok(guard);
             }
         }
     }
 
-    /// Acquire the lock, waiting no longer than `limit`; `None` when it was not acquired by then: because
-    /// others held it, or servers did not answer. With a limit of zero this is
-    /// [`try_acquire`](Self::try_acquire).
+    /// As [`acquire_within`](Self::acquire_within), for this owner.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while no majority answers,
-    /// it goes on trying.
-    pub async fn acquire_within(
+    /// Those of [`acquire_within`](Self::acquire_within), and [`Error::OtherKind`].
+    pub async fn acquire_within_as(
         &self,
         owner: &Owner,
         limit: Duration,
     ) -> Result<Option<MultiGuard>, Error> {
         if limit.is_zero() {
-            return self.try_acquire(owner).await;
+            return self.try_acquire_as(owner).await;
         }
-        self.wait(owner, deadline_after(limit)).await
+        wait(self, owner, deadline_after(limit)).await
     }
 
-    /// Ask all servers; if refused, release everything, wait until the lock is free on one of those
-    /// that refused, and ask the others again while holding that one.
-    async fn wait(
-        &self,
-        owner: &Owner,
-        deadline: Option<Instant>,
-    ) -> Result<Option<MultiGuard>, Error> {
-        let mut first = None;
-        let (mut tries, mut failures): (u32, u32) = (0, 0);
-        loop {
-            let refused = match self.round(owner, first.take(), deadline).await {
-                Ok(Round::Acquired(guard)) => return Ok(Some(guard)),
-                Ok(Round::Refused(refused)) => refused,
-                Err(Error::Unavailable { cause, .. }) => {
-                    failures = failures.saturating_add(1);
-                    tracing::debug!(lock = %self.name, error = cause, failures, "no majority; retrying");
-                    let pause = Instant::now() + outage_pause(failures);
-                    sleep_until(earlier(pause, deadline)).await;
-                    if time_left(deadline).is_none() {
-                        return Ok(None);
-                    }
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            failures = 0;
-            back_off(tries, deadline).await;
-            tries = tries.saturating_add(1);
-            let Some(left) = time_left(deadline) else { return Ok(None) };
-            // Its holder may be gone from servers that could not be reached: ask those again too.
-            first = self.acquire_one_of(&refused, owner, left.min(self.lease)).await;
-            if first.is_none() && time_left(deadline).is_none() {
-                return Ok(None);
+    /// As [`try_acquire`](Self::try_acquire), for this owner.
+    ///
+    /// # Errors
+    /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
+    pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
+        self.try_round(owner).await
+    }
+
+    /// Take back servers in the background of the server `host`, while the lock is held.
+    fn take_back(&self, guard: &MultiGuard, owner: &Owner, host: usize) {
+        let take_back = TakeBack {
+            quorum: guard.quorum().clone(),
+            members: self.members.locks.clone(),
+            owner: *owner,
+            interval: LockConfig::renewal_interval(self.members.lease),
+        };
+        let shared = self.members.locks[host].locks().shared();
+        let closing = shared.closing.clone();
+        shared.cleanup.spawn(async move {
+            tokio::select! {
+                () = take_back.run() => {}
+                () = closing.cancelled() => {}
             }
+        });
+    }
+
+    fn quorum_rule(&self) -> QuorumRule {
+        QuorumRule {
+            needed: quorum(self.members.locks.len()),
+            drift: self.members.lease / 100 + Duration::from_millis(2),
+            renewed: self.members.renewed,
+            release_timeout: self.answer_timeout(),
         }
     }
 
-    /// Acquire the lock on one of these servers, waiting no longer than `limit`.
-    async fn acquire_one_of(
-        &self,
-        indices: &[usize],
-        owner: &Owner,
-        limit: Duration,
-    ) -> Option<(usize, Guard)> {
-        let mut waiting: FuturesUnordered<_> = indices
-            .iter()
-            .map(async |&index| (index, self.members[index].acquire_within(owner, limit).await))
-            .collect();
-        while let Some((index, result)) = waiting.next().await {
-            match result {
-                Ok(Some(guard)) => return Some((index, guard)),
-                Ok(None) => {}
-                // The next round asks that server again.
-                Err(error) => {
-                    tracing::debug!(lock = %self.name, index, %error, "cannot wait")
-                }
-            }
-        }
-        None
+    /// How long a server may take to answer: a tenth of the lease, but no longer than a command.
+    fn answer_timeout(&self) -> Duration {
+        (self.members.lease / 10).max(MIN_TIMEOUT).min(self.members.command_timeout())
+    }
+}
+
+impl Several for MajorityLock {
+    fn members(&self) -> &Members {
+        &self.members
     }
 
     /// Ask every server once, except for `first`, on which the lock is held already.
-    async fn round(
-        &self,
-        owner: &Owner,
-        first: Option<(usize, Guard)>,
-        deadline: Option<Instant>,
-    ) -> Result<Round, Error> {
-        let (quorum, timeout) = (self.quorum(), self.answer_timeout());
-        let spare = self.members.len() - quorum;
+    async fn round(&self, owner: &Owner, first: First) -> Result<Round, Error> {
+        let members = &self.members.locks;
+        let (quorum, timeout) = (quorum(members.len()), self.answer_timeout());
+        let spare = members.len() - quorum;
         let started = Instant::now();
-        let mut give_up_at = earlier(started + timeout, deadline);
+        let mut give_up_at = started + timeout;
         let held = first.as_ref().map(|(index, _)| *index);
         let mut guards: Vec<(usize, Guard)> = first.into_iter().collect();
         let (mut refused, mut failures, mut answers) = (Vec::new(), Vec::new(), guards.len());
-        let mut asked: FuturesUnordered<_> = (0..self.members.len())
+        let mut asked: FuturesUnordered<_> = (0..members.len())
             .filter(|&index| Some(index) != held)
             .map(async |index| {
-                let answer = match self.members[index].try_acquire(owner).await {
+                let answer = match members[index].try_acquire_as(owner).await {
                     Ok(Some(guard)) => Answer::Acquired(guard),
                     Ok(None) => Answer::Refused,
                     Err(error) => Answer::Failed(error),
@@ -307,75 +329,41 @@ impl Majority {
             answers += 1;
         }
         // Commands without an answer are finished and undone by the clean-up queue of their server.
-        let silent = self.members.len() - answers;
+        let silent = members.len() - answers;
         drop(asked);
         if guards.len() >= quorum {
             let host = guards[0].0;
             let guard = MultiGuard::new(guards, self.quorum_rule());
             if !guard.valid_for().is_zero() {
-                if self.renewed {
+                if self.members.renewed {
                     self.take_back(&guard, owner, host);
                 }
                 return Ok(Round::Acquired(guard));
             }
-            let cause = "the majority answered too late for the lease".to_owned();
-            return Err(Error::Unavailable { operation: "acquire", cause });
+            return Err(unanswered("the majority answered too late for the lease"));
         }
-        let guards = guards.into_iter().map(|(_, guard)| guard);
-        for result in release_all(guards, timeout).await {
-            if let Err(error) = result {
-                tracing::debug!(lock = %self.name, %error, "a vote was not released at once");
-            }
-        }
+        let guards = guards.into_iter().map(|(_, guard)| guard).collect();
+        self.members.give_back(guards, timeout).await;
         if refused.len() > spare || failures.len() + silent <= spare {
             return Ok(Round::Refused(refused));
         }
         Err(failures.into_iter().next().unwrap_or_else(|| {
-            let cause = format!("{silent} of {} servers did not answer", self.members.len());
-            Error::Unavailable { operation: "acquire", cause }
+            unanswered(format!("{silent} of {} servers did not answer", members.len()))
         }))
-    }
-
-    /// Take back servers in the background of the server `host`, while the lock is held.
-    fn take_back(&self, guard: &MultiGuard, owner: &Owner, host: usize) {
-        let take_back = TakeBack {
-            quorum: guard.quorum().clone(),
-            members: self.members.clone(),
-            owner: *owner,
-            interval: LockConfig::renewal_interval(self.lease),
-        };
-        let shared = self.servers[host].shared();
-        let closing = shared.closing.clone();
-        shared.cleanup.spawn(async move {
-            tokio::select! {
-                () = take_back.run() => {}
-                () = closing.cancelled() => {}
-            }
-        });
-    }
-
-    fn quorum_rule(&self) -> QuorumRule {
-        QuorumRule {
-            needed: self.quorum(),
-            drift: self.lease / 100 + Duration::from_millis(2),
-            renewed: self.renewed,
-            release_timeout: self.answer_timeout(),
-        }
-    }
-
-    /// How long a server may take to answer: a tenth of the lease, but no longer than a command.
-    fn answer_timeout(&self) -> Duration {
-        let timeouts = self.servers.iter().map(|locks| locks.shared().connection.timeout());
-        let longest = timeouts.max().unwrap_or(MIN_TIMEOUT);
-        (self.lease / 10).max(MIN_TIMEOUT).min(longest)
     }
 }
 
 impl fmt::Debug for Majority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Majority")
-            .field("name", &self.name)
-            .field("servers", &self.servers.len())
+        f.debug_struct("Majority").field("servers", &self.servers.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for MajorityLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MajorityLock")
+            .field("name", &self.members.locks[0].name())
+            .field("servers", &self.members.locks.len())
             .finish_non_exhaustive()
     }
 }

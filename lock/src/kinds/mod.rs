@@ -2,13 +2,14 @@
 //!
 //! - [`lock`]: the calls of all kinds with an owner; [`reentrant`], [`fenced`], [`fair`] and
 //!   [`read_write`] are what differs
-//! - [`multi`], [`majority`]: several locks held as one [`multi_guard`], as long as a [`quorum`] is;
+//! - [`multi`], [`majority`]: [`several`] locks held as one [`multi_guard`], as long as a [`quorum`] is;
 //!   [`take_back`]: acquires servers of a majority anew
-//! - [`semaphore`] and its [`permits`]; [`leased_semaphore`]
+//! - [`semaphore`] and its [`permits`]; [`leased_semaphore`] and its [`leased_permits`]
 //! - [`setnx`]: `SET NX` without waiting; [`process`]: within one process, without Redis
 
 pub(crate) mod fair;
 pub(crate) mod fenced;
+pub(crate) mod leased_permits;
 pub(crate) mod leased_semaphore;
 pub(crate) mod lock;
 pub(crate) mod majority;
@@ -21,4 +22,5 @@ pub(crate) mod read_write;
 pub(crate) mod reentrant;
 pub(crate) mod semaphore;
 pub(crate) mod setnx;
+pub(crate) mod several;
 pub(crate) mod take_back;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::error::{Error, LostReason};
-use crate::holding::guard::Guard;
+use crate::error::{Error, Lost, LostReason};
+use crate::holding::guard::{Guard, unless_lost};
 use crate::kinds::quorum::{Quorum, QuorumRule, Status};
 
 /// Several locks held as one.
@@ -39,7 +39,7 @@ impl MultiGuard {
     /// # Errors
     /// [`Error::Lost`] when [`lost`](Self::lost) has ended before. Else the first error, when fewer
     /// locks than had to be held were still held and are known to be released: [`Error::Lost`],
-    /// [`Error::NotHeld`], [`Error::Unavailable`] or [`Error::Unknown`], each as for
+    /// [`Error::Unavailable`] or [`Error::Unknown`], each as for
     /// [`Guard::release`]. Every other lock has been released nevertheless; where a server was not
     /// reached, the release is repeated in the background.
     pub async fn release(self) -> Result<(), Error> {
@@ -64,6 +64,18 @@ impl MultiGuard {
     pub fn lost(&self) -> impl Future<Output = LostReason> + Send + use<> {
         let quorum = self.quorum.clone();
         async move { quorum.lost().await }
+    }
+
+    /// Run `work` as long as the locks are held: its output, or [`Lost`] as soon as they are
+    /// [lost](Self::lost); `work` is dropped then. The locks are not released.
+    ///
+    /// # Cancellation
+    /// Dropping the future drops `work`.
+    ///
+    /// # Errors
+    /// [`Lost`].
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Lost> {
+        unless_lost(self.lost(), work).await
     }
 
     /// How long from now the locks are held for certain, by this machine's monotonic clock:
@@ -102,7 +114,7 @@ pub(crate) async fn release_all(
 ) -> Vec<Result<(), Error>> {
     join_all(guards.into_iter().map(|guard| async move {
         tokio::time::timeout(timeout, guard.release()).await.unwrap_or_else(|_| {
-            let cause = format!("no answer within {timeout:?}");
+            let cause = format!("no answer within {timeout:?}").into();
             Err(Error::Unknown { operation: "release", cause })
         })
     }))

@@ -1,6 +1,7 @@
 //! The read-write lock: one name with a side for readers and one for writers.
 
-use crate::error::Error;
+use crate::error::{Error, LostReason};
+use crate::holding::guard::Guard;
 use crate::kind::{Read, Write};
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
@@ -30,11 +31,10 @@ pub type WriteLock = Lock<Write>;
 ///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
-/// let (lock, owner) = (locks.read_write("lock:catalogue")?, locks.owner());
-/// let writing = lock.write().acquire(&owner).await?;
+/// let lock = locks.read_write("lock:catalogue");
+/// let writing = lock.write().acquire().await?;
 /// // ... change it ...
-/// let reading = lock.read().acquire(&owner).await?;
-/// writing.release().await?;
+/// let reading = writing.downgrade().await?;
 /// // ... others may read now, and no other writer came in between ...
 /// reading.release().await?;
 /// # Ok(())
@@ -48,13 +48,10 @@ pub struct ReadWriteLock {
 
 impl Locks {
     /// The read-write lock of this name: many readers or one writer. Sends nothing.
-    ///
-    /// # Errors
-    /// As [`reentrant`](Self::reentrant).
-    pub fn read_write(&self, name: &str) -> Result<ReadWriteLock, Error> {
-        let name = LockName::new(name)?;
+    pub fn read_write(&self, name: &str) -> ReadWriteLock {
+        let name = LockName::new(name);
         let read = Lock::new(self.clone(), name.clone());
-        Ok(ReadWriteLock { read, write: Lock::new(self.clone(), name) })
+        ReadWriteLock { read, write: Lock::new(self.clone(), name) }
     }
 }
 
@@ -67,5 +64,27 @@ impl ReadWriteLock {
     /// The side that excludes every other owner.
     pub fn write(&self) -> &WriteLock {
         &self.write
+    }
+}
+
+impl Guard<Write> {
+    /// Acquire the read side for the same owner and release this hold: other readers come in, and no
+    /// writer in between. Of several write holds of one owner, the others remain. It is renewed by the
+    /// watchdog, whatever lease the writer has.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, both are released.
+    ///
+    /// # Errors
+    /// Those of [`Lock::try_acquire`] and of [`Guard::release`]; both are released then.
+    /// [`Error::Lost`] when the lock was lost.
+    pub async fn downgrade(self) -> Result<Guard<Read>, Error> {
+        let lock = ReadLock::new(self.locks().clone(), LockName::new(self.name()));
+        // To a writer it is always granted, as long as it is one.
+        let Some(reading) = lock.try_acquire_as(self.owner()).await? else {
+            return Err(Error::Lost(self.lost_reason().unwrap_or(LostReason::Taken)));
+        };
+        self.release().await?;
+        Ok(reading)
     }
 }

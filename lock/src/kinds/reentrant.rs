@@ -1,6 +1,5 @@
 //! The reentrant lock.
 
-use crate::error::Error;
 use crate::kind::Reentrant;
 use crate::kinds::lock::Lock;
 use crate::locks::Locks;
@@ -15,11 +14,9 @@ use crate::name::LockName;
 ///
 /// ```no_run
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
-/// let owner = locks.owner();
-/// if let Some(guard) = locks.reentrant("lock:report:7")?.try_acquire(&owner).await? {
-///     // ... the work, which may also watch `guard.lost()` ...
-///     guard.release().await?;
-/// }
+/// let guard = locks.lock("lock:report:7").acquire().await?;
+/// guard.run(async { /* the work, ended when the lock is lost */ }).await?;
+/// guard.release().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -28,11 +25,7 @@ pub type ReentrantLock = Lock<Reentrant>;
 impl Locks {
     /// The reentrant lock of this name, shared with every other client of the Redis, Redisson's
     /// included. Sends nothing.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] for a name that could not work on a Redis Cluster: empty, or with
-    /// braces that form no hash tag (`a{b`, `a}b`, `a{}b`).
-    pub fn reentrant(&self, name: &str) -> Result<ReentrantLock, Error> {
-        Ok(Lock::new(self.clone(), LockName::new(name)?))
+    pub fn lock(&self, name: &str) -> ReentrantLock {
+        Lock::new(self.clone(), LockName::new(name))
     }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
+use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::Error;
-use crate::kinds::permits::{Permits, reconcile_acquire};
+use crate::kinds::permits::{Held, Permits, reconcile_acquire};
 use crate::locks::Locks;
 use crate::waiting::deadline::deadline_after;
 use crate::waiting::permit_queue::{Try, wait};
@@ -29,7 +30,7 @@ use crate::waiting::permit_queue::{Try, wait};
 /// - A permit is released twice when the reply to a release is lost, the permit had been held for
 ///   more than nine minutes, *and* a second sending is executed more than a minute after the first.
 /// - When the semaphore is deleted and set again while permits are out, those held for more than
-///   nine minutes are added to the new ones when they are released.
+///   nine minutes, or [split off](Permits::split), are added to the new ones when they are released.
 ///
 /// Waiters are woken by messages. Those of one process are served in order, so that a waiter for many
 /// permits is not overtaken forever by waiters for one: the first holds the others up for a third of
@@ -40,6 +41,10 @@ use crate::waiting::permit_queue::{Try, wait};
 /// As Redisson 3.17 to 4.7: a string with the number of free permits; a release publishes that number
 /// on `redisson_sc:{name}`. The records of acquires are this crate's own.
 ///
+/// # Errors
+/// Every call fails with [`Error::InvalidName`], and sends nothing, for a name that no lock may have:
+/// see [`Lock`](crate::Lock).
+///
 /// # Cancellation
 /// Every future may be dropped at any time. An acquire that is under way is finished in the background,
 /// and what it acquired is released. Of a call that sets or adds permits, a command that was sent may
@@ -49,7 +54,7 @@ use crate::waiting::permit_queue::{Try, wait};
 /// # async fn example(locks: redisson_lock::Locks) -> Result<(), redisson_lock::Error> {
 /// use std::time::Duration;
 ///
-/// let semaphore = locks.semaphore("payments")?;
+/// let semaphore = locks.semaphore("payments");
 /// semaphore.try_set_permits(20).await?;
 /// if let Some(permits) = semaphore.acquire_within(1, Duration::from_secs(2)).await? {
 ///     // ... no more than twenty at once, on all nodes together ...
@@ -66,11 +71,8 @@ pub struct Semaphore {
 
 impl Locks {
     /// The semaphore of this name. Sends nothing.
-    ///
-    /// # Errors
-    /// [`Error::InvalidName`] as for [`reentrant`](Self::reentrant).
-    pub fn semaphore(&self, name: &str) -> Result<Semaphore, Error> {
-        Ok(Semaphore { locks: self.clone(), name: SemaphoreName::new(name)? })
+    pub fn semaphore(&self, name: &str) -> Semaphore {
+        Semaphore { locks: self.clone(), name: SemaphoreName::new(name) }
     }
 }
 
@@ -82,7 +84,7 @@ impl Semaphore {
     /// [`Error::Unknown`] when it may have been done: call it again, or check
     /// [`available`](Self::available).
     pub async fn try_set_permits(&self, permits: u32) -> Result<bool, Error> {
-        let reply = self.locks.shared().connection.semaphore_set(&self.name, permits).await;
+        let reply = self.connection()?.semaphore_set(&self.name, permits).await;
         reply.map_err(|failure| failure.into_error("set permits"))
     }
 
@@ -94,11 +96,7 @@ impl Semaphore {
     /// As [`try_set_permits`](Self::try_set_permits); after [`Error::Unknown`] there is no way to see
     /// whether it was done.
     pub async fn add_permits(&self, permits: i64) -> Result<(), Error> {
-        let shared = self.locks.shared();
-        let (connection, token) = (&shared.connection, shared.token());
-        let reply =
-            connection.semaphore_release(&self.name, &token, permits, ReleaseIf::Always).await;
-        reply.map(drop).map_err(|failure| failure.into_error("add permits"))
+        self.add(permits, ReleaseIf::Always).await.map(drop)
     }
 
     /// Add permits, but only if the semaphore exists; `false`, and nothing changes, if it does not, as it
@@ -108,12 +106,20 @@ impl Semaphore {
     /// # Errors
     /// As [`add_permits`](Self::add_permits).
     pub async fn add_permits_if_exists(&self, permits: u32) -> Result<bool, Error> {
-        let shared = self.locks.shared();
-        let (connection, token) = (&shared.connection, shared.token());
-        let permits = i64::from(permits);
+        self.add(permits.into(), ReleaseIf::Exists).await
+    }
+
+    async fn add(&self, permits: i64, condition: ReleaseIf) -> Result<bool, Error> {
+        let token = self.locks.shared().token();
         let reply =
-            connection.semaphore_release(&self.name, &token, permits, ReleaseIf::Exists).await;
+            self.connection()?.semaphore_release(&self.name, &token, permits, condition).await;
         reply.map_err(|failure| failure.into_error("add permits"))
+    }
+
+    /// The connection for a command about this semaphore.
+    fn connection(&self) -> Result<&CommandConnection, Error> {
+        self.name.check()?;
+        Ok(&self.locks.shared().connection)
     }
 
     /// How many permits are free: 0 if there is no semaphore, below zero if permits were removed.
@@ -121,7 +127,7 @@ impl Semaphore {
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn available(&self) -> Result<i64, Error> {
-        let reply = self.locks.shared().connection.semaphore_available(&self.name).await;
+        let reply = self.connection()?.semaphore_available(&self.name).await;
         Ok(reply.map_err(|failure| failure.into_unavailable("available"))?.unwrap_or(0))
     }
 
@@ -132,16 +138,33 @@ impl Semaphore {
     /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
     /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
     pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits>, Error> {
-        let work = attempt(self.locks.clone(), self.name.clone(), permits);
-        self.locks.shared().cleanup.finish(work).await
+        let started = Instant::now();
+        let result = self.attempt(permits).await;
+        self.locks.shared().counters.semaphore.acquired(&result, started.elapsed(), false);
+        result
+    }
+
+    /// Acquire all permits that are free, perhaps none. Two commands, again if another client acquires
+    /// some in between.
+    ///
+    /// # Errors
+    /// As [`try_acquire`](Self::try_acquire).
+    pub async fn drain(&self) -> Result<Permits, Error> {
+        loop {
+            let free = u32::try_from(self.available().await?.max(0)).unwrap_or(u32::MAX);
+            if let Some(permits) = self.try_acquire(free).await? {
+                return Ok(permits);
+            }
+        }
     }
 
     /// Acquire this number of permits, waiting as long as it takes; also for the semaphore to be
     /// created.
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
-    /// it goes on trying.
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
+    /// trying while Redis does not answer.
     pub async fn acquire(&self, permits: u32) -> Result<Permits, Error> {
         loop {
             if let Some(permits) = self.wait(permits, None).await? {
@@ -150,13 +173,13 @@ impl Semaphore {
         }
     }
 
-    /// Acquire this number of permits, waiting no longer than `limit`; `None` when they were not acquired
-    /// by then: because too few were free, or Redis did not answer. With a limit of zero this is
-    /// [`try_acquire`](Self::try_acquire).
+    /// Acquire this number of permits, waiting no longer than `limit`; `None` when too few were free
+    /// until then. With a limit of zero this is [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire) but for [`Error::Unavailable`]: while Redis does not answer,
-    /// it goes on trying.
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when the last try was not
+    /// answered, at the limit or after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
     pub async fn acquire_within(
         &self,
         permits: u32,
@@ -173,13 +196,20 @@ impl Semaphore {
         permits: u32,
         deadline: Option<Instant>,
     ) -> Result<Option<Permits>, Error> {
-        wait(self.locks.shared(), self.name.channel(), deadline, async || {
-            Ok(match self.try_acquire(permits).await? {
+        let (shared, channel) = (self.locks.shared(), self.name.channel());
+        wait(shared, &shared.counters.semaphore, channel, deadline, async || {
+            Ok(match self.attempt(permits).await? {
                 Some(permits) => Try::Acquired(permits),
                 None => Try::NotFree(None),
             })
         })
         .await
+    }
+
+    /// One try, finished in the background if the caller's future is dropped.
+    async fn attempt(&self, permits: u32) -> Result<Option<Permits>, Error> {
+        let work = attempt(self.locks.clone(), self.name.clone(), permits);
+        self.locks.shared().cleanup.finish(work).await
     }
 }
 
@@ -193,16 +223,17 @@ impl fmt::Debug for Semaphore {
 async fn attempt(locks: Locks, name: SemaphoreName, count: u32) -> Result<Option<Permits>, Error> {
     let shared = locks.shared().clone();
     shared.check_open()?;
-    let permits = Permits::requested(locks, name, count);
+    name.check()?;
+    let held = Held::requested(locks, name, count);
     if count == 0 {
-        return Ok(Some(permits.acquired()));
+        return Ok(Some(Permits::acquired(held)));
     }
-    match shared.connection.semaphore_acquire(permits.name(), permits.token(), count).await {
-        Ok(true) => Ok(Some(permits.acquired())),
+    match shared.connection.semaphore_acquire(&held.name, &held.token, count).await {
+        Ok(true) => Ok(Some(Permits::acquired(held))),
         Ok(false) => Ok(None),
         Err(failure) => {
             if matches!(failure, Failure::Unknown(_)) {
-                shared.cleanup.spawn(reconcile_acquire(permits));
+                shared.cleanup.spawn(reconcile_acquire(held));
             }
             Err(failure.into_unavailable("acquire"))
         }

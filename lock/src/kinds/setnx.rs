@@ -1,5 +1,5 @@
 //! The `SET NX` lock: `SET key token NX PX lease`, acquired or not, never renewed. For work that must
-//! be able to outlive the lease, use the reentrant lock.
+//! be able to outlive the lease, use [`Locks::lock`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cleanup::armed::{Armed, Release};
+use crate::cleanup::queue::CleanupQueue;
 use crate::cleanup::reconcile::{Attempt, release_until};
 use crate::clock::BootInstant;
 use crate::config::clamp_lease;
@@ -33,11 +35,7 @@ pub struct SetNxLock {
 
 /// A held [`SetNxLock`]; dropping it releases it in the background.
 #[must_use = "dropping the guard releases the lock"]
-pub struct SetNxGuard {
-    held: Held,
-    /// Whether dropping has to release.
-    armed: bool,
-}
+pub struct SetNxGuard(Armed<Held>);
 
 /// What is needed to release the key.
 #[derive(Clone)]
@@ -49,6 +47,20 @@ struct Held {
     since: BootInstant,
     /// When the lease has ended for certain.
     ends: BootInstant,
+}
+
+impl Release for Held {
+    fn cleanup(&self) -> &CleanupQueue {
+        &self.locks.shared().cleanup
+    }
+
+    fn name(&self) -> &str {
+        &self.key
+    }
+
+    async fn release(self) -> Result<(), Error> {
+        release(self).await
+    }
 }
 
 impl Locks {
@@ -69,7 +81,7 @@ impl SetNxLock {
         let started = Instant::now();
         let shared = self.locks.shared();
         let result = shared.cleanup.finish(attempt(self.clone())).await;
-        shared.counters.of_setnx().acquired(&result, started.elapsed(), false);
+        shared.counters.setnx.acquired(&result, started.elapsed(), false);
         result
     }
 }
@@ -82,8 +94,8 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     let held = Held { locks: lock.locks, key: lock.key, token, since, ends: since + lock.lease };
     match shared.connection.setnx_acquire(&held.key, &held.token, lock.lease).await {
         Ok(true) => {
-            shared.counters.of_setnx().hold_started();
-            Ok(Some(SetNxGuard { held, armed: true }))
+            shared.counters.setnx.hold_started();
+            Ok(Some(SetNxGuard(Armed::new(held))))
         }
         Ok(false) => Ok(None),
         Err(failure) => {
@@ -103,54 +115,41 @@ impl SetNxGuard {
     /// Once polled, it is finished in the background even if the future is dropped.
     ///
     /// # Errors
-    /// [`Error::NotHeld`] when the lease had ended: the key is gone or another owner's, and was not
+    /// [`Error::Lost`] when the lease had ended: the key is gone or another owner's, and was not
     /// changed. [`Error::Unavailable`] or [`Error::Unknown`] when Redis was not reached or did not
     /// answer: the release is repeated in the background until the lease has ended.
-    pub async fn release(mut self) -> Result<(), Error> {
-        self.armed = false;
-        let held = self.held.clone();
-        drop(self);
-        let cleanup = held.locks.shared().cleanup.clone();
-        cleanup.finish(release(held)).await
+    pub async fn release(self) -> Result<(), Error> {
+        self.0.release().await
+    }
+
+    /// Keep the key until its lease ends: for what must not be done again before.
+    pub fn forget(mut self) {
+        self.0.disarm();
+        self.0.locks.shared().counters.setnx.hold_ended(self.0.since.instant().elapsed());
     }
 
     /// How long from now the lock is held for certain, by this machine's clock; also right after the
     /// machine was suspended, on Linux.
     pub fn valid_for(&self) -> Duration {
-        self.held.ends.left()
+        self.0.ends.left()
     }
 }
 
 impl fmt::Debug for SetNxGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SetNxGuard").field("key", &self.held.key).finish_non_exhaustive()
-    }
-}
-
-impl Drop for SetNxGuard {
-    fn drop(&mut self) {
-        if !self.armed {
-            return;
-        }
-        let held = self.held.clone();
-        self.held.locks.shared().cleanup.spawn(async move {
-            let key = held.key.clone();
-            if let Err(error) = release(held).await {
-                tracing::debug!(%key, %error, "dropped lock not released at once");
-            }
-        });
+        f.debug_struct("SetNxGuard").field("key", &self.0.key).finish_non_exhaustive()
     }
 }
 
 async fn release(held: Held) -> Result<(), Error> {
     let shared = held.locks.shared().clone();
-    let counters = shared.counters.of_setnx();
+    let counters = &shared.counters.setnx;
     counters.hold_ended(held.since.instant().elapsed());
     match shared.connection.setnx_release(&held.key, &held.token).await {
         Ok(true) => Ok(()),
         Ok(false) => {
             counters.hold_lost(LostReason::Expired);
-            Err(Error::NotHeld)
+            Err(Error::Lost(LostReason::Expired))
         }
         Err(failure) => {
             if !matches!(failure, Failure::Rejected(_)) {

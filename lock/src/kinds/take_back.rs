@@ -46,7 +46,7 @@ impl TakeBack {
         let mut tries: FuturesUnordered<_> = members
             .iter()
             .map(async |&member| {
-                let answer = self.members[member].try_acquire(&self.owner);
+                let answer = self.members[member].try_acquire_as(&self.owner);
                 (member, timeout(self.interval, answer).await)
             })
             .collect();

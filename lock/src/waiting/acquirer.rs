@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
 use crate::clock::BootInstant;
@@ -12,7 +12,7 @@ use crate::commands::lock::{AcquireOptions, AcquireReply};
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
-use crate::holding::guard::RawGuard;
+use crate::holding::guard::{Held, RawGuard};
 use crate::holding::hold::Hold;
 use crate::holding::registry::EntryRef;
 use crate::holding::request::LockRequest;
@@ -21,8 +21,9 @@ use crate::locks::Locks;
 use crate::name::LockName;
 use crate::owner::Owner;
 use crate::shared::Shared;
-use crate::waiting::deadline::{earlier, outage_pause, time_left, until};
+use crate::waiting::deadline::time_left;
 use crate::waiting::fair_queue_ticket::FairQueueTicket;
+use crate::waiting::patience::{Patience, Tried};
 use crate::waiting::wakeups::{Wakeup, subscribe};
 
 const OPERATION: &str = "acquire";
@@ -91,72 +92,46 @@ struct Tries<'a> {
     acquirer: &'a Acquirer,
     request: &'a LockRequest,
     queue_timeout: Option<Duration>,
-    deadline: Option<Instant>,
-    /// Tries without an answer, in a row.
-    failures: u32,
+    patience: Patience,
     in_doubt: Option<InDoubt>,
-}
-
-/// How a try of a waiting call ended.
-enum Next {
-    Acquired(RawGuard),
-    /// As [`Attempt::Held`].
-    Held(i64),
-    /// Redis did not answer: pause for this long, and try again.
-    Unanswered(Duration),
-    /// The deadline was reached first.
-    TimedOut,
 }
 
 impl Tries<'_> {
     /// As the field, but not past the deadline: then the ticket is void, whether or not the queue has
     /// been told that the waiter has left.
     fn queue_timeout(&self) -> Option<Duration> {
-        let left = time_left(self.deadline).unwrap_or_default();
+        let left = time_left(self.patience.deadline()).unwrap_or_default();
         Some(self.queue_timeout?.min(left).max(Duration::from_millis(1)))
     }
 
-    /// Replace what is in doubt: a later try has decided what was.
-    fn replace_in_doubt(&mut self, in_doubt: Option<InDoubt>) {
-        if let Some(decided) = std::mem::replace(&mut self.in_doubt, in_doubt) {
-            decided.disarm();
-        }
-    }
-
-    async fn next(&mut self) -> Result<Next, Error> {
+    async fn next(&mut self) -> Result<Tried<Attempt>, Error> {
         let attempt = self.acquirer.attempt(self.request, self.queue_timeout());
-        match until(self.deadline, attempt).await {
-            None => Ok(Next::TimedOut),
-            Some(Ok(Attempt::Acquired(guard))) => {
-                self.replace_in_doubt(None);
-                Ok(Next::Acquired(guard))
+        let in_doubt = &mut self.in_doubt;
+        let attempt = async {
+            let (answer, now_in_doubt) = match attempt.await {
+                Ok(Attempt::Acquired(guard)) => (Ok(Attempt::Acquired(guard)), None),
+                Err(Failed { error, in_doubt: Some(in_doubt) }) => (Err(error), Some(in_doubt)),
+                Ok(held) => return Ok(held),
+                Err(Failed { error, .. }) => return Err(error),
+            };
+            // A later try has decided what was in doubt before.
+            if let Some(decided) = std::mem::replace(in_doubt, now_in_doubt) {
+                decided.disarm();
             }
-            Some(Ok(Attempt::Held(pttl))) => {
-                self.failures = 0;
-                Ok(Next::Held(pttl))
-            }
-            Some(Err(Failed { error: Error::Unavailable { cause, .. }, in_doubt })) => {
-                if in_doubt.is_some() {
-                    self.replace_in_doubt(in_doubt);
-                }
-                self.failures = self.failures.saturating_add(1);
-                let (lock, failures) = (&self.request.name, self.failures);
-                tracing::debug!(
-                    ?lock,
-                    error = cause,
-                    failures,
-                    "no answer while waiting; retrying"
-                );
-                Ok(Next::Unanswered(outage_pause(failures)))
-            }
-            Some(Err(Failed { error, .. })) => Err(error),
-        }
+            answer
+        };
+        self.patience.attempt(attempt).await
     }
 }
 
 impl Acquirer {
-    pub(crate) fn connection(&self) -> &CommandConnection {
-        &self.locks.shared().connection
+    /// The connection for a command about this lock.
+    ///
+    /// # Errors
+    /// [`Error::InvalidName`].
+    pub(crate) fn connection(&self) -> Result<&CommandConnection, Error> {
+        self.name.check()?;
+        Ok(&self.locks.shared().connection)
     }
 
     pub(crate) fn request(&self, owner: &Owner) -> LockRequest {
@@ -205,33 +180,32 @@ impl Acquirer {
             _ => (None, shared.config.lease),
         };
         let queue_timeout = ticket.is_some().then_some(shared.config.lease);
-        let mut tries =
-            Tries { acquirer: self, request, queue_timeout, deadline, failures: 0, in_doubt: None };
-        match tries.next().await? {
-            Next::Acquired(guard) => return Ok(Some(guard)),
-            Next::TimedOut => return Ok(None),
-            Next::Held(_) | Next::Unanswered(_) => {}
+        let patience = Patience::new(&shared.config, deadline);
+        let mut tries = Tries { acquirer: self, request, queue_timeout, patience, in_doubt: None };
+        if let Tried::Answered(Attempt::Acquired(guard)) = tries.next().await? {
+            return Ok(Some(guard));
         }
         let _waiting = shared.counters.of(self.kind).waiting();
         let channel = request.channel();
-        let subscription = subscribe(&shared.wakeups, &channel, &shared.config, deadline).await;
+        let end = tries.patience.end();
+        let subscription = subscribe(&shared.wakeups, &channel, &shared.config, end).await;
         let mut wakeup = Wakeup::none();
-        loop {
+        // The end may have been reached while it subscribed.
+        while !tries.patience.is_over() {
             let mut message = pin!(subscription.message());
             message.as_mut().enable();
             let sleep = match tries.next().await? {
-                Next::Acquired(guard) => {
+                Tried::Answered(Attempt::Acquired(guard)) => {
                     wakeup.mark_used();
                     return Ok(Some(guard));
                 }
-                Next::TimedOut => return Ok(None),
-                Next::Held(pttl) => {
+                Tried::Answered(Attempt::Held(pttl)) => {
                     wakeup.mark_used();
                     // A key without expiry is tried once per lease: it may not be a lock.
                     u64::try_from(pttl).map_or(longest_sleep, Duration::from_millis)
                 }
                 // It keeps its wake-up, if it has one, for the next try.
-                Next::Unanswered(pause) => pause,
+                Tried::Unanswered(pause) => pause,
             };
             let longest = if subscription.is_confirmed() {
                 longest_sleep
@@ -241,12 +215,10 @@ impl Acquirer {
             let sleep = sleep.min(longest).max(Duration::from_millis(1));
             tokio::select! {
                 () = &mut message => wakeup = subscription.wakeup(),
-                () = sleep_until(earlier(Instant::now() + sleep, deadline)) => {}
-            }
-            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                return Ok(None);
+                () = tries.patience.sleep_until(Instant::now() + sleep) => {}
             }
         }
+        tries.patience.timed_out()
     }
 
     /// One try, finished in the background if the caller's future is dropped.
@@ -271,10 +243,11 @@ async fn attempt(
 ) -> Result<Attempt, Failed> {
     let shared = locks.shared().clone();
     shared.check_open()?;
+    request.name.check()?;
     let entry = shared.registry.enter(&request);
     let timeout = shared.connection.timeout();
     let Ok(command) = tokio::time::timeout(timeout, entry.command_lock.lock()).await else {
-        let cause = "another operation of this owner is still under way".to_owned();
+        let cause = "another operation of this owner is still under way".into();
         return Err(Error::Unavailable { operation: OPERATION, cause }.into());
     };
     let wanted = shared.config.capped(fixed_lease.unwrap_or(shared.config.lease));
@@ -298,7 +271,7 @@ async fn attempt(
             }
             // This future was not polled for so long that the lease is over before it began.
             (Ok(AcquireReply::Acquired { .. }), _) if (sent + lease).left().is_zero() => {
-                Failure::Unknown("the answer was read after the lease had ended".to_owned())
+                Failure::Unknown("the answer was read after the lease had ended".into())
             }
             (Ok(AcquireReply::Acquired { fence }), current) => {
                 let renew = fixed_lease.is_none();
@@ -314,7 +287,7 @@ async fn attempt(
                 let Some((check_at, guard)) = hold.acquired(sent, lease, renew) else { continue };
                 shared.renewals.insert(&hold, check_at);
                 drop(command);
-                return Ok(Attempt::Acquired(RawGuard::new(locks, entry, hold, guard)));
+                return Ok(Attempt::Acquired(RawGuard::new(Held::new(locks, entry, hold, guard))));
             }
             (Err(failure), _) => failure,
         };

@@ -4,13 +4,14 @@
 //! - [`wakeups`]: which waiters of this process are woken by which channel
 //! - [`subscriber`], [`pubsub`]: the Pub/Sub connections that deliver the messages
 //! - [`fair_queue_ticket`]: membership in the queue of a fair lock
-//! - [`deadline`]: time limits and random pauses
+//! - [`deadline`]: time limits and random pauses; [`patience`]: how long one call waits, also for Redis
 
 pub(crate) mod acquirer;
 pub(crate) mod deadline;
 #[cfg(test)]
 mod exploring;
 pub(crate) mod fair_queue_ticket;
+pub(crate) mod patience;
 pub(crate) mod permit_queue;
 pub(crate) mod pubsub;
 pub(crate) mod subscriber;

@@ -6,11 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::shared::Shared;
-use crate::waiting::deadline::{earlier, outage_pause, until};
+use crate::stats::KindCounters;
+use crate::waiting::deadline::until;
+use crate::waiting::patience::{Patience, Tried};
 use crate::waiting::wakeups::subscribe;
 
 /// How one try ended.
@@ -28,9 +30,10 @@ pub(crate) enum Try<T> {
 /// were acquired until the deadline.
 ///
 /// # Errors
-/// Those of `attempt` but for [`Error::Unavailable`].
+/// Those of `attempt`; [`Error::Unavailable`] as in [`Patience`].
 pub(crate) async fn wait<T, F>(
     shared: &Shared,
+    counters: &KindCounters,
     channel: &Arc<str>,
     deadline: Option<Instant>,
     attempt: impl FnMut() -> F,
@@ -38,11 +41,16 @@ pub(crate) async fn wait<T, F>(
 where
     F: Future<Output = Result<Try<T>, Error>>,
 {
-    shared.unless_closed(wait_until(shared, channel, deadline, attempt)).await
+    let started = Instant::now();
+    let waiting = wait_until(shared, counters, channel, deadline, attempt);
+    let result = shared.unless_closed(waiting).await;
+    counters.acquired(&result, started.elapsed(), true);
+    result
 }
 
 async fn wait_until<T, F>(
     shared: &Shared,
+    counters: &KindCounters,
     channel: &Arc<str>,
     deadline: Option<Instant>,
     mut attempt: impl FnMut() -> F,
@@ -50,42 +58,24 @@ async fn wait_until<T, F>(
 where
     F: Future<Output = Result<Try<T>, Error>>,
 {
-    match until(deadline, attempt()).await {
-        None => return Ok(None),
-        Some(Ok(Try::Acquired(permits))) => return Ok(Some(permits)),
-        Some(Ok(Try::NotFree(_)) | Err(Error::Unavailable { .. })) => {}
-        Some(Err(error)) => return Err(error),
+    let mut patience = Patience::new(&shared.config, deadline);
+    if let Tried::Answered(Try::Acquired(permits)) = patience.attempt(attempt()).await? {
+        return Ok(Some(permits));
     }
-    let subscription = subscribe(&shared.wakeups, channel, &shared.config, deadline).await;
-    let mut failures: u32 = 0;
+    let _waiting = counters.waiting();
+    let subscription = subscribe(&shared.wakeups, channel, &shared.config, patience.end()).await;
     // The head may have been reached at the deadline.
-    while deadline.is_none_or(|deadline| Instant::now() < deadline) {
-        let Some(_head) = until(deadline, subscription.queue_head()).await else {
-            return Ok(None);
-        };
+    while !patience.is_over() {
+        let Some(_head) = until(patience.end(), subscription.queue_head()).await else { break };
         // Then it goes to the end of the queue: it may ask for more permits than there will ever be.
         let turn_ends = Instant::now() + shared.config.lease / 3;
-        while deadline.is_none_or(|deadline| Instant::now() < deadline) {
+        while !patience.is_over() {
             let mut message = pin!(subscription.message());
             message.as_mut().enable();
-            let sleep = match until(deadline, attempt()).await {
-                None => return Ok(None),
-                Some(Ok(Try::Acquired(permits))) => return Ok(Some(permits)),
-                Some(Ok(Try::NotFree(free_in))) => {
-                    failures = 0;
-                    free_in.unwrap_or(Duration::MAX)
-                }
-                Some(Err(Error::Unavailable { cause, .. })) => {
-                    failures = failures.saturating_add(1);
-                    tracing::debug!(
-                        channel = &**channel,
-                        error = cause,
-                        failures,
-                        "no answer; retrying"
-                    );
-                    outage_pause(failures)
-                }
-                Some(Err(error)) => return Err(error),
+            let sleep = match patience.attempt(attempt()).await? {
+                Tried::Answered(Try::Acquired(permits)) => return Ok(Some(permits)),
+                Tried::Answered(Try::NotFree(free_in)) => free_in.unwrap_or(Duration::MAX),
+                Tried::Unanswered(pause) => pause,
             };
             if Instant::now() >= turn_ends {
                 break;
@@ -100,11 +90,11 @@ where
             let wake = (Instant::now() + sleep.min(longest)).min(turn_ends);
             tokio::select! {
                 () = &mut message => {}
-                () = sleep_until(earlier(wake, deadline)) => {}
+                () = patience.sleep_until(wake) => {}
             }
         }
     }
-    Ok(None)
+    patience.timed_out()
 }
 
 #[cfg(test)]

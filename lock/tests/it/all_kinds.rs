@@ -39,9 +39,9 @@ async fn guards_of_one_owner_are_released_in_any_order<K: LockKind>(lock: fn(&Lo
     let locks = locks(&server).await;
     let (lock, owner) = (lock(&locks), locks.owner());
     for outer_first in [true, false] {
-        let outer = lock.acquire(&owner).await.unwrap();
-        let inner = lock.try_acquire(&owner).await.unwrap().unwrap();
-        let innermost = lock.acquire_within(&owner, LEASE).await.unwrap().unwrap();
+        let outer = lock.acquire_as(&owner).await.unwrap();
+        let inner = lock.try_acquire_as(&owner).await.unwrap().unwrap();
+        let innermost = lock.acquire_within_as(&owner, LEASE).await.unwrap().unwrap();
         assert_eq!((outer.owner(), outer.name()), (&owner, NAME));
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 3);
         let depth: u32 = raw.hget(NAME, field::<K>(&owner)).await.unwrap();
@@ -64,7 +64,7 @@ async fn no_update_is_lost<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let both = [locks(&server).await, locks(&server).await];
     let lost =
         lost_updates(both.clone(), move |locks: Locks, counter: Arc<AtomicU32>| async move {
-            let guard = lock(&locks).acquire(&locks.owner()).await.unwrap();
+            let guard = lock(&locks).acquire().await.unwrap();
             increment(&counter).await;
             guard.release().await.unwrap();
         })
@@ -77,8 +77,8 @@ async fn the_watchdog_renews_the_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>)
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let (lock, owner) = (lock(&locks), locks.owner());
-    let outer = lock.acquire(&owner).await.unwrap();
-    let inner = lock.acquire(&owner).await.unwrap();
+    let outer = lock.acquire_as(&owner).await.unwrap();
+    let inner = lock.acquire_as(&owner).await.unwrap();
     for _ in 0..4 {
         renewed(|| outer.valid_for()).await;
         assert!(lock.remaining().await.unwrap().is_some_and(|left| left <= LEASE));
@@ -92,10 +92,10 @@ async fn the_watchdog_renews_the_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>)
 async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = lock(&locks).with_lease(Duration::from_millis(500));
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = lock(&locks).without_renewal(Duration::from_millis(500));
+    let guard = lock.acquire().await.unwrap();
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
-    let next = soon("the key expires", lock.acquire(&locks.owner())).await.unwrap();
+    let next = soon("the key expires", lock.acquire()).await.unwrap();
     assert!(guard.release().await.is_err());
     assert!(next.valid_for() > Duration::ZERO, "the late release removed the next hold");
     drop(next);
@@ -108,10 +108,10 @@ async fn a_command_with_a_lost_reply_counts_once<K: LockKind>(lock: fn(&Locks) -
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let (lock, owner) = (lock(&locks), locks.owner());
     // Once without loss: with the scripts loaded, the next reply is the script's.
-    lock.acquire(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
     let mut guards = Vec::new();
     for depth in 1..=2 {
-        let guard = losing_reply(&proxy, lock.try_acquire(&owner)).await.unwrap();
+        let guard = losing_reply(&proxy, lock.try_acquire_as(&owner)).await.unwrap();
         guards.push(guard.expect("it is free or held by this owner"));
         assert_eq!(lock.hold_count(&owner).await.unwrap(), depth);
     }
@@ -127,28 +127,28 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let (lock, owner) = (lock(&locks), locks.owner());
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     let _: () = raw.del(NAME).await.unwrap();
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
 
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     hold_as_another_owner(&mut raw, NAME).await;
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Taken);
     drop(guard);
-    assert!(lock.try_acquire(&owner).await.unwrap().is_none());
+    assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
     let _: () = raw.del(NAME).await.unwrap();
 
     // Lost, and not yet detected by its guard.
-    let slow = lock.clone().with_lease(Duration::from_secs(60));
-    let guard = slow.acquire(&owner).await.unwrap();
+    let slow = lock.clone().without_renewal(Duration::from_secs(60));
+    let guard = slow.acquire_as(&owner).await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     assert!(!lock.force_unlock().await.unwrap());
-    assert_eq!(guard.release().await, Err(Error::NotHeld));
-    let outer = slow.acquire(&owner).await.unwrap();
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
+    let outer = slow.acquire_as(&owner).await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     let lost = outer.lost();
-    let inner = lock.acquire(&owner).await.unwrap();
+    let inner = lock.acquire_as(&owner).await.unwrap();
     assert_eq!(soon("re-entry detects the loss", lost).await, LostReason::Expired);
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
     assert!(outer.release().await.is_err());
@@ -165,7 +165,7 @@ async fn scripts_are_reloaded_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Loc
         let _: () = query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
     };
     flush().await;
-    let guard = lock.try_acquire(&owner).await.unwrap().unwrap();
+    let guard = lock.try_acquire_as(&owner).await.unwrap().unwrap();
     flush().await;
     // The renewal script too.
     renewed(|| guard.valid_for()).await;
@@ -181,7 +181,7 @@ async fn a_key_of_another_type_is_rejected_and_kept<K: LockKind>(lock: fn(&Locks
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let _: () = raw.set(NAME, "text").await.unwrap();
-    let error = lock(&locks).try_acquire(&locks.owner()).await.unwrap_err();
+    let error = lock(&locks).try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, [NAME]);
@@ -209,17 +209,17 @@ macro_rules! all_kinds {
 }
 
 all_kinds! {
-    fenced: |locks| locks.fenced(NAME).unwrap();
-    fair: |locks| locks.fair(NAME).unwrap();
-    read: |locks| locks.read_write(NAME).unwrap().read().clone();
-    write: |locks| locks.read_write(NAME).unwrap().write().clone();
+    fenced: |locks| locks.fenced(NAME);
+    fair: |locks| locks.fair(NAME);
+    read: |locks| locks.read_write(NAME).read().clone();
+    write: |locks| locks.read_write(NAME).write().clone();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exclusive_locks_lose_no_update() {
-    no_update_is_lost(|locks| locks.fenced(NAME).unwrap()).await;
-    no_update_is_lost(|locks| locks.fair(NAME).unwrap()).await;
-    no_update_is_lost(|locks| locks.read_write(NAME).unwrap().write().clone()).await;
+    no_update_is_lost(|locks| locks.fenced(NAME)).await;
+    no_update_is_lost(|locks| locks.fair(NAME)).await;
+    no_update_is_lost(|locks| locks.read_write(NAME).write().clone()).await;
 }
 
 #[tokio::test]
@@ -228,20 +228,20 @@ async fn one_owner_cannot_hold_a_name_as_two_kinds() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let guard = locks.reentrant(NAME).unwrap().acquire(&owner).await.unwrap();
-    let error = locks.fair(NAME).unwrap().try_acquire(&owner).await.unwrap_err();
+    let guard = locks.lock(NAME).acquire_as(&owner).await.unwrap();
+    let error = locks.fair(NAME).try_acquire_as(&owner).await.unwrap_err();
     assert!(matches!(error, Error::OtherKind { .. }), "{error:?}");
-    let error = locks.fenced(NAME).unwrap().acquire(&owner).await.unwrap_err();
+    let error = locks.fenced(NAME).acquire_as(&owner).await.unwrap_err();
     assert!(matches!(error, Error::OtherKind { .. }), "{error:?}");
-    let error = locks.read_write(NAME).unwrap().read().try_acquire(&owner).await.unwrap_err();
+    let error = locks.read_write(NAME).read().try_acquire_as(&owner).await.unwrap_err();
     assert!(matches!(error, Error::OtherKind { .. }), "{error:?}");
     // Every kind refuses other owners, and no try adds a field to the hash of another kind.
     let other = locks.owner();
-    assert!(locks.fair(NAME).unwrap().try_acquire(&other).await.unwrap().is_none());
-    assert!(locks.fenced(NAME).unwrap().try_acquire(&other).await.unwrap().is_none());
-    let both = locks.read_write(NAME).unwrap();
-    assert!(both.read().try_acquire(&other).await.unwrap().is_none());
-    assert!(both.write().try_acquire(&other).await.unwrap().is_none());
+    assert!(locks.fair(NAME).try_acquire_as(&other).await.unwrap().is_none());
+    assert!(locks.fenced(NAME).try_acquire_as(&other).await.unwrap().is_none());
+    let both = locks.read_write(NAME);
+    assert!(both.read().try_acquire_as(&other).await.unwrap().is_none());
+    assert!(both.write().try_acquire_as(&other).await.unwrap().is_none());
     let fields: Vec<String> = raw.hkeys(NAME).await.unwrap();
     assert_eq!(fields, [owner.to_string()]);
     guard.release().await.unwrap();
@@ -257,14 +257,14 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         let here = Locks::connect(server(), config.clone()).await.unwrap();
         let there = Locks::connect(server(), config).await.unwrap();
         let owner = here.owner();
-        let guard = lock(&here).acquire(&owner).await.unwrap();
-        let again = lock(&here).acquire(&owner).await.unwrap();
+        let guard = lock(&here).acquire_as(&owner).await.unwrap();
+        let again = lock(&here).acquire_as(&owner).await.unwrap();
         waits_until_released(&lock(&there), &there, async || {
             again.release().await.unwrap();
             guard.release().await.unwrap();
         })
         .await;
-        let held = lock(&here).acquire(&owner).await.unwrap();
+        let held = lock(&here).acquire_as(&owner).await.unwrap();
         assert!(lock(&here).is_locked().await.unwrap());
         assert!(lock(&here).force_unlock().await.unwrap());
         drop(held);
@@ -280,7 +280,7 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
     ) {
         let waiting = tokio::spawn({
             let (lock, owner) = (lock.clone(), locks.owner());
-            async move { lock.acquire(&owner).await.unwrap().release().await.unwrap() }
+            async move { lock.acquire_as(&owner).await.unwrap().release().await.unwrap() }
         });
         if K::KIND.to_string() != "read" {
             eventually("it waits", async || locks.usage().channels == 1).await;
@@ -291,10 +291,10 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
     }
     let cluster = RedisCluster::start().await;
     for name in ["a", "b", "c", "d", "x:{7}"] {
-        one(&cluster, |locks| locks.reentrant(name).unwrap()).await;
-        one(&cluster, |locks| locks.fenced(name).unwrap()).await;
-        one(&cluster, |locks| locks.fair(name).unwrap()).await;
-        one(&cluster, |locks| locks.read_write(name).unwrap().read().clone()).await;
-        one(&cluster, |locks| locks.read_write(name).unwrap().write().clone()).await;
+        one(&cluster, |locks| locks.lock(name)).await;
+        one(&cluster, |locks| locks.fenced(name)).await;
+        one(&cluster, |locks| locks.fair(name)).await;
+        one(&cluster, |locks| locks.read_write(name).read().clone()).await;
+        one(&cluster, |locks| locks.read_write(name).write().clone()).await;
     }
 }

@@ -32,14 +32,14 @@ async fn subscribers(raw: &mut MultiplexedConnection) -> i64 {
 async fn waiters_poll_where_channels_are_forbidden() {
     let server = RedisServer::start().await;
     let (there, here) = (long_locks(&server).await, user(&server, "app", &[]).await);
-    let guard = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
-    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
-    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
-    let semaphore = here.semaphore("sem").unwrap();
+    let guard = there.lock(NAME).acquire().await.unwrap();
+    let (lock, owner) = (here.lock(NAME), here.owner());
+    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
+    let semaphore = here.semaphore("sem");
     let permit = tokio::spawn(async move { semaphore.acquire(1).await });
     eventually("both are refused", async || here.refusals().subscriptions >= 2).await;
     guard.release().await.unwrap();
-    there.semaphore("sem").unwrap().try_set_permits(1).await.unwrap();
+    there.semaphore("sem").try_set_permits(1).await.unwrap();
     let guard = soon("it acquires the lock", waiting).await.unwrap().unwrap();
     let permit = soon("it acquires a permit", permit).await.unwrap().unwrap();
     assert_eq!(here.refusals().notifications, 0);
@@ -73,34 +73,34 @@ async fn the_rights_in_the_readme_are_enough() {
 
 /// Acquires, renews, awaits, queries and releases with every kind of lock and semaphore.
 pub(super) async fn every_kind(locks: &Locks) {
-    let read_write = locks.read_write("read-write").unwrap();
-    every_call(locks, &locks.reentrant("reentrant").unwrap()).await;
-    every_call(locks, &locks.fenced("fenced").unwrap()).await;
-    every_call(locks, &locks.fair("fair").unwrap()).await;
+    let read_write = locks.read_write("read-write");
+    every_call(locks, &locks.lock("reentrant")).await;
+    every_call(locks, &locks.fenced("fenced")).await;
+    every_call(locks, &locks.fair("fair")).await;
     every_call(locks, read_write.read()).await;
     every_call(locks, read_write.write()).await;
     let setnx = locks.setnx("setnx", Duration::from_secs(60));
     setnx.try_acquire().await.unwrap().unwrap().release().await.unwrap();
-    let semaphore = locks.semaphore("semaphore").unwrap();
+    let semaphore = locks.semaphore("semaphore");
     semaphore.try_set_permits(1).await.unwrap();
     semaphore.acquire(1).await.unwrap().release().await.unwrap();
-    let leased = locks.leased_semaphore("leased", Duration::from_secs(60)).unwrap();
+    let leased = locks.leased_semaphore("leased", Duration::from_secs(60));
     leased.try_set_permits(1).await.unwrap();
-    leased.acquire().await.unwrap().release().await.unwrap();
+    leased.acquire(1).await.unwrap().release().await.unwrap();
 }
 
 async fn every_call<K: LockKind>(locks: &Locks, lock: &Lock<K>) {
-    let held = lock.acquire(&locks.owner()).await.unwrap();
+    let held = lock.acquire().await.unwrap();
     let waiting = tokio::spawn({
         let (lock, owner) = (lock.clone(), locks.owner());
-        async move { lock.acquire(&owner).await }
+        async move { lock.acquire_as(&owner).await }
     });
     renewed(|| held.valid_for()).await;
     assert!(lock.is_locked().await.unwrap() && lock.remaining().await.unwrap().is_some());
     assert_eq!(lock.hold_count(held.owner()).await.unwrap(), 1);
     held.release().await.unwrap();
     soon("the waiter acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
-    let _held = lock.acquire(&locks.owner()).await.unwrap();
+    let _held = lock.acquire().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
 }
 
@@ -112,12 +112,12 @@ async fn a_forbidden_channel_does_not_disturb_the_others() {
     let config = LockConfig::default().with_client_tracking(false);
     let there = Locks::connect(server.client(), config).await.unwrap();
     let here = user(&server, "app", &[&format!("&{CHANNEL}")]).await;
-    let guard = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
-    let forbidden = there.reentrant(OTHER).unwrap().acquire(&there.owner()).await.unwrap();
+    let guard = there.lock(NAME).acquire().await.unwrap();
+    let forbidden = there.lock(OTHER).acquire().await.unwrap();
     let mut waits = Vec::new();
     for name in [OTHER, NAME] {
-        let (lock, owner) = (here.reentrant(name).unwrap(), here.owner());
-        waits.push(tokio::spawn(async move { lock.acquire(&owner).await }));
+        let (lock, owner) = (here.lock(name), here.owner());
+        waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await }));
         eventually("it waits", async || here.usage().channels == waits.len()).await;
     }
     eventually("it is subscribed", async || subscribers(&mut raw).await == 1).await;

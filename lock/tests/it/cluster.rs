@@ -50,8 +50,8 @@ async fn waiter(
     locks: &Locks,
     name: &str,
 ) -> JoinHandle<Guard> {
-    let (locks, lock) = (locks.clone(), locks.reentrant(name).unwrap());
-    let waiter = tokio::spawn(async move { lock.acquire(&locks.owner()).await.expect("acquire") });
+    let lock = locks.lock(name);
+    let waiter = tokio::spawn(async move { lock.acquire().await.expect("acquire") });
     subscribed(cluster, node, name).await;
     waiter
 }
@@ -96,18 +96,18 @@ async fn every_operation_reaches_the_node_of_its_slot() {
             if round == 1 {
                 let _: () = query(&mut raw, "SCRIPT", &["FLUSH"]).await;
             }
-            let lock = locks.reentrant(&name).unwrap();
+            let lock = locks.lock(&name);
             let (owner, other) = (locks.owner(), locks.owner());
-            let first = lock.acquire(&owner).await.unwrap();
-            let second = lock.acquire(&owner).await.unwrap();
+            let first = lock.acquire_as(&owner).await.unwrap();
+            let second = lock.acquire_as(&owner).await.unwrap();
             let field: String = query(&mut raw, "HGET", &[&name, &owner.to_string()]).await;
             assert_eq!(field, "2");
-            assert!(lock.try_acquire(&other).await.unwrap().is_none());
+            assert!(lock.try_acquire_as(&other).await.unwrap().is_none());
             assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
             assert!(lock.remaining().await.unwrap().is_some());
             second.release().await.unwrap();
             first.release().await.unwrap();
-            let held = lock.acquire(&other).await.unwrap();
+            let held = lock.acquire_as(&other).await.unwrap();
             assert!(lock.force_unlock().await.unwrap());
             assert!(!lock.is_locked().await.unwrap());
             drop(held);
@@ -131,9 +131,9 @@ async fn a_release_publishes_ordinary_and_sharded_messages() {
     for subscribe in ["SUBSCRIBE", "SSUBSCRIBE"] {
         let _: redis::Value = query(&mut raw, subscribe, &[&channel(&name)]).await;
     }
-    let lock = locks.reentrant(&name).unwrap();
+    let lock = locks.lock(&name);
     for forced in [false, true] {
-        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         if forced {
             assert!(lock.force_unlock().await.unwrap());
             drop(guard);
@@ -160,7 +160,7 @@ async fn a_release_wakes_a_waiter_of_another_process() {
     let cluster = RedisCluster::start().await;
     let (here, there) = (connect(&cluster).await, connect(&cluster).await);
     for (node, (name, _)) in names(&cluster).await.into_iter().enumerate() {
-        let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
+        let guard = here.lock(&name).acquire().await.unwrap();
         let waiting = waiter(&cluster, node, &there, &name).await;
         guard.release().await.unwrap();
         soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
@@ -194,19 +194,19 @@ async fn commands_and_subscriptions_follow_a_moving_slot() {
     let (name, slot) = name_on(&cluster, 0).await;
     // Another lock of the same slot, that does not exist while the slot moves.
     let neighbour = format!("neighbour:{{{name}}}");
-    let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
+    let guard = here.lock(&name).acquire().await.unwrap();
     let waiting = waiter(&cluster, 0, &there, &name).await;
 
     cluster.begin_move(slot, 0, 1).await;
     // ASK: the key is not at the old node, and the new one does not serve the slot yet.
-    let other = here.reentrant(&neighbour).unwrap();
-    let held = other.acquire(&here.owner()).await.unwrap();
+    let other = here.lock(&neighbour);
+    let held = other.acquire().await.unwrap();
     let mut raw = cluster.nodes[1].conn().await;
     let _: () = query(&mut raw, "ASKING", &[]).await;
     assert_eq!(query::<i64>(&mut raw, "EXISTS", &[&neighbour]).await, 1, "not at the new node");
     held.release().await.unwrap();
     // A key that is still at the old node is used there.
-    assert_eq!(here.reentrant(&name).unwrap().is_locked().await, Ok(true));
+    assert_eq!(here.lock(&name).is_locked().await, Ok(true));
 
     cluster.end_move(slot, 0, 1).await;
     // MOVED: the holder's next command goes to the new node, and the waiter subscribes there.
@@ -222,7 +222,7 @@ async fn a_killed_master_is_replaced() {
     let (here, there) = (connect(&cluster).await, connect(&cluster).await);
     let (name, _) = name_on(&cluster, 0).await;
     let (healthy, _) = name_on(&cluster, 1).await;
-    let guard = here.reentrant(&name).unwrap().acquire(&here.owner()).await.unwrap();
+    let guard = here.lock(&name).acquire().await.unwrap();
     let waiting = waiter(&cluster, 0, &there, &name).await;
     // The replica has the lock; a failover may forget it otherwise, as the documentation says.
     let mut replica = cluster.nodes[3].conn().await;
@@ -234,13 +234,13 @@ async fn a_killed_master_is_replaced() {
     cluster.nodes[0].kill();
 
     // Meanwhile locks of other nodes work, and those of the dead node fail in time.
-    let lock = here.reentrant(&name).unwrap();
-    let other = here.reentrant(&healthy).unwrap();
+    let lock = here.lock(&name);
+    let other = here.lock(&healthy);
     let mut failed = 0;
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         assert!(Instant::now() < deadline, "the replica never took over");
-        let held = other.try_acquire(&here.owner()).await.expect("the healthy node answers");
+        let held = other.try_acquire().await.expect("the healthy node answers");
         held.expect("it is free").release().await.expect("the healthy node answers");
         match lock.is_locked().await {
             Ok(locked) => {
@@ -257,7 +257,7 @@ async fn a_killed_master_is_replaced() {
     guard.release().await.unwrap();
     soon("the waiter acquires the lock", waiting).await.unwrap().release().await.unwrap();
     for _ in 0..10 {
-        lock.acquire(&here.owner()).await.unwrap().release().await.unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
     }
     nothing_left(&cluster, &[1, 2, 3], &[&here, &there]).await;
 }
@@ -271,9 +271,9 @@ async fn a_hanging_node_does_not_delay_others() {
     let mut nodes = [0, 1, 2];
     nodes.sort_by_key(|node| cluster.nodes[*node].url());
     let names = names(&cluster).await;
-    let [hanging, renewed, busy] = nodes.map(|node| locks.reentrant(&names[node].0).unwrap());
-    let renewed = renewed.acquire(&locks.owner()).await.unwrap();
-    let lost = hanging.acquire(&locks.owner()).await.unwrap();
+    let [hanging, renewed, busy] = nodes.map(|node| locks.lock(&names[node].0));
+    let renewed = renewed.acquire().await.unwrap();
+    let lost = hanging.acquire().await.unwrap();
     cluster.nodes[nodes[0]].pause();
 
     // In the second round a command has timed out, so the slot table is being refreshed.
@@ -281,13 +281,13 @@ async fn a_hanging_node_does_not_delay_others() {
         let pending: Vec<_> = (0..20)
             .map(|_| {
                 let (lock, owner) = (hanging.clone(), locks.owner());
-                tokio::spawn(async move { lock.try_acquire(&owner).await.map(drop) })
+                tokio::spawn(async move { lock.try_acquire_as(&owner).await.map(drop) })
             })
             .collect();
         // Each would take a second, if it waited as those do.
         let others = async {
             for _ in 0..50 {
-                busy.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+                busy.acquire().await.unwrap().release().await.unwrap();
             }
         };
         soon("the others", others).await;

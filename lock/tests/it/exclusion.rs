@@ -56,8 +56,8 @@ async fn the_reentrant_lock_loses_no_update() {
     let server = RedisServer::start().await;
     let both = [locks(&server).await, locks(&server).await];
     let lost = lost_updates(both.clone(), |locks: Locks, counter| async move {
-        let lock = locks.reentrant(NAME).unwrap();
-        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        let lock = locks.lock(NAME);
+        let guard = lock.acquire().await.unwrap();
         increment(&counter).await;
         guard.release().await.unwrap();
     })

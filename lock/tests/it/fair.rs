@@ -58,7 +58,7 @@ async fn queued(raw: &mut MultiplexedConnection, count: usize) {
 fn spawn_waiter(lock: FairLock, owner: Owner, order: &Arc<Mutex<Vec<Owner>>>) -> JoinHandle<()> {
     let order = order.clone();
     tokio::spawn(async move {
-        let guard = lock.acquire(&owner).await.unwrap();
+        let guard = lock.acquire_as(&owner).await.unwrap();
         order.lock().unwrap().push(owner);
         guard.release().await.unwrap();
     })
@@ -76,17 +76,17 @@ async fn the_wire_format_is_that_of_redisson() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
+    let lock = locks.fair(NAME);
     let (owner, second, third) = (locks.owner(), locks.owner(), locks.owner());
 
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     let hash: Vec<(String, String)> = raw.hgetall(NAME).await.unwrap();
     assert_eq!(hash, [(owner.to_string(), "1".to_owned())]);
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, [NAME], "without waiters it is the lock alone");
     // An attempt without waiting does not enter the queue.
-    assert!(lock.try_acquire(&second).await.unwrap().is_none());
-    assert!(lock.acquire_within(&second, Duration::ZERO).await.unwrap().is_none());
+    assert!(lock.try_acquire_as(&second).await.unwrap().is_none());
+    assert!(lock.acquire_within_as(&second, Duration::ZERO).await.unwrap().is_none());
     assert!(queue(&mut raw).await.is_empty());
 
     let order = Arc::default();
@@ -121,7 +121,7 @@ async fn the_wire_format_is_that_of_redisson() {
     soon("both acquire the lock", async { (waiting.await.unwrap(), last.await.unwrap()) }).await;
     assert_eq!(*order.lock().unwrap(), [second, third]);
     // Without waiters no message is published.
-    lock.acquire(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
     let _: i64 = raw.publish("the end", "").await.unwrap();
     let message = soon("a message", messages.next()).await.unwrap();
     assert_eq!(message.get_channel_name(), "the end");
@@ -134,14 +134,14 @@ async fn waiters_acquire_in_order_of_arrival() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let both = [long_locks(&server).await, long_locks(&server).await];
-    let holder = both[0].fair(NAME).unwrap().acquire(&both[0].owner()).await.unwrap();
+    let holder = both[0].fair(NAME).acquire().await.unwrap();
     let order = Arc::default();
     let mut expected = Vec::new();
     let mut waiting = Vec::new();
     for i in 0..12 {
         let locks = &both[i % 2];
         let owner = locks.owner();
-        waiting.push(spawn_waiter(locks.fair(NAME).unwrap(), owner, &order));
+        waiting.push(spawn_waiter(locks.fair(NAME), owner, &order));
         expected.push(owner);
         queued(&mut raw, i + 1).await;
     }
@@ -158,12 +158,12 @@ async fn a_queued_waiter_is_not_overtaken() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
+    let lock = locks.fair(NAME);
     // The lock is free, and another client's waiter has just been notified.
     foreign_waiter(&mut raw, "another:1", 60_000.0).await;
     let owner = locks.owner();
-    assert!(lock.try_acquire(&owner).await.unwrap().is_none());
-    assert!(lock.acquire_within(&owner, Duration::from_millis(100)).await.unwrap().is_none());
+    assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
+    assert!(lock.acquire_within_as(&owner, Duration::from_millis(400)).await.unwrap().is_none());
     eventually("it has left", async || queue(&mut raw).await == ["another:1"]).await;
 
     // It acquires, and releases as Redisson does: the first waiter is notified.
@@ -183,11 +183,11 @@ async fn a_dead_waiter_of_another_client_is_removed() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
+    let lock = locks.fair(NAME);
     foreign_waiter(&mut raw, "dead:1", -1.0).await;
     foreign_waiter(&mut raw, "dead:2", -1.0).await;
     let _: () = raw.rpush(QUEUE, "without a time:3").await.unwrap();
-    let guard = lock.try_acquire(&locks.owner()).await.unwrap().expect("no live waiter is queued");
+    let guard = lock.try_acquire().await.unwrap().expect("no live waiter is queued");
     foreign_waiter(&mut raw, "dead:4", 50.0).await;
     foreign_waiter(&mut raw, "alive:5", 60_000.0).await;
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
@@ -207,7 +207,7 @@ fn waiter_in_its_own_runtime(server: &RedisServer, lease: Duration) -> tokio::ru
     runtime.spawn(async move {
         let config = LockConfig::default().with_lease(lease);
         let locks = Locks::connect(client, config).await.unwrap();
-        let guard = locks.fair(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+        let guard = locks.fair(NAME).acquire().await.unwrap();
         panic!("it acquired the lock: {guard:?}");
     });
     runtime
@@ -219,8 +219,8 @@ async fn a_dead_waiter_is_removed_within_a_lease() {
     let mut raw = server.conn().await;
     let lease = Duration::from_secs(3);
     let locks = locks_with(&server, lease).await;
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let process = waiter_in_its_own_runtime(&server, lease);
     queued(&mut raw, 1).await;
     let owner = locks.owner();
@@ -241,8 +241,8 @@ async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (locks, lease) = (long_locks(&server).await, Duration::from_millis(300));
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let process = waiter_in_its_own_runtime(&server, lease);
     queued(&mut raw, 1).await;
     process.shutdown_background();
@@ -253,7 +253,7 @@ async fn a_dead_waiter_is_removed_also_when_it_was_the_only_one() {
         "it left the queue by itself, so this test shows nothing"
     );
     guard.release().await.unwrap();
-    let next = lock.acquire_within(&locks.owner(), Duration::from_secs(5)).await.unwrap();
+    let next = lock.acquire_within(Duration::from_secs(5)).await.unwrap();
     next.expect("the dead waiter still blocks the lock").release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
@@ -264,8 +264,8 @@ async fn live_waiters_keep_their_positions_for_any_time() {
     let mut raw = server.conn().await;
     let lease = Duration::from_secs(2);
     let locks = locks_with(&server, lease).await;
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let order = Arc::default();
     let (first, second) = (locks.owner(), locks.owner());
     let one = spawn_waiter(lock.clone(), first, &order);
@@ -295,8 +295,8 @@ async fn a_cancelled_waiter_leaves_the_queue_at_once() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let cancelled = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 1).await;
     foreign_waiter(&mut raw, "another:1", 3.0 * WAITER_TIMEOUT).await;
@@ -329,7 +329,7 @@ async fn a_cancelled_first_waiter_notifies_the_next() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
+    let lock = locks.fair(NAME);
     let _: () = raw.hset(NAME, "another:1", 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
     let cancelled = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
@@ -348,15 +348,15 @@ async fn calls_of_one_owner_share_a_queue_position() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let owner = locks.owner();
     let one = spawn_waiter(lock.clone(), owner, &Arc::default());
     queued(&mut raw, 1).await;
     let behind = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 2).await;
     // A second call of the same owner times out; the first keeps the position in the queue.
-    assert!(lock.acquire_within(&owner, Duration::from_millis(100)).await.unwrap().is_none());
+    assert!(lock.acquire_within_as(&owner, Duration::from_millis(400)).await.unwrap().is_none());
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(queue(&mut raw).await[0], owner.to_string());
     guard.release().await.unwrap();
@@ -369,8 +369,8 @@ async fn a_force_unlock_notifies_the_first_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let waiting = spawn_waiter(lock.clone(), locks.owner(), &Arc::default());
     queued(&mut raw, 1).await;
     assert!(lock.force_unlock().await.unwrap());
@@ -384,8 +384,8 @@ async fn waiters_acquire_after_the_server_lost_its_data() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks_with(&server, Duration::from_secs(2)).await;
-    let lock = locks.fair(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fair(NAME);
+    let guard = lock.acquire().await.unwrap();
     let order = Arc::default();
     let mut waiting = Vec::new();
     for count in 1..=3 {

@@ -17,33 +17,33 @@ async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (locks(&server).await, locks(&server).await);
-    let (lock, owner) = (here.fenced(NAME).unwrap(), here.owner());
+    let (lock, owner) = (here.fenced(NAME), here.owner());
 
-    let first = lock.acquire(&owner).await.unwrap();
+    let first = lock.acquire_as(&owner).await.unwrap();
     let hash: Vec<(String, String)> = raw.hgetall(NAME).await.unwrap();
     assert_eq!(hash, [(owner.to_string(), "1".to_owned())]);
     assert_eq!(raw.get::<_, String>(TOKEN).await.unwrap(), "1");
     assert_eq!(raw.pttl::<_, i64>(TOKEN).await.unwrap(), -1);
     assert_eq!(first.fence(), 1);
-    let again = lock.acquire(&owner).await.unwrap();
+    let again = lock.acquire_as(&owner).await.unwrap();
     assert_eq!((again.fence(), raw.get::<_, u64>(TOKEN).await.unwrap()), (1, 1));
     // A failed attempt uses up no token.
-    let other = there.fenced(NAME).unwrap();
-    assert!(other.try_acquire(&there.owner()).await.unwrap().is_none());
+    let other = there.fenced(NAME);
+    assert!(other.try_acquire().await.unwrap().is_none());
     assert_eq!(raw.get::<_, u64>(TOKEN).await.unwrap(), 1);
     again.release().await.unwrap();
     first.release().await.unwrap();
 
-    let second = other.acquire(&there.owner()).await.unwrap();
+    let second = other.acquire().await.unwrap();
     assert_eq!(second.fence(), 2);
     second.release().await.unwrap();
     // A client of another language acquired it in between.
     let _: i64 = raw.incr(TOKEN, 5).await.unwrap();
-    let third = lock.acquire(&owner).await.unwrap();
+    let third = lock.acquire_as(&owner).await.unwrap();
     assert_eq!(third.fence(), 8);
     third.release().await.unwrap();
 
-    let braces = here.fenced("lock:{7}:order").unwrap().acquire(&owner).await.unwrap();
+    let braces = here.fenced("lock:{7}:order").acquire_as(&owner).await.unwrap();
     let key = "redisson_lock_token:lock:{7}:order";
     assert_eq!((braces.fence(), raw.get::<_, u64>(key).await.unwrap()), (1, 1));
     drop(braces);
@@ -57,9 +57,9 @@ async fn release_and_force_unlock_publish_0_on_the_lock_channel() {
     let locks = locks(&server).await;
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
     sink.subscribe("redisson_lock__channel:{lock:order:1}").await.unwrap();
-    let lock = locks.fenced(NAME).unwrap();
-    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
-    let held = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fenced(NAME);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let held = lock.acquire().await.unwrap();
     assert!(lock.force_unlock().await.unwrap());
     drop(held);
     for _ in 0..2 {
@@ -74,7 +74,7 @@ async fn a_counter_of_another_type_is_rejected_before_acquiring() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let _: () = raw.set(TOKEN, "text").await.unwrap();
-    let error = locks.fenced(NAME).unwrap().try_acquire(&locks.owner()).await.unwrap_err();
+    let error = locks.fenced(NAME).try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
 }
@@ -95,12 +95,12 @@ async fn a_resource_rejects_writes_with_an_older_token() {
     let mut raw = server.conn().await;
     let config = LockConfig::default();
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let lock = locks.fenced(NAME).unwrap().with_lease(Duration::from_millis(200));
-    let late = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.fenced(NAME).without_renewal(Duration::from_millis(200));
+    let late = lock.acquire().await.unwrap();
     assert!(guarded_write(&mut raw, late.fence(), "early").await);
     assert!(guarded_write(&mut raw, late.fence(), "early, once more").await);
     assert_eq!(soon("the lease ends", late.lost()).await, LostReason::Expired);
-    let next = soon("the key expires", lock.acquire(&locks.owner())).await.unwrap();
+    let next = soon("the key expires", lock.acquire()).await.unwrap();
     assert!(next.fence() > late.fence());
     assert!(guarded_write(&mut raw, next.fence(), "next").await);
     assert!(!guarded_write(&mut raw, late.fence(), "stale").await, "a stale write was accepted");
@@ -118,8 +118,8 @@ async fn tokens_rise_in_the_order_of_acquisition() {
         let (locks, seen) = (both[i % 2].clone(), seen.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..5 {
-                let lock = locks.fenced(NAME).unwrap();
-                let guard = lock.acquire(&locks.owner()).await.unwrap();
+                let lock = locks.fenced(NAME);
+                let guard = lock.acquire().await.unwrap();
                 seen.lock().unwrap().push(guard.fence());
                 guard.release().await.unwrap();
             }

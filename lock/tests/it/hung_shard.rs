@@ -26,8 +26,8 @@ pub async fn tag_on(cluster: &RedisCluster, master: usize) -> String {
 pub async fn acquire(locks: &Locks, tag: &str, count: usize) -> Vec<Guard> {
     let owner = locks.owner();
     let guards = stream::iter(0..count).map(async |number| {
-        let lock = locks.reentrant(&format!("lock:{{{tag}}}:{number}")).unwrap();
-        lock.acquire(&owner).await.unwrap()
+        let lock = locks.lock(&format!("lock:{{{tag}}}:{number}"));
+        lock.acquire_as(&owner).await.unwrap()
     });
     guards.buffer_unordered(200).collect().await
 }
@@ -42,11 +42,11 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), config).await.unwrap();
     let (hanging, healthy) = (tag_on(&cluster, 0).await, tag_on(&cluster, 1).await);
     let name = format!("lock:{{{healthy}}}");
-    let fair = locks.fair(&name).unwrap();
-    let held = fair.acquire(&locks.owner()).await.unwrap();
+    let fair = locks.fair(&name);
+    let held = fair.acquire().await.unwrap();
     let waiter = tokio::spawn({
         let (fair, owner) = (fair.clone(), locks.owner());
-        async move { fair.acquire(&owner).await.map(drop) }
+        async move { fair.acquire_as(&owner).await.map(drop) }
     });
     let mut raw = cluster.nodes[1].conn().await;
     let queue = format!("redisson_lock_queue:{name}");
@@ -56,8 +56,8 @@ async fn a_hung_shard_delays_no_clean_up_on_the_others() {
     acquire(&locks, &hanging, 1).await;
     cluster.nodes[0].pause();
     let tries = (0..TRIES).map(async |number| {
-        let lock = locks.reentrant(&format!("lock:{{{hanging}}}:{number}:again")).unwrap();
-        lock.try_acquire(&locks.owner()).await.map(drop)
+        let lock = locks.lock(&format!("lock:{{{hanging}}}:{number}:again"));
+        lock.try_acquire().await.map(drop)
     });
     for answer in join_all(tries).await {
         assert!(matches!(answer, Err(Error::Unavailable { .. })), "{answer:?}");

@@ -23,14 +23,14 @@ async fn a_late_copy_of_a_resent_release_spares_the_next_hold() {
     let config = LockConfig::default().with_command_timeout(TIMEOUT);
     let locks = Locks::connect(proxy.redis(), config).await.unwrap();
     let owner = locks.owner();
-    let lock = locks.reentrant(NAME).unwrap();
-    lock.acquire(&owner).await.unwrap().release().await.unwrap();
+    let lock = locks.lock(NAME);
+    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
     for round in 0..10 {
-        let guard = lock.acquire(&owner).await.unwrap();
+        let guard = lock.acquire_as(&owner).await.unwrap();
         proxy.set(Mode::HoldRequest);
         guard.release().await.unwrap();
         assert_eq!(proxy.held(), 1, "no request is late");
-        let again = lock.acquire(&owner).await.unwrap();
+        let again = lock.acquire_as(&owner).await.unwrap();
         proxy.pass_held().await;
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "round {round}");
         again.release().await.unwrap();
@@ -51,22 +51,22 @@ async fn a_release_that_timed_out_spares_the_next_hold() {
     // That of the releases; all else has to be answered within it.
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(3));
     let locks = Locks::connect(backend, config).await.unwrap();
-    spares_the_next_hold(&proxy, &locks, &locks.reentrant(NAME).unwrap()).await;
-    spares_the_next_hold(&proxy, &locks, &locks.fair("fair:late").unwrap()).await;
-    let lock = locks.read_write("read-write:late").unwrap();
+    spares_the_next_hold(&proxy, &locks, &locks.lock(NAME)).await;
+    spares_the_next_hold(&proxy, &locks, &locks.fair("fair:late")).await;
+    let lock = locks.read_write("read-write:late");
     spares_the_next_hold(&proxy, &locks, lock.read()).await;
     spares_the_next_hold(&proxy, &locks, lock.write()).await;
 }
 
 async fn spares_the_next_hold<K: LockKind>(proxy: &Proxy, locks: &Locks, lock: &Lock<K>) {
     let owner = locks.owner();
-    lock.acquire(&owner).await.unwrap().release().await.unwrap();
-    let guard = lock.acquire(&owner).await.unwrap();
+    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     proxy.set(Mode::HoldRequests("late"));
     let outcome = guard.release().await;
     assert!(matches!(outcome, Err(Error::Unknown { .. })), "{outcome:?}");
     proxy.set(Mode::Forward);
-    let again = lock.acquire(&owner).await.unwrap();
+    let again = lock.acquire_as(&owner).await.unwrap();
     assert!(proxy.held() > 0, "no request is late");
     proxy.pass_held().await;
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "{lock:?}");

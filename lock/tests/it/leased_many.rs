@@ -25,13 +25,13 @@ async fn several_permits_are_acquired_and_released_together() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate = locks.leased_semaphore(NAME, LONG).unwrap();
+    let gate = locks.leased_semaphore(NAME, LONG);
     gate.try_set_permits(5).await.unwrap();
     let mut pubsub = server.client().get_async_pubsub().await.unwrap();
     pubsub.subscribe("redisson_sc:{gate}").await.unwrap();
     let mut messages = pubsub.into_on_message();
 
-    let mut three = gate.try_acquire_many(3).await.unwrap().expect("five are free");
+    let mut three = gate.try_acquire(3).await.unwrap().expect("five are free");
     assert_eq!((three.count(), counts(&mut raw).await), (3, (2, 3)));
     let members: Vec<Vec<u8>> = raw.zrange(LEASES, 0, -1).await.unwrap();
     let mut members: Vec<String> =
@@ -39,9 +39,9 @@ async fn several_permits_are_acquired_and_released_together() {
     members.sort();
     assert_eq!(members, three.ids().collect::<Vec<_>>(), "16 bytes each, as Redisson's");
 
-    assert!(gate.try_acquire_many(3).await.unwrap().is_none(), "only two are free");
+    assert!(gate.try_acquire(3).await.unwrap().is_none(), "only two are free");
     assert_eq!(counts(&mut raw).await, (2, 3));
-    let two = gate.try_acquire_many(2).await.unwrap().expect("two are free");
+    let two = gate.try_acquire(2).await.unwrap().expect("two are free");
     drop(two);
     assert_eq!(next_message(&mut messages).await, "2");
 
@@ -53,11 +53,11 @@ async fn several_permits_are_acquired_and_released_together() {
     assert_eq!(next_message(&mut messages).await, "5");
     assert_eq!(counts(&mut raw).await, (5, 0));
 
-    let mut none = gate.acquire_many(0).await.unwrap();
+    let mut none = gate.acquire(0).await.unwrap();
     none.extend(LONG * 2).await.unwrap();
     assert_eq!((none.count(), none.ids().count(), counts(&mut raw).await), (0, 0, (5, 0)));
     none.release().await.unwrap();
-    assert!(gate.try_acquire_many(u32::MAX).await.unwrap().is_none());
+    assert!(gate.try_acquire(u32::MAX).await.unwrap().is_none());
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate = locks.leased_semaphore(NAME, LONG).unwrap();
+    let gate = locks.leased_semaphore(NAME, LONG);
     gate.try_set_permits(0).await.unwrap();
     let (seconds, micros): (i64, i64) = query(&mut raw, "TIME", &[]).await;
     let now = seconds * 1000 + micros / 1000;
@@ -74,7 +74,7 @@ async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
         let _: () = raw.zadd(LEASES, id, expires).await.unwrap();
     }
     let started = Instant::now();
-    let two = soon("two leases end", gate.acquire_many(2)).await.unwrap();
+    let two = soon("two leases end", gate.acquire(2)).await.unwrap();
     let took = started.elapsed();
     // A waiter that did not know the end of the lease would retry every ten seconds.
     assert!(took > Duration::from_millis(500) && took < Duration::from_secs(6), "{took:?}");
@@ -88,11 +88,11 @@ async fn a_waiter_for_several_permits_is_woken_by_releases() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let gate = here.leased_semaphore(NAME, LONG).unwrap();
+    let gate = here.leased_semaphore(NAME, LONG);
     gate.try_set_permits(2).await.unwrap();
-    let (one, other) = (gate.acquire().await.unwrap(), gate.acquire().await.unwrap());
-    let waiting = there.leased_semaphore(NAME, LONG).unwrap();
-    let waiting = tokio::spawn(async move { waiting.acquire_many(2).await });
+    let (one, other) = (gate.acquire(1).await.unwrap(), gate.acquire(1).await.unwrap());
+    let waiting = there.leased_semaphore(NAME, LONG);
+    let waiting = tokio::spawn(async move { waiting.acquire(2).await });
     eventually("it waits", async || there.usage().channels == 1).await;
     let started = Instant::now();
     one.release().await.unwrap();
@@ -110,12 +110,11 @@ async fn commands_for_several_permits_with_a_lost_reply_count_once() {
     let mut raw = server.conn().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
-    let gate = locks.leased_semaphore(NAME, LONG).unwrap();
+    let gate = locks.leased_semaphore(NAME, LONG);
     gate.try_set_permits(5).await.unwrap();
     // Once without loss: with the scripts loaded, the next reply is the script's.
-    gate.acquire().await.unwrap().release().await.unwrap();
-    let three =
-        losing_reply(&proxy, gate.try_acquire_many(3)).await.unwrap().expect("five are free");
+    gate.acquire(1).await.unwrap().release().await.unwrap();
+    let three = losing_reply(&proxy, gate.try_acquire(3)).await.unwrap().expect("five are free");
     assert_eq!(counts(&mut raw).await, (2, 3));
     losing_reply(&proxy, three.release()).await.unwrap();
     assert_eq!(counts(&mut raw).await, (5, 0));
@@ -126,9 +125,9 @@ async fn what_is_left_of_several_permits_is_released_when_one_was_lost() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate = locks.leased_semaphore(NAME, LONG).unwrap();
+    let gate = locks.leased_semaphore(NAME, LONG);
     gate.try_set_permits(3).await.unwrap();
-    let mut three = gate.acquire_many(3).await.unwrap();
+    let mut three = gate.acquire(3).await.unwrap();
     // As a client of Redisson's whose clock is fast does: one permit is collected as expired.
     let _: () = query(&mut raw, "ZPOPMIN", &[LEASES]).await;
     let _: i64 = raw.incr(NAME, 1).await.unwrap();

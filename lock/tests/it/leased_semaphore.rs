@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LeasedSemaphore, LockConfig, LockUsage, Locks, LostReason};
+use redisson_lock::{Error, LeasedSemaphore, LockConfig, LockUsage, Locks, Lost, LostReason};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
 use super::semaphore::next_message;
-use super::{eventually, long_locks, losing_reply, query, soon};
+use super::{LEASE, eventually, long_locks, losing_reply, query, renewed, soon};
 use crate::support::proxy::Proxy;
 use crate::support::redis_server::RedisServer;
 
@@ -38,7 +38,7 @@ async fn patient_locks(server: &RedisServer) -> Locks {
 
 /// A semaphore of so many permits.
 async fn semaphore(locks: &Locks, permits: u32, lease: Duration) -> LeasedSemaphore {
-    let semaphore = locks.leased_semaphore(NAME, lease).expect("a name");
+    let semaphore = locks.leased_semaphore(NAME, lease);
     assert!(semaphore.try_set_permits(permits).await.expect("set permits"));
     semaphore
 }
@@ -77,7 +77,7 @@ async fn the_wire_format_is_that_of_redisson() {
     assert_eq!(next_message(&mut messages).await, "2");
 
     let before = now(&mut raw).await;
-    let permit = gate.try_acquire().await.unwrap().expect("it is free");
+    let permit = gate.try_acquire(1).await.unwrap().expect("it is free");
     let after = now(&mut raw).await;
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "1");
     let out: Vec<(Vec<u8>, i64)> = raw.zrange_withscores(LEASES, 0, -1).await.unwrap();
@@ -92,7 +92,7 @@ async fn the_wire_format_is_that_of_redisson() {
 
     // An expiry of the whole semaphore, which Redisson can set, applies to the permits too.
     let _: bool = raw.pexpire(NAME, 50_000).await.unwrap();
-    let permit = gate.try_acquire().await.unwrap().unwrap();
+    let permit = gate.try_acquire(1).await.unwrap().unwrap();
     let left: i64 = raw.pttl(LEASES).await.unwrap();
     assert!(left > 0 && left <= 50_000, "{left}");
     permit.release().await.unwrap();
@@ -111,11 +111,11 @@ async fn never_more_permits_are_held_than_exist() {
     let mut tasks = JoinSet::new();
     for number in 0..12 {
         let locks = if number % 2 == 0 { &here } else { &there };
-        let gate = locks.leased_semaphore(NAME, LONG).unwrap();
+        let gate = locks.leased_semaphore(NAME, LONG);
         let (held, most) = (held.clone(), most.clone());
         tasks.spawn(async move {
             for _ in 0..15 {
-                let permit = gate.acquire().await.unwrap();
+                let permit = gate.acquire(1).await.unwrap();
                 most.fetch_max(held.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 held.fetch_sub(1, Ordering::SeqCst);
@@ -138,7 +138,7 @@ async fn a_release_by_another_client_library_wakes_a_waiter() {
     let gate = semaphore(&locks, 0, LONG).await;
     // Redisson's expiry of a permit without a lease: the end of time.
     let _: () = raw.zadd(LEASES, "a client's", 922_337_203_685_477i64).await.unwrap();
-    let waiting = tokio::spawn(async move { gate.acquire().await.unwrap() });
+    let waiting = tokio::spawn(async move { gate.acquire(1).await.unwrap() });
     eventually("it waits", async || locks.usage().channels == 1).await;
     let _: () = query(&mut raw, "EVAL", &[FOREIGN_RELEASE, "3", NAME, LEASES, CHANNEL]).await;
     let permit = soon("it is woken", waiting).await.unwrap();
@@ -156,10 +156,10 @@ async fn permits_of_a_crashed_holder_become_free_without_a_message() {
     let _: () = raw.zadd(LEASES, "one of a client that crashed", expires).await.unwrap();
     let _: () = raw.zadd(LEASES, "another", expires).await.unwrap();
     let (first, second) =
-        soon("the leases end", async { tokio::join!(gate.acquire(), gate.acquire()) }).await;
+        soon("the leases end", async { tokio::join!(gate.acquire(1), gate.acquire(1)) }).await;
     let acquired = now(&mut raw).await;
     assert!(acquired >= expires, "{} ms before the leases end", expires - acquired);
-    assert!(gate.try_acquire().await.unwrap().is_none());
+    assert!(gate.try_acquire(1).await.unwrap().is_none());
     drop((first, second));
     all_back(&mut raw, &[&locks], 2).await;
 }
@@ -171,7 +171,7 @@ async fn a_lease_expires_unless_extended() {
     let locks = long_locks(&server).await;
     let gate = semaphore(&locks, 1, LONG).await;
 
-    let mut permit = gate.acquire().await.unwrap();
+    let mut permit = gate.acquire(1).await.unwrap();
     permit.extend(LONG * 2).await.unwrap();
     assert!(permit.valid_for() > LONG);
     let out: Vec<(Vec<u8>, i64)> = raw.zrange_withscores(LEASES, 0, -1).await.unwrap();
@@ -180,7 +180,7 @@ async fn a_lease_expires_unless_extended() {
     permit.extend(Duration::from_millis(20)).await.unwrap();
     assert!(permit.valid_for() <= Duration::from_millis(20));
 
-    let mut next = soon("the lease ends", gate.acquire()).await.unwrap();
+    let mut next = soon("the lease ends", gate.acquire(1)).await.unwrap();
     assert_eq!(permit.valid_for(), Duration::ZERO);
     assert_eq!(permit.extend(LONG).await, Err(Error::Lost(LostReason::Expired)));
     // A release after expiry frees no permit.
@@ -201,8 +201,8 @@ async fn a_command_with_a_lost_reply_counts_once() {
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let gate = semaphore(&locks, 3, LONG).await;
     // Once without loss: with the scripts loaded, the next reply is the script's.
-    gate.acquire().await.unwrap().release().await.unwrap();
-    let permit = losing_reply(&proxy, gate.try_acquire()).await.unwrap().expect("it is free");
+    gate.acquire(1).await.unwrap().release().await.unwrap();
+    let permit = losing_reply(&proxy, gate.try_acquire(1)).await.unwrap().expect("it is free");
     assert_eq!(gate.available().await.unwrap(), 2);
     losing_reply(&proxy, permit.release()).await.unwrap();
     assert_eq!(gate.available().await.unwrap(), 3);
@@ -215,14 +215,14 @@ async fn a_paused_server_ends_the_call_and_leaves_nothing() {
     let mut raw = server.conn().await;
     let (locks, patient) = (long_locks(&server).await, patient_locks(&server).await);
     let gate = semaphore(&locks, 3, LONG).await;
-    let patient_gate = patient.leased_semaphore(NAME, LONG).unwrap();
-    let held = gate.acquire().await.unwrap();
-    patient_gate.acquire().await.unwrap().release().await.unwrap();
+    let patient_gate = patient.leased_semaphore(NAME, LONG);
+    let held = gate.acquire(1).await.unwrap();
+    patient_gate.acquire(1).await.unwrap().release().await.unwrap();
     server.pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let limited = soon("its limit", patient_gate.acquire_within(limit)).await;
-    assert!(limited.unwrap().is_none());
+    let limited = soon("its limit", patient_gate.acquire_within(1, limit)).await;
+    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
     assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     let error = soon("the command timeout", held.release()).await.unwrap_err();
     assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
@@ -236,24 +236,24 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let gate = semaphore(&here, 1, LONG).await;
-    let other = there.leased_semaphore(NAME, LONG).unwrap();
+    let other = there.leased_semaphore(NAME, LONG);
     for case in 0..4 {
         cut_everywhere(&format!("case {case}"), async |polls| {
             let completed = match case {
-                0 => cut_after(polls, gate.try_acquire()).await.map(Result::unwrap).is_some(),
+                0 => cut_after(polls, gate.try_acquire(1)).await.map(Result::unwrap).is_some(),
                 1 => {
-                    let holder = other.acquire().await.unwrap();
+                    let holder = other.acquire(1).await.unwrap();
                     let releasing = released_later(async move { holder.release().await });
-                    let got = cut_after(polls, gate.acquire()).await.map(Result::unwrap);
+                    let got = cut_after(polls, gate.acquire(1)).await.map(Result::unwrap);
                     releasing.await.unwrap();
                     got.is_some()
                 }
                 2 => {
-                    let mut permit = gate.acquire().await.unwrap();
+                    let mut permit = gate.acquire(1).await.unwrap();
                     cut_after(polls, permit.extend(LONG)).await.map(Result::unwrap).is_some()
                 }
                 _ => {
-                    let permit = gate.acquire().await.unwrap();
+                    let permit = gate.acquire(1).await.unwrap();
                     cut_after(polls, permit.release()).await.map(Result::unwrap).is_some()
                 }
             };
@@ -262,4 +262,53 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn renewed_permits_outlive_their_lease_until_they_are_lost() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_locks(&server).await;
+    let gate = semaphore(&locks, 3, LEASE).await.with_renewal();
+    let mut both = gate.acquire(2).await.unwrap();
+    let one = both.split(1).unwrap();
+    for _ in 0..4 {
+        renewed(|| both.valid_for()).await;
+        renewed(|| one.valid_for()).await;
+        assert_eq!(gate.available().await.unwrap(), 1);
+    }
+    one.release().await.unwrap();
+    assert_eq!(both.run(gate.available()).await.unwrap(), Ok(2));
+    let _: i64 = raw.del(LEASES).await.unwrap();
+    let lost = soon("the loss is detected", both.run(std::future::pending::<()>())).await;
+    assert_eq!(lost, Err(Lost(LostReason::Expired)));
+    assert_eq!(both.release().await, Err(Error::Lost(LostReason::Expired)));
+    let stats = locks.stats();
+    let stats = stats.iter().find(|stats| stats.kind == "leased_semaphore").unwrap();
+    assert_eq!((stats.lost.total(), stats.held_now), (1, 0));
+    assert!(stats.renewed >= 8, "{}", stats.renewed);
+}
+
+#[tokio::test]
+async fn leased_permits_are_split_and_drained() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_locks(&server).await;
+    let gate = semaphore(&locks, 5, LONG).await;
+    assert_eq!(locks.leased_semaphore("absent", LONG).available().await, Ok(0));
+    let mut four = gate.acquire(4).await.unwrap();
+    let ids: Vec<String> = four.ids().collect();
+    assert!(four.split(5).is_none());
+    let mut three = four.split(3).unwrap();
+    assert_eq!(four.ids().chain(three.ids()).collect::<Vec<_>>(), ids);
+    let rest = gate.drain().await.unwrap();
+    assert_eq!((rest.count(), gate.drain().await.unwrap().count()), (1, 0));
+    three.extend(LONG * 2).await.unwrap();
+    assert!(three.valid_for() > LONG && four.valid_for() <= LONG);
+    four.release().await.unwrap();
+    assert_eq!(gate.available().await.unwrap(), 1);
+    three.release().await.unwrap();
+    assert_eq!(gate.available().await.unwrap(), 4);
+    rest.release().await.unwrap();
+    all_back(&mut raw, &[&locks], 5).await;
 }

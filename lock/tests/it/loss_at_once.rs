@@ -25,10 +25,10 @@ pub async fn tracked(raw: &mut MultiplexedConnection, keys: u64) {
     .await;
 }
 
-async fn forced<K: LockKind>(server: &RedisServer, lock: Lock<K>, other: Lock<K>, locks: &Locks) {
+async fn forced<K: LockKind>(server: &RedisServer, lock: Lock<K>, other: Lock<K>) {
     let mut raw = server.conn().await;
     let before = info(&mut raw, "stats", "tracking_total_keys").await;
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     tracked(&mut raw, before + 1).await;
     assert!(other.force_unlock().await.unwrap());
     assert_eq!(soon("at once", guard.lost()).await, LostReason::Expired);
@@ -40,24 +40,23 @@ async fn forced<K: LockKind>(server: &RedisServer, lock: Lock<K>, other: Lock<K>
 async fn a_forced_unlock_is_reported_at_once_by_every_kind() {
     let server = RedisServer::start().await;
     let (here, there) = (&long_locks(&server).await, &long_locks(&server).await);
-    let both = |name| (here.read_write(name).unwrap(), there.read_write(name).unwrap());
+    let both = |name| (here.read_write(name), there.read_write(name));
     let ((here_r, there_r), (here_w, there_w)) = (both("r"), both("w"));
-    let reentrant = |locks: &Locks| locks.reentrant("reentrant").unwrap();
-    forced(&server, reentrant(here), reentrant(there), here).await;
-    forced(&server, here.fenced("f").unwrap(), there.fenced("f").unwrap(), here).await;
-    forced(&server, here.fair("q").unwrap(), there.fair("q").unwrap(), here).await;
-    forced(&server, here_r.read().clone(), there_r.read().clone(), here).await;
-    forced(&server, here_w.write().clone(), there_w.write().clone(), here).await;
-    let fixed =
-        |locks: &Locks| locks.reentrant("fixed").unwrap().with_lease(Duration::from_secs(60));
-    forced(&server, fixed(here), fixed(there), here).await;
+    let reentrant = |locks: &Locks| locks.lock("reentrant");
+    forced(&server, reentrant(here), reentrant(there)).await;
+    forced(&server, here.fenced("f"), there.fenced("f")).await;
+    forced(&server, here.fair("q"), there.fair("q")).await;
+    forced(&server, here_r.read().clone(), there_r.read().clone()).await;
+    forced(&server, here_w.write().clone(), there_w.write().clone()).await;
+    let fixed = |locks: &Locks| locks.lock("fixed").without_renewal(Duration::from_secs(60));
+    forced(&server, fixed(here), fixed(there)).await;
     nothing_left(&server, &[here, there]).await;
 }
 
 pub async fn held_and_tracked(server: &RedisServer, locks: &Locks, name: &str) -> Guard {
     let mut raw = server.conn().await;
     let before = info(&mut raw, "stats", "tracking_total_keys").await;
-    let guard = locks.reentrant(name).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(name).acquire().await.unwrap();
     tracked(&mut raw, before + 1).await;
     guard
 }
@@ -98,7 +97,7 @@ async fn every_way_to_lose_a_lock_is_reported_at_once_with_its_reason() {
 async fn a_loss_before_it_is_tracked_is_reported_when_it_is() {
     let server = RedisServer::start().await;
     let locks = long_locks(&server).await;
-    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock("lock").acquire().await.unwrap();
     let _: i64 = query(&mut server.conn().await, "DEL", &["lock"]).await;
     assert_eq!(soon("at once", guard.lost()).await, LostReason::Expired);
     drop(guard);
@@ -114,15 +113,15 @@ async fn releases_of_tracked_locks_are_no_losses() {
     for _ in 0..3 {
         let mut guards = Vec::new();
         for number in 0..200 {
-            let lock = locks.reentrant(&format!("lock:{number}")).unwrap();
-            guards.push(lock.acquire(&locks.owner()).await.unwrap());
+            let lock = locks.lock(&format!("lock:{number}"));
+            guards.push(lock.acquire().await.unwrap());
         }
         tracked(&mut raw, 200).await;
         let released = futures_util::future::join_all(guards.into_iter().map(Guard::release)).await;
         assert!(released.iter().all(Result::is_ok), "{released:?}");
         tracked(&mut raw, 0).await;
     }
-    let lost: u64 = locks.stats().iter().flat_map(|s| s.losses.clone()).map(|(_, n)| n).sum();
+    let lost: u64 = locks.stats().iter().map(|stats| stats.lost.total()).sum();
     assert_eq!(lost, 0);
     nothing_left(&server, &[&locks]).await;
 }
@@ -133,11 +132,11 @@ async fn short_holds_are_not_tracked() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let (lock, owner) = (locks.reentrant("lock").unwrap(), locks.owner());
+    let (lock, owner) = (locks.lock("lock"), locks.owner());
     let end = Instant::now() + Duration::from_millis(2_500);
     let before = info(&mut raw, "stats", "total_connections_received").await;
     while Instant::now() < end {
-        lock.acquire(&owner).await.unwrap().release().await.unwrap();
+        lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
     }
     assert_eq!(info(&mut raw, "clients", "tracking_clients").await, 0);
     assert_eq!(info(&mut raw, "stats", "total_connections_received").await, before);
@@ -152,15 +151,15 @@ async fn own_and_foreign_commands_are_no_loss() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(3));
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let lock = locks.read_write("lock").unwrap().read().clone();
+    let lock = locks.read_write("lock").read().clone();
     let owner = locks.owner();
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     tracked(&mut raw, 1).await;
     let end = Instant::now() + Duration::from_secs(4);
     let mut changes = 0;
     while Instant::now() < end {
-        let again = lock.acquire(&owner).await.unwrap();
-        let other = lock.acquire(&locks.owner()).await.unwrap();
+        let again = lock.acquire_as(&owner).await.unwrap();
+        let other = lock.acquire().await.unwrap();
         again.release().await.unwrap();
         other.release().await.unwrap();
         changes += 4;
@@ -170,7 +169,7 @@ async fn own_and_foreign_commands_are_no_loss() {
     assert!(reads < 300, "{reads} reads for {changes} changes");
     assert!(!guard.valid_for().is_zero());
     guard.release().await.unwrap();
-    let lost: u64 = locks.stats().iter().flat_map(|s| s.losses.clone()).map(|(_, n)| n).sum();
+    let lost: u64 = locks.stats().iter().map(|stats| stats.lost.total()).sum();
     assert_eq!(lost, 0);
     tracked(&mut raw, 0).await;
     nothing_left(&server, &[&locks]).await;

@@ -1,9 +1,10 @@
 //! Lost locks: a guard reports that its lock is lost, and the reason.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig, Locks, LostReason};
+use redisson_lock::{Error, LockConfig, Locks, Lost, LostReason};
 
 use super::{LEASE, eventually, locks, nothing_left, query, renewed, soon};
 use crate::support::redis_server::RedisServer;
@@ -16,16 +17,16 @@ async fn a_flushed_lock_is_reported_as_expired() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let lock = locks.reentrant(NAME).unwrap();
-    let outer = lock.acquire(&owner).await.unwrap();
-    let inner = lock.acquire(&owner).await.unwrap();
+    let lock = locks.lock(NAME);
+    let outer = lock.acquire_as(&owner).await.unwrap();
+    let inner = lock.acquire_as(&owner).await.unwrap();
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
     assert_eq!(soon("the loss is detected", outer.lost()).await, LostReason::Expired);
     assert_eq!(soon("the loss is detected", inner.lost()).await, LostReason::Expired);
     assert_eq!(outer.valid_for(), Duration::ZERO);
 
     // The same owner may acquire it again; guards of the lost hold do not affect the new one.
-    let again = lock.acquire(&owner).await.unwrap();
+    let again = lock.acquire_as(&owner).await.unwrap();
     assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));
     drop(inner);
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
@@ -37,11 +38,11 @@ async fn a_flushed_lock_is_reported_as_expired() {
 async fn a_lock_held_by_another_owner_is_reported_as_taken() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    let mine = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let mine = lock.acquire().await.unwrap();
     let lost = mine.lost();
     assert!(lock.force_unlock().await.unwrap());
-    let theirs = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
+    let theirs = lock.try_acquire().await.unwrap().unwrap();
     assert_eq!(soon("the loss is detected", lost).await, LostReason::Taken);
     assert_eq!(mine.release().await, Err(Error::Lost(LostReason::Taken)));
     theirs.release().await.unwrap();
@@ -55,18 +56,18 @@ async fn re_entry_detects_a_lost_lock() {
     // A lease so long that no renewal can detect the loss.
     let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
     let (owner, other) = (locks.owner(), locks.owner());
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
 
-    let first = lock.acquire(&owner).await.unwrap();
+    let first = lock.acquire_as(&owner).await.unwrap();
     let _: () = raw.del(NAME).await.unwrap();
-    let second = lock.try_acquire(&owner).await.unwrap().expect("the lock is free");
+    let second = lock.try_acquire_as(&owner).await.unwrap().expect("the lock is free");
     assert_eq!(soon("the loss is detected", first.lost()).await, LostReason::Expired);
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "a new hold, not a re-entry");
     drop(first);
 
     let _: () = raw.del(NAME).await.unwrap();
-    let theirs = lock.try_acquire(&other).await.unwrap().unwrap();
-    assert!(lock.try_acquire(&owner).await.unwrap().is_none());
+    let theirs = lock.try_acquire_as(&other).await.unwrap().unwrap();
+    assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
     assert_eq!(soon("the loss is detected", second.lost()).await, LostReason::Taken);
     drop(second);
     theirs.release().await.unwrap();
@@ -77,7 +78,7 @@ async fn re_entry_detects_a_lost_lock() {
 async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     server.pause();
     let paused = Instant::now();
     eventually("the deadline", async || {
@@ -107,11 +108,11 @@ async fn key_removed(server: &RedisServer, locks: &Locks) {
 async fn a_released_lock_is_never_lost() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     let lost = guard.lost();
     guard.release().await.unwrap();
-    let other = lock.acquire(&locks.owner()).await.unwrap();
+    let other = lock.acquire().await.unwrap();
     for _ in 0..4 {
         renewed(|| other.valid_for()).await;
     }
@@ -125,8 +126,8 @@ async fn a_short_outage_loses_no_lock() {
     let config = LockConfig::default().with_lease(Duration::from_secs(6));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let owner = locks.owner();
-    let lock = locks.reentrant(NAME).unwrap();
-    let guard = lock.acquire(&owner).await.unwrap();
+    let lock = locks.lock(NAME);
+    let guard = lock.acquire_as(&owner).await.unwrap();
     server.restart().await;
     renewed(|| guard.valid_for()).await;
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
@@ -138,10 +139,10 @@ async fn a_short_outage_loses_no_lock() {
 async fn a_release_after_the_end_of_a_fixed_lease_says_lost() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_millis(100));
+    let lock = locks.lock(NAME).without_renewal(Duration::from_millis(100));
     let mut not_lost = Vec::new();
     for _ in 0..10 {
-        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         let reason = soon("the loss is noticed", guard.lost()).await;
         match guard.release().await {
             Err(Error::Lost(then)) if then == reason => {}
@@ -158,10 +159,10 @@ async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap().with_lease(Duration::from_secs(2));
+    let lock = locks.lock(NAME).without_renewal(Duration::from_secs(2));
     let owner = locks.owner();
-    let outer = lock.acquire(&owner).await.unwrap();
-    let inner = lock.acquire(&owner).await.unwrap();
+    let outer = lock.acquire_as(&owner).await.unwrap();
+    let inner = lock.acquire_as(&owner).await.unwrap();
     let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
     // Blocks the whole runtime.
     while !inner.valid_for().is_zero() {
@@ -171,4 +172,41 @@ async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap(), "the key was not given back");
     assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));
     nothing_left(&server, &[&locks]).await;
+}
+
+/// Both ways to end the work under a lock that is lost: its future, and tasks that watch a token.
+#[tokio::test]
+async fn work_under_a_lock_ends_when_the_lock_is_lost() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let lock = locks.lock(NAME);
+    let guard = lock.acquire().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await, Ok(7));
+    let token = guard.token();
+    let ended = Arc::new(());
+    let work = {
+        let alive = ended.clone();
+        async move {
+            let _alive = alive;
+            std::future::pending::<()>().await;
+        }
+    };
+    let (ran, _) = tokio::join!(guard.run(work), async {
+        assert!(!token.is_cancelled());
+        raw.del::<_, i64>(NAME).await.unwrap()
+    });
+    assert_eq!(ran, Err(Lost(LostReason::Expired)));
+    assert_eq!(Arc::strong_count(&ended), 1, "the work goes on");
+    soon("the token is cancelled", token.cancelled()).await;
+    // A token of a lock that is lost already, and one after a shutdown, when nothing is renewed.
+    assert!(guard.token().is_cancelled());
+    let (released, next) = (lock.acquire().await.unwrap(), lock);
+    let token = released.token();
+    released.release().await.unwrap();
+    let guard = next.acquire().await.unwrap();
+    assert!(!token.is_cancelled(), "that hold was not lost");
+    let token = guard.token();
+    locks.shutdown().await;
+    assert!(token.is_cancelled());
 }

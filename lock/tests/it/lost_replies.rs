@@ -24,13 +24,14 @@ async fn a_command_with_a_lost_reply_counts_once_without_an_error() {
     let proxy = proxy_of(&server).await;
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let owner = locks.owner();
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     // Once without loss: with the scripts loaded, the next reply is the script's.
-    lock.acquire(&owner).await.unwrap().release().await.unwrap();
+    lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
 
-    let outer = losing_reply(&proxy, lock.try_acquire(&owner)).await.unwrap().expect("it is free");
+    let outer =
+        losing_reply(&proxy, lock.try_acquire_as(&owner)).await.unwrap().expect("it is free");
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
-    let inner = losing_reply(&proxy, lock.try_acquire(&owner))
+    let inner = losing_reply(&proxy, lock.try_acquire_as(&owner))
         .await
         .unwrap()
         .expect("it is held by this owner");
@@ -54,9 +55,9 @@ async fn a_late_release_with_a_lost_reply_is_not_reported_as_a_success() {
     let server = RedisServer::start().await;
     let proxy = proxy_of(&server).await;
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap();
-    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
-    let guard = lock.with_lease(Duration::from_secs(1)).acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    lock.acquire().await.unwrap().release().await.unwrap();
+    let guard = lock.without_renewal(Duration::from_secs(1)).acquire().await.unwrap();
     // Blocks the whole runtime, so that no task detects the end of the lease.
     while !guard.valid_for().is_zero() {
         std::thread::sleep(Duration::from_millis(10));
@@ -74,9 +75,9 @@ async fn a_lost_reply_about_another_owners_lock_is_no_acquire() {
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
     let _: () = raw.hset(NAME, "another owner", 1).await.unwrap();
     let _: () = raw.set("lock:setnx:1", "another owner").await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap();
-    assert!(lock.try_acquire(&locks.owner()).await.unwrap().is_none());
-    assert!(losing_reply(&proxy, lock.try_acquire(&locks.owner())).await.unwrap().is_none());
+    let lock = locks.lock(NAME);
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    assert!(losing_reply(&proxy, lock.try_acquire()).await.unwrap().is_none());
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     assert!(losing_reply(&proxy, setnx.try_acquire()).await.unwrap().is_none());
     let _: i64 = query(&mut raw, "DEL", &[NAME, "lock:setnx:1"]).await;
@@ -92,7 +93,7 @@ async fn a_late_reply_does_not_extend_valid_for() {
     let lease = Duration::from_secs(6);
     let config = LockConfig::default().with_lease(lease);
     let locks = Locks::connect(proxy.redis(), config).await.unwrap();
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     // The script is loaded by this, so that later renewals are executed without an answer.
     renewed(|| guard.valid_for()).await;
     // How long it is valid for, and how long the server keeps it from before that was read.
@@ -138,7 +139,7 @@ async fn a_lock_kept_alive_by_unanswered_renewals_is_released() {
     let proxy = proxy_of(&server).await;
     let config = LockConfig::default().with_lease(Duration::from_secs(4));
     let locks = Locks::connect(proxy.redis(), config).await.unwrap();
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     // With the script loaded, a renewal is one message and needs no reply to take effect.
     let renew = include_str!("../../lua/renew.lua");
     let _: String = query(&mut raw, "SCRIPT", &["LOAD", renew]).await;

@@ -8,7 +8,6 @@ mod all_kinds;
 mod cancellation;
 mod channel_rights;
 mod cluster;
-mod documentation;
 mod examples;
 mod exclusion;
 mod expiring_counter;
@@ -31,11 +30,8 @@ mod negative_permits;
 mod outage;
 mod polling;
 mod process;
-mod public_api;
-mod public_items;
 mod read_leases;
 mod read_write;
-mod readme;
 mod reentrant;
 mod replicas;
 mod routed;
@@ -159,4 +155,16 @@ fn command(name: &str, args: &[&str]) -> redis::Cmd {
         command.arg(arg);
     }
     command
+}
+
+/// What callers hold and send between tasks.
+#[test]
+fn what_callers_hold_may_move_between_threads() {
+    use redisson_lock as api;
+    fn movable<T: Send + Sync + Unpin + 'static>() {}
+    movable::<(api::Locks, api::Owner, api::Server, api::LockConfig, api::Error)>();
+    movable::<(api::ReentrantLock, api::FencedLock, api::FairLock, api::ReadWriteLock)>();
+    movable::<(api::MultiLock, api::Majority, api::MajorityLock)>();
+    movable::<(api::Semaphore, api::LeasedSemaphore, api::Permits, api::LeasedPermits)>();
+    movable::<(api::Guard, api::MultiGuard, api::SetNxLock, api::SetNxGuard)>();
 }

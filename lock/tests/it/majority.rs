@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority, MultiGuard};
+use redisson_lock::{Error, LockConfig, Locks, LostReason, Majority, MajorityLock, MultiGuard};
 use tokio::task::JoinSet;
 
 use super::all_kinds::hold_as_another_owner;
@@ -46,9 +46,9 @@ fn patient_process(servers: &[RedisServer], lease: Duration) -> Vec<Locks> {
 
 /// Acquires the lock with the votes of all servers. An acquire ends soon after a majority has granted it; a server that
 /// grants it later is asked again only after a third of the lease.
-pub(super) async fn acquire_on_all(lock: &Majority, servers: usize) -> MultiGuard {
+pub(super) async fn acquire_on_all(lock: &MajorityLock, servers: usize) -> MultiGuard {
     for _ in 0..20 {
-        let guard = soon("it is acquired", lock.acquire(&lock.owner())).await.unwrap();
+        let guard = soon("it is acquired", lock.acquire()).await.unwrap();
         if guard.held() == servers {
             return guard;
         }
@@ -59,8 +59,8 @@ pub(super) async fn acquire_on_all(lock: &Majority, servers: usize) -> MultiGuar
 /// Acquires and releases once on every server, so that all are connected and have the scripts.
 async fn warm_up(locks: &[Locks]) {
     for locks in locks {
-        let lock = locks.reentrant("warm-up").unwrap();
-        lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+        let lock = locks.lock("warm-up");
+        lock.acquire().await.unwrap().release().await.unwrap();
     }
 }
 
@@ -80,11 +80,11 @@ async fn one_owner_at_a_time_and_no_owner_starves() {
     let done = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for locks in [&here, &there, &here, &there] {
-        let lock = Majority::new(locks, NAME).unwrap();
+        let lock = Majority::new(locks).unwrap().lock(NAME);
         let (held, done) = (held.clone(), done.clone());
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
-                let guard = lock.acquire(&lock.owner()).await.unwrap();
+                let guard = lock.acquire().await.unwrap();
                 assert!(!held.swap(true, Ordering::SeqCst), "two hold it");
                 tokio::task::yield_now().await;
                 held.store(false, Ordering::SeqCst);
@@ -104,17 +104,17 @@ async fn one_owner_at_a_time_and_no_owner_starves() {
 async fn a_free_majority_is_enough_and_a_free_minority_is_not() {
     let servers = servers::<5>().await;
     let locks = process(&servers, LONG);
-    let lock = Majority::new(&locks, NAME).unwrap();
-    assert_eq!(lock.quorum(), 3);
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    assert_eq!(Majority::new(&locks).unwrap().quorum(), 3);
     hold_as_another_owner(&mut servers[0].conn().await, NAME).await;
     hold_as_another_owner(&mut servers[1].conn().await, NAME).await;
-    let guard = lock.try_acquire(&lock.owner()).await.unwrap().expect("three of five are free");
+    let guard = lock.try_acquire().await.unwrap().expect("three of five are free");
     assert_eq!(guard.held(), 3);
-    assert!(lock.try_acquire(&lock.owner()).await.unwrap().is_none());
+    assert!(lock.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
 
     hold_as_another_owner(&mut servers[2].conn().await, NAME).await;
-    assert!(lock.try_acquire(&lock.owner()).await.unwrap().is_none());
+    assert!(lock.try_acquire().await.unwrap().is_none());
     nothing_left_on(&servers[3..], &[&locks[3..]]).await;
 }
 
@@ -124,9 +124,9 @@ async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
     let locks = process(&servers, LONG);
     warm_up(&locks).await;
     let lease = Duration::from_secs(20);
-    let lock = Majority::new(&locks, NAME).unwrap().with_lease(lease);
+    let lock = Majority::new(&locks).unwrap().lock(NAME).without_renewal(lease);
     let started = Instant::now();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     let (valid, elapsed) = (guard.valid_for(), started.elapsed());
     let drift = Duration::from_millis(202);
     assert!(valid <= lease - drift, "{valid:?}");
@@ -135,9 +135,9 @@ async fn validity_is_the_lease_less_clock_drift_and_elapsed_time() {
 
     // It ends before the keys do, by the drift.
     let lease = Duration::from_millis(600);
-    let lock = lock.with_lease(lease);
+    let lock = lock.without_renewal(lease);
     let started = Instant::now();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
     assert!(started.elapsed() >= lease - Duration::from_millis(8), "{:?}", started.elapsed());
     drop(guard);
@@ -149,7 +149,8 @@ async fn a_killed_minority_does_not_end_the_lock() {
     let mut servers = servers::<3>().await;
     let (here, there) = (process(&servers, LEASE), patient_process(&servers, LEASE));
     warm_up(&here).await;
-    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let (lock, other) =
+        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
     let guard = acquire_on_all(&lock, 3).await;
     servers[0].kill();
     eventually("its vote is lost", async || guard.held() == 2).await;
@@ -158,10 +159,10 @@ async fn a_killed_minority_does_not_end_the_lock() {
     assert_eq!(guard.held(), 2);
     assert!(guard.valid_for() > Duration::ZERO);
     // A server that is slow to say so is a failure beside the dead one.
-    let refused = other.try_acquire(&other.owner()).await;
+    let refused = other.try_acquire().await;
     assert!(matches!(refused, Ok(None) | Err(Error::Unavailable { .. })), "{refused:?}");
     guard.release().await.unwrap();
-    let guard = soon("the next acquires it", other.acquire(&other.owner())).await.unwrap();
+    let guard = soon("the next acquires it", other.acquire()).await.unwrap();
     guard.release().await.unwrap();
     nothing_left_on(&servers[1..], &[&here[1..], &there[1..]]).await;
 }
@@ -171,8 +172,8 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
     let lease = Duration::from_secs(2);
     let mut servers = servers::<3>().await;
     let (locks, patient) = (process(&servers, lease), patient_process(&servers, lease));
-    let lock = Majority::new(&locks, NAME).unwrap();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     servers[0].kill();
     servers[2].kill();
     let killed = Instant::now();
@@ -187,15 +188,15 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
     assert!(guard.release().await.is_err());
 
     // Servers that refuse connections are not waited for.
-    let other = Majority::new(&patient, NAME).unwrap();
-    let answer = soon("an answer", other.try_acquire(&other.owner())).await;
+    let other = Majority::new(&patient).unwrap().lock(NAME);
+    let answer = soon("an answer", other.try_acquire()).await;
     let error = answer.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     nothing_left_on(&servers[1..2], &[&locks[1..2]]).await;
 
     // One of them restarts, empty, which makes a majority again.
     servers[0].restart().await;
-    drop(lock.acquire(&lock.owner()).await.unwrap());
+    drop(lock.acquire().await.unwrap());
     nothing_left_on(&servers[..2], &[&locks[..2]]).await;
 }
 
@@ -203,7 +204,7 @@ async fn a_killed_majority_ends_the_lock_within_the_lease() {
 async fn votes_of_servers_that_lose_the_key_are_lost() {
     let servers = servers::<3>().await;
     let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks, NAME).unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
     let guard = acquire_on_all(&lock, 3).await;
     // Of a vote that another owner has, nothing is taken back.
     let lose = async |server: &RedisServer| {
@@ -225,10 +226,10 @@ async fn a_paused_minority_is_not_waited_for() {
     let servers = servers::<3>().await;
     let locks = patient_process(&servers, LONG);
     warm_up(&locks).await;
-    let lock = Majority::new(&locks, NAME).unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
     servers[1].pause();
     for _ in 0..3 {
-        let guard = soon("it acquires", lock.acquire(&lock.owner())).await.unwrap();
+        let guard = soon("it acquires", lock.acquire()).await.unwrap();
         soon("it releases", guard.release()).await.unwrap();
     }
     // Once resumed it runs the acquire, with a lease of 60 s, and then the release.
@@ -242,16 +243,17 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
     let (here, there) = (patient_process(&servers, LONG), process(&servers, LONG));
     warm_up(&here).await;
     warm_up(&there).await;
-    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let (lock, other) =
+        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
     servers[0].pause();
     servers[1].pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let limited = soon("its limit", lock.acquire_within(&lock.owner(), limit)).await;
-    assert!(limited.unwrap().is_none());
+    let limited = soon("its limit", lock.acquire_within(limit)).await;
+    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
     assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     // A call that does not wait ends with the command timeout.
-    let refused = soon("the timeout", other.try_acquire(&other.owner())).await;
+    let refused = soon("the timeout", other.try_acquire()).await;
     let error = refused.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     servers[0].resume();
@@ -263,14 +265,15 @@ async fn a_paused_majority_ends_the_call_at_its_limit() {
 async fn a_release_wakes_a_waiter() {
     let servers = servers::<3>().await;
     let (here, there) = (process(&servers, LONG), process(&servers, LONG));
-    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let (lock, other) =
+        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
+    let guard = lock.acquire().await.unwrap();
     let limit = Duration::from_millis(150);
     let started = Instant::now();
-    assert!(other.acquire_within(&other.owner(), limit).await.unwrap().is_none());
+    assert!(other.acquire_within(limit).await.unwrap().is_none());
     assert!(started.elapsed() >= limit);
     let waiting = tokio::spawn(async move {
-        other.acquire(&other.owner()).await.unwrap().release().await.unwrap();
+        other.acquire().await.unwrap().release().await.unwrap();
     });
     eventually("it waits", async || there.iter().any(|locks| locks.usage().channels == 1)).await;
     guard.release().await.unwrap();
@@ -284,8 +287,8 @@ async fn a_majority_lock_of_no_or_repeated_servers_is_rejected() {
     let servers = servers::<1>().await;
     let locks = process(&servers, LONG);
     for servers in [vec![], vec![&locks[0], &locks[0]]] {
-        let refused = Majority::new(servers, NAME).map(drop);
-        assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
+        let refused = Majority::new(servers).map(drop);
+        assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
     }
 }
 
@@ -294,21 +297,25 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let servers = servers::<3>().await;
     let (here, there) = (process(&servers, LONG), process(&servers, LONG));
     warm_up(&here).await;
-    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let (lock, other) =
+        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
-            let owner = lock.owner();
+            let owner = here[0].owner();
             let completed = match case {
-                0 => cut_after(polls, lock.try_acquire(&owner)).await.map(Result::unwrap).is_some(),
+                0 => cut_after(polls, lock.try_acquire_as(&owner))
+                    .await
+                    .map(Result::unwrap)
+                    .is_some(),
                 1 => {
-                    let holder = other.acquire(&other.owner()).await.unwrap();
+                    let holder = other.acquire().await.unwrap();
                     let releasing = released_later(async move { holder.release().await });
-                    let got = cut_after(polls, lock.acquire(&owner)).await.map(Result::unwrap);
+                    let got = cut_after(polls, lock.acquire_as(&owner)).await.map(Result::unwrap);
                     releasing.await.unwrap();
                     got.is_some()
                 }
                 _ => {
-                    let guard = lock.acquire(&owner).await.unwrap();
+                    let guard = lock.acquire_as(&owner).await.unwrap();
                     cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
                 }
             };
@@ -317,4 +324,26 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
         })
         .await;
     }
+}
+
+#[tokio::test]
+async fn a_majority_connects_as_long_as_most_servers_answer() {
+    let mut servers = servers::<3>().await;
+    let urls: Vec<String> =
+        servers.iter().map(|one| format!("redis://{}/", one.address())).collect();
+    let connect = async || {
+        let config = LockConfig::default().with_lease(LONG);
+        Majority::connect(urls.iter().map(String::as_str), config).await
+    };
+    servers[1].kill();
+    let two = connect().await.unwrap();
+    let guard = two.lock(NAME).acquire().await.unwrap();
+    assert_eq!(guard.run(async { guard.held() }).await, Ok(2));
+    guard.release().await.unwrap();
+    two.shutdown().await;
+    servers[2].kill();
+    let refused = connect().await.map(drop);
+    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    let refused = Majority::connect(["no address"], LockConfig::default()).await.map(drop);
+    assert!(matches!(refused, Err(Error::Rejected { .. })), "{refused:?}");
 }

@@ -22,7 +22,8 @@ async fn exists(server: &RedisServer) -> bool {
 async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
     let mut servers = servers::<3>().await;
     let (here, there) = (process(&servers, LEASE), process(&servers, LEASE));
-    let (lock, other) = (Majority::new(&here, NAME).unwrap(), Majority::new(&there, NAME).unwrap());
+    let (lock, other) =
+        (Majority::new(&here).unwrap().lock(NAME), Majority::new(&there).unwrap().lock(NAME));
     let guard = acquire_on_all(&lock, 3).await;
     let lost = guard.lost();
     let mut lost = std::pin::pin!(lost);
@@ -36,14 +37,14 @@ async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
                 exists(server).await && guard.held() == 3
             }) => {}
         }
-        assert!(other.try_acquire(&other.owner()).await.unwrap().is_none());
+        assert!(other.try_acquire().await.unwrap().is_none());
     }
     // What was taken back is renewed as well: without, a lease without renewal would end it.
     renewed(|| guard.valid_for()).await;
     renewed(|| guard.valid_for()).await;
     assert_eq!(guard.held(), 3);
     guard.release().await.unwrap();
-    other.acquire(&other.owner()).await.unwrap().release().await.unwrap();
+    other.acquire().await.unwrap().release().await.unwrap();
     nothing_left_on(&servers, &[&here, &there]).await;
 }
 
@@ -52,10 +53,10 @@ async fn a_rolling_restart_of_all_servers_does_not_lose_the_lock() {
 async fn a_server_that_was_away_for_long_is_taken_back() {
     let mut servers = servers::<3>().await;
     let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks, NAME).unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
     servers[2].kill();
     // It does not grant the lock at first either.
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     assert_eq!(guard.held(), 2);
     servers[2].restart().await;
     eventually("it has all votes", async || guard.held() == 3).await;
@@ -72,7 +73,7 @@ async fn a_server_that_was_away_for_long_is_taken_back() {
 async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
     let servers = servers::<3>().await;
     let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks, NAME).unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
     let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
@@ -96,15 +97,15 @@ async fn the_vote_of_another_owner_is_taken_back_only_when_it_is_free() {
 async fn a_lost_majority_lock_takes_nothing_back() {
     let mut servers = servers::<3>().await;
     let locks = process(&servers, LEASE);
-    let lock = Majority::new(&locks, NAME).unwrap();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     servers[0].kill();
     servers[1].kill();
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Unreachable);
     servers[0].restart().await;
     servers[1].restart().await;
     // Meanwhile another lock tries to take a server back, at the same intervals.
-    let other = Majority::new(&locks, "other").unwrap();
+    let other = Majority::new(&locks).unwrap().lock("other");
     let held = acquire_on_all(&other, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, "other").await;
@@ -130,7 +131,7 @@ async fn a_release_undoes_what_is_being_taken_back() {
     let mut locks = process(&servers, LEASE);
     let config = LockConfig::default().with_lease(LEASE);
     locks[0] = Locks::lazy(proxy.redis(), config).unwrap();
-    let lock = Majority::new(&locks, NAME).unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
     let guard = acquire_on_all(&lock, 3).await;
     let mut raw = servers[0].conn().await;
     hold_as_another_owner(&mut raw, NAME).await;
@@ -151,8 +152,8 @@ async fn a_shutdown_while_it_is_held_ends_at_once() {
     let config = LockConfig::default().with_command_timeout(Duration::from_secs(60));
     let lazy = |server: &RedisServer| Locks::lazy(server.client(), config.clone()).unwrap();
     let locks: Vec<Locks> = servers.iter().map(lazy).collect();
-    let lock = Majority::new(&locks, NAME).unwrap();
-    let guard = lock.acquire(&lock.owner()).await.unwrap();
+    let lock = Majority::new(&locks).unwrap().lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     for locks in &locks {
         soon("the shutdown", locks.shutdown()).await;
     }
@@ -168,10 +169,10 @@ async fn a_shutdown_while_it_is_held_ends_at_once() {
 async fn a_release_after_the_loss_says_lost_and_gives_the_keys_back() {
     let servers = servers::<3>().await;
     let locks = process(&servers, Duration::from_secs(60));
-    let lock = Majority::new(&locks, NAME).unwrap().with_lease(Duration::from_secs(1));
+    let lock = Majority::new(&locks).unwrap().lock(NAME).without_renewal(Duration::from_secs(1));
     let mut not_lost = Vec::new();
     for _ in 0..5 {
-        let guard = lock.acquire(&lock.owner()).await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         let reason = soon("the loss is noticed", guard.lost()).await;
         match guard.release().await {
             Err(Error::Lost(then)) if then == reason => {}

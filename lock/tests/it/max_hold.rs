@@ -38,7 +38,7 @@ async fn stuck<K: LockKind>(server: &RedisServer, locks: &Locks, lock: Lock<K>) 
     let mut raw = server.conn().await;
     let owner = locks.owner();
     let began = Instant::now();
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     let acquired = Instant::now();
     let (mut last, acquired_on_server) = end_on(&mut raw, guard.name()).await;
     let lost = guard.lost();
@@ -55,7 +55,7 @@ async fn stuck<K: LockKind>(server: &RedisServer, locks: &Locks, lock: Lock<K>) 
         last = last.max(end_on(&mut raw, guard.name()).await.0);
         // Not at the end: after the loss it would be a new hold.
         if held < CAP - LEASE
-            && let Some(again) = lock.try_acquire(&owner).await.unwrap()
+            && let Some(again) = lock.try_acquire_as(&owner).await.unwrap()
         {
             again.release().await.unwrap();
         }
@@ -71,7 +71,7 @@ async fn stuck<K: LockKind>(server: &RedisServer, locks: &Locks, lock: Lock<K>) 
         .await;
     assert_eq!(guard.release().await, Err(Error::Lost(LostReason::MaxHold)));
     // A new hold begins anew.
-    let again = lock.acquire(&owner).await.unwrap();
+    let again = lock.acquire_as(&owner).await.unwrap();
     assert!(again.valid_for() > Duration::ZERO);
     again.release().await.unwrap();
 }
@@ -80,17 +80,16 @@ async fn stuck<K: LockKind>(server: &RedisServer, locks: &Locks, lock: Lock<K>) 
 async fn a_stuck_holder_loses_its_lock_at_the_cap() {
     let server = RedisServer::start().await;
     let locks = &capped(&server, LEASE, CAP).await;
-    let (one, two) = (locks.read_write("r").unwrap(), locks.read_write("w").unwrap());
+    let (one, two) = (locks.read_write("r"), locks.read_write("w"));
     tokio::join!(
-        stuck(&server, locks, locks.reentrant("reentrant").unwrap()),
-        stuck(&server, locks, locks.fair("fair").unwrap()),
+        stuck(&server, locks, locks.lock("reentrant")),
+        stuck(&server, locks, locks.fair("fair")),
         stuck(&server, locks, one.read().clone()),
         stuck(&server, locks, two.write().clone()),
     );
     let stats = locks.stats();
-    let lost: u64 = stats.iter().flat_map(|stats| &stats.losses).map(|(_, count)| count).sum();
-    let capped = stats.iter().flat_map(|stats| &stats.losses);
-    let capped: u64 = capped.filter(|(reason, _)| *reason == "max_hold").map(|(_, n)| n).sum();
+    let lost: u64 = stats.iter().map(|stats| stats.lost.total()).sum();
+    let capped: u64 = stats.iter().map(|stats| stats.lost.max_hold).sum();
     assert_eq!((lost, capped), (4, 4));
     nothing_left(&server, &[locks]).await;
 }
@@ -101,10 +100,10 @@ async fn leases_are_cut_to_the_cap() {
     let mut raw = server.conn().await;
     let cap = Duration::from_millis(600);
     let locks = capped(&server, Duration::from_secs(30), cap).await;
-    let renewed = locks.reentrant("renewed").unwrap();
-    let fixed = locks.reentrant("fixed").unwrap().with_lease(Duration::from_secs(60));
+    let renewed = locks.lock("renewed");
+    let fixed = locks.lock("fixed").without_renewal(Duration::from_secs(60));
     for lock in [renewed, fixed] {
-        let guard = lock.acquire(&locks.owner()).await.unwrap();
+        let guard = lock.acquire().await.unwrap();
         let left: i64 = raw.pttl(guard.name()).await.unwrap();
         assert!(left <= 601, "{left} ms");
         assert!(guard.valid_for() <= cap);
@@ -124,7 +123,7 @@ async fn a_majority_is_lost_at_the_cap() {
         locks.push(capped(&server, LEASE, CAP).await);
         servers.push(server);
     }
-    let majority = Majority::new(&locks, "lock").unwrap();
+    let majority = Majority::new(&locks).unwrap().lock("lock");
     let began = Instant::now();
     let guard = acquire_on_all(&majority, 3).await;
     let mut raw = servers[0].conn().await;

@@ -17,21 +17,21 @@ async fn all_locks_are_acquired_or_none() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let three = locks.multi(["a", "b", "c", "b"]).unwrap();
+    let three = locks.multi(["a", "b", "c", "b"]);
     let (owner, other) = (locks.owner(), locks.owner());
 
-    let guard = three.try_acquire(&owner).await.unwrap().expect("all are free");
+    let guard = three.try_acquire_as(&owner).await.unwrap().expect("all are free");
     assert_eq!(guard.held(), 3, "a repeated name is one lock");
     for name in ["a", "b", "c"] {
-        assert_eq!(locks.reentrant(name).unwrap().hold_count(&owner).await.unwrap(), 1, "{name}");
+        assert_eq!(locks.lock(name).hold_count(&owner).await.unwrap(), 1, "{name}");
     }
     // Its owner may re-enter one of them; other owners may acquire none.
-    let inner = locks.reentrant("b").unwrap().try_acquire(&owner).await.unwrap().unwrap();
-    assert!(locks.reentrant("c").unwrap().try_acquire(&other).await.unwrap().is_none());
+    let inner = locks.lock("b").try_acquire_as(&owner).await.unwrap().unwrap();
+    assert!(locks.lock("c").try_acquire_as(&other).await.unwrap().is_none());
     guard.release().await.unwrap();
 
     // With one of them held, none is acquired.
-    assert!(three.try_acquire(&other).await.unwrap().is_none());
+    assert!(three.try_acquire_as(&other).await.unwrap().is_none());
     let keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     assert_eq!(keys, ["b"]);
     inner.release().await.unwrap();
@@ -43,7 +43,7 @@ async fn a_multi_lock_of_no_or_invalid_names_is_rejected() {
     let server = RedisServer::start().await;
     let locks = long_locks(&server).await;
     for names in [vec![], vec!["a", "b{"]] {
-        let refused = locks.multi(names).map(drop);
+        let refused = locks.multi(names).acquire().await;
         assert!(matches!(refused, Err(Error::InvalidName { .. })), "{refused:?}");
     }
 }
@@ -62,8 +62,8 @@ async fn opposite_orders_never_deadlock() {
         let (locks, held, done) = (locks.clone(), held.clone(), done.clone());
         tasks.spawn(async move {
             for _ in 0..ROUNDS {
-                let both = locks.multi(names).unwrap();
-                let guard = both.acquire(&locks.owner()).await.unwrap();
+                let both = locks.multi(names);
+                let guard = both.acquire().await.unwrap();
                 assert!(!held.swap(true, Ordering::SeqCst), "two hold both");
                 tokio::task::yield_now().await;
                 held.store(false, Ordering::SeqCst);
@@ -78,8 +78,8 @@ async fn opposite_orders_never_deadlock() {
         async move {
             for _ in 0..ROUNDS {
                 let owner = locks.owner();
-                let outer = locks.reentrant("b").unwrap().acquire(&owner).await.unwrap();
-                let inner = locks.reentrant("a").unwrap().acquire(&owner).await.unwrap();
+                let outer = locks.lock("b").acquire_as(&owner).await.unwrap();
+                let inner = locks.lock("a").acquire_as(&owner).await.unwrap();
                 assert!(!held.swap(true, Ordering::SeqCst), "two hold both");
                 held.store(false, Ordering::SeqCst);
                 inner.release().await.unwrap();
@@ -98,14 +98,12 @@ async fn opposite_orders_never_deadlock() {
 async fn a_waiting_multi_lock_holds_nothing_and_is_woken_by_a_release() {
     let server = RedisServer::start().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let both = there.multi(["a", "b"]).unwrap();
-    let holder = here.reentrant("b").unwrap().acquire(&here.owner()).await.unwrap();
-    let waiting = tokio::spawn({
-        let there = there.clone();
-        async move { both.acquire(&there.owner()).await.unwrap().release().await.unwrap() }
-    });
+    let both = there.multi(["a", "b"]);
+    let holder = here.lock("b").acquire().await.unwrap();
+    let waiting =
+        tokio::spawn(async move { both.acquire().await.unwrap().release().await.unwrap() });
     eventually("it waits", async || there.usage().channels == 1).await;
-    let a = here.reentrant("a").unwrap();
+    let a = here.lock("a");
     eventually("it holds nothing", async || !a.is_locked().await.unwrap()).await;
     holder.release().await.unwrap();
     soon("it is woken", waiting).await.unwrap();
@@ -117,11 +115,11 @@ async fn validity_is_that_of_the_lock_acquired_first() {
     let (first, second) = (RedisServer::start().await, RedisServer::start().await);
     let (one, two) = (long_locks(&first).await, long_locks(&second).await);
     let (lease, delay) = (Duration::from_secs(20), Duration::from_millis(400));
-    let both = MultiLock::new([(&two, "b"), (&one, "a")]).unwrap().with_lease(lease);
+    let both = MultiLock::new([(&two, "b"), (&one, "a")]).without_renewal(lease);
     // The second answers late, while the lease of the first runs.
     second.pause();
     let owner = one.owner();
-    let (guard, ()) = tokio::join!(both.acquire(&owner), async {
+    let (guard, ()) = tokio::join!(both.acquire_as(&owner), async {
         tokio::time::sleep(delay).await;
         second.resume();
     });
@@ -139,7 +137,7 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(3));
     let locks = Locks::connect(server.client(), config.clone()).await.unwrap();
-    let guard = locks.multi(["a", "b", "c"]).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.multi(["a", "b", "c"]).acquire().await.unwrap();
     let lost = guard.lost();
     // Renewed past its lease, it is not lost.
     assert!(tokio::time::timeout(config.lease() * 3 / 2, guard.lost()).await.is_err());
@@ -150,13 +148,13 @@ async fn it_is_lost_when_any_of_its_locks_is() {
     nothing_left(&server, &[&locks]).await;
 
     let lease = Duration::from_millis(300);
-    let fixed = locks.multi(["a", "b"]).unwrap().with_lease(lease);
-    let guard = fixed.acquire(&locks.owner()).await.unwrap();
+    let fixed = locks.multi(["a", "b"]).without_renewal(lease);
+    let guard = fixed.acquire().await.unwrap();
     assert_eq!(soon("the lease ends", guard.lost()).await, LostReason::Expired);
     drop(guard);
 
     // Released in time it is never lost, also for a future created before the release.
-    let guard = locks.multi(["a", "b"]).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.multi(["a", "b"]).acquire().await.unwrap();
     let lost = guard.lost();
     guard.release().await.unwrap();
     assert!(tokio::time::timeout(config.lease() * 3 / 2, lost).await.is_err());
@@ -167,13 +165,13 @@ async fn it_is_lost_when_any_of_its_locks_is() {
 async fn an_unavailable_server_leaves_nothing_on_the_others() {
     let (first, mut second) = (RedisServer::start().await, RedisServer::start().await);
     let (one, two) = (long_locks(&first).await, long_locks(&second).await);
-    let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
+    let both = MultiLock::new([(&one, "a"), (&two, "b")]);
     second.kill();
-    let error = both.try_acquire(&one.owner()).await.map(drop).unwrap_err();
+    let error = both.try_acquire().await.map(drop).unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     nothing_left(&first, &[&one]).await;
     second.restart().await;
-    both.try_acquire(&one.owner()).await.unwrap().unwrap().release().await.unwrap();
+    both.try_acquire().await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -184,14 +182,14 @@ async fn a_paused_server_ends_the_call_at_its_limit() {
     let patient =
         async |server: &RedisServer| Locks::connect(server.client(), config.clone()).await;
     let (one, two) = (patient(&first).await.unwrap(), patient(&second).await.unwrap());
-    let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
+    let both = MultiLock::new([(&one, "a"), (&two, "b")]);
     // With the scripts loaded, one message acquires the lock.
-    both.acquire(&one.owner()).await.unwrap().release().await.unwrap();
+    both.acquire().await.unwrap().release().await.unwrap();
     second.pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    let limited = soon("its limit", both.acquire_within(&one.owner(), limit)).await;
-    assert!(limited.unwrap().is_none());
+    let limited = soon("its limit", both.acquire_within(limit)).await;
+    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
     assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     nothing_left(&first, &[&one]).await;
     // Once resumed the second acquires, and releases long before its lease ends.
@@ -203,11 +201,11 @@ async fn a_paused_server_ends_the_call_at_its_limit() {
 async fn acquire_within_ends_at_its_limit_while_one_lock_is_held() {
     let server = RedisServer::start().await;
     let locks = long_locks(&server).await;
-    let both = locks.multi(["a", "b"]).unwrap();
-    let holder = locks.reentrant("b").unwrap().acquire(&locks.owner()).await.unwrap();
+    let both = locks.multi(["a", "b"]);
+    let holder = locks.lock("b").acquire().await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
         let started = Instant::now();
-        let limited = soon("its limit", both.acquire_within(&locks.owner(), limit)).await;
+        let limited = soon("its limit", both.acquire_within(limit)).await;
         assert!(limited.unwrap().is_none());
         assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     }
@@ -228,8 +226,8 @@ fn a_crash_during_acquire_frees_all_locks_after_the_lease() {
         let two = Locks::lazy(second.client(), config).unwrap();
         let acquired = one.clone();
         tokio::spawn(async move {
-            let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
-            both.acquire(&one.owner()).await.map(drop)
+            let both = MultiLock::new([(&one, "a"), (&two, "b")]);
+            both.acquire().await.map(drop)
         });
         eventually("the first is acquired", async || acquired.usage().watched == 1).await;
     });
@@ -238,10 +236,10 @@ fn a_crash_during_acquire_frees_all_locks_after_the_lease() {
     runtime.block_on(async {
         second.resume();
         let (one, two) = (locks(&first).await, locks(&second).await);
-        assert!(one.reentrant("a").unwrap().is_locked().await.unwrap());
-        let both = MultiLock::new([(&one, "a"), (&two, "b")]).unwrap();
+        assert!(one.lock("a").is_locked().await.unwrap());
+        let both = MultiLock::new([(&one, "a"), (&two, "b")]);
         let owner = one.owner();
-        let guard = soon("the leases end", both.acquire(&owner)).await.unwrap();
+        let guard = soon("the leases end", both.acquire_as(&owner)).await.unwrap();
         guard.release().await.unwrap();
         nothing_left(&first, &[&one]).await;
         nothing_left(&second, &[&two]).await;
@@ -252,23 +250,26 @@ fn a_crash_during_acquire_frees_all_locks_after_the_lease() {
 async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let server = RedisServer::start().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let both = here.multi(["a", "b"]).unwrap();
+    let both = here.multi(["a", "b"]);
     // Acquiring free locks, waiting for a release, releasing.
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
             let owner = here.owner();
             let completed = match case {
-                0 => cut_after(polls, both.try_acquire(&owner)).await.map(Result::unwrap).is_some(),
+                0 => cut_after(polls, both.try_acquire_as(&owner))
+                    .await
+                    .map(Result::unwrap)
+                    .is_some(),
                 1 => {
-                    let holder = there.reentrant("b").unwrap();
-                    let holder = holder.acquire(&there.owner()).await.unwrap();
+                    let holder = there.lock("b");
+                    let holder = holder.acquire().await.unwrap();
                     let releasing = released_later(async move { holder.release().await });
-                    let got = cut_after(polls, both.acquire(&owner)).await.map(Result::unwrap);
+                    let got = cut_after(polls, both.acquire_as(&owner)).await.map(Result::unwrap);
                     releasing.await.unwrap();
                     got.is_some()
                 }
                 _ => {
-                    let guard = both.acquire(&owner).await.unwrap();
+                    let guard = both.acquire_as(&owner).await.unwrap();
                     cut_after(polls, guard.release()).await.map(Result::unwrap).is_some()
                 }
             };

@@ -16,7 +16,7 @@ async fn waiters_of_a_semaphore_wait_until_enough_are_released() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let gate = here.semaphore(NAME).unwrap();
+    let gate = here.semaphore(NAME);
     gate.try_set_permits(3).await.unwrap();
     let mut held = Vec::new();
     for _ in 0..3 {
@@ -30,7 +30,7 @@ async fn waiters_of_a_semaphore_wait_until_enough_are_released() {
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
     sink.subscribe("redisson_sc:{gate}").await.unwrap();
     let waiting = {
-        let gate = there.semaphore(NAME).unwrap();
+        let gate = there.semaphore(NAME);
         tokio::spawn(async move { gate.acquire(2).await })
     };
     eventually("it waits", async || {
@@ -61,20 +61,20 @@ async fn waiters_of_a_leased_semaphore_know_when_enough_expire() {
         [Duration::from_secs(3), Duration::from_secs(4), Duration::from_secs(60)];
     let server = RedisServer::start().await;
     let locks = long_locks(&server).await;
-    let gate = |lease| locks.leased_semaphore(NAME, lease).unwrap();
+    let gate = |lease| locks.leased_semaphore(NAME, lease);
     gate(LEASES[0]).try_set_permits(3).await.unwrap();
     let started = Instant::now();
     for lease in LEASES {
-        std::mem::forget(gate(lease).acquire().await.unwrap());
+        std::mem::forget(gate(lease).acquire(1).await.unwrap());
     }
     gate(LEASES[0]).add_permits(-1).await.unwrap();
     assert_eq!(gate(LEASES[0]).available().await.unwrap(), -1);
     // The first to expire makes good for the one that was removed, the second is free.
-    let permit = soon("it acquires the second", gate(LEASES[2]).acquire()).await.unwrap();
+    let permit = soon("it acquires the second", gate(LEASES[2]).acquire(1)).await.unwrap();
     // Without a message, and long before it would try again by itself.
     assert!(started.elapsed() >= LEASES[1], "{:?}", started.elapsed());
     assert_eq!(gate(LEASES[0]).available().await.unwrap(), 0);
-    assert!(gate(LEASES[0]).try_acquire().await.unwrap().is_none());
+    assert!(gate(LEASES[0]).try_acquire(1).await.unwrap().is_none());
     permit.release().await.unwrap();
     assert_eq!(gate(LEASES[0]).available().await.unwrap(), 1);
 }

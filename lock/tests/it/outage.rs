@@ -20,22 +20,23 @@ async fn calls_end_at_their_limit_while_redis_is_paused() {
     // With so long a lease, only the clean-up can remove a key in time.
     let config = LockConfig::default().with_lease(Duration::from_secs(60));
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     // With the scripts loaded, one message acquires the lock.
-    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    lock.acquire().await.unwrap().release().await.unwrap();
     server.pause();
 
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    assert!(lock.acquire_within(&locks.owner(), limit).await.unwrap().is_none());
+    let limited = lock.acquire_within(limit).await.map(drop);
+    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
     let took = started.elapsed();
     assert!(took >= limit && took < limit + Duration::from_millis(700), "{took:?}");
 
     let (owner, now) = (locks.owner(), Instant::now());
     let errors = tokio::join!(
-        async { lock.try_acquire(&owner).await.map(drop).unwrap_err() },
-        async { lock.try_acquire(&locks.owner()).await.map(drop).unwrap_err() },
+        async { lock.try_acquire_as(&owner).await.map(drop).unwrap_err() },
+        async { lock.try_acquire().await.map(drop).unwrap_err() },
         async { setnx.try_acquire().await.map(drop).unwrap_err() },
         async { lock.remaining().await.map(drop).unwrap_err() },
     );
@@ -53,7 +54,7 @@ async fn calls_end_at_their_limit_while_redis_is_paused() {
 async fn a_force_unlock_without_a_reply_has_an_unknown_outcome() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     server.pause();
     let started = Instant::now();
     let error = lock.force_unlock().await.unwrap_err();
@@ -67,7 +68,7 @@ async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_retried() {
     let server = RedisServer::start().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(60));
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     let setnx = setnx.try_acquire().await.unwrap().unwrap();
     server.pause();
@@ -84,13 +85,13 @@ async fn a_release_without_a_reply_has_an_unknown_outcome_and_is_retried() {
 async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
     let mut server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     server.kill();
 
     let started = Instant::now();
     for _ in 0..50 {
-        let error = lock.try_acquire(&locks.owner()).await.map(drop).unwrap_err();
+        let error = lock.try_acquire().await.map(drop).unwrap_err();
         assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     }
     assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
@@ -99,7 +100,7 @@ async fn an_unreachable_redis_fails_calls_at_once_until_it_is_back() {
 
     server.restart().await;
     // The first call after the restart works: no stale connection fails it.
-    let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
+    let guard = lock.try_acquire().await.unwrap().unwrap();
     guard.release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
@@ -109,12 +110,12 @@ async fn an_idle_connection_closed_by_the_server_causes_no_error() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
     for _ in 0..5 {
         let _: i64 =
             super::query(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        let guard = lock.try_acquire(&locks.owner()).await.unwrap().unwrap();
+        let guard = lock.try_acquire().await.unwrap().unwrap();
         let _: i64 =
             super::query(&mut raw, "CLIENT", &["KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
         let held = setnx.try_acquire().await.unwrap().unwrap();
@@ -137,7 +138,7 @@ async fn connecting_to_an_unreachable_server_fails_in_time() {
     // The lazy variant starts without Redis and connects later.
     let locks = Locks::lazy(client, LockConfig::default()).unwrap();
     server.restart().await;
-    let guard = locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).try_acquire().await.unwrap();
     guard.expect("it is free").release().await.unwrap();
 }
 
@@ -147,7 +148,7 @@ fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
     let (server, locks, guards) = runtime.block_on(async {
         let server = RedisServer::start().await;
         let locks = locks(&server).await;
-        let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+        let guard = locks.lock(NAME).acquire().await.unwrap();
         let setnx = locks.setnx("lock:setnx:1", Duration::from_secs(60));
         let setnx = setnx.try_acquire().await.unwrap().unwrap();
         (server, locks, (guard, setnx))
@@ -160,7 +161,7 @@ fn a_guard_dropped_outside_a_runtime_releases_the_lock() {
 async fn a_guard_outlives_its_locks_handle() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     drop(locks);
     // The watchdog goes on, and dropping the guard releases the lock.
     super::renewed(|| guard.valid_for()).await;
@@ -180,15 +181,15 @@ async fn a_guard_outlives_its_locks_handle() {
 async fn shutdown_finishes_pending_releases_and_rejects_new_calls() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    let other = locks.reentrant("lock:order:2").unwrap();
-    let held = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let other = locks.lock("lock:order:2");
+    let held = lock.acquire().await.unwrap();
     for _ in 0..20 {
-        drop(other.acquire(&locks.owner()).await.unwrap());
+        drop(other.acquire().await.unwrap());
     }
     locks.shutdown().await;
     assert!(!other.is_locked().await.unwrap());
-    let refused = other.try_acquire(&locks.owner()).await.map(drop);
+    let refused = other.try_acquire().await.map(drop);
     assert_eq!(refused, Err(Error::Closed));
     let refused = locks.setnx("lock:setnx:1", super::LEASE).try_acquire().await.map(drop);
     assert_eq!(refused, Err(Error::Closed));
@@ -207,11 +208,11 @@ async fn a_half_open_connection_is_replaced() {
         .with_lease(Duration::from_secs(60))
         .with_command_timeout(Duration::from_millis(500));
     let locks = Locks::connect(proxy.redis(), config).await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     for _ in 0..2 {
-        lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+        lock.acquire().await.unwrap().release().await.unwrap();
         proxy.set(Mode::HalfOpen);
-        eventually("the lock is acquired", async || match lock.try_acquire(&locks.owner()).await {
+        eventually("the lock is acquired", async || match lock.try_acquire().await {
             Ok(Some(guard)) => guard.release().await.is_ok(),
             _ => false,
         })

@@ -42,13 +42,13 @@ async fn waiters_poll_at_their_interval() {
     let there = long_locks(&server).await;
     let interval = Duration::from_millis(50);
     let here = polling(&server, LockConfig::default().with_poll_interval(interval)).await;
-    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
-    let permits = here.semaphore("semaphore").unwrap();
+    let (lock, owner) = (here.lock(NAME), here.owner());
+    let permits = here.semaphore("semaphore");
     for _ in 0..3 {
         // Its lease ends long after the test.
-        let held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+        let held = there.lock(NAME).acquire().await.unwrap();
         let waits = async {
-            let (guard, permit) = tokio::join!(lock.acquire(&owner), permits.acquire(1));
+            let (guard, permit) = tokio::join!(lock.acquire_as(&owner), permits.acquire(1));
             (guard.unwrap(), permit.unwrap())
         };
         let frees = async {
@@ -73,9 +73,9 @@ async fn releases_are_published_all_the_same() {
     let mut raw = server.conn().await;
     let here = polling(&server, LockConfig::default()).await;
     let there = long_locks(&server).await;
-    let held = here.reentrant(NAME).unwrap().acquire(&here.owner()).await.unwrap();
-    let (lock, owner) = (there.reentrant(NAME).unwrap(), there.owner());
-    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    let held = here.lock(NAME).acquire().await.unwrap();
+    let (lock, owner) = (there.lock(NAME), there.owner());
+    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
     eventually("it is subscribed", async || {
         !query::<Vec<String>>(&mut raw, "PUBSUB", &["CHANNELS"]).await.is_empty()
     })
@@ -96,9 +96,9 @@ async fn waiters_poll_where_there_is_no_resp3() {
         Locks::connect(server.client(), config).await.unwrap()
     };
     let (here, there) = (connect().await, connect().await);
-    let held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
-    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
-    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    let held = there.lock(NAME).acquire().await.unwrap();
+    let (lock, owner) = (here.lock(NAME), here.owner());
+    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
     eventually("it is refused", async || here.refusals().subscriptions > 0).await;
     let before = connections(&mut raw).await;
     let refused = Instant::now();
@@ -108,9 +108,9 @@ async fn waiters_poll_where_there_is_no_resp3() {
     let most = before + refused.elapsed().as_secs() / 10;
     assert!(connections(&mut raw).await <= most, "it connected again");
     // Another waiter does not wait for an answer to a subscription first.
-    let other = here.reentrant(NAME).unwrap();
+    let other = here.lock(NAME);
     let limit = Duration::from_millis(200);
-    assert!(other.acquire_within(&here.owner(), limit).await.unwrap().is_none());
+    assert!(other.acquire_within(limit).await.unwrap().is_none());
     held.release().await.unwrap();
     soon("it acquires", waiting).await.unwrap().unwrap().release().await.unwrap();
     let most = 1 + refused.elapsed().as_secs() / 10;

@@ -24,11 +24,11 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let (read, owner) = (locks.read_write(NAME).unwrap().read().clone(), locks.owner());
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
     for inner_lease in [SHORT, LONG] {
-        let outer = read.clone().with_lease(SHORT).acquire(&owner).await.unwrap();
+        let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
-        let inner = read.clone().with_lease(inner_lease).acquire(&owner).await.unwrap();
+        let inner = read.clone().without_renewal(inner_lease).acquire_as(&owner).await.unwrap();
         inner.release().await.unwrap();
         let (key, hold) = expiries(&mut raw, &owner).await;
         assert!((1..=4_000).contains(&hold), "{hold} ms for the hold that is left");
@@ -38,12 +38,12 @@ async fn releasing_one_read_hold_does_not_lengthen_the_others() {
         outer.release().await.unwrap();
     }
     // A writer is let in as soon as the hold that is left has ended.
-    let outer = read.clone().with_lease(SHORT).acquire(&owner).await.unwrap();
-    let inner = read.clone().with_lease(LONG).acquire(&owner).await.unwrap();
+    let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
+    let inner = read.clone().without_renewal(LONG).acquire_as(&owner).await.unwrap();
     inner.release().await.unwrap();
     soon("the hold that is left ends", outer.lost()).await;
-    let lock = locks.read_write(NAME).unwrap();
-    let writing = soon("a writer gets in", lock.write().acquire(&locks.owner())).await.unwrap();
+    let lock = locks.read_write(NAME);
+    let writing = soon("a writer gets in", lock.write().acquire()).await.unwrap();
     writing.release().await.unwrap();
     drop(outer);
     nothing_left(&server, &[&locks]).await;
@@ -55,10 +55,10 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let (read, owner) = (locks.read_write(NAME).unwrap().read().clone(), locks.owner());
-    let other = read.clone().with_lease(SHORT).acquire(&locks.owner()).await.unwrap();
-    let outer = read.clone().with_lease(SHORT).acquire(&owner).await.unwrap();
-    let inner = read.clone().with_lease(LONG).acquire(&owner).await.unwrap();
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let other = read.clone().without_renewal(SHORT).acquire().await.unwrap();
+    let outer = read.clone().without_renewal(SHORT).acquire_as(&owner).await.unwrap();
+    let inner = read.clone().without_renewal(LONG).acquire_as(&owner).await.unwrap();
     outer.release().await.unwrap();
     let (key, hold) = expiries(&mut raw, &owner).await;
     assert!(hold > 50_000 && key > 50_000, "{hold} ms for the hold that is left, {key} ms");
@@ -73,9 +73,9 @@ async fn releasing_the_outer_read_hold_leaves_the_inner_its_lease() {
 async fn a_renewed_read_hold_is_renewed_after_a_release() {
     let server = RedisServer::start().await;
     let locks = super::locks(&server).await;
-    let (read, owner) = (locks.read_write(NAME).unwrap().read().clone(), locks.owner());
-    let outer = read.acquire(&owner).await.unwrap();
-    read.acquire(&owner).await.unwrap().release().await.unwrap();
+    let (read, owner) = (locks.read_write(NAME).read().clone(), locks.owner());
+    let outer = read.acquire_as(&owner).await.unwrap();
+    read.acquire_as(&owner).await.unwrap().release().await.unwrap();
     for _ in 0..3 {
         renewed(|| outer.valid_for()).await;
     }
@@ -91,7 +91,7 @@ async fn a_lease_that_another_client_shortens_is_noticed() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_lease(Duration::from_secs(6));
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let guard = locks.read_write(NAME).unwrap().read().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.read_write(NAME).read().acquire().await.unwrap();
     let hold = format!("{{{NAME}}}:{}:rwlock_timeout:1", guard.owner());
     let shorten = Duration::from_secs(2);
     let other = tokio::spawn({
@@ -123,12 +123,12 @@ async fn a_lease_that_another_client_shortens_is_noticed() {
 async fn a_reader_that_re_enters_all_the_time_keeps_its_first_hold() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.read_write(NAME).unwrap().read().clone();
+    let lock = locks.read_write(NAME).read().clone();
     let owner = locks.owner();
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     let end = Instant::now() + LEASE * 2;
     while Instant::now() < end {
-        lock.acquire(&owner).await.unwrap().release().await.unwrap();
+        lock.acquire_as(&owner).await.unwrap().release().await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!guard.valid_for().is_zero(), "lost");

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::Error;
+use redisson_lock::{Error, LostReason};
 
-use super::{calls_of, eventually, locks, long_locks, nothing_left, query, renewed, soon};
+use super::{LEASE, calls_of, eventually, locks, long_locks, nothing_left, query, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "catalogue";
@@ -29,20 +29,20 @@ async fn the_wire_format_is_that_of_redisson() {
     let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
     sink.subscribe(CHANNEL).await.unwrap();
     let locks = long_locks(&server).await;
-    let lock = locks.read_write(NAME).unwrap();
+    let lock = locks.read_write(NAME);
     let (owner, other) = (locks.owner(), locks.owner());
     let (field, other_field) = (owner.to_string(), other.to_string());
     let hold_key = |n: u32| format!("{{catalogue}}:{field}:rwlock_timeout:{n}");
     let full = 90_000..=120_000;
 
     // Two holds of one reader, one of another.
-    let first = lock.read().acquire(&owner).await.unwrap();
+    let first = lock.read().acquire_as(&owner).await.unwrap();
     assert_eq!(hash(&mut raw).await, fields([("mode", "read"), (&field, "1")]));
     assert_eq!(raw.get::<_, String>(hold_key(1)).await.unwrap(), "1");
     assert!(full.contains(&raw.pttl::<_, i64>(hold_key(1)).await.unwrap()));
     assert!(full.contains(&raw.pttl::<_, i64>(NAME).await.unwrap()));
-    let second = lock.read().acquire(&owner).await.unwrap();
-    let third = lock.read().acquire(&other).await.unwrap();
+    let second = lock.read().acquire_as(&owner).await.unwrap();
+    let third = lock.read().acquire_as(&other).await.unwrap();
     let expected = fields([("mode", "read"), (&field, "2"), (&other_field, "1")]);
     assert_eq!(hash(&mut raw).await, expected);
     assert!(full.contains(&raw.pttl::<_, i64>(hold_key(2)).await.unwrap()));
@@ -64,11 +64,11 @@ async fn the_wire_format_is_that_of_redisson() {
 
     // A writer that reads as well, and goes on reading.
     let writer = format!("{owner}:write");
-    let writing = lock.write().acquire(&owner).await.unwrap();
-    let again = lock.write().acquire(&owner).await.unwrap();
+    let writing = lock.write().acquire_as(&owner).await.unwrap();
+    let again = lock.write().acquire_as(&owner).await.unwrap();
     assert_eq!(hash(&mut raw).await, fields([("mode", "write"), (&writer, "2")]));
     again.release().await.unwrap();
-    let reading = lock.read().acquire(&owner).await.unwrap();
+    let reading = lock.read().acquire_as(&owner).await.unwrap();
     let expected = fields([("mode", "write"), (&writer, "1"), (&field, "1")]);
     assert_eq!(hash(&mut raw).await, expected);
     assert!(lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
@@ -78,21 +78,21 @@ async fn the_wire_format_is_that_of_redisson() {
     reading.release().await.unwrap();
 
     // Reading ends before writing does.
-    let writing = lock.write().acquire(&owner).await.unwrap();
-    let reading = lock.read().acquire(&owner).await.unwrap();
+    let writing = lock.write().acquire_as(&owner).await.unwrap();
+    let reading = lock.read().acquire_as(&owner).await.unwrap();
     reading.release().await.unwrap();
     assert_eq!(hash(&mut raw).await, fields([("mode", "write"), (&writer, "1")]));
     writing.release().await.unwrap();
 
     // The read lock and the write lock are force-unlocked separately.
-    let held = lock.read().acquire(&owner).await.unwrap();
+    let held = lock.read().acquire_as(&owner).await.unwrap();
     assert!(!lock.write().force_unlock().await.unwrap());
     assert!(lock.read().force_unlock().await.unwrap());
-    assert_eq!(held.release().await, Err(Error::NotHeld));
-    let held = lock.write().acquire(&owner).await.unwrap();
+    assert_eq!(held.release().await, Err(Error::Lost(LostReason::Expired)));
+    let held = lock.write().acquire_as(&owner).await.unwrap();
     assert!(!lock.read().force_unlock().await.unwrap());
     assert!(lock.write().force_unlock().await.unwrap());
-    assert_eq!(held.release().await, Err(Error::NotHeld));
+    assert_eq!(held.release().await, Err(Error::Lost(LostReason::Expired)));
 
     // The last reader wakes one waiter (0); a writer wakes all (1), also when it keeps a read lock.
     let _: i64 = raw.publish(CHANNEL, "end").await.unwrap();
@@ -110,7 +110,7 @@ async fn a_name_with_braces_keeps_them() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let guard = locks.read_write("a:{7}:b").unwrap().read().acquire(&owner).await.unwrap();
+    let guard = locks.read_write("a:{7}:b").read().acquire_as(&owner).await.unwrap();
     let mut keys: Vec<String> = query(&mut raw, "KEYS", &["*"]).await;
     keys.sort();
     assert_eq!(keys, ["a:{7}:b".to_owned(), format!("a:{{7}}:b:{owner}:rwlock_timeout:1")]);
@@ -121,28 +121,29 @@ async fn a_name_with_braces_keeps_them() {
 async fn readers_share_and_writers_exclude() {
     let server = RedisServer::start().await;
     let (here, there) = (locks(&server).await, locks(&server).await);
-    let (a, b) = (here.read_write(NAME).unwrap(), there.read_write(NAME).unwrap());
+    let (a, b) = (here.read_write(NAME), there.read_write(NAME));
     let (owner, other, third) = (here.owner(), there.owner(), there.owner());
 
-    let first = a.read().acquire(&owner).await.unwrap();
-    let second = b.read().try_acquire(&other).await.unwrap().expect("readers share");
-    assert!(b.write().try_acquire(&third).await.unwrap().is_none());
+    let first = a.read().acquire_as(&owner).await.unwrap();
+    let second = b.read().try_acquire_as(&other).await.unwrap().expect("readers share");
+    assert!(b.write().try_acquire_as(&third).await.unwrap().is_none());
     // A reader cannot upgrade: it would wait for itself.
-    let waiting = soon("an upgrade is refused", a.write().acquire(&owner)).await.map(Some);
-    for upgrade in [a.write().try_acquire(&owner).await, waiting] {
+    let waiting = soon("an upgrade is refused", a.write().acquire_as(&owner)).await.map(Some);
+    for upgrade in [a.write().try_acquire_as(&owner).await, waiting] {
         assert!(matches!(upgrade, Err(Error::OtherKind { .. })), "{upgrade:?}");
     }
     first.release().await.unwrap();
-    assert!(a.write().try_acquire(&owner).await.unwrap().is_none());
+    assert!(a.write().try_acquire_as(&owner).await.unwrap().is_none());
     second.release().await.unwrap();
 
-    let writing = a.write().try_acquire(&owner).await.unwrap().expect("it is free");
-    assert!(b.read().try_acquire(&other).await.unwrap().is_none());
-    assert!(b.write().try_acquire(&other).await.unwrap().is_none());
-    let reading = a.read().try_acquire(&owner).await.unwrap().expect("a writer may read");
+    let writing = a.write().try_acquire_as(&owner).await.unwrap().expect("it is free");
+    assert!(b.read().try_acquire_as(&other).await.unwrap().is_none());
+    assert!(b.write().try_acquire_as(&other).await.unwrap().is_none());
+    let reading = a.read().try_acquire_as(&owner).await.unwrap().expect("a writer may read");
     writing.release().await.unwrap();
-    assert!(b.write().try_acquire(&other).await.unwrap().is_none());
-    let second = b.read().try_acquire(&other).await.unwrap().expect("the write lock is released");
+    assert!(b.write().try_acquire_as(&other).await.unwrap().is_none());
+    let second =
+        b.read().try_acquire_as(&other).await.unwrap().expect("the write lock is released");
     reading.release().await.unwrap();
     second.release().await.unwrap();
     nothing_left(&server, &[&here, &there]).await;
@@ -154,25 +155,18 @@ async fn an_expired_reader_does_not_block_a_writer() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let lock = locks.read_write(NAME).unwrap();
-    let live = lock.read().acquire(&locks.owner()).await.unwrap();
-    let expired = lock.read().clone().with_lease(Duration::from_millis(100));
-    let expired = expired.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.read_write(NAME);
+    let live = lock.read().acquire().await.unwrap();
+    let expired = lock.read().clone().without_renewal(Duration::from_millis(100));
+    let expired = expired.acquire().await.unwrap();
     soon("its lease ends", expired.lost()).await;
     let hold = format!("{{catalogue}}:{}:rwlock_timeout:1", expired.owner());
     eventually("its timeout key is gone", async || !raw.exists::<_, bool>(&hold).await.unwrap())
         .await;
     assert!(raw.hexists::<_, _, bool>(NAME, expired.owner().to_string()).await.unwrap());
-    assert!(lock.write().try_acquire(&locks.owner()).await.unwrap().is_none());
+    assert!(lock.write().try_acquire().await.unwrap().is_none());
     live.release().await.unwrap();
-    lock.write()
-        .try_acquire(&locks.owner())
-        .await
-        .unwrap()
-        .expect("no reader is left")
-        .release()
-        .await
-        .unwrap();
+    lock.write().try_acquire().await.unwrap().expect("no reader is left").release().await.unwrap();
     drop(expired);
     nothing_left(&server, &[&locks]).await;
 }
@@ -182,10 +176,10 @@ async fn a_short_lease_does_not_shorten_another_readers() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let lock = locks.read_write(NAME).unwrap();
-    let long = lock.read().clone().with_lease(Duration::from_secs(60));
-    let long = long.acquire(&locks.owner()).await.unwrap();
-    let short = lock.read().acquire(&locks.owner()).await.unwrap();
+    let lock = locks.read_write(NAME);
+    let long = lock.read().clone().without_renewal(Duration::from_secs(60));
+    let long = long.acquire().await.unwrap();
+    let short = lock.read().acquire().await.unwrap();
     renewed(|| short.valid_for()).await;
     assert!(raw.pttl::<_, i64>(NAME).await.unwrap() > 50_000, "a renewal shortened it");
     short.release().await.unwrap();
@@ -201,19 +195,19 @@ async fn a_writers_release_wakes_all_readers() {
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     // With the scripts loaded, every attempt is one call; each reader makes two.
-    let warm = here.read_write("other").unwrap();
-    warm.read().acquire(&here.owner()).await.unwrap().release().await.unwrap();
+    let warm = here.read_write("other");
+    warm.read().acquire().await.unwrap().release().await.unwrap();
     for foreign in [false, true] {
-        let writing = here.read_write(NAME).unwrap().write().acquire(&here.owner()).await.unwrap();
+        let writing = here.read_write(NAME).write().acquire().await.unwrap();
         let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
         // All hold the lock until the last has it: were only one woken, the barrier would not open.
         let all_reading = std::sync::Arc::new(tokio::sync::Barrier::new(10));
         let readers: Vec<_> = (0..10)
             .map(|_| {
-                let (lock, owner) = (there.read_write(NAME).unwrap(), there.owner());
+                let (lock, owner) = (there.read_write(NAME), there.owner());
                 let all_reading = all_reading.clone();
                 tokio::spawn(async move {
-                    let guard = lock.read().acquire(&owner).await.unwrap();
+                    let guard = lock.read().acquire_as(&owner).await.unwrap();
                     all_reading.wait().await;
                     guard.release().await.unwrap();
                 })
@@ -241,12 +235,12 @@ async fn a_writers_release_wakes_all_readers() {
 async fn readers_are_woken_when_a_writer_downgrades() {
     let server = RedisServer::start().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let (lock, owner) = (here.read_write(NAME).unwrap(), here.owner());
-    let writing = lock.write().acquire(&owner).await.unwrap();
-    let reading = lock.read().acquire(&owner).await.unwrap();
+    let (lock, owner) = (here.read_write(NAME), here.owner());
+    let writing = lock.write().acquire_as(&owner).await.unwrap();
+    let reading = lock.read().acquire_as(&owner).await.unwrap();
     let waiting = tokio::spawn({
-        let (lock, other) = (there.read_write(NAME).unwrap(), there.owner());
-        async move { lock.read().acquire(&other).await.unwrap().release().await.unwrap() }
+        let (lock, other) = (there.read_write(NAME), there.owner());
+        async move { lock.read().acquire_as(&other).await.unwrap().release().await.unwrap() }
     });
     eventually("it waits", async || there.usage().channels == 1).await;
     let mut raw = server.conn().await;
@@ -265,12 +259,12 @@ async fn readers_are_woken_when_a_writer_downgrades() {
 async fn the_last_readers_release_wakes_a_writer() {
     let server = RedisServer::start().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let lock = here.read_write(NAME).unwrap();
-    let one = lock.read().acquire(&here.owner()).await.unwrap();
-    let two = lock.read().acquire(&here.owner()).await.unwrap();
+    let lock = here.read_write(NAME);
+    let one = lock.read().acquire().await.unwrap();
+    let two = lock.read().acquire().await.unwrap();
     let waiting = tokio::spawn({
-        let (lock, other) = (there.read_write(NAME).unwrap(), there.owner());
-        async move { lock.write().acquire(&other).await.unwrap().release().await.unwrap() }
+        let (lock, other) = (there.read_write(NAME), there.owner());
+        async move { lock.write().acquire_as(&other).await.unwrap().release().await.unwrap() }
     });
     eventually("it waits", async || there.usage().channels == 1).await;
     one.release().await.unwrap();
@@ -289,17 +283,17 @@ async fn no_reader_sees_a_partial_write() {
     for i in 0..12 {
         let (locks, mut raw) = (both[i % 2].clone(), server.conn().await);
         tasks.push(tokio::spawn(async move {
-            let lock = locks.read_write(NAME).unwrap();
+            let lock = locks.read_write(NAME);
             for _ in 0..10 {
                 let owner = locks.owner();
                 if i % 3 == 0 {
-                    let guard = lock.write().acquire(&owner).await.unwrap();
+                    let guard = lock.write().acquire_as(&owner).await.unwrap();
                     let seen: u32 = raw.get("a").await.unwrap_or(0);
                     let _: () = raw.set("a", seen + 1).await.unwrap();
                     let _: () = raw.set("b", seen + 1).await.unwrap();
                     guard.release().await.unwrap();
                 } else {
-                    let guard = lock.read().acquire(&owner).await.unwrap();
+                    let guard = lock.read().acquire_as(&owner).await.unwrap();
                     let a: Option<u32> = raw.get("a").await.unwrap();
                     let b: Option<u32> = raw.get("b").await.unwrap();
                     assert_eq!(a, b);
@@ -315,4 +309,26 @@ async fn no_reader_sees_a_partial_write() {
     assert_eq!(raw.get::<_, u32>("a").await.unwrap(), 40, "an update was lost");
     let _: i64 = query(&mut raw, "DEL", &["a", "b"]).await;
     nothing_left(&server, &[&both[0], &both[1]]).await;
+}
+
+#[tokio::test]
+async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
+    let server = RedisServer::start().await;
+    let (here, there) = (locks(&server).await, locks(&server).await);
+    let (lock, other) = (here.read_write(NAME), there.read_write(NAME));
+    // The lease of the writer is over long before the reader has finished.
+    let writing = lock.write().clone().without_renewal(LEASE).acquire().await.unwrap();
+    assert!(other.read().try_acquire().await.unwrap().is_none());
+    let reading = writing.downgrade().await.unwrap();
+    for _ in 0..4 {
+        renewed(|| reading.valid_for()).await;
+        assert!(other.write().try_acquire().await.unwrap().is_none());
+        other.read().try_acquire().await.unwrap().expect("readers share").release().await.unwrap();
+    }
+    reading.release().await.unwrap();
+    let lost = lock.write().acquire().await.unwrap();
+    assert!(lock.write().force_unlock().await.unwrap());
+    let refused = lost.downgrade().await.map(drop);
+    assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
+    nothing_left(&server, &[&here, &there]).await;
 }

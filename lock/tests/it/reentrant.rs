@@ -13,17 +13,17 @@ async fn guards_of_one_owner_are_released_in_any_order() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let (owner, other) = (locks.owner(), locks.owner());
-    let lock = locks.reentrant("lock:order:1").unwrap();
+    let lock = locks.lock("lock:order:1");
     for outer_first in [true, false] {
-        let outer = lock.acquire(&owner).await.unwrap();
-        let inner = lock.try_acquire(&owner).await.unwrap().unwrap();
+        let outer = lock.acquire_as(&owner).await.unwrap();
+        let inner = lock.try_acquire_as(&owner).await.unwrap().unwrap();
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
-        assert!(lock.try_acquire(&other).await.unwrap().is_none());
+        assert!(lock.try_acquire_as(&other).await.unwrap().is_none());
 
         let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
         first.release().await.unwrap();
         assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
-        assert!(lock.try_acquire(&other).await.unwrap().is_none());
+        assert!(lock.try_acquire_as(&other).await.unwrap().is_none());
         last.release().await.unwrap();
         assert!(!lock.is_locked().await.unwrap());
     }
@@ -35,11 +35,11 @@ async fn re_entry_from_many_tasks_counts_each_acquire() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let lock = locks.reentrant("lock:order:1").unwrap();
+    let lock = locks.lock("lock:order:1");
     let tasks: Vec<_> = (0..16)
         .map(|_| {
             let lock = lock.clone();
-            tokio::spawn(async move { lock.acquire(&owner).await.unwrap() })
+            tokio::spawn(async move { lock.acquire_as(&owner).await.unwrap() })
         })
         .collect();
     let mut guards = Vec::new();
@@ -63,8 +63,8 @@ async fn the_watchdog_renews_until_release() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let lock = locks.reentrant("lock:order:1").unwrap();
-    let guard = lock.acquire(&owner).await.unwrap();
+    let lock = locks.lock("lock:order:1");
+    let guard = lock.acquire_as(&owner).await.unwrap();
 
     for _ in 0..4 {
         renewed(|| guard.valid_for()).await;
@@ -90,10 +90,10 @@ async fn a_failing_renewal_does_not_delay_others() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let bad = locks.reentrant("bad").unwrap().acquire(&owner).await.unwrap();
+    let bad = locks.lock("bad").acquire_as(&owner).await.unwrap();
     let mut good = Vec::new();
     for i in 0..50 {
-        good.push(locks.reentrant(&format!("good:{i}")).unwrap().acquire(&owner).await.unwrap());
+        good.push(locks.lock(&format!("good:{i}")).acquire_as(&owner).await.unwrap());
     }
     let bad_lost = bad.lost();
     let _: () = raw.set("bad", "of another type").await.unwrap();
@@ -116,7 +116,7 @@ async fn more_locks_than_one_renewal_batch_all_stay_held() {
     let owner = locks.owner();
     let mut guards = Vec::new();
     for i in 0..800 {
-        guards.push(locks.reentrant(&format!("lock:{i}")).unwrap().acquire(&owner).await.unwrap());
+        guards.push(locks.lock(&format!("lock:{i}")).acquire_as(&owner).await.unwrap());
     }
     for _ in 0..2 {
         renewed(|| guards.iter().map(Guard::valid_for).min().unwrap()).await;
@@ -132,8 +132,8 @@ async fn a_fixed_lease_expires() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let lock = locks.reentrant("lock:order:1").unwrap().with_lease(Duration::from_millis(300));
-    let guard = lock.acquire(&owner).await.unwrap();
+    let lock = locks.lock("lock:order:1").without_renewal(Duration::from_millis(300));
+    let guard = lock.acquire_as(&owner).await.unwrap();
     let valid = guard.valid_for();
     assert!(valid > Duration::ZERO && valid <= Duration::from_millis(300), "{valid:?}");
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
@@ -148,10 +148,10 @@ async fn re_entry_never_shortens_a_lease() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let long = locks.reentrant("lock:order:1").unwrap().with_lease(Duration::from_secs(60));
-    let short = long.clone().with_lease(Duration::from_millis(50));
-    let outer = long.acquire(&owner).await.unwrap();
-    let inner = short.acquire(&owner).await.unwrap();
+    let long = locks.lock("lock:order:1").without_renewal(Duration::from_secs(60));
+    let short = long.clone().without_renewal(Duration::from_millis(50));
+    let outer = long.acquire_as(&owner).await.unwrap();
+    let inner = short.acquire_as(&owner).await.unwrap();
     assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
     inner.release().await.unwrap();
     assert!(outer.valid_for() > Duration::from_secs(50));
@@ -163,13 +163,13 @@ async fn re_entry_never_shortens_a_lease() {
 async fn extreme_leases_are_accepted() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant("lock:order:1").unwrap();
-    let endless = lock.clone().with_lease(Duration::MAX).acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock("lock:order:1");
+    let endless = lock.clone().without_renewal(Duration::MAX).acquire().await.unwrap();
     endless.release().await.unwrap();
     // It becomes 1 ms, which ends at once; what matters is that the lock becomes free.
-    let expired = lock.clone().with_lease(Duration::ZERO).try_acquire(&locks.owner()).await;
+    let expired = lock.clone().without_renewal(Duration::ZERO).try_acquire().await;
     drop(expired);
-    let next = lock.acquire_within(&locks.owner(), Duration::from_secs(10)).await.unwrap();
+    let next = lock.acquire_within(Duration::from_secs(10)).await.unwrap();
     next.expect("the lock is free").release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }

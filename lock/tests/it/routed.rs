@@ -66,7 +66,7 @@ async fn an_applications_commands_reach_their_nodes_once() {
 
     // The locks share the nodes.
     let locks = Locks::connect(redis, LockConfig::default()).await.unwrap();
-    let guard = locks.reentrant("{t}lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock("{t}lock").acquire().await.unwrap();
     let mut raw = cluster.nodes[to].conn().await;
     assert_eq!(query::<i64>(&mut raw, "EXISTS", &["{t}lock"]).await, 1);
     guard.release().await.unwrap();

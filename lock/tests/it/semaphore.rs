@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, LockUsage, Locks, Replicas, Semaphore, Server};
+use redisson_lock::{Error, LockConfig, LockUsage, Locks, LostReason, Replicas, Semaphore, Server};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
@@ -25,7 +25,7 @@ const FOREIGN_RELEASE: &str =
 
 /// A new semaphore with `permits`.
 async fn semaphore(locks: &Locks, permits: u32) -> Semaphore {
-    let semaphore = locks.semaphore(NAME).expect("a name");
+    let semaphore = locks.semaphore(NAME);
     assert!(semaphore.try_set_permits(permits).await.expect("set permits"));
     semaphore
 }
@@ -64,7 +64,7 @@ async fn the_wire_format_is_that_of_redisson() {
     pubsub.subscribe(CHANNEL).await.unwrap();
     let mut messages = pubsub.into_on_message();
     let locks = long_locks(&server).await;
-    let semaphore = locks.semaphore(NAME).unwrap();
+    let semaphore = locks.semaphore(NAME);
 
     assert!(semaphore.try_acquire(1).await.unwrap().is_none(), "there is no semaphore");
     assert!(semaphore.try_set_permits(5).await.unwrap());
@@ -110,7 +110,7 @@ async fn never_more_permits_are_held_than_exist() {
     let mut tasks = JoinSet::new();
     for number in 0..12u32 {
         let locks = if number % 2 == 0 { &here } else { &there };
-        let semaphore = locks.semaphore(NAME).unwrap();
+        let semaphore = locks.semaphore(NAME);
         let (held, most) = (held.clone(), most.clone());
         tasks.spawn(async move {
             for round in 0..15 {
@@ -202,17 +202,17 @@ async fn a_waiter_is_woken_by_a_release_and_by_the_creation() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let gate = here.semaphore(NAME).unwrap();
+    let gate = here.semaphore(NAME);
     let waiting = tokio::spawn({
         let gate = gate.clone();
         async move { gate.acquire(1).await.unwrap() }
     });
     eventually("it waits", async || here.usage().channels == 1).await;
     let created = Instant::now();
-    assert!(there.semaphore(NAME).unwrap().try_set_permits(1).await.unwrap());
+    assert!(there.semaphore(NAME).try_set_permits(1).await.unwrap());
     let held = soon("it is created", waiting).await.unwrap();
 
-    let other = there.semaphore(NAME).unwrap();
+    let other = there.semaphore(NAME);
     let waiting = tokio::spawn(async move { other.acquire(1).await.unwrap() });
     eventually("it waits", async || there.usage().channels == 1).await;
     held.release().await.unwrap();
@@ -272,7 +272,7 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate = locks.semaphore(NAME).unwrap();
+    let gate = locks.semaphore(NAME);
     assert!(!gate.add_permits_if_exists(2).await.unwrap());
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
     semaphore(&locks, 0).await;
@@ -297,7 +297,8 @@ async fn a_paused_server_ends_the_call_and_leaves_nothing() {
     server.pause();
     let limit = Duration::from_millis(300);
     let started = Instant::now();
-    assert!(gate.acquire_within(2, limit).await.unwrap().is_none());
+    let limited = gate.acquire_within(2, limit).await;
+    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
     let took = started.elapsed();
     assert!(took >= limit && took < limit + Duration::from_millis(600), "{took:?}");
     let error = gate.try_acquire(2).await.map(drop).unwrap_err();
@@ -358,11 +359,11 @@ async fn permits_of_a_deleted_semaphore_are_not_held() {
     let gate = semaphore(&locks, 5).await;
     let (one, two) = (gate.acquire(1).await.unwrap(), gate.acquire(2).await.unwrap());
     let _: () = query(&mut raw, "FLUSHALL", &[]).await;
-    assert_eq!(one.release().await, Err(Error::NotHeld));
+    assert_eq!(one.release().await, Err(Error::Lost(LostReason::Expired)));
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
     // Nor are they added to the permits of a new one.
     assert!(gate.try_set_permits(5).await.unwrap());
-    assert_eq!(two.release().await, Err(Error::NotHeld));
+    assert_eq!(two.release().await, Err(Error::Lost(LostReason::Expired)));
     all_back(&mut raw, &[&locks], 5).await;
 }
 
@@ -376,7 +377,7 @@ async fn both_semaphores_and_multi_locks_work_on_every_cluster_node() {
     let (here, there) = (connect().await, connect().await);
     // Names in slots of all nodes; one of them with a hash tag of its own.
     for name in ["gate:1", "gate:2", "gate:3", "gate:4", "gate:{5}:x", "gate:6"] {
-        let (gate, other) = (here.semaphore(name).unwrap(), there.semaphore(name).unwrap());
+        let (gate, other) = (here.semaphore(name), there.semaphore(name));
         gate.add_permits(-1).await.unwrap();
         gate.add_permits(2).await.unwrap();
         let held = gate.acquire(1).await.unwrap();
@@ -390,13 +391,13 @@ async fn both_semaphores_and_multi_locks_work_on_every_cluster_node() {
 
         let name = format!("leased:{name}");
         let (gate, other) = (
-            here.leased_semaphore(&name, Duration::from_secs(60)).unwrap(),
-            there.leased_semaphore(&name, Duration::from_secs(60)).unwrap(),
+            here.leased_semaphore(&name, Duration::from_secs(60)),
+            there.leased_semaphore(&name, Duration::from_secs(60)),
         );
         assert!(gate.try_set_permits(1).await.unwrap());
-        let mut held = gate.acquire().await.unwrap();
+        let mut held = gate.acquire(1).await.unwrap();
         held.extend(Duration::from_secs(70)).await.unwrap();
-        let waiting = tokio::spawn(async move { other.acquire().await.unwrap() });
+        let waiting = tokio::spawn(async move { other.acquire(1).await.unwrap() });
         eventually("it waits", async || there.usage().channels == 1).await;
         held.release().await.unwrap();
         soon("it is woken", waiting).await.unwrap().release().await.unwrap();
@@ -404,12 +405,12 @@ async fn both_semaphores_and_multi_locks_work_on_every_cluster_node() {
         assert_eq!(gate.available().await.unwrap(), 1);
     }
     // A multi-lock of names on several nodes.
-    let all = here.multi(["a", "b", "c", "d"]).unwrap();
-    let guard = all.acquire(&here.owner()).await.unwrap();
-    let some = there.multi(["d", "a"]).unwrap();
-    assert!(some.try_acquire(&there.owner()).await.unwrap().is_none());
+    let all = here.multi(["a", "b", "c", "d"]);
+    let guard = all.acquire().await.unwrap();
+    let some = there.multi(["d", "a"]);
+    assert!(some.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
-    some.try_acquire(&there.owner()).await.unwrap().unwrap().release().await.unwrap();
+    some.try_acquire().await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -418,7 +419,7 @@ async fn a_call_cancelled_at_any_point_leaves_nothing() {
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let gate = semaphore(&here, 2).await;
-    let other = there.semaphore(NAME).unwrap();
+    let other = there.semaphore(NAME);
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
             let completed = match case {
@@ -471,4 +472,27 @@ async fn a_waiter_that_asks_for_too_much_does_not_block_the_others() {
     gate.add_permits(3).await.unwrap();
     super::soon("it acquires all", greedy).await.unwrap().unwrap();
     eventually("all are back", async || gate.available().await == Ok(5)).await;
+}
+
+#[tokio::test]
+async fn permits_are_split_and_drained() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_locks(&server).await;
+    let gate = semaphore(&locks, 5).await;
+    let mut four = gate.acquire(4).await.unwrap();
+    assert!(four.split(5).is_none());
+    let three = four.split(3).unwrap();
+    let rest = gate.drain().await.unwrap();
+    assert_eq!((four.count(), three.count(), rest.count()), (1, 3, 1));
+    assert_eq!(gate.drain().await.unwrap().count(), 0);
+    three.release().await.unwrap();
+    assert_eq!(gate.available().await.unwrap(), 3);
+    four.release().await.unwrap();
+    assert_eq!(gate.available().await.unwrap(), 4);
+    let stats = locks.stats();
+    let stats = stats.iter().find(|stats| stats.kind == "semaphore").unwrap();
+    assert_eq!((stats.acquired, stats.held_now), (3, 1));
+    drop(rest);
+    all_back(&mut raw, &[&locks], 5).await;
 }

@@ -21,11 +21,11 @@ async fn connect(sentinel: &RedisSentinel) -> Locks {
 async fn locks_follow_a_failover_from_a_killed_master() {
     let mut sentinel = RedisSentinel::start().await;
     let (here, there) = (connect(&sentinel).await, connect(&sentinel).await);
-    let lock = here.reentrant(NAME).unwrap();
-    let guard = lock.acquire(&here.owner()).await.unwrap();
+    let lock = here.lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     let waiting = {
-        let (there, lock) = (there.clone(), there.reentrant(NAME).unwrap());
-        tokio::spawn(async move { lock.acquire(&there.owner()).await.expect("acquire") })
+        let lock = there.lock(NAME);
+        tokio::spawn(async move { lock.acquire().await.expect("acquire") })
     };
     let mut replica = sentinel.servers[1].conn().await;
     eventually("the replica has the lock", async || {
@@ -75,8 +75,8 @@ async fn locks_follow_a_failover_from_a_killed_master() {
 async fn a_replaced_master_is_left_before_it_is_demoted() {
     let sentinel = RedisSentinel::start().await;
     let locks = connect(&sentinel).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    lock.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    let lock = locks.lock(NAME);
+    lock.acquire().await.unwrap().release().await.unwrap();
     let mut any = sentinel.sentinels[0].conn().await;
     let _: () = query(&mut any, "SENTINEL", &["FAILOVER", MASTER]).await;
     let new_master = ("127.0.0.1".to_owned(), sentinel.servers[1].port());
@@ -88,7 +88,7 @@ async fn a_replaced_master_is_left_before_it_is_demoted() {
     .await;
     let switched = Instant::now();
     let mut new = sentinel.servers[1].conn().await;
-    eventually("the new master is used", async || match lock.try_acquire(&locks.owner()).await {
+    eventually("the new master is used", async || match lock.try_acquire().await {
         Ok(guard) => {
             let guard = guard.expect("it is free");
             let there = query::<i64>(&mut new, "EXISTS", &[NAME]).await == 1;
@@ -108,7 +108,7 @@ async fn one_sentinel_that_answers_is_enough() {
     sentinel.sentinels[0].kill();
     sentinel.sentinels[1].pause();
     let locks = connect(&sentinel).await;
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     guard.release().await.unwrap();
     sentinel.sentinels[1].resume();
 }

@@ -28,7 +28,7 @@ async fn connect<'a>(sentinels: impl IntoIterator<Item = &'a ScriptedSentinel>) 
 
 /// Whether a lock that is acquired now is on this server.
 async fn acquires_on(locks: &Locks, raw: &mut MultiplexedConnection) -> bool {
-    match locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await {
+    match locks.lock(NAME).try_acquire().await {
         Ok(guard) => {
             let guard = guard.expect("it is free");
             // A promotion meanwhile closes this connection, too, and the master may be another one.
@@ -44,7 +44,7 @@ async fn acquires_on(locks: &Locks, raw: &mut MultiplexedConnection) -> bool {
 async fn stays_unavailable(locks: &Locks, raw: &mut MultiplexedConnection) {
     let _: () = query(raw, "CONFIG", &["RESETSTAT"]).await;
     for _ in 0..TRIES {
-        let tried = locks.reentrant(NAME).unwrap().try_acquire(&locks.owner()).await;
+        let tried = locks.lock(NAME).try_acquire().await;
         assert!(matches!(tried, Err(Error::Unavailable { .. })), "{tried:?}");
     }
     assert_eq!((calls_of(raw, "evalsha").await, calls_of(raw, "eval").await), (0, 0));

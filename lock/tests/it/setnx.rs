@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::AsyncCommands;
-use redisson_lock::Error;
+use redisson_lock::{Error, LostReason};
 
 use super::{eventually, locks, nothing_left};
 use crate::support::redis_server::RedisServer;
@@ -44,7 +44,7 @@ async fn a_release_after_the_lease_leaves_the_next_owner_alone() {
     };
     let token: String = raw.get(KEY).await.unwrap();
     assert_eq!(late.valid_for(), Duration::ZERO);
-    assert_eq!(late.release().await, Err(Error::NotHeld));
+    assert_eq!(late.release().await, Err(Error::Lost(LostReason::Expired)));
     assert_eq!(raw.get::<_, String>(KEY).await.unwrap(), token);
     later.release().await.unwrap();
     assert_eq!(short.try_acquire().await.unwrap().unwrap().release().await, Ok(()));

@@ -60,9 +60,9 @@ async fn a_client_beside_it_brings_messages_and_replicas() {
     let error = Locks::connect(without.clone(), config.clone()).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     let here = Locks::connect(without.with_client(server.client()), config).await.unwrap();
-    let held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
-    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
-    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    let held = there.lock(NAME).acquire().await.unwrap();
+    let (lock, owner) = (here.lock(NAME), here.owner());
+    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
     eventually("it is subscribed", async || channels(&mut raw).await == 1).await;
     let released = Instant::now();
     held.release().await.unwrap();
@@ -84,18 +84,19 @@ async fn a_supplied_connection_that_breaks() {
     let fixed = connect(Server::from_connection(fixed)).await;
     proxy.set(Mode::Cut);
     for locks in [&managed, &fixed] {
-        let lock = locks.reentrant(NAME).unwrap();
+        let lock = locks.lock(NAME);
         eventually("it fails", async || {
-            let tried = soon("an answer", lock.try_acquire(&locks.owner())).await;
+            let tried = soon("an answer", lock.try_acquire()).await;
             matches!(tried, Err(Error::Unavailable { .. }))
         })
         .await;
     }
     proxy.set(Mode::Forward);
-    let lock = managed.reentrant(NAME).unwrap();
-    let acquired = soon("it is connected again", lock.acquire(&managed.owner())).await;
+    let lock = managed.lock(NAME);
+    let acquired = soon("it is connected again", lock.acquire()).await;
     acquired.unwrap().release().await.unwrap();
-    let lock = fixed.reentrant(NAME).unwrap();
+    let lock = fixed.lock(NAME);
     let limit = Duration::from_millis(500);
-    assert!(lock.acquire_within(&fixed.owner(), limit).await.unwrap().is_none());
+    let limited = lock.acquire_within(limit).await;
+    assert!(matches!(limited, Err(Error::Unavailable { .. })), "{limited:?}");
 }

@@ -58,9 +58,9 @@ async fn a_release_wakes_a_waiter(
     (here, there): (&Locks, &Locks),
     name: &str,
 ) {
-    let held = here.reentrant(name).unwrap().acquire(&here.owner()).await.unwrap();
-    let (lock, owner) = (there.reentrant(name).unwrap(), there.owner());
-    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    let held = here.lock(name).acquire().await.unwrap();
+    let (lock, owner) = (there.lock(name), there.owner());
+    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
     let channel = format!("redisson_lock__channel:{{{name}}}");
     eventually("it is subscribed", async || {
         let mut subscribed = 0;
@@ -94,7 +94,7 @@ async fn locks_work_over_tls_and_after_a_restart() {
     a_release_wakes_a_waiter(&redis, (&here, &there), NAME).await;
     redis[0].restart().await;
     set_user(&redis[0]).await;
-    let lock = here.reentrant(NAME).unwrap();
+    let lock = here.lock(NAME);
     eventually("it is connected again", async || lock.is_locked().await.is_ok()).await;
     a_release_wakes_a_waiter(&redis, (&here, &there), NAME).await;
 }
@@ -178,7 +178,7 @@ async fn a_failover_is_followed_over_tls() {
     let (here, there) = (connect().await, connect().await);
     a_release_wakes_a_waiter(&sentinel.servers[..1], (&here, &there), NAME).await;
     sentinel.servers[0].kill();
-    let lock = here.reentrant(NAME).unwrap();
+    let lock = here.lock(NAME);
     let failover = tokio::time::timeout(Duration::from_secs(60), async {
         while lock.is_locked().await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -62,7 +62,7 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         let url = format!("redis://{user}:secret@{}/", server.address());
         let client = redis::Client::open(url).unwrap();
         let locks = Locks::connect(client, config.clone()).await.unwrap();
-        let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+        let guard = locks.lock("lock").acquire().await.unwrap();
         eventually("it is refused", async || locks.refusals().tracking > 0).await;
         let _: () = raw.del("lock").await.unwrap();
         assert_eq!(soon("the loss is reported", guard.lost()).await, LostReason::Expired);
@@ -72,7 +72,7 @@ async fn where_tracking_is_refused_renewals_find_the_loss() {
         }
         // Tried again after a minute, not for each hold, which is given to the tracker when it has lasted for a second.
         for name in ["a", "b"] {
-            let again = locks.reentrant(name).unwrap().acquire(&locks.owner()).await.unwrap();
+            let again = locks.lock(name).acquire().await.unwrap();
             renewed(|| again.valid_for()).await;
             again.release().await.unwrap();
         }
@@ -102,7 +102,7 @@ async fn it_can_be_turned_off() {
     let mut raw = server.conn().await;
     let config = LockConfig::default().with_client_tracking(false);
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock("lock").acquire().await.unwrap();
     // A hold that began later, of locks with tracking, is tracked; it is the only one.
     let others = long_leases(server.client()).await;
     let other = held_and_tracked(&server, &others, "other").await;
@@ -120,7 +120,7 @@ async fn a_supplied_connection_stays_the_only_one() {
     let config = LockConfig::default().with_lease(Duration::from_secs(3));
     let locks = Locks::connect(Server::from_connection(server.conn().await), config).await.unwrap();
     let before = info(&mut raw, "stats", "total_connections_received").await;
-    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock("lock").acquire().await.unwrap();
     // A hold is tracked when it has lasted for a second; here the first renewal is due by then.
     renewed(|| guard.valid_for()).await;
     renewed(|| guard.valid_for()).await;
@@ -155,7 +155,7 @@ async fn a_majority_that_is_taken_away_is_reported() {
         locks.push(long_leases(server.client()).await);
         servers.push(server);
     }
-    let majority = Majority::new(&locks, "lock").unwrap();
+    let majority = Majority::new(&locks).unwrap().lock("lock");
     let guard = acquire_on_all(&majority, servers.len()).await;
     for server in &servers {
         tracked(&mut server.conn().await, 1).await;
@@ -190,7 +190,7 @@ async fn every_master_of_a_cluster_reports_and_moved_slots_are_followed() {
                 break (name, slot);
             }
         };
-        let guard = locks.reentrant(&name).unwrap().acquire(&locks.owner()).await.unwrap();
+        let guard = locks.lock(&name).acquire().await.unwrap();
         tracked_on(&cluster, node, 1).await;
         guards.push((guard, name, slot));
     }
@@ -214,7 +214,7 @@ async fn a_new_master_of_sentinel_is_followed() {
     let sentinel = RedisSentinel::start().await;
     let login = RedisConnectionInfo::default();
     let locks = long_leases(Server::sentinel(sentinel.urls(), MASTER, login).unwrap()).await;
-    let guard = locks.reentrant("lock").unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock("lock").acquire().await.unwrap();
     tracked(&mut sentinel.servers[0].conn().await, 1).await;
     let mut new_master = sentinel.servers[1].conn().await;
     eventually("the replica has the lock", async || {

@@ -43,16 +43,16 @@ async fn connections_of(raw: &mut MultiplexedConnection, user: &str) -> usize {
 async fn a_refused_login_ends_every_call() {
     let server = RedisServer::start().await;
     set_user(&server, "app", &["~*", "&*", "+@all"]).await;
-    let rejected = |error: &Error| matches!(error, Error::Rejected { cause, .. } if cause.contains("authentication failed"));
+    let rejected = |error: &Error| matches!(error, Error::Rejected { cause, .. } if cause.to_string().contains("authentication failed"));
     let error = Locks::connect(login(&server, "wrong"), LockConfig::default()).await.unwrap_err();
     assert!(rejected(&error), "{error:?}");
     let locks = Locks::lazy(login(&server, "wrong"), LockConfig::default()).unwrap();
-    let lock = locks.reentrant(NAME).unwrap();
-    let error = lock.try_acquire(&locks.owner()).await.unwrap_err();
+    let lock = locks.lock(NAME);
+    let error = lock.try_acquire().await.unwrap_err();
     assert!(rejected(&error), "{error:?}");
-    let error = soon("waiting ends", lock.acquire(&locks.owner())).await.unwrap_err();
+    let error = soon("waiting ends", lock.acquire()).await.unwrap_err();
     assert!(rejected(&error), "{error:?}");
-    let permits = locks.semaphore("semaphore").unwrap();
+    let permits = locks.semaphore("semaphore");
     let error = soon("waiting ends", permits.acquire(1)).await.unwrap_err();
     assert!(rejected(&error), "{error:?}");
 }
@@ -64,8 +64,8 @@ async fn a_login_that_was_refused_is_tried_again() {
     set_user(&server, "app", &["~*", "&*", "+@all"]).await;
     let mut raw = server.conn().await;
     let locks = Locks::connect(login(&server, "secret"), LockConfig::default()).await.unwrap();
-    let lock = locks.reentrant(NAME).unwrap();
-    let held = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let held = lock.acquire().await.unwrap();
     let _: () = query(&mut raw, "ACL", &["SETUSER", "app", "resetpass", ">other"]).await;
     let _: i64 = query(&mut raw, "CLIENT", &["KILL", "USER", "app"]).await;
     eventually("the login is refused", async || {
@@ -122,4 +122,41 @@ async fn the_rights_in_the_readme_are_enough_with_sentinel() {
     assert!(connections_of(&mut master, "app").await >= 2);
     let mut one = sentinel.sentinels[0].conn().await;
     assert!(connections_of(&mut one, "watcher").await >= 1);
+}
+
+#[tokio::test]
+async fn a_login_beside_the_address_is_used_by_every_topology() {
+    let server = RedisServer::start().await;
+    set_user(&server, "app", &["~*", "&*", "+@all"]).await;
+    let config = LockConfig::default();
+    let one = Server::from(server.client()).with_login(Some("app"), "secret").unwrap();
+    let locks = Locks::connect(one, config.clone()).await.unwrap();
+    locks.lock(NAME).acquire().await.unwrap().release().await.unwrap();
+    assert!(connections_of(&mut server.conn().await, "app").await >= 1);
+
+    let cluster = RedisCluster::start().await;
+    for node in &cluster.nodes {
+        set_user(node, "app", &["~*", "&*", "+@all"]).await;
+    }
+    let all = Server::cluster(cluster.urls()).unwrap().with_login(Some("app"), "secret").unwrap();
+    let locks = Locks::connect(all, config.clone()).await.unwrap();
+    locks.lock(NAME).acquire().await.unwrap().release().await.unwrap();
+
+    let sentinel = RedisSentinel::start().await;
+    for server in &sentinel.servers {
+        set_user(server, "app", &["~*", "&*", "+@all"]).await;
+    }
+    let sentinels = sentinel.sentinels.iter().map(|one| format!("redis://{}/", one.address()));
+    let master = Server::sentinel(sentinels, MASTER, RedisConnectionInfo::default()).unwrap();
+    let master = master.with_login(Some("app"), "secret").unwrap();
+    let locks = Locks::connect(master, config).await.unwrap();
+    locks.lock(NAME).acquire().await.unwrap().release().await.unwrap();
+    assert!(connections_of(&mut sentinel.servers[0].conn().await, "app").await >= 1);
+}
+
+#[test]
+fn without_a_runtime_nothing_connects() {
+    let client = redis::Client::open("redis://127.0.0.1:1/").unwrap();
+    let error = Locks::lazy(client, LockConfig::default()).unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }) && !error.is_retryable(), "{error:?}");
 }

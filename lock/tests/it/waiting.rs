@@ -16,8 +16,8 @@ const CHANNEL: &str = "redisson_lock__channel:{lock:order:1}";
 /// Locks with the default lease and loaded scripts, so that every attempt is one script call.
 async fn locks(server: &RedisServer) -> Locks {
     let locks = long_locks(server).await;
-    let other = locks.reentrant("another lock").expect("a name");
-    other.acquire(&locks.owner()).await.expect("acquire").release().await.expect("release");
+    let other = locks.lock("another lock");
+    other.acquire().await.expect("acquire").release().await.expect("release");
     locks
 }
 
@@ -30,8 +30,8 @@ async fn waiters(
 ) -> Vec<JoinHandle<()>> {
     let asleep = calls_of(raw, "evalsha").await + 2 * count;
     let waiter = |locks: Locks| async move {
-        let lock = locks.reentrant(NAME).expect("a name");
-        let guard = lock.acquire(&locks.owner()).await.expect("acquire");
+        let lock = locks.lock(NAME);
+        let guard = lock.acquire().await.expect("acquire");
         guard.release().await.expect("release");
     };
     let waiters = (0..count).map(|_| tokio::spawn(waiter(locks.clone()))).collect();
@@ -51,7 +51,7 @@ async fn a_release_wakes_a_waiter_of_another_process() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let guard = here.reentrant(NAME).unwrap().acquire(&here.owner()).await.unwrap();
+    let guard = here.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &there, 1).await;
     guard.release().await.unwrap();
     all_acquire(waiting).await;
@@ -64,8 +64,8 @@ async fn a_release_by_another_client_library_wakes_a_waiter() {
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
     // With the script loaded, every attempt is one call.
-    let warm = locks.reentrant("other").unwrap();
-    warm.acquire(&locks.owner()).await.unwrap().release().await.unwrap();
+    let warm = locks.lock("other");
+    warm.acquire().await.unwrap().release().await.unwrap();
     // What a Redisson client does, command by command.
     let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
     let _: () = raw.hset(NAME, foreign, 1).await.unwrap();
@@ -86,8 +86,8 @@ async fn a_waiter_wakes_when_a_lease_ends_without_a_message() {
     let _: () = raw.hset(NAME, "a client that crashed", 1).await.unwrap();
     let _: bool = raw.pexpire(NAME, 600).await.unwrap();
     let owner = locks.owner();
-    let lock = locks.reentrant(NAME).unwrap();
-    let guard = soon("the lease ends", lock.acquire(&owner)).await.unwrap();
+    let lock = locks.lock(NAME);
+    let guard = soon("the lease ends", lock.acquire_as(&owner)).await.unwrap();
     guard.release().await.unwrap();
 }
 
@@ -96,7 +96,7 @@ async fn many_waiters_share_one_subscription() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 50).await;
     let (_, subscribers): (String, i64) = query(&mut raw, "PUBSUB", &["NUMSUB", CHANNEL]).await;
     assert_eq!((subscribers, locks.usage().channels), (1, 1));
@@ -110,7 +110,7 @@ async fn one_message_wakes_one_waiter() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let guard = locks.reentrant(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 20).await;
     // Messages without a release: each causes one attempt of one waiter, which then sleeps again.
     let before = calls_of(&mut raw, "evalsha").await;
@@ -131,16 +131,16 @@ async fn one_message_wakes_one_waiter() {
 async fn acquire_within_ends_at_its_limit() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let guard = lock.acquire().await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(200)] {
         let started = Instant::now();
-        let got = soon("its limit", lock.acquire_within(&locks.owner(), limit)).await.unwrap();
+        let got = soon("its limit", lock.acquire_within(limit)).await.unwrap();
         assert!(got.is_none());
         assert!(started.elapsed() >= limit, "{:?}", started.elapsed());
     }
     guard.release().await.unwrap();
-    let got = lock.acquire_within(&locks.owner(), Duration::MAX).await.unwrap();
+    let got = lock.acquire_within(Duration::MAX).await.unwrap();
     got.expect("it is free").release().await.unwrap();
     nothing_left(&server, &[&locks]).await;
 }
@@ -150,8 +150,8 @@ async fn waiters_survive_a_reconnect() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
-    let lost = lock.acquire(&locks.owner()).await.unwrap();
+    let lock = locks.lock(NAME);
+    let lost = lock.acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 3).await;
     // The lock becomes free without a message, and the subscription is cut: after a reconnect the
     // client has to assume that it missed one.
@@ -162,7 +162,7 @@ async fn waiters_survive_a_reconnect() {
     drop(lost);
 
     // The new subscription receives messages.
-    let guard = lock.acquire(&locks.owner()).await.unwrap();
+    let guard = lock.acquire().await.unwrap();
     let waiting = waiters(&mut raw, &locks, 3).await;
     guard.release().await.unwrap();
     all_acquire(waiting).await;

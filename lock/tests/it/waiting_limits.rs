@@ -22,43 +22,33 @@ async fn through(proxy: &Proxy) -> Locks {
 fn timed_out_and_failed(locks: &Locks, kind: &str) -> (u64, u64) {
     let stats: Vec<LockStats> = locks.stats();
     let of_kind = stats.iter().find(|stats| stats.kind == kind).unwrap();
-    let count = |outcome| of_kind.acquires.iter().find(|(name, _)| *name == outcome).unwrap().1;
-    (count("timed_out"), count("failed"))
+    (of_kind.timed_out, of_kind.failed)
 }
 
 #[tokio::test]
-async fn a_limit_reached_during_a_try_is_a_time_out() {
+async fn a_limit_reached_during_a_try_says_that_redis_did_not_answer() {
     let server = RedisServer::start().await;
     // A try would wait for its answer for this long.
     let config = LockConfig::default().with_command_timeout(TIMEOUT * 3);
     let locks = Locks::connect(server.client(), config).await.unwrap();
-    locks.semaphore("sem").unwrap().try_set_permits(1).await.unwrap();
-    locks
-        .leased_semaphore("leased", Duration::from_secs(60))
-        .unwrap()
-        .try_set_permits(1)
-        .await
-        .unwrap();
+    locks.semaphore("sem").try_set_permits(1).await.unwrap();
+    locks.leased_semaphore("leased", Duration::from_secs(60)).try_set_permits(1).await.unwrap();
     server.pause();
     let started = Instant::now();
-    let lock = locks.reentrant(NAME).unwrap();
-    let got = lock.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
-    assert_eq!(got, Ok(false), "lock");
-    let fair = locks.fair("fair").unwrap();
-    let got = fair.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
-    assert_eq!(got, Ok(false), "fair lock");
-    let multi = locks.multi(["a", "b"]).unwrap();
-    let got = multi.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
-    assert_eq!(got, Ok(false), "multi lock");
-    let semaphore = locks.semaphore("sem").unwrap();
-    let got = semaphore.acquire_within(1, LIMIT).await.map(|permits| permits.is_some());
-    assert_eq!(got, Ok(false), "semaphore");
-    let leased = locks.leased_semaphore("leased", Duration::from_secs(60)).unwrap();
-    let got = leased.acquire_within(LIMIT).await.map(|permit| permit.is_some());
-    assert_eq!(got, Ok(false), "leased semaphore");
+    let leased = locks.leased_semaphore("leased", Duration::from_secs(60));
+    for (what, limited) in [
+        ("lock", locks.lock(NAME).acquire_within(LIMIT).await.map(drop)),
+        ("fair lock", locks.fair("fair").acquire_within(LIMIT).await.map(drop)),
+        ("multi lock", locks.multi(["a", "b"]).acquire_within(LIMIT).await.map(drop)),
+        ("semaphore", locks.semaphore("sem").acquire_within(1, LIMIT).await.map(drop)),
+        ("leased semaphore", leased.acquire_within(1, LIMIT).await.map(drop)),
+    ] {
+        assert!(matches!(limited, Err(Error::Unavailable { .. })), "{what}: {limited:?}");
+    }
     assert!(started.elapsed() < TIMEOUT, "{:?}", started.elapsed());
-    assert_eq!(timed_out_and_failed(&locks, "reentrant"), (1, 0));
-    assert_eq!(timed_out_and_failed(&locks, "fair"), (1, 0));
+    for kind in ["reentrant", "fair", "semaphore", "leased_semaphore"] {
+        assert_eq!(timed_out_and_failed(&locks, kind), (0, 1), "{kind}");
+    }
     server.resume();
 }
 
@@ -68,16 +58,16 @@ async fn a_limit_reached_during_a_subscription_is_a_time_out() {
     let server = RedisServer::start().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
     let (there, here) = (long_locks(&server).await, through(&proxy).await);
-    let guard = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
+    let guard = there.lock(NAME).acquire().await.unwrap();
     proxy.set(Mode::LoseRequest("SUBSCRIBE"));
-    let lock = here.reentrant(NAME).unwrap();
+    let lock = here.lock(NAME);
     for limit in [LIMIT, Duration::from_secs(3)] {
-        let got = lock.acquire_within(&here.owner(), limit).await.map(|guard| guard.is_some());
+        let got = lock.acquire_within(limit).await.map(|guard| guard.is_some());
         assert_eq!(got, Ok(false), "{limit:?}");
     }
     assert_eq!(timed_out_and_failed(&here, "reentrant"), (2, 0));
     let owner = here.owner();
-    let waiting = tokio::spawn(async move { lock.acquire(&owner).await });
+    let waiting = tokio::spawn(async move { lock.acquire_as(&owner).await });
     eventually("it waits", async || here.usage().channels == 1).await;
     guard.release().await.unwrap();
     let guard = soon("it acquires the lock by polling", waiting).await.unwrap().unwrap();
@@ -89,22 +79,22 @@ async fn a_shutdown_ends_every_wait_at_once() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (there, here) = (long_locks(&server).await, long_locks(&server).await);
-    let _held = there.reentrant(NAME).unwrap().acquire(&there.owner()).await.unwrap();
-    let _queued = there.fair("fair").unwrap().acquire(&there.owner()).await.unwrap();
+    let _held = there.lock(NAME).acquire().await.unwrap();
+    let _queued = there.fair("fair").acquire().await.unwrap();
     let lease = Duration::from_secs(60);
     let mut waits: Vec<tokio::task::JoinHandle<Option<Error>>> = Vec::new();
-    let (lock, owner) = (here.reentrant(NAME).unwrap(), here.owner());
-    waits.push(tokio::spawn(async move { lock.acquire(&owner).await.err() }));
-    let (lock, owner) = (here.fair("fair").unwrap(), here.owner());
-    waits.push(tokio::spawn(async move { lock.acquire(&owner).await.err() }));
-    let (lock, owner) = (here.multi(["free", NAME]).unwrap(), here.owner());
-    waits.push(tokio::spawn(async move { lock.acquire(&owner).await.err() }));
+    let (lock, owner) = (here.lock(NAME), here.owner());
+    waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await.err() }));
+    let (lock, owner) = (here.fair("fair"), here.owner());
+    waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await.err() }));
+    let (lock, owner) = (here.multi(["free", NAME]), here.owner());
+    waits.push(tokio::spawn(async move { lock.acquire_as(&owner).await.err() }));
     for permits in [1, 2] {
-        let semaphore = here.semaphore("none").unwrap();
+        let semaphore = here.semaphore("none");
         waits.push(tokio::spawn(async move { semaphore.acquire(permits).await.err() }));
     }
-    let semaphore = here.leased_semaphore("none leased", lease).unwrap();
-    waits.push(tokio::spawn(async move { semaphore.acquire().await.err() }));
+    let semaphore = here.leased_semaphore("none leased", lease);
+    waits.push(tokio::spawn(async move { semaphore.acquire(1).await.err() }));
     eventually("all wait", async || {
         let channels: Vec<String> = query(&mut raw, "PUBSUB", &["CHANNELS"]).await;
         channels.len() == 4
@@ -137,10 +127,10 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
         let (mut waits, mut channels) = (Vec::new(), Vec::new());
         for (count, (locks, who)) in [(&here, "first"), (&there, "second")].into_iter().enumerate()
         {
-            let (lock, owner, order) = (locks.fair(NAME).unwrap(), locks.owner(), order.clone());
+            let (lock, owner, order) = (locks.fair(NAME), locks.owner(), order.clone());
             channels.push(format!("redisson_lock__channel:{{{NAME}}}:{owner}"));
             waits.push(tokio::spawn(async move {
-                let guard = lock.acquire(&owner).await?;
+                let guard = lock.acquire_as(&owner).await?;
                 order.lock().unwrap().push(who);
                 guard.release().await
             }));
@@ -164,7 +154,7 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
         assert_eq!(holder != ["another:1"], granted, "{holder:?}");
         proxy.set(Mode::Forward);
         if !granted {
-            there.fair(NAME).unwrap().force_unlock().await.unwrap();
+            there.fair(NAME).force_unlock().await.unwrap();
         }
         for wait in waits {
             let outcome = soon("the wait ends", wait).await.unwrap();
@@ -180,15 +170,14 @@ async fn a_lost_reply_ends_no_wait_and_costs_no_place() {
 async fn an_outage_ends_no_wait() {
     let mut server = RedisServer::start().await;
     let locks = long_locks(&server).await;
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     server.kill();
     let waits: Vec<_> = (0..50)
         .map(|number| {
-            let (lock, owner, semaphore) =
-                (lock.clone(), locks.owner(), locks.semaphore("sem").unwrap());
+            let (lock, owner, semaphore) = (lock.clone(), locks.owner(), locks.semaphore("sem"));
             tokio::spawn(async move {
                 if number % 2 == 0 {
-                    lock.acquire(&owner).await?.release().await
+                    lock.acquire_as(&owner).await?.release().await
                 } else {
                     semaphore.acquire(1).await?.release().await
                 }
@@ -196,16 +185,57 @@ async fn an_outage_ends_no_wait() {
         })
         .collect();
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let limited = lock.acquire_within(&locks.owner(), LIMIT).await.map(|guard| guard.is_some());
-    assert_eq!(limited, Ok(false));
-    // A call that does not wait says what is the matter.
-    let refused = lock.try_acquire(&locks.owner()).await.map(drop);
-    assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    for refused in [lock.acquire_within(LIMIT).await.map(drop), lock.try_acquire().await.map(drop)]
+    {
+        assert!(matches!(refused, Err(Error::Unavailable { .. })), "{refused:?}");
+    }
     server.restart().await;
-    locks.semaphore("sem").unwrap().try_set_permits(1).await.unwrap();
+    locks.semaphore("sem").try_set_permits(1).await.unwrap();
     for wait in waits {
         assert_eq!(soon("the wait ends", wait).await.unwrap(), Ok(()));
     }
     let _: i64 = query(&mut server.conn().await, "DEL", &["sem"]).await;
     eventually("no waiter is left", async || locks.usage().channels == 0).await;
+}
+
+/// Calls that may wait for ever give an outage up, however their tries go unanswered.
+#[tokio::test]
+async fn the_outage_limit_ends_every_wait() {
+    let mut server = RedisServer::start().await;
+    let config = LockConfig::default().with_outage_limit(LIMIT);
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let held = locks.lock(NAME).acquire().await.unwrap();
+    let every_wait = async |down: &str| {
+        let started = Instant::now();
+        let multi = locks.multi(["a", "b"]);
+        let leased = locks.leased_semaphore("leased", LIMIT);
+        let all = async {
+            tokio::join!(
+                async { locks.lock("free").acquire().await.map(drop) },
+                async { locks.fair("fair").acquire_within(TIMEOUT * 3).await.map(drop) },
+                async { multi.acquire().await.map(drop) },
+                async { locks.semaphore("sem").acquire(1).await.map(drop) },
+                async { leased.acquire(1).await.map(drop) },
+            )
+        };
+        for ended in <[Result<(), Error>; 5]>::from(soon("every wait ends", all).await) {
+            let error = ended.unwrap_err();
+            assert!(
+                matches!(error, Error::Unavailable { .. }) && error.is_retryable(),
+                "{error:?}"
+            );
+            assert!(std::error::Error::source(&error).is_some(), "{error:?}");
+        }
+        assert!(started.elapsed() >= LIMIT, "{down}: {:?}", started.elapsed());
+    };
+    server.pause();
+    every_wait("paused").await;
+    server.resume();
+    eventually("it answers", async || locks.lock(NAME).is_locked().await.is_ok()).await;
+    // A server that answers is waited for, however long.
+    let limited = locks.lock(NAME).acquire_within(LIMIT * 3).await.map(|guard| guard.is_some());
+    assert_eq!(limited, Ok(false));
+    drop(held);
+    server.kill();
+    every_wait("down").await;
 }

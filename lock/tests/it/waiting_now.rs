@@ -21,15 +21,15 @@ async fn become_waiting(locks: &Locks, kind: &str, count: u64) {
 async fn calls_count_while_they_wait_however_they_end() {
     let server = RedisServer::start().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let held = here.fair(NAME).unwrap().acquire(&here.owner()).await.unwrap();
+    let held = here.fair(NAME).acquire().await.unwrap();
     // Not a call that does not wait, nor the owner's own.
-    let lock = there.fair(NAME).unwrap();
-    assert!(lock.try_acquire(&there.owner()).await.unwrap().is_none());
+    let lock = there.fair(NAME);
+    assert!(lock.try_acquire().await.unwrap().is_none());
     assert_eq!((waiting(&there, "fair"), waiting(&here, "fair")), (0, 0));
 
     let waits = |limit: Duration| {
         let (lock, owner) = (lock.clone(), there.owner());
-        tokio::spawn(async move { lock.acquire_within(&owner, limit).await.unwrap() })
+        tokio::spawn(async move { lock.acquire_within_as(&owner, limit).await.unwrap() })
     };
     let long = Duration::from_secs(60);
     let (acquires, dropped, times_out) = (waits(long), waits(long), waits(long / 30));
@@ -50,10 +50,10 @@ async fn calls_count_while_they_wait_however_they_end() {
 async fn a_multi_lock_that_waits_counts_once_and_a_shutdown_ends_it() {
     let server = RedisServer::start().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let held = here.multi(["a", "b"]).unwrap().acquire(&here.owner()).await.unwrap();
+    let held = here.multi(["a", "b"]).acquire().await.unwrap();
     let waits = tokio::spawn({
         let there = there.clone();
-        async move { there.multi(["a", "b"]).unwrap().acquire(&there.owner()).await.map(drop) }
+        async move { there.multi(["a", "b"]).acquire().await.map(drop) }
     });
     become_waiting(&there, "reentrant", 1).await;
     there.shutdown().await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::AsyncCommands;
-use redisson_lock::Error;
+use redisson_lock::{Error, LostReason};
 
 use super::{LEASE, calls_of, locks, long_locks, nothing_left, query, renewed};
 use crate::support::redis_server::RedisServer;
@@ -17,7 +17,7 @@ async fn a_held_lock_is_a_hash_as_redisson_writes_it() {
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
     let owner = locks.owner();
-    let guard = locks.reentrant("lock:order:1010").unwrap().acquire(&owner).await.unwrap();
+    let guard = locks.lock("lock:order:1010").acquire_as(&owner).await.unwrap();
 
     let kind: String = query(&mut raw, "TYPE", &["lock:order:1010"]).await;
     assert_eq!(kind, "hash");
@@ -48,16 +48,16 @@ async fn release_and_force_unlock_publish_0() {
     ] {
         let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
         sink.subscribe(channel).await.unwrap();
-        let lock = locks.reentrant(name).unwrap();
+        let lock = locks.lock(name);
 
-        let outer = lock.acquire(&owner).await.unwrap();
-        let inner = lock.acquire(&owner).await.unwrap();
+        let outer = lock.acquire_as(&owner).await.unwrap();
+        let inner = lock.acquire_as(&owner).await.unwrap();
         inner.release().await.unwrap();
         outer.release().await.unwrap();
-        let held = lock.acquire(&owner).await.unwrap();
+        let held = lock.acquire_as(&owner).await.unwrap();
         assert!(lock.force_unlock().await.unwrap());
         assert!(!lock.force_unlock().await.unwrap());
-        assert_eq!(held.release().await, Err(Error::NotHeld));
+        assert_eq!(held.release().await, Err(Error::Lost(LostReason::Expired)));
         // One message for the last release, one for the forced one, none else before this one.
         let _: i64 = server.conn().await.publish(channel, "end").await.unwrap();
         for expected in ["0", "0", "end"] {
@@ -72,12 +72,12 @@ async fn an_uncontended_acquire_and_release_costs_two_commands() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant("lock:order:1").unwrap();
+    let lock = locks.lock("lock:order:1");
     // The first cycle loads the scripts.
-    lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
+    lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     let _: () = query(&mut raw, "CONFIG", &["RESETSTAT"]).await;
     for _ in 0..100 {
-        lock.try_acquire(&locks.owner()).await.unwrap().unwrap().release().await.unwrap();
+        lock.try_acquire().await.unwrap().unwrap().release().await.unwrap();
     }
     assert_eq!(calls_of(&mut raw, "evalsha").await, 200);
     for other in ["eval", "script|load", "subscribe", "ping", "get", "set"] {
@@ -91,12 +91,12 @@ async fn scripts_are_reloaded_after_script_flush() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let owner = locks.owner();
-    let lock = locks.reentrant("lock:order:1").unwrap();
+    let lock = locks.lock("lock:order:1");
     let mut flush = async || {
         let _: () = query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
     };
     flush().await;
-    let guard = lock.try_acquire(&owner).await.unwrap().unwrap();
+    let guard = lock.try_acquire_as(&owner).await.unwrap().unwrap();
     flush().await;
     // The renewal script too.
     renewed(|| guard.valid_for()).await;
@@ -117,17 +117,17 @@ async fn a_hold_of_another_client_library_is_left_unchanged() {
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
     let (owner, name) = (locks.owner(), "lock:order:1");
-    let lock = locks.reentrant(name).unwrap();
+    let lock = locks.lock(name);
     let foreign = "8743c9c0-0795-4907-87fd-6c719a6b4586:52";
 
-    let guard = lock.acquire(&owner).await.unwrap();
+    let guard = lock.acquire_as(&owner).await.unwrap();
     // The lock is removed, and then held by a client of another language.
     let _: () = raw.del(name).await.unwrap();
     let _: () = raw.hset(name, foreign, 2).await.unwrap();
     let _: bool = raw.pexpire(name, 60_000).await.unwrap();
-    assert_eq!(guard.release().await, Err(Error::NotHeld));
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
 
-    assert!(lock.try_acquire(&owner).await.unwrap().is_none());
+    assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
     let hash: HashMap<String, u32> = raw.hgetall(name).await.unwrap();
     assert_eq!(hash, HashMap::from([(foreign.to_owned(), 2)]));
     let left = lock.remaining().await.unwrap().unwrap();
@@ -141,9 +141,9 @@ async fn a_key_of_another_type_is_rejected_and_kept() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant("not:a:lock").unwrap();
+    let lock = locks.lock("not:a:lock");
     let _: () = raw.set("not:a:lock", "text").await.unwrap();
-    let error = lock.try_acquire(&locks.owner()).await.unwrap_err();
+    let error = lock.try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     let text: String = raw.get("not:a:lock").await.unwrap();
     assert_eq!(text, "text");
@@ -155,8 +155,18 @@ async fn names_without_a_valid_hash_tag_are_rejected() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
     for name in ["", "a{b", "a}b", "a{}b"] {
-        let error = locks.reentrant(name).unwrap_err();
-        assert!(matches!(error, Error::InvalidName { .. }), "{name:?}: {error:?}");
+        let lock = locks.lock(name);
+        for refused in [
+            lock.try_acquire().await.map(drop),
+            lock.acquire().await.map(drop),
+            lock.is_locked().await.map(drop),
+            lock.force_unlock().await.map(drop),
+            locks.semaphore(name).acquire(1).await.map(drop),
+            locks.semaphore(name).add_permits(1).await,
+            locks.leased_semaphore(name, LEASE).try_acquire(1).await.map(drop),
+        ] {
+            assert!(matches!(refused, Err(Error::InvalidName { .. })), "{name:?}: {refused:?}");
+        }
     }
 }
 
@@ -164,7 +174,7 @@ async fn names_without_a_valid_hash_tag_are_rejected() {
 async fn a_free_lock_reports_no_remaining_time() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
-    let lock = locks.reentrant("lock:order:1").unwrap();
+    let lock = locks.lock("lock:order:1");
     assert_eq!(lock.remaining().await.unwrap(), None);
     assert!(!lock.is_locked().await.unwrap());
     let mut raw = server.conn().await;

@@ -17,8 +17,7 @@ pub async fn buy(
 ) -> Result<i64, Error> {
     let order = context.new_order(buyer, sale, deadline).await?;
     let name = format!("lock:order:{}", buyer.user_id);
-    let owner = context.locks.owner();
-    let lock = context.locks.reentrant(&name)?;
-    let guard = trace::step(lock.try_acquire(&owner), steps::tried_in_redis).await?;
+    let lock = context.locks.lock(&name);
+    let guard = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
     place_locked(context, &order, &name, deadline, guard, |guard| guard.release()).await
 }

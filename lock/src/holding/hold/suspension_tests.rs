@@ -22,7 +22,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const MOMENT: Duration = Duration::from_secs(5);
 
 fn acquired(kind: Kind, renewed: bool, config: &LockConfig) -> Hold {
-    let name = LockName::new("lock").unwrap();
+    let name = LockName::new("lock");
     let request = LockRequest { name, kind, owner: Owner::new(Uuid::nil(), 1) };
     let hold = Hold::new(1, request, 0, LEASE, renewed, config);
     hold.acquired(BootInstant::now(), LEASE, renewed).unwrap();

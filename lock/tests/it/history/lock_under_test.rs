@@ -165,10 +165,10 @@ impl LockUnderTest {
                     }
                     Kind::Fair => acquire_kind(locks.fair(NAME), owner, limit, |_| None).await,
                     Kind::Write => {
-                        let write = locks.read_write(NAME).map(|lock| lock.write().clone());
+                        let write = locks.read_write(NAME).write().clone();
                         acquire_kind(write, owner, limit, |_| None).await
                     }
-                    _ => acquire_kind(locks.reentrant(NAME), owner, limit, |_| None).await,
+                    _ => acquire_kind(locks.lock(NAME), owner, limit, |_| None).await,
                 };
                 held.map_err(|error| error.to_string())
             }
@@ -181,7 +181,7 @@ impl LockUnderTest {
         match (self, held) {
             (_, Held::Ours { guard, .. }) => match guard.release().await {
                 Ok(()) => ReleaseOutcome::Released,
-                Err(Error::NotHeld | Error::Lost(_)) => ReleaseOutcome::NotHeld,
+                Err(Error::Lost(_)) => ReleaseOutcome::NotHeld,
                 Err(_) => ReleaseOutcome::Unknown,
             },
             (Self::Broken { conn, kind }, Held::Broken { token, .. }) => {
@@ -232,12 +232,12 @@ impl Held {
 }
 
 async fn acquire_kind<K: LockKind>(
-    lock: Result<Lock<K>, Error>,
+    lock: Lock<K>,
     owner: Owner,
     limit: Duration,
     fence: impl FnOnce(&Guard<K>) -> Option<u64>,
 ) -> Result<Option<Held>, Error> {
-    let guard = lock?.acquire_within(&owner, limit).await?;
+    let guard = lock.acquire_within_as(&owner, limit).await?;
     Ok(guard.map(|guard| {
         let fence = fence(&guard);
         Held::Ours { guard: Box::new(guard), fence }

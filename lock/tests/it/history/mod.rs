@@ -254,7 +254,7 @@ async fn the_lock_is_force_unlocked() {
     let server = RedisServer::start().await;
     let locks = super::locks(&server).await;
     let mut workers = Workers::start(Kind::Reentrant, &server.address()).await;
-    let lock = locks.reentrant(NAME).unwrap();
+    let lock = locks.lock(NAME);
     repeat_fault(20..200, async || {
         let unlock = async || assert!(lock.force_unlock().await.is_ok());
         workers.wipe(unlock()).await;

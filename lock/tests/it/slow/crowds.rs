@@ -30,12 +30,12 @@ async fn fifty_readers_are_renewed_for_several_leases() {
     let mut readers = Vec::new();
     for number in 0..50 {
         let locks = &both[number % 2];
-        let lock = locks.read_write(NAME).unwrap();
-        readers.push(lock.read().acquire(&locks.owner()).await.unwrap());
+        let lock = locks.read_write(NAME);
+        readers.push(lock.read().acquire().await.unwrap());
     }
     let writer = {
-        let (locks, lock) = (both[0].clone(), both[0].read_write(NAME).unwrap());
-        tokio::spawn(async move { lock.write().acquire(&locks.owner()).await })
+        let lock = both[0].read_write(NAME);
+        tokio::spawn(async move { lock.write().acquire().await })
     };
     let over = Instant::now() + LEASE * 2;
     eventually("two leases are over", async || {
@@ -51,8 +51,8 @@ async fn fifty_readers_are_renewed_for_several_leases() {
     for locks in &both {
         let stats = locks.stats();
         let read = stats.iter().find(|stats| stats.kind == "read").expect("the kind is counted");
-        assert!(read.losses.iter().all(|(_, count)| *count == 0), "{:?}", read.losses);
-        let renewed = read.renewals.iter().find(|(outcome, _)| *outcome == "ok").expect("ok").1;
+        assert_eq!(read.lost.total(), 0, "{:?}", read.lost);
+        let renewed = read.renewed;
         assert!((25 * 4..25 * 12).contains(&renewed), "{renewed}");
     }
     // Those that leave do not take the others' leases with them.
@@ -78,14 +78,14 @@ async fn five_hundred_fair_waiters_keep_their_order() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let both = [long_locks(&server).await, long_locks(&server).await];
-    let holder = both[0].fair(NAME).unwrap().acquire(&both[0].owner()).await.unwrap();
+    let holder = both[0].fair(NAME).acquire().await.unwrap();
     let order: Arc<Mutex<Vec<usize>>> = Arc::default();
     let mut waiters: Vec<JoinHandle<()>> = Vec::new();
     for number in 0..500 {
         let locks = both[number % 2].clone();
         let order = order.clone();
         waiters.push(tokio::spawn(async move {
-            let guard = locks.fair(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+            let guard = locks.fair(NAME).acquire().await.unwrap();
             order.lock().unwrap().push(number);
             guard.release().await.unwrap();
         }));
@@ -130,8 +130,8 @@ async fn waiters_that_pile_up_in_an_outage_are_all_served() {
     let config = LockConfig::default().with_command_timeout(Duration::from_millis(300));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let others = long_locks(&server).await;
-    locks.semaphore("pool").unwrap().try_set_permits(2).await.unwrap();
-    let held = others.reentrant(NAME).unwrap().acquire(&others.owner()).await.unwrap();
+    locks.semaphore("pool").try_set_permits(2).await.unwrap();
+    let held = others.lock(NAME).acquire().await.unwrap();
     server.pause();
     let mut waiters = JoinSet::new();
     for number in 0..300 {
@@ -139,9 +139,9 @@ async fn waiters_that_pile_up_in_an_outage_are_all_served() {
         waiters.spawn(async move {
             let owner = locks.owner();
             match number % 3 {
-                0 => locks.reentrant(NAME)?.acquire(&owner).await?.release().await,
-                1 => locks.fair("queue")?.acquire(&owner).await?.release().await,
-                _ => locks.semaphore("pool")?.acquire(1).await?.release().await,
+                0 => locks.lock(NAME).acquire_as(&owner).await?.release().await,
+                1 => locks.fair("queue").acquire_as(&owner).await?.release().await,
+                _ => locks.semaphore("pool").acquire(1).await?.release().await,
             }
         });
     }
@@ -153,8 +153,8 @@ async fn waiters_that_pile_up_in_an_outage_are_all_served() {
         for _ in 0..20 {
             let locks = locks.clone();
             limited.spawn(async move {
-                let lock = locks.reentrant(NAME).unwrap();
-                lock.acquire_within(&locks.owner(), limit).await.map(|guard| guard.is_some())
+                let lock = locks.lock(NAME);
+                lock.acquire_within(limit).await.map(|guard| guard.is_some())
             });
         }
         while let Some(end) = soon("it ends at its limit", limited.join_next()).await {
@@ -193,12 +193,12 @@ async fn two_readers_follow_a_writer_that_expires() {
     let server = RedisServer::start().await;
     let both = [long_locks(&server).await, long_locks(&server).await];
     let lease = Duration::from_secs(1);
-    let write = both[0].read_write(NAME).unwrap().write().clone().with_lease(lease);
+    let write = both[0].read_write(NAME).write().clone().without_renewal(lease);
     let started = Instant::now();
-    std::mem::forget(write.acquire(&both[0].owner()).await.unwrap());
+    std::mem::forget(write.acquire().await.unwrap());
     let readers = both.each_ref().map(|locks| {
-        let (locks, read) = (locks.clone(), locks.read_write(NAME).unwrap().read().clone());
-        tokio::spawn(async move { read.acquire(&locks.owner()).await.unwrap() })
+        let read = locks.read_write(NAME).read().clone();
+        tokio::spawn(async move { read.acquire().await.unwrap() })
     });
     let mut guards = Vec::new();
     for reader in readers {

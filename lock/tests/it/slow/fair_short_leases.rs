@@ -57,10 +57,10 @@ type Order = Arc<Mutex<Vec<usize>>>;
 
 /// A waiter of this library that acquires the lock and dies.
 fn spawn_waiter(locks: &Locks, number: usize, order: &Order) {
-    let (lock, owner) = (locks.fair(NAME).unwrap().with_lease(SHORT), locks.owner());
+    let (lock, owner) = (locks.fair(NAME).without_renewal(SHORT), locks.owner());
     let order = order.clone();
     tokio::spawn(async move {
-        let guard = lock.acquire(&owner).await.unwrap();
+        let guard = lock.acquire_as(&owner).await.unwrap();
         order.lock().unwrap().push(number);
         std::mem::forget(guard);
     });
@@ -112,7 +112,7 @@ async fn all_follow_each_other(redisson: &[usize]) {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let both = [long_locks(&server).await, long_locks(&server).await];
-    let holder = both[0].fair(NAME).unwrap().acquire(&both[0].owner()).await.unwrap();
+    let holder = both[0].fair(NAME).acquire().await.unwrap();
     let order = Order::default();
     for number in 0..8 {
         if redisson.contains(&number) {
@@ -151,7 +151,7 @@ async fn the_last_waiter_follows_though_its_clock_is_ahead() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let holder = locks.fair(NAME).unwrap().acquire(&locks.owner()).await.unwrap();
+    let holder = locks.fair(NAME).acquire().await.unwrap();
     let order = Order::default();
     spawn_waiter(&locks, 0, &order);
     queued(&mut raw, 1).await;

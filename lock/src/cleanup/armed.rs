@@ -1,0 +1,74 @@
+//! What guards hold: released once, by its caller or, when the guard is dropped, in the background.
+
+use std::future::Future;
+use std::ops::{Deref, DerefMut};
+
+use crate::cleanup::queue::CleanupQueue;
+use crate::error::Error;
+
+/// What has to be released.
+pub(crate) trait Release: Clone + Send + Sync + 'static {
+    fn cleanup(&self) -> &CleanupQueue;
+
+    /// What is released, for the log.
+    fn name(&self) -> &str;
+
+    fn release(self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// Releases what it holds when it is dropped.
+pub(crate) struct Armed<H: Release> {
+    held: H,
+    armed: bool,
+}
+
+impl<H: Release> Armed<H> {
+    pub(crate) fn new(held: H) -> Self {
+        Self { held, armed: true }
+    }
+
+    /// Nothing is left to release.
+    pub(crate) fn disarm(&mut self) {
+        self.armed = false;
+    }
+
+    /// Release it now; once polled, it is finished in the background even if the future is dropped.
+    pub(crate) async fn release(mut self) -> Result<(), Error> {
+        if !std::mem::take(&mut self.armed) {
+            return Ok(());
+        }
+        let held = self.held.clone();
+        drop(self);
+        let cleanup = held.cleanup().clone();
+        cleanup.finish(held.release()).await
+    }
+}
+
+impl<H: Release> Drop for Armed<H> {
+    fn drop(&mut self) {
+        if !self.armed {
+            return;
+        }
+        let held = self.held.clone();
+        self.held.cleanup().spawn(async move {
+            let name = held.name().to_owned();
+            if let Err(error) = held.release().await {
+                tracing::debug!(name, %error, "what a dropped guard held is not released at once");
+            }
+        });
+    }
+}
+
+impl<H: Release> Deref for Armed<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.held
+    }
+}
+
+impl<H: Release> DerefMut for Armed<H> {
+    fn deref_mut(&mut self) -> &mut H {
+        &mut self.held
+    }
+}
