@@ -47,6 +47,9 @@ pub struct RunRequest {
     /// Over how many seconds the buyers arrive; 0 for all at once.
     #[schema(minimum = 0, maximum = 30, example = 5)]
     spread_seconds: u32,
+    /// Whether the second sale begins when the first is over: for comparing speed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    in_turn: bool,
     /// Seed of their arrival times; a random one where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 9_007_199_254_740_991_u64, example = 42)]
@@ -55,8 +58,9 @@ pub struct RunRequest {
 
 impl From<RunRequest> for Setting {
     fn from(request: RunRequest) -> Self {
-        let RunRequest { lanes, buyers, tries, stock, instances, spread_seconds, seed } = request;
-        Setting { lanes, buyers, tries, stock, instances, spread_seconds, seed }
+        let RunRequest { lanes, buyers, tries, stock, instances, spread_seconds, in_turn, seed } =
+            request;
+        Setting { lanes, buyers, tries, stock, instances, spread_seconds, in_turn, seed }
     }
 }
 
@@ -136,6 +140,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
             stock: 200,
             instances: nodes.min(2) as u32,
             spread_seconds: 6,
+            in_turn: false,
             seed: None,
         },
         limits: Limits { buyers, tries, stock, spread_seconds },
@@ -146,7 +151,7 @@ pub async fn about(State(lab): State<Lab>) -> Reply<About> {
 
 /// Begins a run (admin); there is one at a time.
 ///
-/// Two sales at once, by two strategies, each with buyers of its own, on the real instances.
+/// Two sales, at once or in turn, by two strategies, each with buyers of its own, on the real instances.
 #[utoipa::path(
     post, path = "/lab/runs", tag = "lab", security(("x-admin-token" = [])), request_body = RunRequest,
     responses((status = 200, description = "It has begun.", body = Started)),

@@ -72,6 +72,7 @@ impl CompareArgs {
             stock: self.stock,
             instances: self.instances,
             spread_seconds: self.spread,
+            in_turn: false,
             seed: self.seed,
         };
         (environment, setting)

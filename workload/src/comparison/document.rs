@@ -75,6 +75,9 @@ pub struct Setting {
     pub instances: u32,
     /// Over how many seconds the buyers come; 0 for all at once.
     pub spread_seconds: u32,
+    /// Whether the second sale begins when the first is over, so that neither takes the machine's time from the other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turn: bool,
     /// Drawn where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -106,7 +109,7 @@ pub struct Lane {
     pub strategy: String,
     /// How that sells, in English and Chinese.
     pub idea: [&'static str; 2],
-    /// Whether it guarantees that nothing goes wrong, on so many instances.
+    /// Whether nothing can go wrong in it, on so many instances and with so many attempts of each buyer.
     pub safe: bool,
     /// Its voucher, once it is published.
     #[serde(skip_serializing_if = "Option::is_none")]

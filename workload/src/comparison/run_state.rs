@@ -32,7 +32,7 @@ impl RunState {
             Lane {
                 strategy: strategy.clone(),
                 idea: known.map(|known| known.row().idea.pair()).unwrap_or_default(),
-                safe: known.is_some_and(|known| known.holds_on(setting.instances)),
+                safe: known.is_some_and(|known| setting.is_safe(known)),
                 voucher_id: None,
                 samples: Vec::new(),
                 replies: Default::default(),
