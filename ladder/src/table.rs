@@ -117,9 +117,8 @@ table! {
     LockInTransaction = Row {
         name: "lock-in-transaction",
         idea: text(
-            "Like conditional, but under a lock per buyer in the node's memory that is taken inside the transaction and \
-             released before its commit.",
-            "同 conditional，另在节点内存里对买家加锁；锁在事务之内获得，在提交之前就释放。",
+            "A lock per buyer in the node's memory, taken inside the transaction and released before its commit.",
+            "在节点内存里对买家加锁，锁在事务之内获得，在提交之前就释放。",
         ),
         why: text(
             "Like synchronized inside a @Transactional method: after the release and before the commit, the \
@@ -141,8 +140,8 @@ table! {
     ProcessLock = Row {
         name: "process-lock",
         idea: text(
-            "Like conditional, but under a lock per buyer in each node's own memory.",
-            "同 conditional，另在每个节点自己的内存里对买家加锁。",
+            "A lock per buyer in each node's own memory; under it, the database checks and takes in one statement.",
+            "在每个节点自己的内存里对买家加锁；持锁期间，由数据库用一条语句检查并扣减。",
         ),
         why: text(
             "With one node it holds. With two nodes there are two memories, hence two locks for one buyer, and \
@@ -163,9 +162,10 @@ table! {
     SetnxUnowned = Row {
         name: "setnx-unowned",
         idea: text(
-            "Like conditional, but under a lock per buyer in Redis: SET NX with a short lease, and an \
-             unconditional DEL on release.",
-            "同 conditional，另在 Redis 里为每位买家放一把锁：租期很短的 SET NX，释放时直接 DEL，不校验锁是不是自己的。",
+            "A lock per buyer in Redis: SET NX with a short lease, and an unconditional DEL on release; under it, the \
+             database checks and takes in one statement.",
+            "在 Redis 里为每位买家放一把锁：租期很短的 SET NX，释放时直接 DEL，不校验锁是不是自己的；持锁期间，由数据库\
+             用一条语句检查并扣减。",
         ),
         why: text(
             "When the lease ends in mid-work, a second request gets the lock; the first one's DEL then removes the \
@@ -188,8 +188,9 @@ table! {
     SetnxLock = Row {
         name: "setnx-lock",
         idea: text(
-            "Like conditional, but under a lock per buyer in Redis, which all nodes share: SET NX with an expiry.",
-            "同 conditional，另在所有节点共用的 Redis 里为每位买家放一把锁：带过期时间的 SET NX。",
+            "A lock per buyer in Redis, which all nodes share: SET NX with an expiry; under it, the database checks and \
+             takes in one statement.",
+            "在所有节点共用的 Redis 里为每位买家放一把锁：带过期时间的 SET NX；持锁期间，由数据库用一条语句检查并扣减。",
         ),
         why: text(
             "It holds as long as the lease outlives the work. A holder that is paused too long loses it without \
@@ -211,8 +212,9 @@ table! {
     ReentrantLock = Row {
         name: "reentrant-lock",
         idea: text(
-            "Like conditional, but under a Redisson-compatible lock per buyer in Redis, renewed while its holder lives.",
-            "同 conditional，另在 Redis 里为每位买家放一把与 Redisson 兼容的锁，持有者存活期间自动续期。",
+            "A Redisson-compatible lock per buyer in Redis, renewed while its holder lives; under it, the database checks \
+             and takes in one statement.",
+            "在 Redis 里为每位买家放一把与 Redisson 兼容的锁，持有者存活期间自动续期；持锁期间，由数据库用一条语句检查并扣减。",
         ),
         why: text(
             "Whichever node a request reaches, it meets the same lock: the second request is turned away. Even \
