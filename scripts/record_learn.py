@@ -5,6 +5,7 @@ usage: scripts/record_learn.py RUN.json...    the raw data of runs: ./dev load c
 
 For each strategy, kind of story, number of nodes, and whether the unique index alone refused the second order (as where the
 lab cut leases short), the first one found is taken; that a strategy held is told only where no run broke it. With at most three tries a buyer, stories tell of all of them.
+The nodes get the names that every page gives them: 8081, 8082.
 """
 
 import json
@@ -26,13 +27,16 @@ def brief(value):
 
 def main(files):
     found = {}
-    for file in files:
-        for lane in json.loads(Path(file).read_text())["lanes"]:
-            for story in lane["stories"]:
-                nodes = len({request["node"] for request in story["requests"]})
-                record = {"strategy": lane["strategy"], "kind": story["kind"], "requests": story["requests"]}
-                index = any(step.get("outcome") == "index-refused" for request in story["requests"] for step in request["steps"])
-                found.setdefault((lane["strategy"], story["kind"], nodes, index), brief(record))
+    lanes = [lane for file in files for lane in json.loads(Path(file).read_text())["lanes"]]
+    names = sorted({request["node"] for lane in lanes for story in lane["stories"] for request in story["requests"]})
+    for lane in lanes:
+        for story in lane["stories"]:
+            for request in story["requests"]:
+                request["node"] = f"127.0.0.1:{8081 + names.index(request['node'])}"
+            nodes = len({request["node"] for request in story["requests"]})
+            record = {"strategy": lane["strategy"], "kind": story["kind"], "requests": story["requests"]}
+            index = any(step.get("outcome") == "index-refused" for request in story["requests"] for step in request["steps"])
+            found.setdefault((lane["strategy"], story["kind"], nodes, index), brief(record))
     broken = {(strategy, nodes) for strategy, kind, nodes, _ in found if kind != "held"}
     found = {key: record for key, record in found.items() if key[1] != "held" or (key[0], key[2]) not in broken}
     lines = [f"  {json.dumps(record, separators=(',', ':'))},\n" for _, record in sorted(found.items())]

@@ -5,12 +5,14 @@
 const Board = (() => {
   const t = Words.t;
   const buyer = (id) => t(`buyer.${id}`);
+  // The model numbers its nodes; their names are those of the stack of ./dev up.
+  const port = (node) => 8080 + node;
 
   // Who it is, on the board.
   function title(game, who) {
     const { role, name, node, buyer: of } = game.cast[who];
-    if (role === 'helper') return t(`helper.${game.setup.strategy}`, { node });
-    return `${name} · ${buyer(of)} · ${t('node', { node })}`;
+    if (role === 'helper') return t(`helper.${game.setup.strategy}`, { node: port(node) });
+    return `${name} · ${buyer(of)} · ${t('node', { node: port(node) })}`;
   }
   const short = (game, who) => (game.cast[who].role === 'helper' ? title(game, who) : game.cast[who].name);
 
@@ -74,7 +76,7 @@ const Board = (() => {
       program.includes('lock-redis') && box(t('table.redis'), buyers.map((of) => lock(of, s.redis[of]))),
       s.stream && box(t('table.redis'), entry(t('table.counter'), { text: String(s.counter), class: 'figure' }),
         entry(t('table.claims'), listed(s.claims.map(buyer))), entry(t('table.stream'), listed(s.stream.map((one) => `${name(one.by)}${one.to === null ? '' : ` → ${name(one.to)}`}`)))),
-      (program.includes('lock-memory') || s.queue) && nodes.map((node) => box(t('table.memory', { node }),
+      (program.includes('lock-memory') || s.queue) && nodes.map((node) => box(t('table.memory', { node: port(node) }),
         program.includes('lock-memory') && buyers.map((of) => lock(of, s.memory[`${node}/${of}`])),
         s.queue && entry(t('table.queue'), listed(s.queue[node].map(name))))));
   }

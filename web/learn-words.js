@@ -4,12 +4,13 @@
 Words.add({
   'learn.title': ['Flash sale: you are the scheduler', '秒杀：你来当调度器'],
   'learn.heading': ['You are the scheduler', '你来当调度器'],
-  'learn.intro': ['Each request is a list of steps, and you decide whose step comes next. Try to sell more than there is, or to give one buyer two orders. If you think that no sequence of steps can do it, say so: the page then tries them all.',
-    '每个请求都是一串步骤，下一步轮到谁由你决定。试试把库存卖超，或让同一位买家得到两个订单。如果你认为任何先后顺序都做不到，就直接说出来：页面会把所有顺序都试一遍。'],
+  'learn.intro': ['Each request is a list of steps, and you decide whose step comes next. Try to sell more than there is, or to give one buyer two orders. If you think that no sequence of steps can do it, ask for a proof: the page then tries them all.',
+    '每个请求都是一串步骤，下一步轮到谁由你决定。试试把库存卖超，或让同一位买家得到两个订单。如果你认为任何先后顺序都做不到，就请页面验证：它会把所有顺序都试一遍。'],
   'learn.foot': ['The steps are the statements and commands that the service sends. The model runs in this page; nothing is sent anywhere.',
     '这些步骤就是服务实际发出的语句和命令。模型在本页面内运行，不向任何地方发送数据。'],
   'learn.levels': ['Levels', '关卡'],
   'level.number': ['Level {number} of {count}', '第 {number} 关，共 {count} 关'],
+  'level.unknown': ['There is no such level. This is the first one.', '没有这一关，这里是第一关。'],
   'level.open': ['not played', '未玩'], 'level.won': ['won', '已通过'], 'level.lost': ['lost', '未通过'],
   'level.next': ['Next level', '下一关'], 'level.again': ['Play again', '再玩一次'],
 
@@ -25,7 +26,7 @@ Words.add({
   'given.event.takeover': ['once, a consumer may be believed dead, and its entry go to another', '可能有一次：某个消费者被误认为已死，它的消息转给另一个消费者'],
   'buyer.x': ['Ann', '小安'], 'buyer.y': ['Ben', '小本'], 'buyer.z': ['Cleo', '小可'],
   'node': ['node {node}', '节点 {node}'],
-  'helper.stream': ['Consumer {node}', '消费者 {node}'], 'helper.group-commit': ['Committer {node}', '提交者 {node}'],
+  'helper.stream': ['Consumer of node {node}', '节点 {node} 的消费者'], 'helper.group-commit': ['Committer of node {node}', '节点 {node} 的提交者'],
   'request': ['Request {name}', '请求 {name}'],
 
   // The prediction.
@@ -39,13 +40,15 @@ Words.add({
   // The board.
   'board.title': ['Whose step comes next?', '下一步轮到谁？'],
   'board.name': ['The board', '棋盘'],
-  'board.help': ['Keys: A, B, C for a request’s next step, 1 and 2 for the helper of a node, E for an event, U to undo, R to restart.',
-    '按键：A、B、C 执行对应请求的下一步，1、2 执行节点的后台任务，E 触发事件，U 撤销，R 重来。'],
+  'board.help': ['Keys: A, B, C for a request’s next step, 1 and 2 for the helper of node 8081 and 8082, E for an event, U to undo, R to restart.',
+    '按键：A、B、C 执行对应请求的下一步，1、2 执行节点 8081、8082 的后台任务，E 触发事件，U 撤销，R 重来。'],
   'board.undo': ['Undo', '撤销'], 'board.restart': ['Restart', '重来'],
   'board.prove': ['Prove it: nothing can break this', '攻不破，请验证'],
-  'board.proving': ['Trying every interleaving…', '正在尝试所有交错顺序……'],
-  'board.over': ['All requests are answered, and nothing broke. Undo, restart, or say that nothing can break it.', '所有请求都已处理完，规则一条也没破。可以撤销、重来，或断定没有哪种顺序能攻破它。'],
-  'board.play': ['Next step of the recording', '回放下一步'], 'board.shown': ['The recording is at its end.', '回放结束。'],
+  'board.proving': ['Trying every interleaving…', '正在尝试所有交错顺序…'],
+  'board.over': ['All requests are answered, and nothing broke. Undo, restart, or have it proved that nothing can break it.', '所有请求都已处理完，规则一条也没破。可以撤销、重来，或请页面验证没有哪种顺序能攻破它。'],
+  'board.first': ['A proof can be asked for once you have played one schedule to its end.', '先把一种顺序走到底，才能请求验证。'],
+  'board.play-yourself': ['Play it yourself', '自己来玩'],
+  'board.play': ['Next step', '下一步'], 'board.shown': ['That was the last step.', '已是最后一步。'],
   'board.events': ['What may happen', '可能发生的事'],
   'board.nothing': ['No step yet.', '还没有走任何一步。'], 'board.log': ['What happened', '已发生的步骤'],
   'waits.row': ['waits: {who} has locked the row', '等待：{who} 锁住了这一行'],
@@ -105,7 +108,7 @@ Words.add({
   'end.lost': ['Lost: it can be broken.', '未通过：它是可以攻破的。'],
   'end.none': ['All {interleavings} interleavings were tried ({states} different states). None breaks it.', '全部 {interleavings} 种交错顺序都试过了（{states} 个不同状态），没有一种能攻破它。'],
   'end.some': ['Of {interleavings} interleavings, {broken} break it; the shortest needs {moves} steps.', '{interleavings} 种交错顺序中有 {broken} 种会攻破它；最短的只需 {moves} 步。'],
-  'end.show': ['Show me the shortest', '演示最短的一种'],
+  'end.show': ['Show me the shortest', '演示最短的一种'], 'end.link': ['Link to your schedule', '这个顺序的链接'],
   'end.all': ['{won} of {count} levels won; {right} predictions were right.', '共 {count} 关，通过 {won} 关；预测对了 {right} 次。'],
 
   // The recording.
@@ -130,10 +133,10 @@ Words.add({
   'trace.stock': ['stock {stock}', '库存 {stock}'],
 
   // What a level adds to the strategy's own explanation.
-  'note.process-lock-1': ['On one node there is one memory, hence one lock.', '单节点只有一块内存，也就只有一把锁。'],
+  'note.process-lock-1': ['Here all requests reach one node.', '这里所有请求都到达同一个节点。'],
   'note.process-lock-2': ['The same lock, but now the requests reach two nodes.', '同样的锁，但现在请求到达两个节点。'],
   'note.setnx-unowned-compare': ['Here with half a cure: it compares the lock’s value before it deletes it, in two commands.', '这里用了半个补救：删除之前先比较锁的值，但这是两条命令。'],
   'note.setnx-lock': ['Here the lease always outlives the work.', '这里租期总是长过业务。'],
-  'note.setnx-lock-lease': ['The same lock, but now its lease may end too early, and nothing stands behind it.', '同样的锁，但现在租期可能提前结束，背后也没有别的保护。'],
-  'note.reentrant-lock': ['The lock can be lost, but the database has the last word.', '锁可能丢失，但最终由数据库裁决。'],
+  'note.setnx-lock-lease': ['The same lock, but now its lease may end too early.', '同样的锁，但现在租期可能提前结束。'],
+  'note.reentrant-lock': ['Here the lock can be lost.', '这里锁可能丢失。'],
 });

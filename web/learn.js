@@ -6,8 +6,9 @@ const Learn = (() => {
   const byId = (id) => document.getElementById(id);
   const done = remembered(); // level → {won, right}
   // `guess`: the prediction; `moves`: those made; `end`: how the level ended, or null; `shown`: moves that are shown one at
-  // a time instead of made by the visitor, or null.
-  let number = 0, game, state, moves, guess, end, proof, shown, proving;
+  // a time instead of made by the visitor, or null; `complete`: whether one schedule was played to its end; `wrong`: the
+  // address names no level.
+  let number = 0, game, state, moves, guess, end, proof, shown, proving, complete, wrong = false;
 
   // A page opened as a file may have no storage.
   function remembered() {
@@ -28,9 +29,29 @@ const Learn = (() => {
   function open(which) {
     number = which;
     guess = end = proof = null;
-    proving = false;
+    proving = complete = wrong = false;
     deal(level());
-    history.replaceState(null, '', `#${level().id}`);
+  }
+
+  // What the address names: #LEVEL, or #LEVEL:MOVES, a schedule to be shown, such as #naive:ABAAABBB.
+  function openAddress() {
+    const [, id, schedule] = /^#?([^:]*):?(.*)$/.exec(location.hash);
+    const which = Levels.findIndex((one) => one.id === id);
+    open(Math.max(0, which));
+    wrong = which < 0 && id !== '';
+    if (schedule) deal(level(), playable(schedule.match(/[A-F]|N\d|[a-z]+:([A-F]|N\d)/g) || []));
+    draw();
+  }
+
+  // The moves up to the first that is not possible.
+  function playable(wanted) {
+    let s = state;
+    const until = wanted.findIndex((move) => {
+      if (!game.moves(s).includes(move)) return true;
+      s = game.apply(s, move).state;
+      return false;
+    });
+    return until < 0 ? wanted : wanted.slice(0, until);
   }
 
   function deal(setup, show = null) {
@@ -46,6 +67,7 @@ const Learn = (() => {
     const made = game.apply(state, move);
     moves.push({ move, who, at: made.step ? at : -1, step: made.step && made.step.name, said: made.said, number: moves.length + 1, before: state });
     state = made.state;
+    complete = complete || (!shown && game.isOver(state));
     if (!shown && !end && game.violations(state).length) finish('violation');
     draw();
   }
@@ -85,7 +107,7 @@ const Learn = (() => {
   const button = (kind, key, onclick, more = {}) => make('button', { type: 'button', class: kind, 'data-key': key, onclick, ...more }, t(key));
 
   function prediction() {
-    if (guess) return make('p', { class: 'soft guess-was' }, t('guess.was', { guess: t(`guess.${guess}`) }), end ? ` ${t(isRight() ? 'guess.right' : 'guess.wrong')}` : '');
+    if (guess) return make('p', { class: 'soft guess-was' }, Words.join(t('guess.was', { guess: t(`guess.${guess}`) }), end && t(isRight() ? 'guess.right' : 'guess.wrong')));
     return make('fieldset', { class: 'guess' }, make('legend', null, t('guess.title')),
       make('div', { class: 'row' }, ['oversold', 'second-order', 'holds'].map((one) => button('quiet', `guess.${one}`, () => { guess = one; draw(); }, { 'data-guess': one }))));
   }
@@ -100,11 +122,13 @@ const Learn = (() => {
       Board.events(game, state, open ? play : null),
       shown && make('div', { class: 'row' }, shown.length
         ? make('button', { type: 'button', class: 'main', 'data-key': 'board.play', onclick: () => play(shown.shift()) }, t('board.play'))
-        : make('p', { class: 'said', role: 'status' }, t('board.shown'))),
+        : make('p', { class: 'said', role: 'status' }, t('board.shown')), !guess && button('quiet', 'board.play-yourself', () => go(number))),
       open && make('div', { class: 'row controls' }, button('quiet', 'board.undo', undo, { disabled: !moves.length }),
-        button('quiet', 'board.restart', restart, { disabled: !moves.length }), button('quiet', 'board.prove', prove)),
+        button('quiet', 'board.restart', restart, { disabled: !moves.length }), button('quiet', 'board.prove', prove, { disabled: !complete, 'aria-describedby': complete ? null : 'prove-first' })),
+      open && !complete && make('p', { class: 'soft small-print', id: 'prove-first' }, t('board.first')),
       make('p', { class: 'said', role: 'status' }, proving ? t('board.proving') : over ? t('board.over') : ''),
       open && make('p', { class: 'soft small-print keys' }, t('board.help')),
+      result(),
       Board.stores(game, state),
       make('h3', null, t('board.log')), moves.length ? Board.log(game, moves) : make('p', { class: 'soft' }, t('board.nothing')),
     ];
@@ -130,6 +154,7 @@ const Learn = (() => {
       make('p', null, t(broken ? 'end.some' : 'end.none', values)), make('p', null, why),
       make('div', { class: 'row' },
         broken > 0 && button('quiet', 'end.show', () => show(level(), shortest)),
+        end === 'violation' && make('a', { class: 'button', href: `#${level().id}:${moves.map(({ move }) => move).join('')}` }, t('end.link')),
         button('quiet', 'level.again', () => { open(number); draw('guess.oversold'); }),
         !last && button('main', 'level.next', () => go(number + 1))),
       Object.keys(done).length === Levels.length && make('p', null, t('end.all', {
@@ -175,7 +200,7 @@ const Learn = (() => {
         make('tbody', null, steps.map((step) => make('tr', null, make('th', { scope: 'row' }, step.at.toFixed(2)), record.requests.map((_, at) => make('td', null, at === step.which ? step.text : ''))))))),
       make('div', { class: 'row' },
         button('quiet', 'record.play', () => show(Replay.setup(record), Replay.find(record))),
-        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: '/lab' }, t('record.lab'))));
+        document.documentElement.dataset.lab === 'true' && make('a', { class: 'button', href: `/lab#lanes=${record.strategy},${record.strategy === 'row-lock' ? 'group-commit' : 'row-lock'}&instances=${count}` }, t('record.lab'))));
   }
 
   function levels() {
@@ -186,8 +211,9 @@ const Learn = (() => {
     }));
   }
 
-  // Another level, in view.
+  // Another level, in view, and a new entry of the history.
   function go(which) {
+    history.pushState(null, '', `#${Levels[which].id}`);
     open(which);
     draw();
     byId('level').focus();
@@ -202,15 +228,20 @@ const Learn = (() => {
     const { strategy, id } = level();
     levels();
     byId('level').replaceChildren(...[
+      wrong && make('p', { class: 'said bad', role: 'status' }, t('level.unknown')),
       make('p', { class: 'soft' }, t('level.number', { number: number + 1, count: Levels.length })),
       make('h2', { id: 'level-title' }, make('code', null, strategy)),
-      make('p', { class: 'idea' }, Ladder[strategy].idea[language()], Words.has(`note.${id}`) ? ` ${t(`note.${id}`)}` : ''),
+      make('p', { class: 'idea' }, Words.join(Ladder[strategy].idea[language()], Words.has(`note.${id}`) && t(`note.${id}`))),
       Board.given(level()),
-      prediction(),
-      ...(end ? [result(), ...board()] : board()),
+      shown && !guess ? null : prediction(),
+      ...board(),
     ].flat(3).filter(Boolean));
     const keyed = (key) => key && document.querySelector(`[data-key="${CSS.escape(key)}"]:not(:disabled)`);
-    if (end && !wasOver) byId('result-title').focus();
+    // The board stays in view.
+    if (end && !wasOver) {
+      byId('result-title').focus({ preventScroll: true });
+      byId('result-title').scrollIntoView({ block: 'nearest' });
+    }
     else if (wanted || focused) (keyed(wanted || focused) || document.querySelector('[data-move]:not(:disabled)') || byId('level')).focus({ preventScroll: true });
   }
 
@@ -229,7 +260,8 @@ const Learn = (() => {
 
   Words.onChange(() => draw());
   document.addEventListener('DOMContentLoaded', () => {
-    open(Math.max(0, Levels.findIndex((one) => `#${one.id}` === location.hash)));
-    draw();
+    openAddress();
   });
+  // Back, forward, and an address that was pasted.
+  window.addEventListener('popstate', openAddress);
 })();

@@ -64,6 +64,9 @@ const Words = (() => {
     listeners.forEach((listener) => listener());
   }
 
+  // Sentences beside each other: with a space, but for Chinese ones. What is not there is left out.
+  const join = (...parts) => parts.filter(Boolean).join(language === 'zh' ? '' : ' ');
+
   // Whole numbers with separators; others with three significant digits.
   const number = (value) => {
     if (value === null || value === undefined || !Number.isFinite(value)) return '–';
@@ -78,7 +81,7 @@ const Words = (() => {
   });
   document.addEventListener('DOMContentLoaded', apply);
 
-  return { add, apply, build, has, number, t, language: () => language, onChange: (listener) => listeners.push(listener) };
+  return { add, apply, build, has, join, number, t, language: () => language, onChange: (listener) => listeners.push(listener) };
 })();
 
 Words.add({
@@ -97,8 +100,8 @@ Words.add({
   'state.preparing': ['preparing', '准备中'], 'state.running': ['running', '进行中'], 'state.judging': ['checking', '核对中'],
   'state.done': ['finished', '已完成'], 'state.stopped': ['stopped', '已停止'], 'state.failed': ['failed', '失败'],
   'run.setting': ['{buyers} buyers × {tries} tries · {stock} vouchers · {instances} · {spread} · seed {seed}', '{buyers} 位买家 × 每人 {tries} 次 · {stock} 份 · {instances} · {spread} · 种子 {seed}'],
-  'run.one': ['1 instance', '1 个实例'], 'run.two': ['{count} instances', '{count} 个实例'],
-  'run.spread': ['over {seconds} s', '分布在 {seconds} 秒内'], 'run.burst': ['all at once', '同时到达'],
+  'run.one': ['1 node', '1 个节点'], 'run.two': ['{count} nodes', '{count} 个节点'], 'run.inTurn': ['one after the other', '先后进行'],
+  'run.spread': ['over {seconds} s', '{seconds} 秒内到达'], 'run.burst': ['all at once', '同时到达'],
   'run.safe': ['should hold', '保证正确'], 'run.unsafe': ['broken on purpose', '反面教材'],
   'lane.orders': ['orders', '订单'], 'lane.stock': ['stock left', '剩余库存'], 'lane.issued': ['{count} on sale', '共售 {count} 份'],
   'lane.duplicates': ['duplicates', '重复订单'],
@@ -132,7 +135,7 @@ Words.add({
   'compare.percentile': ['percentile', '分位'],
   'event.title': ['Faults injected', '注入的故障'],
   'event.pause-redis': ['Redis was paused for {seconds} s', 'Redis 暂停 {seconds} 秒'], 'event.empty-redis': ['Redis was emptied', 'Redis 被清空'],
-  'event.kill-instance': ['{node} was killed', '{node} 被强制终止'], 'event.instance-back': ['{node} is back', '{node} 已恢复'],
+  'event.kill-instance': ['node {node} was killed', '节点 {node} 被强制终止'], 'event.instance-back': ['node {node} is back', '节点 {node} 已恢复'],
   'event.cut-lease': ['locks expired early for {seconds} s ({cut} locks)', '{seconds} 秒内让锁提前过期（{cut} 把）'],
   'event.short.pause-redis': ['Redis paused', 'Redis 暂停'], 'event.short.empty-redis': ['Redis emptied', 'Redis 清空'],
   'event.short.kill-instance': ['node killed', '节点被终止'], 'event.short.instance-back': ['node back', '节点恢复'], 'event.short.cut-lease': ['locks expire early', '锁提前过期'],
