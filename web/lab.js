@@ -11,19 +11,21 @@
   // The run of the first click: small, so that its buyers are signed in within a second or two.
   const BREAK = { buyers: 160, tries: 4, stock: 140, spreadSeconds: 4 };
 
-  // ── The address: #run=ID&lanes=a,b&buyers=…, and a token that is taken out of it at once ───────
+  // ── The address: #run=ID&lanes=a,b&buyers=… or #mission=ID, and a token that is taken out of it at once ──
 
-  const address = new URLSearchParams(location.hash.slice(1));
+  let address;
   const kept = (name) => { try { return sessionStorage.getItem(name); } catch { return null; } };
   const keep = (name, value) => { try { sessionStorage.setItem(name, value); } catch { /* this page only */ } };
-  if (address.has('token')) {
+  function readAddress() {
+    address = new URLSearchParams(location.hash.slice(1));
+    if (!address.has('token')) return;
     keep('admin-token', address.get('token'));
     id('token').value = address.get('token');
     address.delete('token');
     history.replaceState(null, '', String(address) ? `#${address}` : location.pathname);
-  } else {
-    id('token').value = kept('admin-token') || '';
   }
+  id('token').value = kept('admin-token') || '';
+  readAddress();
   id('token').addEventListener('input', () => keep('admin-token', id('token').value.trim()));
   const admin = () => ({ 'x-admin-token': id('token').value.trim() });
 
@@ -42,26 +44,39 @@
       id(other).className = bad ? 'said bad' : 'said';
     }
   }
-  const errorText = (reply) => () => (Words.has(`code.${reply.code}`) ? t(`code.${reply.code}`, { request: '–' }) : reply.message);
 
   async function loadAbout() {
     const reply = await Page.ask('GET', '/lab/about');
-    if (!reply.ok) { say(errorText(reply), true); setTimeout(loadAbout, 2000); return; }
+    if (!reply.ok) { say(Page.text(reply), true); setTimeout(loadAbout, 2000); return; }
+    if (said) say(null);
     about = reply.data;
     for (const { name, idea, why } of about.strategies) Words.add({ [`${name}.idea`]: idea, [`${name}.why`]: why });
-    const whole = (name) => (address.has(name) && Number.isInteger(Number(address.get(name))) ? Number(address.get(name)) : null);
-    const lanes = (address.get('lanes') || '').split(',').filter((name) => about.strategies.some((one) => one.name === name));
-    setting = { ...about.defaults, lanes: lanes.length === 2 ? lanes : about.defaults.lanes, seed: whole('seed') };
-    for (const name of [...NUMBERS, 'instances']) if (whole(name) !== null) setting[name] = whole(name);
-    if (about.nodes < 2) setting.instances = 1;
-    showForm();
+    applyAddress(about.running || address.get('run'));
     showBreak();
-    missions.show();
     session.show();
     loadHistory();
-    if (about.running) follow(about.running);
-    else if (address.has('run')) open(address.get('run'));
   }
+
+  // The form and the mission that the address names, and a run; none where `wanted` is null.
+  function applyAddress(wanted) {
+    const whole = (name) => (address.has(name) && Number.isInteger(Number(address.get(name))) ? Number(address.get(name)) : null);
+    const lanes = (address.get('lanes') || '').split(',').filter((name) => about.strategies.some((one) => one.name === name));
+    setting = { ...about.defaults, lanes: lanes.length === 2 ? lanes : [...about.defaults.lanes], seed: whole('seed') };
+    for (const name of [...NUMBERS, 'instances']) if (whole(name) !== null) setting[name] = whole(name);
+    if (address.get('inTurn') === 'true') setting.inTurn = true;
+    if (about.nodes < 2) setting.instances = 1;
+    showForm();
+    missions.choose(address.get('mission'));
+    if (wanted && !(run && run.id === wanted)) open(wanted);
+    if (!wanted && run) {
+      following = run = null;
+      view.clear();
+      id('run-section').hidden = true;
+    }
+  }
+
+  // Back, forward, and an address that was pasted.
+  window.addEventListener('popstate', () => { readAddress(); if (about) applyAddress(address.get('run')); });
 
   const breakSetting = () => ({ ...BREAK, lanes: about.nodes > 1 ? ['process-lock', 'reentrant-lock'] : ['naive', 'row-lock'], instances: Math.min(2, about.nodes) });
 
@@ -81,10 +96,13 @@
       make('label', { class: 'field' }, make('span', null, t(at ? 'form.right' : 'form.left')),
         make('select', { name: `lane-${at}`, onchange: (event) => { setting.lanes[at] = event.target.value; showForm(); id('form').elements[`lane-${at}`].focus(); } },
           about.strategies.map((one) => make('option', { value: one.name, selected: one.name === setting.lanes[at] }, one.name)))),
-      make('p', null, make('span', { class: safe(chosen(at)) ? 'badge good' : 'badge warn' }, t(safe(chosen(at)) ? 'run.safe' : 'run.unsafe')), ' ',
-        make('span', { class: 'soft' }, t(setting.instances > 1 ? 'run.two' : 'run.one', { count: setting.instances }))),
       make('p', { class: 'explained' }, make('strong', null, t('form.idea')), ' ', t(`${setting.lanes[at]}.idea`)),
-      make('p', { class: 'explained' }, make('strong', null, t(safe(chosen(at)) ? 'form.safe' : 'form.risk')), ' ', t(`${setting.lanes[at]}.why`)));
+      // Not in the open: the missions ask for a guess first.
+      make('details', { class: 'explained', open: expected[at] }, make('summary', null, t('form.expect')),
+        make('p', null, make('span', { class: safe(chosen(at)) ? 'badge good' : 'badge warn' }, t(safe(chosen(at)) ? 'run.safe' : 'run.unsafe')), ' ',
+          make('span', { class: 'soft' }, t(setting.instances > 1 ? 'run.two' : 'run.one', { count: setting.instances }))),
+        make('p', null, make('strong', null, t(safe(chosen(at)) ? 'form.safe' : 'form.risk')), ' ', t(`${setting.lanes[at]}.why`))));
+    const expected = [...id('lanes').querySelectorAll('details')].map((one) => one.open);
     id('lanes').replaceChildren(lane(0), lane(1));
     const field = (name) => make('label', { class: 'field' }, make('span', null, t(`form.${name}`)),
       make('input', { name, type: 'number', inputmode: 'numeric', required: true, min: name === 'spreadSeconds' ? 0 : 1, max: about.limits[name], value: setting[name],
@@ -96,6 +114,7 @@
       make('input', { name: 'seed', type: 'number', inputmode: 'numeric', min: 0, max: Number.MAX_SAFE_INTEGER, value: setting.seed,
         oninput: (event) => { setting.seed = event.target.value === '' ? null : Number(event.target.value); } }));
     id('numbers').replaceChildren(...NUMBERS.map(field), seed, instances);
+    id('in-turn').checked = Boolean(setting.inTurn);
     id('slow').checked = setting.spreadSeconds === SLOW_SECONDS;
     if (about.nodes < 2 && !said) say(() => t('form.alone'));
     showFaults();
@@ -104,6 +123,8 @@
     setting.spreadSeconds = id('slow').checked ? SLOW_SECONDS : about.defaults.spreadSeconds;
     showForm();
   });
+
+  id('in-turn').addEventListener('change', () => { setting.inTurn = id('in-turn').checked; });
 
   // ── A run ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -127,7 +148,7 @@
       follow(reply.data.id, true);
       return reply.data.id;
     }
-    say(errorText(reply), true);
+    say(Page.text(reply), true);
     if (reply.code === 'FORBIDDEN') askForToken();
     if (reply.code === 'RUN_UNDER_WAY') {
       const now = await Page.ask('GET', '/lab/about');
@@ -138,8 +159,8 @@
 
   const missions = Missions.create(id('missions'), outcome, {
     start: (wanted) => begin({ ...wanted, seed: null }, 'break-said'),
-    inject: (fault) => injectFault(fault),
     nodes: () => (about ? about.nodes : 0),
+    onChoice: (mission) => history.pushState(null, '', `#mission=${mission}`),
   });
   const session = SessionStory.create(id('session-story'), {
     ask: async () => {
@@ -159,7 +180,7 @@
   id('guesses').addEventListener('click', () => outcome.scrollIntoView({ block: 'start' }));
   id('stop').addEventListener('click', async () => {
     const reply = await Page.ask('POST', `/lab/runs/${encodeURIComponent(run.id)}/stop`, { headers: admin() });
-    if (!reply.ok) say(errorText(reply), true);
+    if (!reply.ok) say(Page.text(reply), true);
   });
 
   // Its setting is in the form.
@@ -174,7 +195,7 @@
     const reply = await Page.ask('GET', `/lab/runs/${encodeURIComponent(wanted)}?from=0`);
     if (reply.ok) follow(wanted);
     else if (reply.code === 'RUN_NOT_FOUND') sayGone();
-    else say(errorText(reply), true);
+    else say(Page.text(reply), true);
   }
 
   async function follow(wanted, scroll = false) {
@@ -193,7 +214,8 @@
         if (before) run.lanes.forEach((lane, at) => { lane.samples = [...before.lanes[at].samples, ...lane.samples]; });
         steady(showRun);
         if (!before) {
-          remember();
+          // A run that the visitor began or chose is a new entry of the history.
+          if (link() !== location.hash) history[scroll ? 'pushState' : 'replaceState'](null, '', link());
           if (scroll) id('run-section').scrollIntoView({ block: 'start' });
         }
         if (view.over()) { following = null; loadHistory(); return; }
@@ -202,8 +224,11 @@
         following = null;
         id('run-section').hidden = true;
         return;
+      } else {
+        // The node that replies may be the one that was killed on purpose: it will be back.
+        id('doing').textContent = t('lab.silent');
+        id('doing').classList.add('bad');
       }
-      // The instance that replies may be the one that was killed on purpose: it will be back.
       await Page.sleep(document.hidden ? POLL * 4 : Math.max(POLL, reply.waitMs));
     }
   }
@@ -227,6 +252,7 @@
     id('state').textContent = t(`state.${run.state}`);
     id('state').className = run.state === 'failed' || conformances.includes('violation') ? 'badge bad' : run.state === 'done' ? 'badge good' : 'badge warn';
     id('doing').textContent = run.state === 'failed' ? String(run.failure || '') : running ? t(`doing.${run.state}`) : '';
+    id('doing').classList.remove('bad');
     const share = { preparing: 0, judging: 1, done: 1, stopped: 1, failed: 1 }[run.state];
     id('progress').style.width = `${100 * Math.min(1, share ?? run.elapsedS / Math.max(0.5, run.setting.spreadSeconds))}%`;
     id('stop').hidden = !running;
@@ -245,7 +271,6 @@
     const at = new URLSearchParams({ run: run.id, lanes: lanes.join(','), ...rest, seed: seed ?? run.seed });
     return `#${at.toString().replaceAll('%2C', ',')}`;
   };
-  const remember = () => history.replaceState(null, '', link());
 
   function showDownloads(shown) {
     id('downloads').hidden = !shown;
@@ -254,7 +279,7 @@
     id('downloads').dataset.shows = key;
     if (!shown) return;
     const copy = make('button', { type: 'button', class: 'quiet', id: 'copy', onclick: async () => {
-      remember();
+      history.replaceState(null, '', link());
       // Only a page from this machine or over TLS may use the clipboard.
       try { await navigator.clipboard.writeText(location.href); copy.textContent = t('run.copied'); } catch { copy.textContent = t('run.copy-bar'); }
     } }, t('run.link'));
@@ -284,7 +309,7 @@
     faultSaid = () => t(`fault.${fault}.does`);
     showFaults();
     const reply = await Page.ask('POST', '/lab/faults', { headers: admin(), body: { fault } });
-    if (!reply.ok) faultSaid = errorText(reply);
+    if (!reply.ok) faultSaid = Page.text(reply);
     showFaults();
   }
 
@@ -299,11 +324,13 @@
     id('history-card').hidden = !earlier.length;
     const kind = (conformance) => conformance.kind || conformance;
     const tone = { holds: 'good', broken: 'bad', violation: 'bad' };
-    id('history').replaceChildren(...earlier.map((one) => make('li', null, make('button', { type: 'button', class: 'choice', onclick: () => { follow(one.id, true); } },
+    const row = (one) => make('li', null, make('button', { type: 'button', class: 'choice', onclick: () => { follow(one.id, true); } },
       make('span', { class: 'soft when' }, String(one.startedAt).slice(11, 19)),
       make('span', { class: 'history-lanes' }, one.setting.lanes.map((lane, at) => make('span', null, make('code', null, lane), ' ',
         one.conformances[at] ? make('span', { class: `badge ${tone[kind(one.conformances[at])] || 'warn'}` }, t(`conformance.${kind(one.conformances[at])}`)) : null))),
-      make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.seed}`)))));
+      make('span', { class: 'soft row-note' }, `${one.setting.instances > 1 ? t('run.two', { count: one.setting.instances }) : t('run.one')} · ${one.seed}`)));
+    const [newest, older] = [earlier.slice(0, 5), earlier.slice(5)];
+    id('history').replaceChildren(...newest.map(row), ...(older.length ? [make('li', null, make('details', null, make('summary', null, t('history.more')), make('ul', { class: 'choices' }, older.map(row))))] : []));
   }
 
   Words.onChange(() => {

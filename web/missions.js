@@ -1,16 +1,16 @@
 'use strict';
 // Five missions, in order: a guess before each run, and afterwards the guess beside what happened. Each has the load that
-// makes its point.
+// makes its point, and is done once a run has shown it.
 
 const Missions = (() => {
   Words.add({
     'missions.title': ['Five missions: guess first', '五个任务：先猜一猜'],
-    'missions.intro': ['Predict what will happen, then watch it.', '先预测会发生什么，再亲眼看看。'],
+    'missions.intro': ['There are two rules: one order per buyer, and never more orders than vouchers. Predict what will happen to them, then watch it.', '规则有两条：每人限购一单，订单不能比优惠券多。先预测它们会怎样，再亲眼看看。'],
     'mission.run': ['Run it', '运行'], 'mission.next': ['Next mission', '下一个任务'],
     'mission.holds': ['it holds', '守住'], 'mission.breaks': ['it breaks', '被打破'], 'mission.equal': ['both the same', '两者相同'],
     'mission.ask.left': ['Does {left} keep both rules?', '{left} 能守住两条规则吗？'], 'mission.ask.right': ['Does {right} keep both rules?', '{right} 能守住两条规则吗？'],
     'mission.ask.faster': ['Which one sells faster?', '哪一个卖得更快？'], 'mission.ask.more': ['Which one sells more of the {stock} vouchers?', '{stock} 份优惠券，哪一个卖出的更多？'],
-    'mission.two': ['needs two instances', '需要两个实例'], 'mission.done': ['done', '已完成'],
+    'mission.two': ['needs two nodes', '需要两个节点'], 'mission.done': ['done', '已完成'],
     'mission.outcome': ['Your guesses', '你的猜测'], 'mission.guess': ['your guess', '你的猜测'], 'mission.seen': ['what happened', '实际结果'],
     'mission.right': ['right', '猜对'], 'mission.wrong': ['wrong', '猜错'],
     'mission.orders': ['{left}: {a} orders, {right}: {b} orders', '{left}：{a} 个订单，{right}：{b} 个订单'],
@@ -18,31 +18,34 @@ const Missions = (() => {
     'mission.violations': ['{duplicates} second orders, {oversold} oversold', '{duplicates} 个重复订单，超卖 {oversold} 份'],
     'mission.index': ['the unique index refused {count} second orders', '唯一索引拒绝了 {count} 个重复订单'],
     'mission.commits': ['{strategy}: {orders} orders in {commits} commits', '{strategy}：{commits} 次提交完成 {orders} 个订单'],
-    'mission.luck': ['It can break; this time it did not.', '它可能出错，只是这次没有。'],
+    'mission.missed': ['This run did not show what the mission is about. Run it once more.', '这次运行没有出现本任务要展示的情形，请再运行一次。'],
     'mission.memory': ['Two nodes, a lock in memory', '两个节点，内存里的锁'],
     'mission.memory.task': ['One buyer clicks four times; nginx spreads the clicks over two nodes. On the left each node locks in its own memory, on the right in Redis.', '一位买家点四次，nginx 把点击分给两个节点。左边每个节点在自己的内存里加锁，右边在 Redis 里加锁。'],
     'mission.memory.moral': ['A lock protects only those who see it. Two memories are two locks.', '锁只能约束看得见它的人。两块内存就是两把锁。'],
     'mission.read': ['Read, then write', '先读后写'],
-    'mission.read.task': ['Everybody comes at once and clicks once. The left reads the stock, then writes; the right lets the database check and decrement in one statement.', '所有人同时到来，每人点一次。左边先读库存再写入；右边让数据库用一条语句检查并扣减。'],
+    'mission.read.task': ['Everybody comes at once and clicks once. The left reads the stock, then takes one without looking again; the right lets the database check and decrement in one statement.', '所有人同时到来，每人点一次。左边先读库存，再直接减一；右边让数据库用一条语句检查并扣减。'],
     'mission.read.moral': ['What was read is out of date by the time of writing. The check belongs in the statement that writes.', '写入时，先前读到的已经过时。检查应当写进执行写入的那条语句。'],
-    'mission.retry': ['Safe, and hardly anyone is served', '安全，却几乎没人买到'],
+    'mission.retry': ['Compare, or wait in line', '比较，还是排队'],
     'mission.retry.task': ['The left takes a voucher only if the stock is still what it read. The right waits in line at the sale’s row. There are enough vouchers for half of the people.', '左边只有在库存仍等于读到的值时才扣减；右边在这场秒杀的行上排队。优惠券只够一半的人。'],
     'mission.retry.moral': ['Of all who read the same number, one succeeds; the rest are refused although there is stock left.', '读到同一个数字的人只有一个成功，其余人在还有库存时就被拒绝。'],
-    'mission.lease': ['The locks are lost in mid-work', '工作到一半，锁丢了'],
-    'mission.lease.task': ['Both lock in Redis. After a second all leases are cut short for two seconds, so that a second request may get the lock while the first is still working.', '两边都在 Redis 里加锁。一秒后，所有租期被缩短两秒钟，于是第一个请求还在工作时，第二个可能也拿到锁。'],
-    'mission.lease.moral': ['A lease is a guess about time. What holds in the end is the database’s unique index.', '租期只是对时间的猜测。最终守住规则的是数据库的唯一索引。'],
-    'mission.batch': ['Many orders, one wait for the disk', '多个订单，只等一次磁盘'],
-    'mission.batch.task': ['A burst: five hundred people at once. The left locks the sale’s row for each order; the right gathers what arrives during a commit into the next one.', '瞬间高峰：五百人同时到来。左边为每个订单锁住秒杀的行；右边把提交期间到达的订单合并进下一次提交。'],
-    'mission.batch.moral': ['The longer the queue, the larger the commits: look at how many orders shared one.', '排队越长，每次提交的订单越多：看看有多少订单共享了一次提交。'],
+    'mission.lease': ['Leases that end too early', '租期提前结束'],
+    'mission.lease.task': ['Both lock in Redis. On the left a lease is 3 ms, and the end of the work deletes the lock, whoever holds it. On the right a lease outlives the work, and only its owner releases the lock.', '两边都在 Redis 里加锁。左边租期只有 3 毫秒，业务结束时直接删除锁，不管是谁的；右边租期长过业务，只有持有者才能释放锁。'],
+    'mission.lease.moral': ['A lease is a guess about time: once it is over, two requests hold the lock. So it is renewed or long, and what holds in the end is the database’s unique index.', '租期只是对时间的猜测：一旦到期，两个请求就同时持有锁。所以要续期或留足时间，而最终守住规则的是数据库的唯一索引。'],
+    'mission.batch': ['A burst', '瞬间高峰'],
+    'mission.batch.task': ['Five hundred people at once, on one side after the other. The left locks the sale’s row for each order; the right gathers what arrives during a commit into the next one.', '五百人同时到来，两边先后进行。左边为每个订单锁住秒杀的行；右边把提交期间到达的订单合并进下一次提交。'],
+    'mission.batch.moral': ['Many orders, one wait for the disk. The longer the queue, the larger the commits: look at how many orders shared one.', '多个订单，只等一次磁盘。排队越长，每次提交的订单越多：看看有多少订单共享了一次提交。'],
   });
   const t = Words.t;
   const LIST = [
-    { id: 'memory', lanes: ['process-lock', 'reentrant-lock'], buyers: 120, tries: 4, stock: 100, instances: 2, spreadSeconds: 4, asks: ['left', 'right'] },
-    { id: 'read', lanes: ['naive', 'conditional'], buyers: 200, tries: 1, stock: 60, instances: 2, spreadSeconds: 0, asks: ['left', 'right'] },
-    { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'] },
-    { id: 'lease', lanes: ['setnx-lock', 'reentrant-lock'], buyers: 300, tries: 4, stock: 250, instances: 2, spreadSeconds: 5, asks: ['left', 'right'], fault: 'cut-lease', faultAfterS: 1 },
-    { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, asks: ['right', 'faster'] },
+    { id: 'memory', lanes: ['process-lock', 'reentrant-lock'], buyers: 160, tries: 4, stock: 140, instances: 2, spreadSeconds: 3, asks: ['left', 'right'], shows: ([left]) => left.duplicates > 0 },
+    { id: 'read', lanes: ['naive', 'conditional'], buyers: 200, tries: 1, stock: 60, instances: 2, spreadSeconds: 0, asks: ['left', 'right'], shows: ([left]) => left.oversold > 0 },
+    { id: 'retry', lanes: ['compare-and-set', 'row-lock'], buyers: 200, tries: 1, stock: 100, instances: 2, spreadSeconds: 0, asks: ['left', 'more'], shows: ([left, right]) => left.orders < right.orders },
+    { id: 'lease', lanes: ['setnx-unowned', 'setnx-lock'], buyers: 120, tries: 4, stock: 100, instances: 2, spreadSeconds: 2, asks: ['left', 'right'], shows: ([left]) => left.duplicates > 0 },
+    { id: 'batch', lanes: ['row-lock', 'group-commit'], buyers: 500, tries: 1, stock: 500, instances: 2, spreadSeconds: 0, inTurn: true, asks: ['right', 'faster'], shows: ([left, right]) => right.perS > left.perS },
   ];
+
+  // Whether a judged run shows the point of a mission.
+  const isShown = (mission, run) => mission.shows(run.lanes.map(({ result: { report } }) => ({ ...report.verdict, perS: report.orders_per_s })));
 
   const optionsOf = ({ lanes }, ask) => ({
     left: ['holds', 'breaks'], right: ['holds', 'breaks'], faster: lanes, more: [...lanes, 'equal'],
@@ -66,18 +69,16 @@ const Missions = (() => {
       const commits = ask === 'faster' ? run.lanes.map(commitsOf).filter(Boolean) : [];
       return { option: same ? 'equal' : a >= b ? left : right, figures: [t(ask === 'more' ? 'mission.orders' : 'mission.rates', figures(a, b)), ...commits].join('; ') };
     }
-    const lane = run.lanes[ask === 'left' ? 0 : 1];
-    const { indexRefused = 0, report: { verdict: { duplicates, oversold } } } = lane.result;
-    const broke = duplicates + oversold > 0;
+    const { indexRefused = 0, report: { verdict: { duplicates, oversold } } } = run.lanes[ask === 'left' ? 0 : 1].result;
     return {
-      option: broke ? 'breaks' : 'holds',
-      figures: t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }) + (indexRefused ? `; ${t('mission.index', { count: indexRefused })}` : '') + (broke || lane.safe ? '' : ` ${t('mission.luck')}`),
+      option: duplicates + oversold > 0 ? 'breaks' : 'holds',
+      figures: t('mission.violations', { duplicates, oversold: Math.max(0, oversold) }) + (indexRefused ? `; ${t('mission.index', { count: indexRefused })}` : ''),
     };
   }
 
   // panel: the list and the questions; outcome: guess beside result. start(setting) returns the run's id, or null;
-  // inject(fault); nodes(): how many instances there are.
-  function create(panel, outcome, { start, inject, nodes }) {
+  // nodes(): how many nodes there are; onChoice(id): the visitor chose a mission.
+  function create(panel, outcome, { start, nodes, onChoice }) {
     let chosen = LIST[0], guesses = {}, played = null, busy = false;
     const done = new Set(kept());
     function kept() {
@@ -91,7 +92,7 @@ const Missions = (() => {
     function show() {
       const item = (mission, at) => make('li', null, make('button', {
         type: 'button', class: 'choice', 'data-mission': mission.id, 'data-key': mission.id, 'aria-pressed': String(mission === chosen), disabled: !possible(mission),
-        onclick: () => { chosen = mission; guesses = {}; show(); },
+        onclick: () => { choose(mission); onChoice(mission.id); },
       }, make('span', null, `${at + 1}. ${t(`mission.${mission.id}`)}`), done.has(mission.id) ? make('span', { class: 'badge good' }, `✓ ${t('mission.done')}`) : possible(mission) ? null : make('span', { class: 'soft' }, t('mission.two'))));
       const values = { left: chosen.lanes[0], right: chosen.lanes[1], stock: chosen.stock };
       const question = (ask) => make('fieldset', { class: 'guess' }, make('legend', null, t(`mission.ask.${ask}`, values)),
@@ -110,14 +111,20 @@ const Missions = (() => {
             chosen.asks.map(question), run)));
     }
 
+    function choose(mission) {
+      if (mission !== chosen) guesses = {};
+      chosen = mission;
+      show();
+    }
+
     async function play() {
-      const { id, asks, fault, faultAfterS, ...setting } = chosen;
+      const { id, asks, shows, ...setting } = chosen;
       const mission = chosen, guessed = { ...guesses };
       busy = true;
       show();
       const run = await start(setting);
       busy = false;
-      if (run) played = { mission, guessed, run, injected: false, over: null };
+      if (run) played = { mission, guessed, run, over: null };
       show();
     }
 
@@ -127,12 +134,8 @@ const Missions = (() => {
       outcome.hidden = !(ours && run.state === 'done');
       if (!ours) return;
       const { mission } = played;
-      if (mission.fault && !played.injected && run.state === 'running' && run.elapsedS >= mission.faultAfterS) {
-        played.injected = true;
-        inject(mission.fault);
-      }
       if (run.state !== 'done') return;
-      if (!done.has(mission.id)) {
+      if (!done.has(mission.id) && isShown(mission, run)) {
         done.add(mission.id);
         keep();
         show();
@@ -159,18 +162,18 @@ const Missions = (() => {
             make('span', null, `${t('mission.seen')}: ${named(seen.option)} (${seen.figures})`),
             make('span', { class: `badge ${right ? 'good' : 'bad'}` }, right ? `✓ ${t('mission.right')}` : `✕ ${t('mission.wrong')}`));
         })),
-        make('p', { class: 'conclusion' }, t(`mission.${mission.id}.moral`)),
+        make('p', { class: 'conclusion' }, t(isShown(mission, over) ? `mission.${mission.id}.moral` : 'mission.missed')),
         ...(after ? [make('button', { type: 'button', class: 'quiet', id: 'mission-next', onclick: () => {
-          chosen = after;
-          guesses = {};
-          show();
+          choose(after);
+          onChoice(after.id);
           panel.scrollIntoView({ block: 'start' });
           panel.querySelector(`[data-mission="${after.id}"]`).focus({ preventScroll: true });
         } }, t('mission.next'))] : []));
     }
 
-    return { show: () => { show(); showOutcome(); }, follow };
+    // choose(id): the mission of that name, where there is one.
+    return { show: () => { show(); showOutcome(); }, follow, choose: (id) => choose(LIST.find((one) => one.id === id) || chosen) };
   }
 
-  return { create, outcomeOf };
+  return { create, isShown, outcomeOf, LIST };
 })();

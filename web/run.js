@@ -16,7 +16,7 @@ function RunView(root, after = null) {
 
   const settingText = ({ setting }) => t('run.setting', {
     ...setting, seed: setting.seed ?? run.seed, instances: instances(setting.instances),
-    spread: setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'),
+    spread: [setting.spreadSeconds ? t('run.spread', { seconds: setting.spreadSeconds }) : t('run.burst'), setting.inTurn && t('run.inTurn')].filter(Boolean).join(' · '),
   });
 
   // ── One lane ───────────────────────────────────────────────────────────────────────────────────
@@ -58,7 +58,7 @@ function RunView(root, after = null) {
       series: [
         { name: t('lane.stock'), kind: 'six', area: true, points: points('stock').map(([x, y]) => [x, Math.max(0, y)]) },
         { name: t('lane.orders'), kind: 'one', points: points('rows'), from: broken ? broken.at : null },
-        ...(samples.some((sample) => sample.duplicates > 0) ? [{ name: t('lane.duplicates'), kind: 'bad-line', points: points('duplicates') }] : []),
+        ...(samples.some((sample) => sample.duplicates > 0) ? [{ name: t('lane.duplicates'), kind: 'bad-line', area: true, points: points('duplicates') }] : []),
       ],
     });
   }
@@ -140,17 +140,19 @@ function RunView(root, after = null) {
 
   const facts = make('p', { class: 'soft run-facts' });
   const lanes = make('div', { class: 'lanes' });
+  const terms = make('p', { class: 'soft small-print terms' });
   const events = make('section', { class: 'events', 'aria-live': 'polite' });
   const comparison = make('section', { class: 'card compare', hidden: true });
   const stories = make('div', { class: 'stories' });
   let players = [];
   // Announced by screen readers when there is a verdict; the lanes themselves change too often.
   const announcement = make('p', { class: 'unseen', role: 'status' });
-  root.append(facts, lanes, announcement, ...(after ? [after] : []), events, comparison, stories);
+  root.append(facts, lanes, terms, announcement, ...(after ? [after] : []), events, comparison, stories);
 
   function show() {
     if (!run) return;
     facts.textContent = settingText(run);
+    terms.textContent = ['oversold', 'duplicates', 'lost', 'phantom'].map((invariant) => `${t(`invariant.${invariant}`)}: ${t(`invariant.${invariant}.means`)}`).join(Words.language() === 'zh' ? '；' : '; ');
     while (lanes.children.length < run.lanes.length) lanes.append(make('article', { class: 'card lane' }));
     while (lanes.children.length > run.lanes.length) lanes.lastChild.remove();
     run.lanes.forEach((lane, at) => {
@@ -165,7 +167,7 @@ function RunView(root, after = null) {
   }
 
   function showEvents() {
-    const text = (event) => `${t('event.at', { at: event.at.toFixed(1) })}: ${t(`event.${event.what}`, event)}`;
+    const text = (event) => `${t('event.at', { at: event.at.toFixed(1) })}: ${t(`event.${event.what}`, { ...event, node: String(event.node).split(':').pop() })}`;
     const lines = run.events.map(text);
     if (events.dataset.shows === lines.join('\n')) return; // otherwise screen readers would announce it again and again
     events.dataset.shows = lines.join('\n');
@@ -191,18 +193,19 @@ function RunView(root, after = null) {
     stories.dataset.shows = key;
     stories.replaceChildren();
     players = [];
-    for (const { lane, story } of all) {
+    all.forEach(({ lane, story }, at) => {
       const parts = Story.explain(lane.strategy, story, run.setting.tries);
       const stepper = Stepper.create(parts, story.kind === 'held' ? 'good' : 'bad', (figure) => Plots.timeline({ width: widthOf(figure), unit: t('story.ms'), ...parts.plot }));
-      const card = make('article', { class: `card story ${story.kind}`, 'data-kind': story.kind },
-        make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length })),
-        make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }),
-          story.fault ? make('strong', { class: 'story-fault' }, ` ${t('story.fault', { fault: t(`event.short.${story.fault}`) })}`) : null),
+      // The first one is open; the width of another is known when it is opened.
+      const card = make('details', { class: `card story ${story.kind}`, 'data-kind': story.kind, open: at === 0, ontoggle: () => { if (card.open) stepper.ready(); } },
+        make('summary', null, make('h3', null, t(`story.title.${story.kind}`, { strategy: lane.strategy, count: story.requests.length }))),
+        make('p', { class: 'soft' }, t('story.note', { ms: number(Math.max(0.1, Math.round(parts.end * 10) / 10)) }), ' ',
+          story.fault ? make('strong', { class: 'story-fault' }, t('story.fault', { fault: t(`event.short.${story.fault}`) })) : null),
         stepper.element);
       stories.append(card);
       stepper.ready();
-      players.push(() => { card.scrollIntoView({ block: 'start' }); stepper.play(); });
-    }
+      players.push(() => { card.open = true; card.scrollIntoView({ block: 'start' }); stepper.play(); });
+    });
   }
 
   Words.onChange(show);

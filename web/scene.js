@@ -74,18 +74,16 @@ const Scene = (() => {
       keys.forEach((key, at) => boxes.set(key, { x: 1 + at * (each + space), y, width: each, height }));
       y += height + between;
     };
-    row(40, 'buyer');
+    row(60, 'buyer');
     row(inMemory ? 84 : 60, ...nodes);
     if (inRedis || admits) row(62, 'redis');
     row(90, 'database');
     const height = y - between + 1;
     const titles = { buyer: oneBuyer ? t('scene.buyer') : t('scene.buyers', { count: first.requests.length }), redis: t('scene.redis'), database: t('scene.database') };
     const title = (key) => titles[key] || t('scene.node', { node: port(key) });
-    // The buyers' tokens stand beside the title, all others below it.
-    const spot = (place, at) => {
-      const box = boxes.get(place);
-      return place === 'buyer' ? [box.x + box.width - 24 - 30 * (first.requests.length - 1 - at), box.y + 20] : [box.x + 24 + 30 * at, box.y + 42];
-    };
+    // A request stays in the column of its node, so that it never crosses the box of another.
+    const columns = first.requests.map(({ node }, at) => boxes.get(node).x + 24 + 30 * first.requests.slice(0, at).filter((one) => one.node === node).length);
+    const spot = (place, at) => [columns[at], boxes.get(place).y + 42];
 
     const lines = [];
     const connect = (upper, lower, x) => lines.push(draw('line', { x1: x, x2: x, y1: boxes.get(upper).y + boxes.get(upper).height, y2: boxes.get(lower).y, class: 'life' }));
@@ -95,7 +93,7 @@ const Scene = (() => {
       connect(node, boxes.has('redis') ? 'redis' : 'database', x);
     }
     if (boxes.has('redis')) connect('redis', 'database', width / 2);
-    const frames = new Map([...boxes].map(([key, box]) => [key, draw('rect', { ...box, rx: 10, class: 'scene-box' })]));
+    const frames = new Map([...boxes].map(([key, box]) => [key, draw('rect', { ...box, rx: 10, class: 'scene-box', 'data-box': key })]));
     const holds = new Map(); // the line of a box that says what it holds
     const note = (key, x, textY, anchor) => holds.set(key, draw('text', { x, y: textY, 'text-anchor': anchor }));
     if (inMemory) for (const node of nodes) note(node, boxes.get(node).x + 12, boxes.get(node).y + 74, 'start');
@@ -105,7 +103,7 @@ const Scene = (() => {
     const tokens = first.requests.map((request) => draw('g', { class: 'token', 'data-name': request.name },
       draw('circle', { r: 12 }), draw('text', { y: 4, 'text-anchor': 'middle' }, request.name)));
     const element = draw('svg', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', class: 'plot scene-picture' },
-      lines, [...frames.values()], [...boxes].map(([key, box]) => draw('text', { x: box.x + 12, y: box.y + (key === 'buyer' ? 24 : 19), class: 'strong' }, title(key))),
+      lines, [...frames.values()], [...boxes].map(([key, box]) => draw('text', { x: box.x + 12, y: box.y + 19, class: 'strong' }, title(key))),
       [...holds.values()], orders, path, tokens);
 
     const place = (token, [x, top]) => { token.style.transform = `translate(${x}px, ${top}px)`; };

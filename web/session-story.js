@@ -27,7 +27,7 @@ const SessionStory = (() => {
 
   function sentence({ step, node, status }, keptIn) {
     const which = { 'sign-in': keptIn, me: [200, 401].includes(status) ? status : 'other' }[step];
-    return t(which ? `session.step.${step}.${which}` : `session.step.${step}`, { node });
+    return t(which ? `session.step.${step}.${which}` : `session.step.${step}`, { node: node.split(':').pop() });
   }
 
   function part({ keptIn, outcome, requests }) {
@@ -65,7 +65,7 @@ const SessionStory = (() => {
       intro.textContent = t('session.intro');
       button.textContent = t('session.ask');
       button.disabled = busy || nodes() < 2;
-      said.textContent = busy ? t('session.asking') : failed ? failed.message : nodes() === 1 ? t('mission.two') : '';
+      said.textContent = busy ? t('session.asking') : failed ? Page.text(failed)() : nodes() === 1 ? t('mission.two') : '';
       said.className = failed && !busy ? 'said bad' : 'said';
       parts.replaceChildren(...(story ? story.parts.map(part) : []));
     }

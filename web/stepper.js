@@ -7,6 +7,7 @@ const Stepper = (() => {
     'stepper.name': ['Step through the recording', '逐步回放记录'],
     'stepper.play': ['Play', '播放'], 'stepper.pause': ['Pause', '暂停'],
     'stepper.back': ['One step back', '后退一步'], 'stepper.next': ['One step forward', '前进一步'],
+    'stepper.all': ['All {count} steps', '全部 {count} 步'],
     'stepper.position': ['Step', '步骤'],
     'stepper.at': ['Step {at} of {count}', '第 {at} 步，共 {count} 步'], 'stepper.before': ['Before the first step', '第一步之前'],
   });
@@ -37,7 +38,8 @@ const Stepper = (() => {
       make('div', { class: 'story-picture' },
         make('div', { class: 'stepper-controls', role: 'group', 'aria-label': t('stepper.name') }, player, back, slider, next, position),
         figure, sentence, place, make('p', { class: `conclusion ${tone}` }, parts.conclusion)),
-      make('div', null, make('p', { class: 'story-sent' }, parts.sent), list));
+      // On a phone the sentence of the present step suffices.
+      make('div', null, make('p', { class: 'story-sent' }, parts.sent), make('details', { open: innerWidth > 640 }, make('summary', null, t('stepper.all', { count })), list)));
 
     function go(to) {
       at = Math.max(0, Math.min(count, to));

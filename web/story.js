@@ -69,8 +69,8 @@ const Story = (() => {
     const where = story.requests.map((request, at) => t('story.where', { name: names[at], node: port(request.node) })).join(Words.language() === 'zh' ? '，' : ', ');
     const alone = new Set(story.requests.map((request) => request.node)).size === 1;
     const count = story.requests.length;
-    const sent = t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: Math.max(tries, count), where })
-      + (oneBuyer && tries > count ? ` ${t('story.sent.some', { count })}` : '');
+    const sent = Words.join(t(!oneBuyer ? 'story.sent.others' : alone ? 'story.sent.alone' : 'story.sent.same', { user: user(story.requests[0]), count: Math.max(tries, count), where }),
+      oneBuyer && tries > count && t('story.sent.some', { count }));
     return { steps, sent, end: Math.max(...steps.map((step) => step.till)), conclusion: conclusion(story, moments), plot: plot(story, steps, names, port) };
   }
 
@@ -135,7 +135,7 @@ const Story = (() => {
     const met = (fact) => story.kind === 'held' && moments.some(fact);
     if (met((one) => one.step === 'consumed')) return t('conclusion.admitted');
     if (met((one) => one.outcome === 'index-refused')) return t('conclusion.index');
-    if (story.moral) return `${story.moral[Words.language() === 'zh' ? 1 : 0]} ${story.kind === 'held' ? t('conclusion.one') : ''}`.trim();
+    if (story.moral) return Words.join(story.moral[Words.language() === 'zh' ? 1 : 0], story.kind === 'held' && t('conclusion.one'));
     return t({ oversold: 'conclusion.oversold', held: 'conclusion.held' }[story.kind] || 'conclusion.no-lock');
   }
 
