@@ -16,8 +16,10 @@ const Account = (() => {
     'account.unsent': ['The code could not be sent. Try again in a moment.', '验证码发送失败，请稍后再试。'],
     'account.sent': ['The code is on its way. It is valid for two minutes.', '验证码已发送，两分钟内有效。'],
     'account.again': ['Use another number', '换个号码'],
+    'account.resend': ['Send another code', '重新发送验证码'],
     'account.hello': ['Signed in as {name}', '已登录：{name}'],
-    'account.out': ['Sign out', '退出登录'],
+    'account.out': ['Sign out', '退出登录'], 'account.leaving': ['Signing out…', '退出中…'],
+    'account.notOut': ['You are not signed out yet: the service does not answer. Trying again…', '尚未退出：服务没有响应，正在重试…'],
     'account.expired': ['You were signed out. Please sign in again.', '登录已失效，请重新登录。'],
     'account.bye': ['Signed out.', '已退出登录。'],
     'account.checking': ['Checking your session…', '正在确认登录状态…'],
@@ -35,8 +37,10 @@ const Account = (() => {
     const reply = await ask('GET', '/user/me');
     return used === token ? reply : null;
   }, () => show());
-  // The form: its step, what was typed, and the message under it (a function, as the language may change).
-  let step = 'phone', phone = '', code = '', busy = false, message = null, failed = false;
+  // The form: its step, what was typed, the message under it (a function, as the language may change), and until when the
+  // service asked to wait.
+  let step = 'phone', phone = '', code = '', busy = false, leaving = false, message = null, failed = false, until = 0;
+  const signedIn = [];
 
   function storedToken() {
     try { return localStorage.getItem(KEY); } catch { return null; }
@@ -48,7 +52,8 @@ const Account = (() => {
     begin(value);
   }
   const box = () => document.getElementById('account');
-  const setMessage = (text, bad = false) => { message = text; failed = bad; };
+  const setMessage = (text, bad = false, waitMs = 0) => { message = text; failed = bad; until = performance.now() + waitMs; };
+  const refused = (reply) => setMessage(Page.text(reply), true, reply.waitMs);
 
   // A session begins or ends, in this tab or in another.
   function begin(value) {
@@ -97,7 +102,8 @@ const Account = (() => {
         }
       }
     } else {
-      setMessage(reply.status === 503 ? () => Words.t('account.unsent') : errorText(reply), true);
+      refused(reply);
+      if (reply.status === 503) message = () => Words.t('account.unsent');
     }
     busy = false; show();
     const next = box().querySelector(reply.ok ? 'input[name=code]' : 'input[name=phone]');
@@ -109,24 +115,24 @@ const Account = (() => {
     const reply = await Page.ask('POST', '/user/login', { body: { phone, code } });
     busy = false;
     if (!reply.ok) {
-      setMessage(errorText(reply), true); show();
+      refused(reply); show();
       box().querySelector('input[name=code]').focus();
       return;
     }
     setMessage(null);
     storeToken(reply.data);
+    signedIn.forEach((listener) => listener());
   }
 
-  const errorText = (reply) => () => {
-    const text = Words.has(`code.${reply.code}`) ? Words.t(`code.${reply.code}`, { request: '–' }) : reply.message;
-    return reply.waitMs ? `${text} ${Words.t('account.wait', { seconds: Math.ceil(reply.waitMs / 1000) })}` : text;
-  };
+  // How long the service asked to wait, second by second.
+  const waitText = () => (until > performance.now() ? Words.t('account.wait', { seconds: Math.ceil((until - performance.now()) / 1000) }) : '');
+  setInterval(() => { const wait = box().querySelector('.wait'); if (wait && wait.textContent) wait.textContent = waitText(); }, 250);
 
   // A mainland number that is unlikely to be in use here.
   const randomPhone = () => `199${String(crypto.getRandomValues(new Uint32Array(1))[0] % 1e8).padStart(8, '0')}`;
 
   function show() {
-    const line = make('p', { class: failed ? 'said bad' : 'said', role: failed ? 'alert' : 'status' }, message ? message() : '');
+    const line = [make('p', { class: failed ? 'said bad' : 'said', role: failed ? 'alert' : 'status' }, message ? message() : ''), make('p', { class: 'soft wait' }, waitText())];
     const input = (name, value, attributes, change) => make('input', {
       name, value, required: true, readonly: busy, 'data-key': name, 'data-next': 'phone', ...attributes,
       oninput: (event) => change(event.target.value.trim()),
@@ -140,8 +146,9 @@ const Account = (() => {
       make('form', { class: 'sign-in', onsubmit: (event) => { event.preventDefault(); if (!busy) send(); } }, fields);
     if (token) {
       const name = user.data && user.data.nickName;
-      const out = quiet('out', signOut, Words.t('account.out'));
+      const out = quiet('out', signOut, Words.t(leaving ? 'account.leaving' : 'account.out'));
       out.id = 'sign-out';
+      out.setAttribute('aria-disabled', String(leaving));
       Page.render(box(), make('div', { class: 'person' },
         make('span', { class: 'avatar', 'aria-hidden': 'true' }, [...(name || '?')].pop().toUpperCase()),
         make('p', { id: 'person', tabindex: -1, 'data-key': 'person' }, name ? Words.t('account.hello', { name })
@@ -162,15 +169,29 @@ const Account = (() => {
             (value) => { code = value; })),
         make('div', { class: 'row' },
           submit(Words.t(busy ? 'account.entering' : 'account.enter')),
+          quiet('resend', () => { if (!busy) sendCode(); }, Words.t('account.resend')),
           quiet('again', () => { step = 'phone'; setMessage(null); show(); }, Words.t('account.again')))), line);
     }
   }
 
+  // Until the service has answered, or another tab has signed out.
   async function signOut() {
-    const reply = await ask('POST', '/user/logout');
-    // 401: the session had ended already.
-    if (reply.ok || reply.status === 401) endSession(() => Words.t('account.bye'));
-    else { setMessage(errorText(reply), true); show(); }
+    if (leaving) return;
+    const used = token, pause = Page.growing(1000, 15000);
+    leaving = true;
+    setMessage(null);
+    show();
+    while (used === token) {
+      const reply = await ask('POST', '/user/logout');
+      if (token && used !== token) break;
+      // 401: the session had ended already.
+      if (reply.ok || reply.status === 401) { endSession(() => Words.t('account.bye')); break; }
+      setMessage(() => Words.t('account.notOut'), true);
+      show();
+      await Page.sleep(pause(reply.waitMs));
+    }
+    leaving = false;
+    show();
   }
 
   // Scrolls to the form and focuses it.
@@ -181,5 +202,5 @@ const Account = (() => {
   }
 
   Words.onChange(show);
-  return { ask, focusForm, show, start: () => { show(); user.load(); }, token: () => token, onChange: (listener) => listeners.push(listener) };
+  return { ask, focusForm, show, start: () => { show(); user.load(); }, token: () => token, onChange: (listener) => listeners.push(listener), onSignIn: (listener) => signedIn.push(listener) };
 })();

@@ -10,7 +10,10 @@
     'api.tokens': ['Tokens for the requests you send', '发送请求时使用的令牌'],
     'api.session': ['Session token (authorization)', '登录令牌（authorization）'],
     'api.admin': ['Admin token (x-admin-token)', '管理令牌（x-admin-token）'],
-    'api.kept': ['They stay in this page and are gone when it is closed.', '令牌只留在本页，关闭后即消失。'],
+    'api.kept': ['If you are signed in at the shop, its token is filled in. What you type here stays in this page.', '如果已在商店登录，这里会填入它的令牌；在此输入的内容只留在本页。'],
+    'api.filter': ['Filter by path or summary', '按路径或摘要筛选'], 'api.nothing': ['No operation has this in its path or summary.', '没有路径或摘要包含它的接口。'],
+    'api.curl': ['Copy as curl', '复制为 curl'], 'api.copied': ['Copied', '已复制'], 'api.copyFailed': ['The clipboard is not available here.', '此处无法使用剪贴板。'],
+    'api.headers': ['Headers of the reply', '响应头'], 'api.use': ['Use this token', '使用这个令牌'],
     'api.loading': ['Loading…', '加载中…'],
     'api.failed': ['The document could not be loaded. Reload the page to try again.', '文档加载失败，请刷新页面重试。'],
     'api.parameters': ['Try it', '试一试'],
@@ -53,7 +56,8 @@
 
   // ── Sending ───────────────────────────────────────────────────────────────────────────────────
 
-  async function send(operation, form, status, reply) {
+  // What the form asks for: {url, method, headers, body}.
+  function requestOf(operation, form) {
     const given = (parameter) => form.elements[parameter.name].value.trim();
     const headers = {};
     const query = new URLSearchParams();
@@ -68,18 +72,33 @@
     if (body) headers['content-type'] = bodyOf(operation).kind;
     if (id('session').value.trim()) headers.authorization = id('session').value.trim();
     if (id('admin').value.trim()) headers['x-admin-token'] = id('admin').value.trim();
+    return { url: path + (String(query) ? `?${query}` : ''), method: operation.method, headers, body: body || undefined };
+  }
+
+  function curl({ url, method, headers, body }) {
+    const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+    return [`curl -i -X ${method} ${quoted(location.origin + url)}`, ...Object.entries(headers).map(([name, value]) => `-H ${quoted(`${name}: ${value}`)}`),
+      ...(body ? [`-d ${quoted(body)}`] : [])].join(' \\\n  ');
+  }
+
+  async function send(operation, form, status, reply, more) {
+    const { url, ...request } = requestOf(operation, form);
     status.textContent = t('api.sending');
     reply.hidden = true;
+    more.replaceChildren();
     const began = performance.now();
     try {
-      const answer = await fetch(path + (String(query) ? `?${query}` : ''), {
-        method: operation.method, headers, body: body || undefined, cache: 'no-store', credentials: 'same-origin', signal: AbortSignal.timeout(60000),
-      });
+      const answer = await fetch(url, { ...request, cache: 'no-store', credentials: 'same-origin', signal: AbortSignal.timeout(60000) });
       const text = await answer.text();
       status.textContent = t('api.answered', { status: answer.status, ms: Math.round(performance.now() - began) });
       const isJson = (answer.headers.get('content-type') || '').includes('json');
       reply.textContent = (isJson ? ExactJson.indent(text) : text).slice(0, SHOWN);
       reply.hidden = !text;
+      const token = operation.operationId === 'user_login' && isJson && JSON.parse(text).data;
+      more.replaceChildren(...[
+        token && make('button', { type: 'button', class: 'quiet', onclick: () => { id('session').value = token; } }, t('api.use')),
+        make('details', null, make('summary', null, t('api.headers')), make('pre', { tabindex: 0, role: 'group', 'aria-label': t('api.headers') }, [...answer.headers].map((pair) => pair.join(': ')).join('\n'))),
+      ].filter(Boolean));
     } catch (error) {
       status.textContent = t('api.unreached', { error: error.message });
     }
@@ -110,13 +129,17 @@
   function formOf(operation) {
     const status = make('p', { class: 'said', role: 'status' });
     const reply = make('pre', { hidden: true, tabindex: 0, role: 'group', 'aria-label': t('api.replies') });
+    const more = make('div');
     const body = bodyOf(operation);
-    const form = make('form', { onsubmit: (event) => { event.preventDefault(); send(operation, form, status, reply); } },
+    const copy = make('button', { type: 'button', class: 'quiet', onclick: async () => {
+      try { await navigator.clipboard.writeText(curl(requestOf(operation, form))); copy.textContent = t('api.copied'); } catch { copy.textContent = t('api.copyFailed'); }
+    } }, t('api.curl'));
+    const form = make('form', { onsubmit: (event) => { event.preventDefault(); send(operation, form, status, reply, more); } },
       (operation.parameters || []).map((parameter) => field(operation, parameter)),
       body && make('label', { class: 'field' }, make('span', null, t('api.body')),
         make('textarea', { name: 'body', rows: 8, spellcheck: 'false', autocomplete: 'off' }, ExactJson.print(api.example(body.schema)))),
-      make('div', { class: 'row' }, make('button', { class: 'main', type: 'submit' }, t('api.send'))));
-    return make('section', null, make('h3', null, t('api.parameters')), form, status, reply);
+      make('div', { class: 'row' }, make('button', { class: 'main', type: 'submit' }, t('api.send')), copy));
+    return make('section', null, make('h3', null, t('api.parameters')), form, status, reply, more);
   }
 
   function replies(operation) {
@@ -175,7 +198,17 @@
       const details = name && id(name);
       if (details && details.matches('details')) details.open = true;
     }
+    filter();
   }
+
+  // Hides the operations that have the text in neither path nor summary, and groups of which none is left.
+  function filter() {
+    const wanted = id('filter').value.trim().toLowerCase();
+    for (const one of document.querySelectorAll('.operation')) one.hidden = !one.querySelector('summary').textContent.toLowerCase().includes(wanted);
+    for (const group of document.querySelectorAll('.group-of')) group.hidden = !group.querySelector('.operation:not([hidden])');
+    id('filter-said').textContent = document.querySelector('.operation:not([hidden])') ? '' : t('api.nothing');
+  }
+  id('filter').addEventListener('input', filter);
 
   async function start() {
     try {

@@ -9,20 +9,31 @@ const Orders = (() => {
     'orders.none': ['No orders yet.', '还没有订单。'],
     'orders.loading': ['Loading…', '加载中…'],
     'orders.failed': ['Your orders could not be loaded. Trying again…', '订单加载失败，正在重试…'],
-    'orders.pay': ['Pay', '支付'],
-    'orders.cancel': ['Cancel', '取消'],
+    'orders.expected': ['Looking for your order…', '正在查找你的订单…'],
+    'orders.pay': ['Pay', '支付'], 'orders.paying': ['Paying…', '支付中…'],
+    'orders.cancel': ['Cancel', '取消'], 'orders.cancelling': ['Cancelling…', '取消中…'],
+    'orders.sure': ['Cancel this order? Your place goes to somebody else.', '确定取消？名额会让给别人。'],
+    'orders.yes': ['Yes, cancel it', '确定取消'], 'orders.keep': ['Keep it', '保留'],
+    'orders.unknown': ['No reply arrived. Looking up the result…', '没有收到响应，正在查询结果…'],
+    'orders.not.pay': ['It was not paid. You can try again.', '没有支付成功，可以再试一次。'],
+    'orders.not.cancel': ['It was not cancelled. You can try again.', '没有取消成功，可以再试一次。'],
     'orders.more': ['Older orders', '更早的订单'],
+    'orders.moreFailed': ['The older orders could not be loaded.', '更早的订单加载失败。'],
     'orders.voucher': ['Voucher {id}', '优惠券 {id}'],
     'status.1': ['unpaid', '待支付'], 'status.2': ['paid', '已支付'], 'status.3': ['used', '已使用'],
     'status.4': ['cancelled', '已取消'], 'status.5': ['refunding', '退款中'], 'status.6': ['refunded', '已退款'],
   });
 
   const t = Words.t;
-  const PAGE = 10, UNPAID = 1, CANCELLED = 4, WATCH_EVERY = 5000;
+  const PAGE = 10, UNPAID = 1, CANCELLED = 4;
+  // How often unpaid orders are looked at, and how long an error is shown at least; milliseconds.
+  const WATCH_EVERY = 5000, SAID_FOR = 3000;
   const listeners = [];
   const tabs = 'BroadcastChannel' in window ? new BroadcastChannel('orders') : null;
   const titles = new Map(); // voucher id → title
-  let older = [], more = false, error = null;
+  // What the buyer asked for an order, by its id: {what, state: 'asked' (are they sure?), 'sending', 'unknown', or 'refused', say, at}.
+  const changes = new Map();
+  let older = [], more = false, moreFailed = false, expected = false;
 
   const first = Page.loaded(async () => {
     const token = Account.token();
@@ -30,7 +41,12 @@ const Orders = (() => {
     const reply = await Account.ask('GET', '/voucher-order/of/me?current=1');
     return token === Account.token() ? reply : null;
   }, (reply) => {
-    if (reply.ok && !older.length) more = reply.data.length === PAGE;
+    if (reply.ok) {
+      if (!older.length) more = reply.data.length === PAGE;
+      // An error ends with the next successful load.
+      moreFailed = false;
+      for (const [orderId, { state, at }] of changes) if (state === 'refused' && performance.now() - at > SAID_FOR) changes.delete(orderId);
+    }
     changed();
   });
 
@@ -61,8 +77,8 @@ const Orders = (() => {
   async function loadMore() {
     const page = Math.floor(all().length / PAGE) + 1;
     const reply = await Account.ask('GET', `/voucher-order/of/me?current=${page}`);
-    if (!reply.ok) { error = () => t('orders.failed'); show(); return; }
-    error = null;
+    moreFailed = !reply.ok;
+    if (moreFailed) { show(); return; }
     more = reply.data.length === PAGE;
     merge(reply.data);
   }
@@ -74,11 +90,32 @@ const Orders = (() => {
     return reply;
   }
 
-  async function change(order, what) {
-    const reply = await Account.ask('POST', `/voucher-order/${order.orderId}/${what}`, { limitMs: 20000 });
-    error = reply.ok || reply.status === 401 ? null : () => reply.message;
-    if (reply.ok) merge([reply.data]); else show();
-    reload();
+  function set(orderId, change) {
+    if (change) changes.set(orderId, change); else changes.delete(orderId);
+    show();
+    return change;
+  }
+
+  // Pays or cancels. A reply that tells nothing is followed by look-ups, as a purchase is, until the order's state is known.
+  async function change(orderId, what) {
+    const isOurs = (mine) => changes.get(orderId) === mine; // not signed out meanwhile
+    const sending = set(orderId, { what, state: 'sending' });
+    const reply = await Account.ask('POST', `/voucher-order/${orderId}/${what}`, { limitMs: 20000 });
+    if (!isOurs(sending)) return;
+    let refusal = Page.text(reply);
+    if (reply.ok) merge([reply.data]);
+    else if (Page.isFailure(reply)) {
+      const unknown = set(orderId, { what, state: 'unknown' });
+      const pause = Page.growing(300, 15000);
+      for (let found = await find(orderId); Page.isFailure(found); found = await find(orderId)) {
+        await Page.sleep(pause(found.waitMs));
+        if (!isOurs(unknown)) return;
+      }
+      if (!isOurs(unknown)) return;
+      refusal = () => t(`orders.not.${what}`);
+    } else await find(orderId);
+    if (byId(orderId)?.status === UNPAID) set(orderId, { what, state: 'refused', say: refusal, at: performance.now() });
+    else { set(orderId, null); reload(); }
   }
 
   // Loads them here and in the other tabs.
@@ -92,23 +129,51 @@ const Orders = (() => {
 
   function reset() {
     first.reset();
-    older = []; more = false; error = null;
+    older = []; more = moreFailed = false;
+    changes.clear();
     changed();
     first.load();
+    askAgain();
+  }
+
+  // An order that was under way when the page was left may be written after the first look.
+  async function askAgain() {
+    const token = Account.token();
+    for (const ms of [1500, 3000, 6000]) {
+      await Page.sleep(ms);
+      if (!token || token !== Account.token()) return;
+      await first.load();
+    }
   }
 
   function show() {
     document.getElementById('orders-card').hidden = !Account.token();
     const box = document.getElementById('orders');
     const orders = all();
-    const said = error ? error() : first.failed ? t('orders.failed') : null;
-    const key = JSON.stringify([Words.language(), orders, said, first.data === null, more, orders.map((order) => titles.get(order.voucherId))]);
+    const said = first.failed ? t('orders.failed') : moreFailed ? t('orders.moreFailed') : null;
+    const asked = [...changes].map(([orderId, { what, state, say }]) => [orderId, what, state, say && say()]);
+    const key = JSON.stringify([Words.language(), orders, said, asked, expected, first.data === null, more, orders.map((order) => titles.get(order.voucherId))]);
     if (box.dataset.shows === key) return;
     box.dataset.shows = key;
-    const button = (order, what, kind) => make('button', {
-      type: 'button', class: `small ${kind}`, 'data-key': `${what}-${order.orderId}`, 'data-next': order.orderId,
-      onclick: () => change(order, what),
-    }, t(`orders.${what}`));
+    // A button that was pressed says what it does, and keeps the focus until its order has another state.
+    const button = (name, kind, next, press, { orderId }, busy = false) => make('button', {
+      type: 'button', class: `small ${kind}`, 'data-key': `${name}-${orderId}`, 'data-next': next, 'aria-disabled': String(busy),
+      onclick: () => { if (!busy) press(); },
+    }, t(`orders.${name}`));
+    function buttons(order) {
+      const { orderId } = order, { what, state } = changes.get(orderId) || {};
+      if (state === 'asked') return [make('span', { class: 'soft' }, t('orders.sure')), make('span', { class: 'row' },
+        button('yes', 'main', `cancelling-${orderId}`, () => change(orderId, 'cancel'), order), button('keep', 'quiet', `cancel-${orderId}`, () => set(orderId, null), order))];
+      const busy = state === 'sending' || state === 'unknown';
+      const one = (name, doing, kind, next, press) => (busy && what === name ? button(doing, kind, orderId, press, order, true) : button(name, kind, next, press, order, busy));
+      return [make('span', { class: 'row' },
+        one('pay', 'paying', 'main', `paying-${orderId}`, () => change(orderId, 'pay')),
+        one('cancel', 'cancelling', 'quiet', `keep-${orderId}`, () => set(orderId, { what: 'cancel', state: 'asked' })))];
+    }
+    function told({ orderId }) {
+      const { state, say } = changes.get(orderId) || {};
+      return state === 'refused' ? make('p', { class: 'said bad' }, say()) : state === 'unknown' ? make('p', { class: 'said' }, t('orders.unknown')) : null;
+    }
     const row = (order) => make('li', { class: 'order', tabindex: -1, 'data-key': order.orderId },
       make('div', null,
         make('strong', null, titles.get(order.voucherId) || t('orders.voucher', { id: order.voucherId })),
@@ -116,12 +181,12 @@ const Orders = (() => {
         make('span', { class: 'soft' }, order.createTime.replace('T', ' '))),
       make('div', { class: 'order-end' },
         make('span', { class: `badge status-${order.status}` }, t(`status.${order.status}`)),
-        order.status === UNPAID
-          ? make('span', { class: 'row' }, button(order, 'pay', 'main'), button(order, 'cancel', 'quiet')) : null));
+        order.status === UNPAID ? buttons(order) : null),
+      order.status === UNPAID ? told(order) : null);
     Page.render(box,
       said && make('p', { class: 'said bad' }, said),
       orders.length ? make('ul', { class: 'orders' }, orders.map(row))
-        : !said && make('p', { class: 'soft' }, t(first.data ? 'orders.none' : 'orders.loading')),
+        : !said && make('p', { class: 'soft' }, t(expected ? 'orders.expected' : first.data ? 'orders.none' : 'orders.loading')),
       more && make('button', { type: 'button', class: 'quiet', 'data-key': 'more', onclick: loadMore }, t('orders.more')));
   }
 
@@ -135,6 +200,8 @@ const Orders = (() => {
   return {
     byId, find, load: first.load, ofVoucher, reload, reset, show, UNPAID,
     known: () => first.data !== null,
+    // Whether an attempt to buy may still bring an order.
+    expect: (more) => { expected = more; show(); },
     setTitles: (vouchers) => { vouchers.forEach((voucher) => titles.set(voucher.id, voucher.title)); show(); },
     onChange: (listener) => listeners.push(listener),
   };

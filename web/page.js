@@ -1,5 +1,5 @@
 'use strict';
-// What the live pages share: requests to the service, and its clock.
+// What the live pages share: requests to the service, its clock, and that there is no network.
 
 const Page = (() => {
   const lab = document.documentElement.dataset.lab === 'true';
@@ -13,7 +13,7 @@ const Page = (() => {
     'code.UNAUTHORIZED': ['Your session has ended. Please sign in again.', '登录已失效，请重新登录。'],
     'code.INTERNAL': ['Something went wrong on our side (request {request}).', '服务器内部出错（请求 {request}）。'],
     'code.PHONE_INVALID': ['That is not a mainland China mobile number (11 digits).', '手机号格式不对（11 位大陆手机号）。'],
-    'code.CODE_INVALID': ['The code is wrong or has expired. Request a new one.', '验证码错误或已过期，请重新获取。'],
+    'code.CODE_INVALID': ['That code is wrong, or it has expired.', '验证码错误，或已过期。'],
     'code.SOLD_OUT': ['Sold out.', '已售罄。'],
     'code.STOCK_CHANGED': ['The stock changed while you were buying; there may be some left. Try again.', '库存刚刚发生变化，可能还有剩余，请再试一次。'],
     'code.ALREADY_ORDERED': ['You already have one. One per person.', '你已经抢到过了，每人限购一份。'],
@@ -28,6 +28,7 @@ const Page = (() => {
     'code.ALREADY_PAID': ['This order has already been paid.', '订单已支付。'],
     'code.ORDER_REFUNDED': ['This order has been refunded.', '订单已退款。'],
     'code.OUTCOME_UNKNOWN': ['It is not known yet whether the order was placed.', '暂时无法确认订单是否成功。'],
+    'page.offline': ['You are offline. This page goes on when the connection is back.', '你已离线，恢复连接后本页会继续。'],
     'code.FORBIDDEN': ['The admin token is missing or wrong.', '管理令牌缺失或不正确。'],
   });
 
@@ -82,18 +83,17 @@ const Page = (() => {
       adjustClock(response.headers.get('date'), sent, monotonic());
       envelope = await response.json();
     } catch {
-      return { ok: false, status: response ? response.status : 0, code: 'NETWORK', message: Words.t('code.NETWORK'), waitMs: 1000 };
+      return { ok: false, status: response ? response.status : 0, code: 'NETWORK', message: 'NETWORK', waitMs: 1000 };
     }
     const code = envelope.code || (envelope.success ? 'OK' : 'UNKNOWN');
-    const known = Words.has(`code.${code}`);
     return {
       ok: envelope.success === true,
       status: response.status,
       code,
+      request: envelope.requestId || '–',
       data: envelope.data,
       orderId: envelope.orderId, // a string: `data` would have been rounded
-      message: known ? Words.t(`code.${code}`, { request: envelope.requestId || '–' }) : String(envelope.errorMsg || code),
-      detail: envelope.errorMsg,
+      message: String(envelope.errorMsg || code),
       waitMs: Math.min(60, Number(response.headers.get('retry-after')) || 0) * 1000,
     };
   }
@@ -109,6 +109,9 @@ const Page = (() => {
       return Math.max(now, waitMs);
     };
   }
+
+  // The text of a refusal, in the language that is current when it is called.
+  const text = (reply) => () => (Words.has(`code.${reply.code}`) ? Words.t(`code.${reply.code}`, { request: reply.request }) : reply.message);
 
   // Whether a reply tells nothing but that the server could not answer.
   const isFailure = (reply) => reply.code === 'NETWORK' || reply.status === 429 || reply.status >= 500;
@@ -169,5 +172,15 @@ const Page = (() => {
     return run;
   }
 
-  return { lab, ask, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, whileVisible };
+  function showOffline() {
+    const banner = document.getElementById('offline') || document.body.appendChild(make('p', { id: 'offline', class: 'notice bad', role: 'status' }));
+    banner.textContent = navigator.onLine ? '' : Words.t('page.offline');
+    banner.hidden = navigator.onLine;
+  }
+  window.addEventListener('online', showOffline);
+  window.addEventListener('offline', showOffline);
+  Words.onChange(showOffline);
+  showOffline();
+
+  return { lab, ask, growing, instant, isFailure, loaded, nextPoll, now, render, sleep, text, whileVisible };
 })();

@@ -17,14 +17,33 @@ const Purchase = (() => {
   // before the buyer may try again. Milliseconds.
   const SLOW = 4000, LIMIT = 15000, UNSURE = 10000;
   const CLOSED = ['buying', 'bought', 'pending', 'unknown'];
+  // Attempts are kept for a reload of the page, for so long (milliseconds) and in this tab.
+  const KEY = 'attempts', KEPT_FOR = 120000;
 
   const listeners = [];
-  const attempts = new Map(); // voucher id → {name, orderId, code, message, until, since}
+  const attempts = new Map(); // voucher id → {name, orderId, say, until, since, begun}
 
   function set(voucher, attempt) {
-    if (attempt) attempts.set(voucher, { since: performance.now(), ...attempt }); else attempts.delete(voucher);
+    if (attempt) attempts.set(voucher, { since: performance.now(), begun: Date.now(), ...attempt }); else attempts.delete(voucher);
+    keep();
     listeners.forEach((listener) => listener());
     return attempts.get(voucher);
+  }
+
+  function keep() {
+    const open = [...attempts].filter(([, { name }]) => CLOSED.includes(name)).map(([voucher, { name, orderId, begun }]) => ({ voucher, name, orderId, begun }));
+    Orders.expect(open.length > 0);
+    try { sessionStorage.setItem(KEY, JSON.stringify({ token: Account.token(), open })); } catch { /* no storage: lost by a reload */ }
+  }
+
+  // Goes on with the attempts that the page was left in the middle of: whether they came to an order is not known.
+  function resume() {
+    let kept = null;
+    try { kept = JSON.parse(sessionStorage.getItem(KEY)); } catch { /* no storage */ }
+    if (!kept || kept.token !== Account.token()) return;
+    for (const { voucher, name, orderId, begun } of kept.open.filter((one) => Date.now() - one.begun < KEPT_FOR)) {
+      follow(voucher, set(voucher, { name: name === 'buying' ? 'unknown' : name, orderId, begun }));
+    }
   }
 
   // The attempt at a voucher, unless the orders answer for it by now.
@@ -50,9 +69,9 @@ const Purchase = (() => {
 
   function refuse(voucher, reply) {
     if (reply.status === 401) set(voucher, null);
-    else if (reply.code === 'ALREADY_ORDERED') follow(voucher, set(voucher, { name: 'owned', code: reply.code, orderId: reply.orderId }));
-    else if (reply.code === 'SOLD_OUT') set(voucher, { name: 'soldOut', code: reply.code });
-    else set(voucher, { name: 'failed', code: reply.code, message: reply.message, until: performance.now() + reply.waitMs });
+    else if (reply.code === 'ALREADY_ORDERED') follow(voucher, set(voucher, { name: 'owned', orderId: reply.orderId }));
+    else if (reply.code === 'SOLD_OUT') set(voucher, { name: 'soldOut' });
+    else set(voucher, { name: 'failed', say: Page.text(reply), until: performance.now() + reply.waitMs });
   }
 
   // Looks for the attempt's order, by its id or among the buyer's, until it is there, it is refused, or another attempt
@@ -72,7 +91,7 @@ const Purchase = (() => {
       // A pending order is known to the service until it is final. Any other may still appear.
       if (attempt.name === 'pending' && reply && reply.status === 200 && !reply.ok) { refuse(voucher, reply); return; }
       // The one that stands in the way is not in the list: it may be gone when they try again.
-      if (attempt.name === 'owned' && isSlow(attempt)) { set(voucher, { name: 'failed', code: attempt.code, until: 0 }); return; }
+      if (attempt.name === 'owned' && isSlow(attempt)) { set(voucher, { name: 'failed', say: () => Words.t('code.ALREADY_ORDERED'), until: 0 }); return; }
       await Page.sleep(pause(reply ? reply.waitMs : 0));
       listeners.forEach((listener) => listener());
     }
@@ -80,8 +99,9 @@ const Purchase = (() => {
 
   function reset() {
     attempts.clear();
+    keep();
     listeners.forEach((listener) => listener());
   }
 
-  return { buy, isSlow, of, reset, onChange: (listener) => listeners.push(listener) };
+  return { buy, isSlow, of, reset, resume, onChange: (listener) => listeners.push(listener) };
 })();

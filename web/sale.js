@@ -20,7 +20,7 @@ const Sale = (() => {
     'sale.ordinary': ['Sold in the shop', '到店购买'],
     'sale.soon': ['soon', '即将开始'],
     'sale.rules': ['Rules', '使用规则'],
-    'sale.old': ['{count} more, sold out or over', '另有 {count} 个已售罄或已结束'],
+    'sale.old': ['{count} more, sold out or ended', '另有 {count} 个已售罄或已结束'],
     'buy.signIn': ['Sign in to buy', '登录后抢购'],
     'buy.notYet': ['Not started yet', '尚未开始'],
     'buy.ended': ['The sale is over', '秒杀已结束'],
@@ -106,7 +106,7 @@ const Sale = (() => {
     if (sale.stock <= 0) return { kind: 'off', label: t('buy.soldOut'), say: attempt.name === 'soldOut' ? t('code.SOLD_OUT') : null };
     if (attempt.name === 'soldOut') return { kind: 'go', label: t('buy.again'), press, say: t('code.SOLD_OUT') };
     if (attempt.name === 'failed') {
-      const say = Words.has(`code.${attempt.code}`) && attempt.code !== 'INTERNAL' ? t(`code.${attempt.code}`) : attempt.message;
+      const say = attempt.say();
       const wait = Math.ceil((attempt.until - performance.now()) / 1000);
       return wait > 0 ? { kind: 'off', label: t('buy.wait', { seconds: wait }), say, bad: true }
         : { kind: 'go', label: t('buy.again'), press, say, bad: true };
@@ -231,6 +231,13 @@ const Sale = (() => {
 
   return {
     poll, preferred, refresh, select, show,
+    // Where a buyer goes on after signing in.
+    focusButton() {
+      const button = id('buy');
+      if (!button) return;
+      button.focus({ preventScroll: true });
+      button.scrollIntoView({ block: 'center' });
+    },
     has: (voucher) => !vouchers.data || vouchers.data.some((one) => one.id === voucher && isSale(one)),
     // `listener` is told the id of a voucher that the visitor chose.
     onChoice: (listener) => { choose = listener; },

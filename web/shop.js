@@ -9,10 +9,13 @@
     'shop.loading': ['Loading…', '加载中…'],
     'shop.failed': ['The shop could not be loaded. Trying again…', '店铺信息加载失败，正在重试…'],
     'shop.unknown': ['There is no such shop.', '店铺不存在。'],
+    'shop.about': ['A demo of a flash sale: few vouchers, many buyers, one order per buyer.', '秒杀演示：券少人多，每人限购一单。'],
+    'shop.about.lab': ['See in the lab how that breaks', '到实验室看看它怎么被打破'],
+    'shop.wrongLink': ['This link leads to something that is not on sale here. Below is what there is.', '链接指向的内容这里没有，下面是现有的。'],
   });
 
   const id = (name) => document.getElementById(name);
-  let at = { type: null, shop: null, voucher: null }, missing = false;
+  let at = { type: null, shop: null, voucher: null }, missing = false, wrong = false;
 
   // The selected shop, also where it is not on the first page of its category.
   const shop = Page.loaded(async () => {
@@ -26,6 +29,7 @@
   });
 
   function select(other, asDefault) {
+    wrong = wrong && asDefault;
     const sameShop = other.shop === at.shop;
     at = other;
     Route.write(at, asDefault);
@@ -44,9 +48,12 @@
   function fillIn() {
     const [types, shops] = [Shops.types(), Shops.all()];
     const open = { ...at };
-    if (types && !types.some((one) => one.id === open.type)) open.type = types.length ? types[0].id : null;
+    const isType = types && types.some((one) => one.id === open.type), isVoucher = Sale.has(open.voucher);
+    // What the address names is known not to exist: said until the visitor's next choice.
+    wrong = wrong || Boolean(types && open.type && !isType) || Boolean(open.voucher && open.shop === at.shop && !isVoucher);
+    if (types && !isType) open.type = types.length ? types[0].id : null;
     if (!open.shop && shops && open.type === at.type && shops.length) open.shop = shops[0].id;
-    if (!open.voucher || !Sale.has(open.voucher)) {
+    if (!open.voucher || !isVoucher) {
       const sale = open.shop === at.shop ? Sale.preferred() : null;
       open.voucher = sale ? sale.id : open.voucher;
     }
@@ -60,19 +67,22 @@
     const type = !at.shop && Shops.all() && Shops.types().find((one) => one.id === at.type);
     id('shop-name').textContent = known ? known.name : type ? type.name
       : Words.t(missing ? 'shop.unknown' : shop.failed ? 'shop.failed' : 'shop.loading');
+    id('wrong-link').textContent = wrong ? Words.t('shop.wrongLink') : '';
+    id('wrong-link').hidden = !wrong;
     id('shop-facts').textContent = known ? [known.area, known.address, known.openHours].filter(Boolean).join(' · ') : '';
   }
 
-  Route.onChange((other) => select(other, true));
+  Route.onChange((other) => { wrong = false; select(other, true); });
   Shops.onChoice(({ type, shop }) => select({ type, shop, voucher: null }, false));
   Shops.onChange(() => { fillIn(); showPlace(); Sale.show(); });
   Sale.onChoice((voucher) => select({ ...at, voucher }, false));
-  Sale.onChange(fillIn);
+  Sale.onChange(() => { fillIn(); showPlace(); });
   Account.onChange(() => {
     Purchase.reset();
     Orders.reset();
     Sale.refresh();
   });
+  Account.onSignIn(Sale.focusButton);
   Orders.onChange(Sale.refresh);
   Purchase.onChange(() => {
     Sale.refresh();
@@ -82,6 +92,7 @@
 
   Account.start();
   Orders.reset();
+  Purchase.resume();
   Shops.start();
   select(Route.read(), true);
 })();

@@ -1,12 +1,13 @@
 """The page of the API's document, on an instance: nginx does not pass it on."""
 
+import json
 import os
 import re
 import unittest
 
 from playwright.sync_api import expect
 
-from support import PHONE_SCREEN, BrowserTest, Sale, phone, sign_in
+from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in
 
 
 class ApiPage(BrowserTest):
@@ -44,6 +45,8 @@ class ApiPage(BrowserTest):
         expect(publish.locator("textarea")).to_have_value(re.compile('"beginTime": "2024-01-01T00:00:00"'))
         publish.get_by_role("button", name="Send").click()
         expect(publish.locator("form ~ pre")).to_contain_text("FORBIDDEN")
+        publish.get_by_text("Headers of the reply").click()
+        expect(publish).to_contain_text("content-type: application/json")
         page.get_by_role("link", name="Shop").click()
         expect(page.locator("#shops .choice").first).to_be_visible()
 
@@ -56,13 +59,36 @@ class ApiPage(BrowserTest):
         page.get_by_role("button", name="English").click()
         expect(page.locator("#order_get[open]")).to_contain_text("Try it")
 
+    def test_a_request_is_found_copied_and_signed_with_the_token_of_a_login(self):
+        number = phone()
+        api("POST", f"/user/code?phone={number}")
+        page = self.open("/docs/", permissions=["clipboard-read", "clipboard-write"])
+        page.locator("#filter").fill("/user/login")
+        expect(page.locator("#shop_get")).to_be_hidden()
+        login = self.open_operation(page, "user_login")
+        body = json.dumps({"phone": number, "code": api("GET", f"/lab/code/{number}")["data"]})
+        login.locator("textarea").fill(body)
+        login.get_by_role("button", name="Copy as curl").click()
+        expect(login).to_contain_text("Copied")
+        self.assertEqual(page.evaluate("navigator.clipboard.readText()"),
+                         f"curl -i -X POST '{self.base}/user/login' \\\n  -H 'content-type: application/json' \\\n  -d '{body}'")
+        login.get_by_role("button", name="Send").click()
+        login.get_by_role("button", name="Use this token").click()
+        page.locator("#filter").fill("/user/me")
+        me = self.open_operation(page, "user_me")
+        me.get_by_role("button", name="Send").click()
+        expect(me.locator(".said")).to_contain_text("200 in")
+        page.locator("#filter").fill("nothing has this")
+        expect(page.locator("#filter-said")).to_contain_text("No operation")
+
     def test_it_is_accessible(self):
-        page = self.open("/docs/")
-        expect(page.locator(".operation")).not_to_have_count(0)
-        self.assert_accessible_in_both_languages(page)
-        page.locator(".operation").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
-        expect(page.locator(".operation-body form").last).to_be_visible()
+        page = self.open("/docs/#order_buy")
+        expect(page.locator("#order_buy form")).to_be_visible()
         self.assert_accessible(page)
+        # One of each group: all are made alike, and have its colours.
+        page.locator(".operation:first-of-type").evaluate_all("(all) => all.forEach((one) => { one.open = true; })")
+        expect(page.locator(".operation-body form").last).to_be_visible()
+        self.assert_accessible(page, contrast=False)
         dark = self.open("/docs/#order_buy", color_scheme="dark", viewport=PHONE_SCREEN)
         expect(dark.locator("#order_buy form")).to_be_visible()
         self.assert_accessible(dark)

@@ -1,12 +1,15 @@
 """The shop page in a real browser."""
 
+import os
 import unittest
+import urllib.error
+import urllib.request
 from datetime import datetime, timedelta
 from time import sleep, time
 
 from playwright.sync_api import expect
 
-from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in
+from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in, until
 
 
 class Shop(BrowserTest):
@@ -34,6 +37,7 @@ class Shop(BrowserTest):
         page.locator("#buy").click()
         expect(page.locator("#buy")).to_have_text("You got it")
         page.get_by_role("button", name="Cancel").click()
+        page.get_by_role("button", name="Yes, cancel it").click()
         expect(page.locator("#orders .badge")).to_have_text("cancelled")
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
         page.locator("#buy").click()
@@ -100,11 +104,40 @@ class Shop(BrowserTest):
     def test_fits_a_phone(self):
         page = self.open(Sale().path, viewport=PHONE_SCREEN)
         self.sign_in(page)
-        page.locator("#buy").click()
+        # The buyer goes on where they wanted to.
+        expect(page.locator("#buy")).to_be_focused()
+        expect(page.locator("#buy")).to_be_in_viewport(ratio=1)
+        page.keyboard.press("Enter")
         expect(page.locator("#buy")).to_have_text("You got it")
         self.assert_fits(page)
         page.set_viewport_size({"width": 320, "height": 600})
         self.assert_fits(page)
+
+    def test_a_link_to_what_is_not_on_sale_says_so(self):
+        sale = Sale()
+        Sale(at=(10, sale.shop))
+        page = self.open(sale.path.replace(f"voucher={sale.voucher}", "voucher=1"))
+        expect(page.locator("#wrong-link")).to_contain_text("not on sale here")
+        expect(page.locator("#sale-title")).to_have_text("100 for 80")
+        page.locator("#vouchers .choice").click()
+        expect(page.locator("#wrong-link")).to_be_hidden()
+        page.evaluate("location.hash = '#shop=4000000000'")
+        expect(page.locator("#shop-name")).to_have_text("There is no such shop.")
+
+    def test_a_code_can_be_sent_again(self):
+        page = self.open(Sale().path)
+        page.locator("input[name=phone]").fill(phone())
+        page.locator(".sign-in button[type=submit]").click()
+        page.locator("input[name=code]").fill("000000")
+        page.locator(".sign-in button[type=submit]").click()
+        expect(page.locator("#account .said")).to_contain_text("wrong, or it has expired")
+        page.get_by_role("button", name="Send another code").click()
+        expect(page.locator("input[name=code]")).not_to_have_value("000000")
+
+    def test_what_the_shop_is_and_where_the_lab_is(self):
+        page = self.open("/")
+        page.locator(".about a").click()
+        expect(page.locator("#break")).to_be_enabled()
 
     def test_a_hostile_title_stays_text(self):
         title = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
@@ -120,12 +153,21 @@ class Shop(BrowserTest):
 class EndedSession(BrowserTest):
     allowed_statuses = frozenset({401})
 
+    def is_refused(self, node, token):
+        try:
+            urllib.request.urlopen(urllib.request.Request(f"{node}/user/me", headers={"authorization": token})).close()
+        except urllib.error.HTTPError as refused:
+            refused.close()
+            return refused.code == 401
+        return False
+
     def test_an_ended_session_asks_to_sign_in_again(self):
         page = self.open(Sale().path)
         token = self.sign_in(page)
         api("POST", "/user/logout", token=token)
         # A node remembers a session for less than a second.
-        page.wait_for_timeout(1_000)
+        for node in os.environ["NODES"].split(","):
+            until(lambda: self.is_refused(node, token))
         page.locator("#buy").click()
         expect(page.locator("#account")).to_contain_text("You were signed out")
         expect(page.locator("#buy")).to_have_text("Sign in to buy")

@@ -7,7 +7,7 @@ import unittest
 
 from playwright.sync_api import expect
 
-from support import PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in
+from support import BASE, PHONE_SCREEN, BrowserTest, Sale, api, phone, sign_in
 
 BOUGHT = "You got it"
 ORDERS = "**/voucher-order/of/me?*"
@@ -35,24 +35,25 @@ class FaultTest(BrowserTest):
         page.on("console", lambda message: self.errors.remove(f"console: {message.text}")
                 if "net::ERR_" in message.text and f"console: {message.text}" in self.errors else None)
 
-    def open(self, path, **options):
-        page = super().open("about:blank", **options)
+    def open(self, path, token=None, clock=False, **options):
+        """As the base, with the session of `token`, and on request with a clock that the test moves on."""
+        kept = [{"origin": BASE, "localStorage": [{"name": "token", "value": token}]}] if token else []
+        page = super().open("about:blank", storage_state={"cookies": [], "origins": kept}, **options)
         # Time limits of requests go by the page's clock, which a test may set.
         page.add_init_script("""AbortSignal.timeout = (ms) => {
             const it = new AbortController();
             setTimeout(() => it.abort(), ms);
             return it.signal;
         }""")
+        if clock:
+            page.clock.install()
         page.goto(path)
         return page
 
-    def buyer(self, sale):
+    def buyer(self, sale, clock=False):
         """A page on the sale whose buyer is signed in; returns the page and the session's token."""
         token = sign_in(phone())
-        page = self.open("/")
-        page.evaluate("token => localStorage.setItem('token', token)", token)
-        page.goto("about:blank")
-        page.goto(sale.path)
+        page = self.open(sale.path, token, clock)
         expect(page.locator("#person")).to_contain_text("Signed in as")
         return page, token
 
@@ -61,11 +62,12 @@ class Orders(FaultTest):
     """An order's state on the ticket is the order's state."""
 
     def test_an_order_cancelled_elsewhere_can_be_bought_again(self):
-        page, token = self.buyer(Sale())
+        page, token = self.buyer(Sale(), clock=True)
         page.locator("#buy").click()
         expect(page.locator("#buy")).to_have_text(BOUGHT)
         order = api("GET", "/voucher-order/of/me", token=token)["data"][0]["orderId"]
         api("POST", f"/voucher-order/{order}/cancel", token=token)
+        page.clock.run_for(5_000)
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
         expect(page.locator("#orders .badge")).to_have_text("cancelled")
         page.locator("#buy").click()
@@ -81,6 +83,7 @@ class Orders(FaultTest):
         expect(page.locator("#buy")).to_have_text(BOUGHT)
         expect(other.locator("#buy")).to_have_text(BOUGHT)
         other.get_by_role("button", name="Cancel").click()
+        other.get_by_role("button", name="Yes, cancel it").click()
         expect(other.locator("#buy")).to_have_text("Buy for ¥80")
         expect(page.locator("#buy")).to_have_text("Buy for ¥80")
 
@@ -97,11 +100,13 @@ class Orders(FaultTest):
 class Unknown(FaultTest):
     """Not having seen an order is not the same as there being none."""
 
+    def hang(self, page):
+        """No purchase is answered."""
+        page.route(PURCHASE, lambda route: None)
+        self.addCleanup(page.unroute_all, behavior="ignoreErrors")
+
     def test_an_order_whose_look_ups_fail_is_found_when_they_succeed(self):
-        page, _ = self.buyer(Sale())
-        page.clock.install()
-        page.reload()
-        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        page, _ = self.buyer(Sale(), clock=True)
         order = []
 
         def lose_reply(route):
@@ -125,10 +130,7 @@ class Unknown(FaultTest):
 
     def test_an_order_that_lands_late_is_found(self):
         sale = Sale()
-        page, token = self.buyer(sale)
-        page.clock.install()
-        page.reload()
-        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
+        page, token = self.buyer(sale, clock=True)
         page.route(PURCHASE, lambda route: route.abort())
         page.locator("#buy").click()
         expect(page.locator("#buy")).to_have_text("No reply arrived. Looking up the result…")
@@ -141,16 +143,15 @@ class Unknown(FaultTest):
         expect(page.locator("#buy")).to_have_text(BOUGHT)
 
     def test_a_purchase_that_hangs_says_so_and_is_looked_up(self):
-        page, _ = self.buyer(Sale())
-        page.clock.install()
-        page.reload()
-        expect(page.locator("#buy")).to_have_text("Buy for ¥80")
-        # Bought, and the reply never comes.
-        page.route(PURCHASE, lambda route: route.fetch())
+        sale = Sale()
+        page, token = self.buyer(sale, clock=True)
+        self.hang(page)
         page.locator("#buy").click()
         expect(page.locator("#buy")).to_have_text("Buying…")
         page.clock.run_for(5_000)
         expect(page.locator("#outcome")).to_contain_text("longer than usual")
+        # Bought, and the reply never comes.
+        sale.buy(token)
         page.clock.run_for(11_000)
         expect(page.locator("#buy")).to_have_text(re.compile(f"No reply arrived|{BOUGHT}"))
         for _ in range(5):
@@ -158,14 +159,124 @@ class Unknown(FaultTest):
         expect(page.locator("#buy")).to_have_text(BOUGHT)
 
 
+    def test_a_reload_in_the_middle_of_a_purchase_goes_on_looking_for_its_order(self):
+        sale = Sale()
+        page, token = self.buyer(sale, clock=True)
+        self.hang(page)
+        page.locator("#buy").click()
+        expect(page.locator("#buy")).to_have_text("Buying…")
+        page.reload()
+        expect(page.locator("#buy")).to_have_text("No reply arrived. Looking up the result…")
+        expect(page.locator("#orders")).to_have_text("Looking for your order…")
+        sale.buy(token)
+        for _ in range(5):
+            page.clock.run_for(4_000)
+        expect(page.locator("#buy")).to_have_text(BOUGHT)
+
+    def test_an_order_that_lands_after_the_page_was_loaded_is_found(self):
+        sale = Sale()
+        page, token = self.buyer(sale, clock=True)
+        expect(page.locator("#orders")).to_have_text("No orders yet.")
+        sale.buy(token)
+        for _ in range(3):
+            page.clock.run_for(4_000)
+        expect(page.locator("#buy")).to_have_text(BOUGHT)
+
+
+class Changes(FaultTest):
+    """Paying, cancelling and signing out: what they say is what came of them."""
+
+    def with_an_order(self):
+        page, token = self.buyer(Sale(), clock=True)
+        page.locator("#buy").click()
+        expect(page.locator("#orders .badge")).to_have_text("unpaid")
+        return page, token
+
+    def test_an_error_ends_with_the_next_load(self):
+        page, _ = self.with_an_order()
+        page.route("**/pay", unavailable)
+        page.get_by_role("button", name="Pay").click()
+        expect(page.locator("#orders")).to_contain_text("It was not paid.")
+        page.unroute("**/pay")
+        page.clock.run_for(5_000)
+        expect(page.locator("#orders .said")).to_have_count(0)
+        page.get_by_role("button", name="Pay").click()
+        expect(page.locator("#orders .badge")).to_have_text("paid")
+
+    def test_a_payment_whose_reply_is_lost_is_looked_up(self):
+        page, _ = self.with_an_order()
+
+        def lose_reply(route):
+            route.fetch()
+            route.abort()
+        page.route("**/pay", lose_reply)
+        page.route(ONE_ORDER, unavailable)
+        page.get_by_role("button", name="Pay").click()
+        expect(page.locator("#orders")).to_contain_text("No reply arrived. Looking up the result…")
+        page.unroute(ONE_ORDER)
+        page.clock.run_for(2_000)
+        expect(page.locator("#orders .badge")).to_have_text("paid")
+        expect(page.locator("#orders .said")).to_have_count(0)
+
+    def test_a_payment_shows_that_it_is_under_way_and_is_sent_once(self):
+        page, _ = self.with_an_order()
+        waiting = []
+        page.route("**/pay", lambda route: waiting.append(route))
+        page.get_by_role("button", name="Pay").click()
+        paying = page.get_by_role("button", name="Paying…")
+        expect(paying).to_have_attribute("aria-disabled", "true")
+        expect(paying).to_be_focused()
+        paying.press("Enter")
+        page.get_by_role("button", name="Cancel").press("Enter")
+        expect(page.get_by_role("button", name="Yes, cancel it")).to_have_count(0)
+        self.assertEqual(len(waiting), 1)
+        waiting[0].continue_()
+        expect(page.locator("#orders .badge")).to_have_text("paid")
+
+    def test_cancelling_asks_first(self):
+        page, _ = self.with_an_order()
+        page.get_by_role("button", name="Cancel").press("Enter")
+        expect(page.locator("#orders")).to_contain_text("Cancel this order?")
+        expect(page.get_by_role("button", name="Keep it")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+        expect(page.locator("#orders .badge")).to_have_text("unpaid")
+
+    def test_signing_out_goes_on_until_it_is_answered(self):
+        page, _ = self.buyer(Sale(), clock=True)
+        page.route("**/user/logout", unavailable)
+        page.locator("#sign-out").click()
+        expect(page.locator("#account")).to_contain_text("You are not signed out yet")
+        expect(page.locator("#sign-out")).to_have_text("Signing out…")
+        page.unroute("**/user/logout")
+        page.clock.run_for(2_000)
+        expect(page.locator("#account")).to_contain_text("Signed out.")
+        expect(page.locator("#account")).not_to_contain_text("not signed out")
+
+    def test_a_wait_is_counted_down(self):
+        page = self.open("/", clock=True)
+        page.route("**/user/code?*", lambda route: route.fulfill(**{**refusal(503, "UNAVAILABLE"), "headers": {"retry-after": "30"}}))
+        page.locator("input[name=phone]").fill(phone())
+        page.locator(".sign-in button[type=submit]").click()
+        expect(page.locator("#account .wait")).to_contain_text(re.compile("Try again in (30|29|28) s"))
+        page.clock.run_for(15_000)
+        expect(page.locator("#account .wait")).to_contain_text(re.compile("Try again in 1[0-5] s"))
+        page.clock.run_for(20_000)
+        expect(page.locator("#account .wait")).to_be_empty()
+
+    def test_being_offline_is_said_until_it_is_over(self):
+        page, _ = self.buyer(Sale())
+        page.context.set_offline(True)
+        expect(page.locator("#offline")).to_contain_text("You are offline.")
+        page.context.set_offline(False)
+        expect(page.locator("#offline")).to_be_hidden()
+
+
 class Loading(FaultTest):
     """A failed load is said and repeated, and nothing is concluded from it."""
 
     def recovers(self, pattern, path, selector, says, denied, after, token=None):
-        page = self.open("/")
-        if token:
-            page.evaluate("token => localStorage.setItem('token', token)", token)
-        page.goto("about:blank")
+        page = self.open("about:blank", token)
         page.route(pattern, unavailable)
         page.goto(path)
         expect(page.locator(selector)).to_contain_text(says)
@@ -191,9 +302,7 @@ class Loading(FaultTest):
     def test_the_orders(self):
         sale, token = Sale(), sign_in(phone())
         order = sale.buy(token)["orderId"]
-        page = self.open("/")
-        page.evaluate("token => localStorage.setItem('token', token)", token)
-        page.goto("about:blank")
+        page = self.open("about:blank", token, clock=True)
         page.route(ORDERS, unavailable)
         page.goto(sale.path)
         expect(page.locator("#orders")).to_contain_text("could not be loaded")
@@ -201,11 +310,13 @@ class Loading(FaultTest):
         expect(page.locator("main")).not_to_contain_text("No orders yet")
         expect(page.locator("main")).not_to_contain_text("Buy for")
         # A sale does not wait for long: they may buy, and are told what that means.
+        page.clock.run_for(6_000)
         expect(page.locator("#buy")).to_have_text("Buy without checking")
         expect(page.locator("#outcome")).to_contain_text("you will not get a second")
         page.locator("#buy").click()
         expect(page.locator("#outcome")).to_contain_text(order)
         page.unroute(ORDERS)
+        page.clock.run_for(16_000)
         expect(page.locator("#orders .order-id")).to_have_text(order)
         expect(page.locator("#buy")).to_have_text(BOUGHT)
 
@@ -333,11 +444,11 @@ class SlowLine(FaultTest):
 
 
 def on_a_phone(tests):
-    """The same tests on a phone's screen."""
+    """The same tests on a phone's screen: those that use each control. What a page says when requests fail is the same there."""
     return type(f"{tests.__name__}OnAPhone", (tests,), {"screen": PHONE_SCREEN, "__module__": __name__})
 
 
-globals().update({test.__name__: test for test in map(on_a_phone, FaultTest.__subclasses__())})
+globals().update({test.__name__: test for test in map(on_a_phone, [Orders, Keyboard])})
 
 
 if __name__ == "__main__":
