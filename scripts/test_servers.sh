@@ -30,9 +30,10 @@ test_kubernetes() {
 
 browser_tests() { "$DATA/venv/bin/python" -m unittest "$@"; }
 
-# In two processes side by side. One has all runs of the lab, because there is one at a time; its output comes afterwards.
+# In two processes side by side, which take about as long as each other. One has all runs of the lab, because there is one
+# at a time; its output comes afterwards.
 all_browser_tests() {
-  local lab=(test_lab test_accessibility) others=() name status=0
+  local lab=(test_lab test_accessibility test_learn) others=() name status=0
   for name in test_*.py; do
     [[ " ${lab[*]} " == *" ${name%.py} "* ]] || others+=("${name%.py}")
   done
