@@ -280,6 +280,10 @@ impl Member {
             let rest = decisions.split_off(decisions.len().min(RESOLVED_AT_ONCE));
             let resolved = self.resolve(mark, &decisions).await;
             if !matches!(resolved, Ok(true)) {
+                // Under a new mark the sale may have been counted before the commit.
+                for order in decisions.iter().filter_map(|(entry, _)| entry.order()) {
+                    self.opener.recounts.ask(order.buyer.voucher_id, None);
+                }
                 let entries = decisions.into_iter().map(|(entry, _)| entry);
                 undone.add_all(entries, resolved.as_ref().err());
             }
