@@ -91,7 +91,7 @@ impl Patience {
             return Err(error);
         }
         let cause = std::error::Error::source(&error).map(ToString::to_string);
-        tracing::debug!(cause, tries, "no answer while waiting; retrying");
+        tracing::debug!(error = cause, tries, "no answer while waiting; retrying");
         Ok(Tried::Unanswered(outage_pause(tries)))
     }
 
