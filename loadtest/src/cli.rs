@@ -4,8 +4,8 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Args, Parser, Subcommand};
 use seckill_loadtest::{
-    cache, chaos::ChaosOptions, ladder::LadderOptions, options::Run, plan::options::PlanOptions,
-    rolling::RollingOptions,
+    chaos::ChaosOptions, ladder::LadderOptions, options::Run, plan::options::PlanOptions,
+    rolling::RollingOptions, shop_cache,
 };
 use workload::{
     Access, Target,
@@ -38,7 +38,7 @@ pub enum Scenario {
     Compare(CompareArgs),
     /// Reads of shops, and what their cache promises: stampede, penetration, avalanche, updates, read
     #[command(subcommand)]
-    Cache(cache::Scenario),
+    Cache(shop_cache::Scenario),
     /// Servers of its own, killed, stopped, emptied and cut off in the middle of sales
     Chaos(Run<ChaosOptions>),
     /// Servers of its own, all instances restarted in turn under load behind a balancer: no purchase may fail

@@ -2,16 +2,16 @@
 //!
 //! Like [`workload`], on which it builds, this package checks from outside and depends on nothing of the service.
 //!
-//! - [`cache`] reads shops, and checks what their cache promises.
+//! - [`shop_cache`] reads shops, and checks what their cache promises.
 //! - [`chaos`] runs servers of its own, injects faults in the middle of a sale, and checks every reply.
 //! - [`plan`] calculates a sale of any size; it needs no server.
 //! - [`ladder`] sells on every strategy; [`rolling`] restarts instances under load.
 //! - [`report`] is what a run found, and its exit code.
 
-pub mod cache;
 pub mod chaos;
 pub mod ladder;
 pub mod options;
 pub mod plan;
 pub mod report;
 pub mod rolling;
+pub mod shop_cache;

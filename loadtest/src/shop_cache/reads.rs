@@ -83,7 +83,7 @@ pub enum Answer {
     /// The service or a proxy failed (5xx).
     ServerError,
     /// Nothing came: refused, cut, or too late.
-    NoAnswer,
+    Nothing,
     /// Anything else: never expected of a read.
     Unexpected,
 }
@@ -97,7 +97,7 @@ struct Shop {
 impl Answer {
     /// Reads what came back.
     fn of(answer: &Result<Response, Failure>) -> Self {
-        let Ok(Response { status, body, .. }) = answer else { return Self::NoAnswer };
+        let Ok(Response { status, body, .. }) = answer else { return Self::Nothing };
         match (*status, serde_json::from_slice::<Envelope<Shop>>(body)) {
             (429, _) => Self::Throttled,
             (500.., _) => Self::ServerError,
@@ -126,7 +126,7 @@ impl Answer {
             Self::Absent => "absent",
             Self::Throttled => "429",
             Self::ServerError => "5xx",
-            Self::NoAnswer => "no answer",
+            Self::Nothing => "no answer",
             Self::Unexpected => "unexpected",
         }
     }
@@ -161,7 +161,7 @@ impl Tally {
 
     /// Answers that "no 5xx" forbids: 5xx, and none at all.
     pub fn failures(&self) -> u64 {
-        self.of(&Answer::ServerError) + self.of(&Answer::NoAnswer)
+        self.of(&Answer::ServerError) + self.of(&Answer::Nothing)
     }
 
     /// All answers.
@@ -243,12 +243,13 @@ where
 pub async fn read_all(
     connections: &mut Connections,
     strategy: Option<ReadStrategy>,
-    ids: impl Iterator<Item = u64> + Send + 'static,
+    ids: Vec<u64>,
     due: Option<Instant>,
     (progress, what): (Progress, &str),
 ) -> Result<Vec<Read>, Error> {
-    let total = ids.size_hint().0 as u64;
-    let (ids, reads, live) = (Mutex::new(ids), Arc::new(Mutex::new(Vec::new())), Arc::default());
+    let total = ids.len() as u64;
+    let (ids, reads, live) =
+        (Mutex::new(ids.into_iter()), Arc::new(Mutex::new(Vec::new())), Arc::default());
     let (ended, counted): (_, Arc<Live>) = (Arc::clone(&reads), Arc::clone(&live));
     let source = Arc::new(Reads {
         strategy,
@@ -293,12 +294,12 @@ mod tests {
         }
         assert_eq!(answer(404, absent), Answer::Unexpected);
         assert_eq!((answer(429, ""), answer(503, "{}")), (Answer::Throttled, Answer::ServerError));
-        assert_eq!(Answer::of(&Err(Failure::TimedOut)), Answer::NoAnswer);
+        assert_eq!(Answer::of(&Err(Failure::TimedOut)), Answer::Nothing);
     }
 
     #[test]
     fn a_tally_counts_every_answer_once() {
-        let answers = [Answer::Absent, Answer::NoAnswer, Answer::ServerError, Answer::Unexpected];
+        let answers = [Answer::Absent, Answer::Nothing, Answer::ServerError, Answer::Unexpected];
         let mut tally: Tally = answers.iter().collect();
         assert_eq!((tally.total(), tally.failures(), tally.found()), (4, 2, 0));
         tally.add(&[Answer::Found(1, "a".into()), Answer::Absent].iter().collect());

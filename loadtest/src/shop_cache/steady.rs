@@ -311,7 +311,7 @@ fn timeline(seconds: &[Second], samples: &[Sample]) -> Table {
         let layers = before.zip(after).map(|((before, _), (after, _))| after.since(before));
         let mut cells = vec![number.to_string(), tally.total().to_string()];
         cells.extend([latency.p50_ms, latency.p99_ms, latency.max_ms].map(|ms| format!("{ms:.1}")));
-        let answers = [Answer::ServerError, Answer::NoAnswer, Answer::Throttled];
+        let answers = [Answer::ServerError, Answer::Nothing, Answer::Throttled];
         cells.extend(answers.map(|answer| tally.of(&answer).to_string()));
         cells.extend([Layers::memory, Layers::redis, Layers::loads].map(|of| told(layers.map(of))));
         cells.push(told(after.map(|(_, open)| open)));
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn seconds_with_failures_are_counted() {
         let (good, bad, silent) =
-            (Answer::Found(1, "a".into()), Answer::ServerError, Answer::NoAnswer);
+            (Answer::Found(1, "a".into()), Answer::ServerError, Answer::Nothing);
         let of = |answers: [&Answer; 3], tolerated| {
             result(&answers.map(Clone::clone), tolerated, 0.0, 0)
         };

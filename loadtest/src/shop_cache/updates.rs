@@ -161,14 +161,7 @@ impl Writer {
             } else {
                 put.await?
             };
-            let now = Instant::now();
-            let mut state = lock(state);
-            match confirmed {
-                true => state.confirmed.push((version, now)),
-                false => state.unconfirmed += 1,
-            }
-            state.put.record(now - begin);
-            drop(state);
+            lock(state).wrote(version, begin, confirmed);
             changes.count(false);
             sleep(Duration::from_millis(options.pause_ms)).await;
         }
@@ -239,6 +232,16 @@ impl State {
             foreign: 0,
             tail: vec![0; instances],
         }
+    }
+
+    /// A change that was asked for at `begin` is over, confirmed or not.
+    fn wrote(&mut self, version: u64, begin: Instant, confirmed: bool) {
+        if confirmed {
+            self.confirmed.push((version, Instant::now()));
+        } else {
+            self.unconfirmed += 1;
+        }
+        self.put.record(begin.elapsed());
     }
 
     /// By how much a read sent at `sent` was too late to return `version`; `None`: it was not.
