@@ -51,8 +51,8 @@ struct Setup {
 
 /// Runs until it is dropped.
 enum Database {
-    Single(DatabaseServer),
-    Replicated(ReplicatedDatabase),
+    Single(Box<DatabaseServer>),
+    Replicated(Box<ReplicatedDatabase>),
 }
 
 impl Database {
@@ -63,12 +63,13 @@ impl Database {
             _ => {
                 let replication = Replication::SemiSynchronous;
                 let pair = ReplicatedDatabase::start_in(folder, replication).await?;
-                return Ok(Database::Replicated(pair));
+                return Ok(Database::Replicated(Box::new(pair)));
             }
         };
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         let settings = DatabaseSettings { arguments, ..DatabaseSettings::default() };
-        Ok(Database::Single(DatabaseServer::start_with(folder, settings).await?))
+        let server = DatabaseServer::start_with(folder, settings).await?;
+        Ok(Database::Single(Box::new(server)))
     }
 
     fn url(&self) -> String {
