@@ -15,7 +15,6 @@
 #![warn(clippy::missing_errors_doc)]
 
 mod cleanup;
-mod clock;
 mod commands;
 mod config;
 mod connection;

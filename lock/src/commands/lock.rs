@@ -42,15 +42,6 @@ script!(FAIR_ACQUIRE = "notify.lua", "fair_queue.lua", "fair_acquire.lua");
 script!(FAIR_RELEASE = "release_latch.lua", "notify.lua", "fair_queue.lua", "fair_release.lua");
 script!(FAIR_FORCE_UNLOCK = "notify.lua", "fair_queue.lua", "fair_force_unlock.lua");
 
-/// What only some kinds need to be acquired.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct AcquireOptions {
-    /// How long the owner joins the queue of a fair lock that is not free; `None`: not at all.
-    pub(crate) queue_timeout: Option<Duration>,
-    /// How long the counter of a fenced lock is kept after its last use; `None`: for good.
-    pub(crate) counter_ttl: Option<Duration>,
-}
-
 /// Reply to an acquire.
 pub(crate) enum AcquireReply {
     /// The owner holds the lock; with its fencing token, 0 for kinds without one.
@@ -85,17 +76,18 @@ pub(crate) enum RenewReply {
 }
 
 impl CommandConnection {
-    /// Acquire the lock up to hold count `depth`. `latches` are those of this lock and owner.
+    /// Acquire the lock up to hold count `depth`. With `queue_timeout` the owner joins the queue of a
+    /// fair lock that is not free, for so long. `latches` are those of this lock and owner.
     pub(crate) async fn acquire(
         &self,
         request: &LockRequest,
         lease: Duration,
         depth: u32,
-        options: AcquireOptions,
+        queue_timeout: Option<Duration>,
         latches: &ReleaseLatches,
     ) -> Result<AcquireReply, Failure> {
         self.close_latches(request, latches).await?;
-        let reply = self.send_acquire(request, lease, depth, options).await?;
+        let reply = self.send_acquire(request, lease, depth, queue_timeout).await?;
         if matches!(reply, AcquireReply::Acquired { .. }) {
             let undo = self.release(request, lease, depth.saturating_sub(1), depth, false, latches);
             self.ensure_replicated(request.name.key(), undo).await?;
@@ -108,7 +100,7 @@ impl CommandConnection {
         request: &LockRequest,
         lease: Duration,
         depth: u32,
-        options: AcquireOptions,
+        queue_timeout: Option<Duration>,
     ) -> Result<AcquireReply, Failure> {
         let name = &request.name;
         let mut call = match request.kind {
@@ -122,7 +114,6 @@ impl CommandConnection {
         match request.kind {
             Kind::Fenced => {
                 call.key(name.prefixed("redisson_lock_token"));
-                call.arg(options.counter_ttl.map_or(0, millis));
                 let (acquired, number): (bool, i64) = self.invoke(&call).await?;
                 let fence = u64::try_from(number).unwrap_or(0);
                 return Ok(if acquired {
@@ -132,7 +123,7 @@ impl CommandConnection {
                 });
             }
             Kind::Fair => {
-                call.arg(options.queue_timeout.map_or(0, millis));
+                call.arg(queue_timeout.map_or(0, millis));
             }
             Kind::Read => {
                 call.arg(&*name.hash_tagged());

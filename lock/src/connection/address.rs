@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, RedisResult};
 
 /// A node, `host:port`.
@@ -16,7 +15,6 @@ pub(crate) type Channels = HashSet<Arc<str>>;
 ///
 /// # Errors
 /// When `address` is not `host:port`.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 pub(crate) fn at_address(model: &ConnectionInfo, address: &str) -> RedisResult<ConnectionInfo> {
     let unusable = || RedisError::from((ErrorKind::Client, "not a node address"));
     let (host, port) = address.rsplit_once(':').ok_or_else(unusable)?;

@@ -1,7 +1,6 @@
 //! The Redis in use: its connections for commands, and the nodes to subscribe on.
 
 use std::collections::HashMap;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,20 +10,15 @@ use redis::{Client, ErrorKind, RedisError, RedisResult};
 
 use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
-#[cfg(feature = "cluster")]
 use crate::connection::cluster::Cluster;
-#[cfg(feature = "cluster")]
 use crate::connection::cluster_link::ClusterLink;
 use crate::connection::link::Link;
-#[cfg(feature = "sentinel")]
 use crate::connection::master_link::MasterLink;
 use crate::connection::nodes::Nodes;
-#[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Master;
 use crate::connection::server::{Server, Topology};
 use crate::connection::settings;
 use crate::connection::shared::SharedConnection;
-#[cfg(feature = "cluster")]
 use crate::connection::slots::slot;
 
 /// A [`Server`] with its connections: which node takes a command, and which one to subscribe on.
@@ -33,7 +27,6 @@ pub(crate) struct Backend {
     nodes: Nodes,
     settings: ConnectionManagerConfig,
     pubsub: bool,
-    #[cfg(feature = "sentinel")]
     timeout: Duration,
 }
 
@@ -53,13 +46,11 @@ impl Backend {
             Topology::Supplied(connection, client) => {
                 Nodes::Supplied(connection, client.map(with_settings).transpose()?)
             }
-            #[cfg(feature = "cluster")]
             Topology::Cluster(nodes) => {
                 nodes.iter().try_for_each(settings::check_tls)?;
                 let nodes = nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone()));
                 Nodes::Cluster(Arc::new(Cluster::new(nodes.collect(), manager.clone())))
             }
-            #[cfg(feature = "sentinel")]
             Topology::Sentinel { sentinels, master, login } => {
                 sentinels.iter().try_for_each(settings::check_tls)?;
                 let timeout = config.connect_timeout;
@@ -71,7 +62,6 @@ impl Backend {
             nodes,
             settings: manager,
             pubsub: config.pubsub,
-            #[cfg(feature = "sentinel")]
             timeout: config.command_timeout,
         })
     }
@@ -89,9 +79,7 @@ impl Backend {
                 Link::Single(SharedConnection::new(manager, client.clone(), settings))
             }
             Nodes::Supplied(connection, _) => Link::Supplied(connection.clone()),
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Link::Cluster(ClusterLink::new(cluster.clone())),
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => {
                 Link::Sentinel(MasterLink::new(master.clone(), self.timeout))
             }
@@ -99,10 +87,8 @@ impl Backend {
     }
 
     /// A further connection to the master that Sentinel monitors; `None` for other kinds of server.
-    #[cfg_attr(not(feature = "sentinel"), expect(unused_variables))]
     pub(crate) fn master_link(&self, timeout: Duration) -> Option<Link> {
         match &self.nodes {
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => {
                 Some(Link::Sentinel(MasterLink::new(master.clone(), timeout)))
             }
@@ -118,7 +104,6 @@ impl Backend {
     /// Succeeds when the server answers on `link`, or any master of a cluster.
     pub(crate) async fn ping(&self, mut link: impl ConnectionLike) -> RedisResult<()> {
         match &self.nodes {
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.ping().await,
             _ => redis::cmd("PING").exec_async(&mut link).await,
         }
@@ -128,12 +113,9 @@ impl Backend {
     ///
     /// # Errors
     /// When no node serves it, or no sentinel knows a master.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables))]
     pub(crate) async fn client_of(&self, key: &str) -> RedisResult<Client> {
         let address = match &self.nodes {
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.master(Some(slot(key.as_bytes()))).await?,
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.address().await?,
             Nodes::Single(_) | Nodes::Supplied(..) => Address::from(""),
         };
@@ -152,7 +134,6 @@ impl Backend {
     /// The node that serves this key, as far as that is known without asking.
     pub(crate) fn serving(&self, key: &str) -> Option<Address> {
         match &self.nodes {
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.known_address(),
             _ => self.master_of(key),
         }
@@ -160,10 +141,8 @@ impl Backend {
 
     /// The node of a cluster that serves this key, as far as that is known without asking; `None` for
     /// other kinds of server.
-    #[cfg_attr(not(feature = "cluster"), expect(unused_variables))]
     pub(crate) fn master_of(&self, key: &str) -> Option<Address> {
         match &self.nodes {
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.master_of(key),
             _ => None,
         }
@@ -181,11 +160,7 @@ impl Backend {
 
     /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
     pub(crate) fn is_cluster(&self) -> bool {
-        #[cfg(feature = "cluster")]
-        let cluster = matches!(self.nodes, Nodes::Cluster(_));
-        #[cfg(not(feature = "cluster"))]
-        let cluster = false;
-        cluster
+        matches!(self.nodes, Nodes::Cluster(_))
     }
 
     /// The Redis commands that publish a release. On a cluster both kinds: Redisson subscribes to
@@ -204,9 +179,7 @@ impl Backend {
         channels: Channels,
     ) -> RedisResult<HashMap<Address, Channels>> {
         match &self.nodes {
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.assign_channels(channels).await,
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Ok(HashMap::from([(master.address().await?, channels)])),
             Nodes::Single(_) | Nodes::Supplied(..) => {
                 Ok(HashMap::from([(Address::from(""), channels)]))
@@ -215,14 +188,11 @@ impl Backend {
     }
 
     /// A client for one of the nodes of [`assign_channels`](Self::assign_channels).
-    #[cfg_attr(not(any(feature = "cluster", feature = "sentinel")), expect(unused_variables))]
     pub(crate) fn client(&self, address: &str) -> RedisResult<Client> {
         match &self.nodes {
             Nodes::Single(client) | Nodes::Supplied(_, Some(client)) => Ok(client.clone()),
             Nodes::Supplied(_, None) => Err(no_client()),
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.client(address),
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.client(address),
         }
     }
@@ -231,9 +201,7 @@ impl Backend {
     pub(crate) fn mark_stale(&self) {
         match &self.nodes {
             Nodes::Single(_) | Nodes::Supplied(..) => {}
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => cluster.mark_stale(),
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.mark_stale(),
         }
     }
@@ -243,9 +211,7 @@ impl Backend {
     pub(crate) fn changed(&self) -> BoxFuture<'static, ()> {
         match &self.nodes {
             Nodes::Single(_) | Nodes::Supplied(..) => Box::pin(std::future::pending()),
-            #[cfg(feature = "cluster")]
             Nodes::Cluster(cluster) => Box::pin(cluster.changed()),
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => Box::pin(master.changed()),
         }
     }
@@ -253,7 +219,6 @@ impl Backend {
     /// Watch for a failover that causes no error. Never ends.
     pub(crate) async fn monitor(&self) {
         match &self.nodes {
-            #[cfg(feature = "sentinel")]
             Nodes::Sentinel(master) => master.monitor().await,
             _ => std::future::pending().await,
         }

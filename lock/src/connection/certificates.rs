@@ -1,6 +1,5 @@
 //! Certificates for TLS: the client's own, and the authority of the servers.
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::ConnectionInfo;
 use redis::{Client, IntoConnectionInfo, RedisResult, TlsCertificates};
 
@@ -41,9 +40,7 @@ impl Server {
                 .map(|client| with(client.get_connection_info().clone(), certificates))
                 .transpose()
                 .map(|client| Topology::Supplied(connection, client)),
-            #[cfg(feature = "cluster")]
             Topology::Cluster(nodes) => all_with(nodes, certificates).map(Topology::Cluster),
-            #[cfg(feature = "sentinel")]
             Topology::Sentinel { sentinels, master, login } => all_with(sentinels, certificates)
                 .map(|sentinels| Topology::Sentinel { sentinels, master, login }),
             Topology::Shared(_) => Err((
@@ -60,7 +57,6 @@ fn with(address: impl IntoConnectionInfo, certificates: &TlsCertificates) -> Red
     Client::build_with_tls(address, certificates.clone())
 }
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn all_with(
     addresses: Vec<ConnectionInfo>,
     certificates: &TlsCertificates,

@@ -5,9 +5,7 @@
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisFuture, Value};
 
-#[cfg(feature = "cluster")]
 use crate::connection::cluster_link::ClusterLink;
-#[cfg(feature = "sentinel")]
 use crate::connection::master_link::MasterLink;
 use crate::connection::shared::SharedConnection;
 use crate::connection::supplied::SuppliedConnection;
@@ -20,10 +18,8 @@ pub(crate) enum Link {
     /// The application's own.
     Supplied(SuppliedConnection),
     /// To the node that serves the command's slot.
-    #[cfg(feature = "cluster")]
     Cluster(ClusterLink),
     /// To the current master.
-    #[cfg(feature = "sentinel")]
     Sentinel(MasterLink),
 }
 
@@ -32,9 +28,7 @@ impl Link {
     pub(crate) fn mark_stale(&self) {
         match self {
             Self::Single(_) | Self::Supplied(_) => {}
-            #[cfg(feature = "cluster")]
             Self::Cluster(link) => link.mark_stale(),
-            #[cfg(feature = "sentinel")]
             Self::Sentinel(link) => link.mark_stale(),
         }
     }
@@ -45,9 +39,7 @@ impl ConnectionLike for Link {
         match self {
             Self::Single(shared) => shared.req_packed_command(command),
             Self::Supplied(supplied) => supplied.req_packed_command(command),
-            #[cfg(feature = "cluster")]
             Self::Cluster(link) => Box::pin(link.command(command)),
-            #[cfg(feature = "sentinel")]
             Self::Sentinel(link) => Box::pin(link.command(command)),
         }
     }
@@ -61,9 +53,7 @@ impl ConnectionLike for Link {
         match self {
             Self::Single(shared) => shared.req_packed_commands(pipeline, offset, count),
             Self::Supplied(supplied) => supplied.req_packed_commands(pipeline, offset, count),
-            #[cfg(feature = "cluster")]
             Self::Cluster(link) => Box::pin(link.pipeline(pipeline, offset, count)),
-            #[cfg(feature = "sentinel")]
             Self::Sentinel(link) => Box::pin(link.pipeline(pipeline, offset, count)),
         }
     }
@@ -72,7 +62,6 @@ impl ConnectionLike for Link {
         match self {
             Self::Single(shared) => shared.get_db(),
             Self::Supplied(supplied) => supplied.get_db(),
-            #[cfg(any(feature = "cluster", feature = "sentinel"))]
             _ => 0,
         }
     }

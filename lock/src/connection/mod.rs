@@ -19,26 +19,21 @@ pub(crate) mod backend;
 pub(crate) mod bounded;
 #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
 pub(crate) mod certificates;
-#[cfg(feature = "cluster")]
 pub(crate) mod cluster;
-#[cfg(feature = "cluster")]
 pub(crate) mod cluster_link;
 pub(crate) mod command_connection;
 pub(crate) mod failure;
 pub(crate) mod link;
-#[cfg(feature = "sentinel")]
 pub(crate) mod master_link;
 pub(crate) mod nodes;
 pub(crate) mod pushes;
 pub(crate) mod redis;
 pub(crate) mod refusals;
 pub(crate) mod routed;
-#[cfg(feature = "sentinel")]
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod settings;
 pub(crate) mod shared;
-#[cfg(feature = "cluster")]
 pub(crate) mod slots;
 pub(crate) mod supplied;
 pub(crate) mod url;

@@ -2,14 +2,11 @@
 //! the master as the sentinels last reported it.
 
 use std::fmt;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use std::sync::Arc;
 
 use redis::Client;
 
-#[cfg(feature = "cluster")]
 use crate::connection::cluster::Cluster;
-#[cfg(feature = "sentinel")]
 use crate::connection::sentinel::Master;
 use crate::connection::supplied::SuppliedConnection;
 
@@ -19,9 +16,7 @@ pub(crate) enum Nodes {
     Single(Client),
     /// A connection, and what further ones are made with.
     Supplied(SuppliedConnection, Option<Client>),
-    #[cfg(feature = "cluster")]
     Cluster(Arc<Cluster>),
-    #[cfg(feature = "sentinel")]
     Sentinel(Arc<Master>),
 }
 
@@ -31,9 +26,7 @@ impl fmt::Debug for Nodes {
         f.write_str(match self {
             Self::Single(_) => "Single",
             Self::Supplied(..) => "Supplied",
-            #[cfg(feature = "cluster")]
             Self::Cluster(_) => "Cluster",
-            #[cfg(feature = "sentinel")]
             Self::Sentinel(_) => "Sentinel",
         })
     }

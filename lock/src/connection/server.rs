@@ -12,7 +12,6 @@ use crate::error::Error;
 /// [`from_url`](Self::from_url) reads an address that users set.
 ///
 /// ```no_run
-/// # #[cfg(all(feature = "cluster", feature = "sentinel"))]
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// use redisson_lock::{LockConfig, Locks, Server};
 ///
@@ -36,9 +35,7 @@ pub(crate) enum Topology {
     Single(Client),
     /// With what further connections are made with.
     Supplied(SuppliedConnection, Option<Client>),
-    #[cfg(feature = "cluster")]
     Cluster(Vec<redis::ConnectionInfo>),
-    #[cfg(feature = "sentinel")]
     Sentinel {
         sentinels: Vec<redis::ConnectionInfo>,
         master: String,
@@ -132,7 +129,6 @@ impl Server {
             Topology::Shared(Nodes::Supplied(supplied, client)) => {
                 Self(Topology::Supplied(supplied, client)).without_supplied()
             }
-            #[cfg(feature = "cluster")]
             Topology::Shared(Nodes::Cluster(cluster)) => {
                 Ok(Self(Topology::Cluster(cluster.seeds().to_vec())))
             }
@@ -145,13 +141,12 @@ impl Server {
         }
     }
 
-    /// A Redis Cluster, with the feature `cluster`; reached through any of `nodes`; the others are
+    /// A Redis Cluster, reached through any of `nodes`; the others are
     /// discovered. User, password and TLS settings of the first node are used for all.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no node, or an address cannot be used: a Unix socket, or a
     /// database other than 0, which clusters do not have.
-    #[cfg(feature = "cluster")]
     pub fn cluster<N: redis::IntoConnectionInfo>(
         nodes: impl IntoIterator<Item = N>,
     ) -> Result<Self, Error> {
@@ -162,13 +157,12 @@ impl Server {
         Ok(Self(Topology::Cluster(nodes)))
     }
 
-    /// The master that `sentinels` monitor under the name `master`; with the feature `sentinel`.
+    /// The master that `sentinels` monitor under the name `master`.
     /// `login` is the master's user, password and database; the addresses of the sentinels carry
     /// their own. The master is assumed to use TLS if the first sentinel does.
     ///
     /// # Errors
     /// [`Error::Rejected`] when there is no sentinel, or an address cannot be used.
-    #[cfg(feature = "sentinel")]
     pub fn sentinel<N: redis::IntoConnectionInfo>(
         sentinels: impl IntoIterator<Item = N>,
         master: impl Into<String>,
@@ -186,7 +180,6 @@ impl From<Client> for Server {
     }
 }
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn addresses<N: redis::IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = N>,
     if_none: &'static str,

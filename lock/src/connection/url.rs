@@ -1,15 +1,12 @@
 //! The address of a Redis as one line of text, for settings and command lines.
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use crate::connection::server::{Server, unusable};
 use crate::error::Error;
 
 /// The port of a node without one.
-#[cfg(feature = "cluster")]
 const REDIS_PORT: u16 = 6379;
-#[cfg(feature = "sentinel")]
 const SENTINEL_PORT: u16 = 26379;
 
 impl Server {
@@ -18,19 +15,18 @@ impl Server {
     ///
     /// - `redis://[user[:password]@]host[:port][/database]`, as redis-rs reads it (also `unix://`)
     /// - `redis-sentinel://[user[:password]@]host[:port],…/master[/database][?sentinel_user=…&sentinel_password=…]`,
-    ///   with the feature `sentinel`; user and password are the master's
-    /// - `redis-cluster://[user[:password]@]host[:port],…`, with the feature `cluster`; some nodes
+    ///   of which user and password are the master's
+    /// - `redis-cluster://[user[:password]@]host[:port],…`, of which some nodes
     ///   suffice
     ///
     /// User and password are percent-encoded. The default port is 6379, that of a sentinel 26379; the
     /// address of an IPv6 host is in brackets.
     ///
     /// # Errors
-    /// [`Error::Rejected`] when it has none of the forms, or the feature was not built in. The message
+    /// [`Error::Rejected`] when it has none of the forms. The message
     /// never contains the address, which may hold a password.
     ///
     /// ```
-    /// # #[cfg(all(feature = "cluster", feature = "sentinel"))]
     /// # fn example() -> Result<(), redisson_lock::Error> {
     /// use redisson_lock::Server;
     ///
@@ -65,7 +61,6 @@ const FORMS: &str = "not a Redis address; it looks like redis://127.0.0.1:6379/,
     redis-sentinel://host:26379,host:26379/master or redis-cluster://host:6379,host:6379, with TLS rediss…";
 
 /// An address with several hosts, in parts that are still percent-encoded.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 struct Parts<'a> {
     /// `user:password@`, or empty.
     login: &'a str,
@@ -74,7 +69,6 @@ struct Parts<'a> {
     query: &'a str,
 }
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 impl<'a> Parts<'a> {
     fn of(rest: &'a str) -> Result<Self, Error> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -106,7 +100,6 @@ impl<'a> Parts<'a> {
     }
 }
 
-#[cfg(feature = "cluster")]
 fn cluster(rest: &str, tls: bool) -> Result<Server, Error> {
     let parts = Parts::of(rest)?;
     if !matches!(parts.path, "" | "0") || !parts.query.is_empty() {
@@ -115,12 +108,6 @@ fn cluster(rest: &str, tls: bool) -> Result<Server, Error> {
     Server::cluster(parts.nodes(tls, parts.login, REDIS_PORT)?)
 }
 
-#[cfg(not(feature = "cluster"))]
-fn cluster(_: &str, _: bool) -> Result<Server, Error> {
-    Err(unusable("this program was built without the feature for clusters"))
-}
-
-#[cfg(feature = "sentinel")]
 fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
     let parts = Parts::of(rest)?;
     let mut path = parts.path.trim_end_matches('/').splitn(2, '/');
@@ -154,12 +141,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Server, Error> {
     Server::sentinel(sentinels, master, model.redis_settings().clone())
 }
 
-#[cfg(not(feature = "sentinel"))]
-fn sentinel(_: &str, _: bool) -> Result<Server, Error> {
-    Err(unusable("this program was built without the feature for Sentinel"))
-}
-
-#[cfg(all(test, feature = "cluster", feature = "sentinel"))]
+#[cfg(test)]
 mod tests {
     use redis::ConnectionInfo;
 

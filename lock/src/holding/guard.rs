@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::queue::CleanupQueue;
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
-use crate::clock::BootInstant;
 use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
 use crate::error::{Error, Lost, LostReason};
@@ -132,8 +131,8 @@ impl<K: LockKind> Guard<K> {
         self.raw.hold.token(&self.raw.locks.shared().stop)
     }
 
-    /// How long from now the lock is held for certain, by this machine's monotonic clock (on Linux with
-    /// the time of suspensions), counted from before the last confirmed command was sent; never beyond
+    /// How long from now the lock is held for certain, by this machine's monotonic clock,
+    /// counted from before the last confirmed command was sent; never beyond
     /// [`LockConfig::with_max_hold`](crate::LockConfig::with_max_hold). Zero once it is lost.
     pub fn valid_for(&self) -> Duration {
         self.raw.hold.valid_for()
@@ -217,7 +216,7 @@ async fn release(held: Held) -> Result<(), Error> {
 async fn send_release(held: &Held) -> Result<(), Error> {
     let Held { locks, entry, hold, id } = held;
     let (shared, request) = (locks.shared(), &hold.request);
-    let sent = BootInstant::now();
+    let sent = Instant::now();
     let leave_queue = |depth| depth == 0 && entry.queued.load(Ordering::Relaxed) == 0;
     let (depth, number, until, lease) = match hold.release(*id, Instant::now()) {
         hold::Release::Lost(reason) => return Err(Error::Lost(reason)),

@@ -5,8 +5,6 @@
 //! affect the new one.
 
 mod state;
-#[cfg(test)]
-mod suspension_tests;
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -15,7 +13,6 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::{self, BootInstant, LOOK_EVERY};
 use crate::config::{LockConfig, clamp_lease};
 use crate::error::LostReason;
 use crate::holding::hold::state::{Phase, State};
@@ -85,7 +82,6 @@ impl Hold {
             read_holds: Vec::new(),
             next_guard: 0,
             deadline: since,
-            suspended: clock::suspended(),
             max_hold: config.max_hold,
             ends_at: None,
             track_at: tracked.then_some(since + TRACK_AFTER),
@@ -104,18 +100,11 @@ impl Hold {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        let mut state = self.state_as_it_is();
-        state.account_for_suspension(clock::suspended());
-        state
-    }
-
-    /// As [`state`](Self::state), for what depends on no deadline: it reads no clock.
-    fn state_as_it_is(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        self.state_as_it_is().phase == Phase::Live
+        self.state().phase == Phase::Live
     }
 
     /// The hold count after one more acquire, and the lease to ask for: re-entry never shortens a
@@ -131,12 +120,11 @@ impl Hold {
     /// to check the hold, and the id of the new guard; `None` when it was lost meanwhile.
     pub(crate) fn acquired(
         &self,
-        sent: BootInstant,
+        sent: Instant,
         lease: Duration,
         renew: bool,
     ) -> Option<(Instant, u32)> {
         let mut state = self.state();
-        let sent = sent.instant();
         if state.phase != Phase::Live {
             return None;
         }
@@ -216,9 +204,8 @@ impl Hold {
 
     /// The server confirmed a write that was sent at `sent`. Returns when the watchdog has to check
     /// the hold; `None` when it has ended.
-    pub(crate) fn confirmed(&self, sent: BootInstant) -> Option<Instant> {
+    pub(crate) fn confirmed(&self, sent: Instant) -> Option<Instant> {
         let mut state = self.state();
-        let sent = sent.instant();
         if state.phase != Phase::Live {
             return None;
         }
@@ -232,9 +219,8 @@ impl Hold {
 
     /// As [`confirmed`](Self::confirmed), when another client had shortened the lease to `left` and will do
     /// so again: from now on `left` is the lease.
-    pub(crate) fn shortened(&self, sent: BootInstant, left: Duration) -> Option<Instant> {
+    pub(crate) fn shortened(&self, sent: Instant, left: Duration) -> Option<Instant> {
         let mut state = self.state();
-        let sent = sent.instant();
         if state.phase != Phase::Live {
             return None;
         }
@@ -295,7 +281,7 @@ impl Hold {
     /// The watchdog has to check it at this instant. Returns the instant under which it was in the
     /// renewal schedule, and the one under which it has to be now.
     pub(crate) fn schedule(&self, check_at: Instant) -> (Option<Instant>, Instant) {
-        let mut state = self.state_as_it_is();
+        let mut state = self.state();
         state.check_at = check_at;
         let due = state.track_at.map_or(check_at, |track_at| track_at.min(check_at));
         (state.due.replace(due), due)
@@ -303,13 +289,13 @@ impl Hold {
 
     /// It is taken out of the renewal schedule. Returns the instant under which it was there.
     pub(crate) fn unschedule(&self) -> Option<Instant> {
-        self.state_as_it_is().due.take()
+        self.state().due.take()
     }
 
     /// Whether it has to be tracked from now on, and when the watchdog has to check it then. Once for
     /// each hold.
     pub(crate) fn begin_tracking(&self, now: Instant) -> Option<Instant> {
-        let mut state = self.state_as_it_is();
+        let mut state = self.state();
         state.track_at.take_if(|track_at| *track_at <= now).map(|_| state.check_at)
     }
 
@@ -372,7 +358,7 @@ impl Hold {
                 None => std::future::pending().await,
                 Some(at) => tokio::select! {
                     () = &mut changed => {}
-                    () = tokio::time::sleep_until(at.min(Instant::now() + LOOK_EVERY)) => {}
+                    () = tokio::time::sleep_until(at) => {}
                 },
             }
         }

@@ -12,7 +12,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::queue::CleanupQueue;
 use crate::cleanup::reconcile::{Attempt, release_until};
-use crate::clock::{BootInstant, LOOK_EVERY};
 use crate::commands::leased_semaphore::PermitIds;
 use crate::commands::semaphore::SemaphoreName;
 use crate::config::{LockConfig, clamp_lease};
@@ -46,26 +45,26 @@ pub(crate) struct Held {
 
 /// Until when the server keeps permits at least.
 struct Lease {
-    ends: Mutex<BootInstant>,
+    ends: Mutex<Instant>,
     changed: Notify,
 }
 
 impl Lease {
-    fn new(ends: BootInstant) -> Arc<Self> {
+    fn new(ends: Instant) -> Arc<Self> {
         Arc::new(Self { ends: Mutex::new(ends), changed: Notify::new() })
     }
 
-    fn ends(&self) -> MutexGuard<'_, BootInstant> {
+    fn ends(&self) -> MutexGuard<'_, Instant> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, ends: BootInstant) {
+    fn set(&self, ends: Instant) {
         *self.ends() = ends;
         self.changed.notify_waiters();
     }
 
     fn left(&self) -> Duration {
-        self.ends().left()
+        self.ends().saturating_duration_since(Instant::now())
     }
 }
 
@@ -75,7 +74,7 @@ impl Held {
         locks: Locks,
         name: SemaphoreName,
         ids: PermitIds,
-        sent: BootInstant,
+        sent: Instant,
         lease: Duration,
     ) -> Self {
         Self { locks, name, ids, since: Instant::now(), lease: Lease::new(sent + lease) }
@@ -87,7 +86,7 @@ impl Held {
 
     /// Set the lease; see [`LeasedPermits::extend`].
     async fn extend(&self, lease: Duration) -> Result<(), Error> {
-        let sent = BootInstant::now();
+        let sent = Instant::now();
         if self.ids.count() == 0 {
             self.lease.set(sent + lease);
             return Ok(());
@@ -249,7 +248,7 @@ impl LeasedPermits {
                 }
                 tokio::select! {
                     () = changed => {}
-                    () = sleep(left.min(LOOK_EVERY)) => {}
+                    () = sleep(left) => {}
                 }
             }
         }
@@ -305,9 +304,9 @@ async fn release(held: Held) -> Result<(), Error> {
 
 /// Repeat the release until Redis has answered twice that the permits are not acquired, or until the
 /// lease must have ended.
-pub(crate) async fn reconcile(held: Held, ends: BootInstant) {
+pub(crate) async fn reconcile(held: Held, ends: Instant) {
     let shared = held.locks.shared();
-    release_until(shared, held.name.key(), ends.instant(), 2, async || {
+    release_until(shared, held.name.key(), ends, 2, async || {
         match shared.connection.permit_release(&held.name, held.ids).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::BootInstant;
 use crate::commands::leased_semaphore::PermitIds;
 use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
 use crate::config::clamp_lease;
@@ -219,7 +218,7 @@ async fn attempt(semaphore: LeasedSemaphore, permits: u32) -> Result<Try<LeasedP
     let shared = locks.shared().clone();
     shared.check_open()?;
     name.check()?;
-    let (ids, sent) = (PermitIds::new(permits), BootInstant::now());
+    let (ids, sent) = (PermitIds::new(permits), Instant::now());
     let held = Held::new(locks, name, ids, sent, lease);
     let acquired = |held| Try::Acquired(LeasedPermits::acquired(held, renewed.then_some(lease)));
     if permits == 0 {
@@ -236,7 +235,7 @@ async fn attempt(semaphore: LeasedSemaphore, permits: u32) -> Result<Try<LeasedP
         Err(failure) => failure,
     };
     if matches!(failure, Failure::Unknown(_)) {
-        shared.cleanup.spawn(reconcile(held, BootInstant::now() + lease));
+        shared.cleanup.spawn(reconcile(held, Instant::now() + lease));
     }
     Err(failure.into_unavailable("acquire"))
 }

@@ -39,7 +39,7 @@ pub struct Lock<K: LockKind> {
 
 impl<K: LockKind> Lock<K> {
     pub(crate) fn new(locks: Locks, name: LockName) -> Self {
-        let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None, counter_ttl: None };
+        let acquirer = Acquirer { locks, name, kind: K::KIND, lease: None };
         Self { acquirer, kind: PhantomData }
     }
 

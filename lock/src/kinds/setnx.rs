@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use crate::cleanup::armed::{Armed, Release};
 use crate::cleanup::queue::CleanupQueue;
 use crate::cleanup::reconcile::{Attempt, release_until};
-use crate::clock::BootInstant;
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
@@ -44,9 +43,9 @@ struct Held {
     key: Arc<str>,
     token: Arc<str>,
     /// When it was requested.
-    since: BootInstant,
+    since: Instant,
     /// When the lease has ended for certain.
-    ends: BootInstant,
+    ends: Instant,
 }
 
 impl Release for Held {
@@ -90,7 +89,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
     let shared = lock.locks.shared().clone();
     shared.check_open()?;
     let token: Arc<str> = shared.token().into();
-    let since = BootInstant::now();
+    let since = Instant::now();
     let held = Held { locks: lock.locks, key: lock.key, token, since, ends: since + lock.lease };
     match shared.connection.setnx_acquire(&held.key, &held.token, lock.lease).await {
         Ok(true) => {
@@ -100,7 +99,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
         Ok(false) => Ok(None),
         Err(failure) => {
             if matches!(failure, Failure::Unknown(_)) {
-                let ends = BootInstant::now() + lock.lease;
+                let ends = Instant::now() + lock.lease;
                 shared.cleanup.spawn(reconcile(Held { ends, ..held }));
             }
             Err(failure.into_unavailable("acquire"))
@@ -125,13 +124,12 @@ impl SetNxGuard {
     /// Keep the key until its lease ends: for what must not be done again before.
     pub fn forget(mut self) {
         self.0.disarm();
-        self.0.locks.shared().counters.setnx.hold_ended(self.0.since.instant().elapsed());
+        self.0.locks.shared().counters.setnx.hold_ended(self.0.since.elapsed());
     }
 
-    /// How long from now the lock is held for certain, by this machine's clock; also right after the
-    /// machine was suspended, on Linux.
+    /// How long from now the lock is held for certain, by this machine's monotonic clock.
     pub fn valid_for(&self) -> Duration {
-        self.0.ends.left()
+        self.0.ends.saturating_duration_since(Instant::now())
     }
 }
 
@@ -144,7 +142,7 @@ impl fmt::Debug for SetNxGuard {
 async fn release(held: Held) -> Result<(), Error> {
     let shared = held.locks.shared().clone();
     let counters = &shared.counters.setnx;
-    counters.hold_ended(held.since.instant().elapsed());
+    counters.hold_ended(held.since.elapsed());
     match shared.connection.setnx_release(&held.key, &held.token).await {
         Ok(true) => Ok(()),
         Ok(false) => {
@@ -164,7 +162,7 @@ async fn release(held: Held) -> Result<(), Error> {
 /// must have ended.
 async fn reconcile(held: Held) {
     let shared = held.locks.shared();
-    release_until(shared, &held.key, held.ends.instant(), 2, async || {
+    release_until(shared, &held.key, held.ends, 2, async || {
         match shared.connection.setnx_release(&held.key, &held.token).await {
             Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,

@@ -5,16 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::clock::{self, LOOK_EVERY};
 use crate::holding::hold::Hold;
-
-/// The clocks are not read at one instant.
-const TOLERANCE: Duration = Duration::from_millis(100);
 
 /// The schedule of all holds of a process.
 #[derive(Default)]
@@ -34,8 +29,6 @@ struct Table {
     /// When the watchdog will wake up by itself. A hold that is due later need not wake it, so that
     /// a stream of short holds costs it nothing.
     wakes_at: Option<Instant>,
-    /// For how long the machine had been suspended at the last look.
-    suspended: Option<Duration>,
 }
 
 impl RenewalSchedule {
@@ -63,21 +56,14 @@ impl RenewalSchedule {
         self.table().due.len()
     }
 
-    /// Wait until a hold may be due before the next wake-up of [`pop_due`](Self::pop_due): there is a
-    /// new one, or the machine was suspended.
+    /// Wait until a hold may be due before the next wake-up of [`pop_due`](Self::pop_due).
     pub(crate) async fn earlier(&self) {
-        tokio::select! {
-            () = self.earlier.notified() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
+        self.earlier.notified().await;
     }
 
     /// Take out up to `limit` holds that are due, and say when to wake up next.
     pub(crate) fn pop_due(&self, now: Instant, limit: usize) -> (Vec<Arc<Hold>>, Option<Instant>) {
         let mut table = self.table();
-        if table.was_suspended() {
-            table.all_due(now);
-        }
         let mut due = Vec::new();
         while due.len() < limit {
             match table.due.first_entry() {
@@ -131,21 +117,6 @@ impl RenewalSchedule {
 }
 
 impl Table {
-    /// Whether the machine was suspended since the last look.
-    fn was_suspended(&mut self) -> bool {
-        let suspended = clock::suspended();
-        let before = self.suspended.replace(suspended);
-        before.is_some_and(|before| suspended > before + TOLERANCE)
-    }
-
-    /// Every hold has to be checked now: its deadline is nearer, or has passed.
-    fn all_due(&mut self, now: Instant) {
-        for hold in std::mem::take(&mut self.due).into_values() {
-            hold.unschedule();
-            self.insert(&hold, now);
-        }
-    }
-
     /// Insert or move a hold; returns when it is due.
     fn insert(&mut self, hold: &Arc<Hold>, check_at: Instant) -> Option<Instant> {
         // It may have just ended, and its removal may have come before this.

@@ -14,7 +14,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::BootInstant;
 use crate::commands::lock::RenewReply;
 use crate::connection::address::Address;
 use crate::connection::command_connection::CommandConnection;
@@ -55,7 +54,7 @@ pub(crate) async fn run(
     on_loss: OnLoss,
     stop: CancellationToken,
 ) {
-    let mut renewals: JoinSet<(Arc<Hold>, BootInstant, Result<RenewReply, Failure>)> =
+    let mut renewals: JoinSet<(Arc<Hold>, Instant, Result<RenewReply, Failure>)> =
         JoinSet::new();
     // Those with renewals under way.
     let mut nodes: HashMap<Option<Address>, Node> = HashMap::new();
@@ -87,7 +86,7 @@ pub(crate) async fn run(
                 let connection = connection.clone();
                 renewals.spawn(async move {
                     let _permit = permit;
-                    let sent = BootInstant::now();
+                    let sent = Instant::now();
                     let left = deadline.saturating_duration_since(Instant::now());
                     let timeout = left.min(lease / 3);
                     let reply = connection.renew(&hold.request, lease, timeout, left).await;
@@ -128,7 +127,7 @@ fn apply(
     schedule: &RenewalSchedule,
     on_loss: &OnLoss,
     hold: &Arc<Hold>,
-    sent: BootInstant,
+    sent: Instant,
     reply: Result<RenewReply, Failure>,
 ) {
     let failure = match reply {

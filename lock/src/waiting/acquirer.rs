@@ -7,8 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
-use crate::clock::BootInstant;
-use crate::commands::lock::{AcquireOptions, AcquireReply};
+use crate::commands::lock::AcquireReply;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
 use crate::error::{Error, LostReason};
@@ -36,8 +35,6 @@ pub(crate) struct Acquirer {
     pub(crate) kind: Kind,
     /// A fixed lease, or `None` for renewal by the watchdog.
     pub(crate) lease: Option<Duration>,
-    /// As in [`AcquireOptions`].
-    pub(crate) counter_ttl: Option<Duration>,
 }
 
 /// How one try ended.
@@ -227,8 +224,7 @@ impl Acquirer {
         request: &LockRequest,
         queue_timeout: Option<Duration>,
     ) -> Result<Attempt, Failed> {
-        let options = AcquireOptions { queue_timeout, counter_ttl: self.counter_ttl };
-        let work = attempt(self.locks.clone(), request.clone(), self.lease, options);
+        let work = attempt(self.locks.clone(), request.clone(), self.lease, queue_timeout);
         self.locks.shared().cleanup.finish(work).await
     }
 }
@@ -239,7 +235,7 @@ async fn attempt(
     locks: Locks,
     request: LockRequest,
     fixed_lease: Option<Duration>,
-    options: AcquireOptions,
+    queue_timeout: Option<Duration>,
 ) -> Result<Attempt, Failed> {
     let shared = locks.shared().clone();
     shared.check_open()?;
@@ -252,7 +248,7 @@ async fn attempt(
     };
     let wanted = shared.config.capped(fixed_lease.unwrap_or(shared.config.lease));
     loop {
-        let sent = BootInstant::now();
+        let sent = Instant::now();
         let current = entry.live();
         if let Some(held) = conflicting_kind(&locks, &request, current.as_deref()) {
             return Err(Error::OtherKind { held, wanted: request.kind }.into());
@@ -260,7 +256,7 @@ async fn attempt(
         let (depth, lease) =
             current.as_ref().map_or((1, wanted), |hold| hold.next(wanted, Instant::now()));
         let reply =
-            shared.connection.acquire(&request, lease, depth, options, &entry.latches).await;
+            shared.connection.acquire(&request, lease, depth, queue_timeout, &entry.latches).await;
         let failure = match (reply, current) {
             (Ok(AcquireReply::Held(pttl)), None) => return Ok(Attempt::Held(pttl)),
             (Ok(AcquireReply::Held(pttl)), Some(hold)) => {
@@ -270,7 +266,7 @@ async fn attempt(
                 continue;
             }
             // This future was not polled for so long that the lease is over before it began.
-            (Ok(AcquireReply::Acquired { .. }), _) if (sent + lease).left().is_zero() => {
+            (Ok(AcquireReply::Acquired { .. }), _) if Instant::now() >= sent + lease => {
                 Failure::Unknown("the answer was read after the lease had ended".into())
             }
             (Ok(AcquireReply::Acquired { fence }), current) => {

@@ -10,7 +10,6 @@ mod channel_rights;
 mod cluster;
 mod examples;
 mod exclusion;
-mod expiring_counter;
 mod fair;
 mod fair_limits;
 mod fenced;

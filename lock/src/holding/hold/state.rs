@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::clock::earlier_by;
 use crate::config::{LockConfig, clamp_lease};
 use crate::error::LostReason;
 
@@ -33,11 +32,8 @@ pub(super) struct State {
     /// The id of the next guard.
     pub(super) next_guard: u32,
     /// Until when the server keeps the key at least, by this machine's monotonic clock: the instant
-    /// *before* the last confirmed write was sent, plus its lease. A suspension of the machine brings
-    /// it nearer, as it does `read_holds` and `ends_at`.
+    /// *before* the last confirmed write was sent, plus its lease.
     pub(super) deadline: Instant,
-    /// For how long the machine had been suspended when that was done last.
-    pub(super) suspended: Duration,
     /// For how long it may last, and until when that is.
     pub(super) max_hold: Option<Duration>,
     pub(super) ends_at: Option<Instant>,
@@ -50,20 +46,6 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The leases have run on while the machine was suspended.
-    pub(super) fn account_for_suspension(&mut self, suspended: Duration) {
-        let more = suspended.saturating_sub(self.suspended);
-        if more.is_zero() {
-            return;
-        }
-        self.suspended = suspended;
-        self.deadline = earlier_by(self.deadline, more);
-        self.ends_at = self.ends_at.map(|at| earlier_by(at, more));
-        for (_, until) in &mut self.read_holds {
-            *until = earlier_by(*until, more);
-        }
-    }
-
     /// The owner reads for as long as its longest hold.
     pub(super) fn deadline_of_read_holds(&mut self) {
         if let Some(longest) = self.read_holds.iter().map(|(_, until)| *until).max() {
