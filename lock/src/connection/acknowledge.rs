@@ -14,7 +14,7 @@ use crate::config::{LockConfig, Replicas, millis};
 use crate::connection::backend::Backend;
 use crate::connection::bounded::bounded;
 use crate::connection::link::Link;
-use crate::connection::server::Server;
+use crate::connection::settings::Timeouts;
 
 /// Sets the key's expiry to the value it has.
 const TOUCH: &str = include_str!("../../lua/touch.lua");
@@ -31,21 +31,12 @@ impl ReplicaAcknowledgement {
     /// `None` unless the configuration asks for it.
     ///
     /// # Errors
-    /// As [`Backend::new`].
-    pub(crate) fn new(
-        server: Server,
-        backend: &Backend,
-        config: &LockConfig,
-    ) -> RedisResult<Option<Self>> {
+    /// When no further connection can be made.
+    pub(crate) fn new(backend: &Backend, config: &LockConfig) -> RedisResult<Option<Self>> {
         let Some(replicas) = config.replicas else { return Ok(None) };
         let timeout = replicas.timeout + config.command_timeout;
-        let config = LockConfig { command_timeout: timeout, ..config.clone() };
-        // Of a master that Sentinel monitors, what `backend` knows is used: whoever watches for a
-        // failover tells it.
-        let link = match backend.master_link(timeout) {
-            Some(link) => link,
-            None => Backend::new(server.without_supplied()?, &config)?.link()?,
-        };
+        let timeouts = Timeouts { command: timeout, ..Timeouts::from(config) };
+        let link = backend.nodes().separate_link(timeouts)?;
         Ok(Some(Self { link, replicas, timeout }))
     }
 

@@ -2,39 +2,44 @@
 //! `cluster_link`.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, Value};
 use tokio::sync::watch;
 
 use crate::connection::address::{Address, Channels, at_address};
-use crate::connection::shared::SharedConnection;
+use crate::connection::cluster_link::ClusterLink;
+use crate::connection::link::Link;
+use crate::connection::node::{NodeConnection, Target};
+use crate::connection::nodes::Nodes;
+use crate::connection::settings::Timeouts;
 use crate::connection::slots::{SlotTable, slot};
 
 /// The connections to the nodes of a cluster, and its slot table as last read.
 pub(crate) struct Cluster {
     /// The nodes given by the user; their settings hold for all.
     seeds: Vec<ConnectionInfo>,
-    settings: ConnectionManagerConfig,
+    timeouts: Timeouts,
     /// The slot table and its version: how often it has been read.
     table: watch::Sender<(u64, Arc<SlotTable>)>,
     /// An error occurred that an outdated table would explain.
     stale: AtomicBool,
     /// Held while the table is read again.
     refreshing: tokio::sync::Mutex<()>,
-    connections: Mutex<HashMap<Address, SharedConnection>>,
+    connections: Mutex<HashMap<Address, NodeConnection>>,
 }
 
 impl Cluster {
     /// Makes no connection yet. `seeds` must not be empty.
-    pub(crate) fn new(seeds: Vec<ConnectionInfo>, settings: ConnectionManagerConfig) -> Self {
+    pub(crate) fn new(seeds: Vec<ConnectionInfo>, timeouts: Timeouts) -> Self {
         Self {
             seeds,
-            settings,
+            timeouts,
             table: watch::Sender::default(),
             stale: AtomicBool::new(false),
             refreshing: tokio::sync::Mutex::default(),
@@ -42,69 +47,9 @@ impl Cluster {
         }
     }
 
-    /// The nodes given by the user.
-    pub(crate) fn seeds(&self) -> &[ConnectionInfo] {
-        &self.seeds
-    }
-
-    /// A future that ends when the slot table has been read again.
-    pub(crate) fn changed(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut table = self.table.subscribe();
-        async move {
-            // An error means that the cluster has been dropped.
-            if table.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
     /// Read the slot table again before the next use.
     pub(crate) fn mark_stale(&self) {
         self.stale.store(true, Ordering::Release);
-    }
-
-    /// Assign channels to the masters that serve their slots. Masters without a channel have an empty
-    /// set; channels whose slot no node serves now are left out.
-    pub(crate) async fn assign_channels(
-        &self,
-        channels: Channels,
-    ) -> RedisResult<HashMap<Address, Channels>> {
-        let table = self.slot_table().await?;
-        let mut assigned: HashMap<Address, Channels> =
-            table.masters().map(|node| (node.clone(), Channels::new())).collect();
-        for channel in channels {
-            match table.master(slot(channel.as_bytes())) {
-                Some(node) => drop(assigned.entry(node.clone()).or_default().insert(channel)),
-                None => self.mark_stale(),
-            }
-        }
-        Ok(assigned)
-    }
-
-    /// A client for one node.
-    pub(crate) fn client(&self, address: &str) -> RedisResult<Client> {
-        let seed = self.seeds.first();
-        let none = || RedisError::from((ErrorKind::Client, "there is no node"));
-        Client::open(at_address(seed.ok_or_else(none)?, address)?)
-    }
-
-    /// The master that serves this key, by the slot table as last read.
-    pub(crate) fn master_of(&self, key: &str) -> Option<Address> {
-        self.current().1.master(slot(key.as_bytes())).cloned()
-    }
-
-    /// Succeeds when a master answers. All are asked at once: one that is dead or hangs delays nothing.
-    pub(crate) async fn ping(&self) -> RedisResult<()> {
-        let table = self.slot_table().await?;
-        let ping = async |node| redis::cmd("PING").exec_async(&mut self.node(node)?).await;
-        let mut answers: FuturesUnordered<_> = table.masters().map(ping).collect();
-        let mut answer =
-            Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into());
-        while answer.is_err() {
-            let Some(next) = answers.next().await else { break };
-            answer = next;
-        }
-        answer
     }
 
     /// The version of the slot table, and the table, as they are.
@@ -183,19 +128,103 @@ impl Cluster {
         Ok(table)
     }
 
+    fn client_at(&self, address: &str) -> RedisResult<Client> {
+        let none = || RedisError::from((ErrorKind::Client, "there is no node"));
+        Client::open(at_address(self.seeds.first().ok_or_else(none)?, address)?)
+    }
+
     /// The connection to one node, opened by its first command.
-    pub(crate) fn node(&self, address: &Address) -> RedisResult<SharedConnection> {
+    pub(crate) fn node(&self, address: &Address) -> RedisResult<NodeConnection> {
         if let Some(node) = self.connections().get(address) {
             return Ok(node.clone());
         }
-        let client = self.client(address)?;
-        let settings = self.settings.clone();
-        let node = ConnectionManager::new_lazy_with_config(client.clone(), settings.clone())?;
-        let node = SharedConnection::new(node, client, settings);
+        let target = Target::Fixed(self.client_at(address)?);
+        let node = NodeConnection::new(target, self.timeouts);
         Ok(self.connections().entry(address.clone()).or_insert(node).clone())
     }
 
-    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, SharedConnection>> {
+    fn connections(&self) -> std::sync::MutexGuard<'_, HashMap<Address, NodeConnection>> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Nodes for Cluster {
+    fn link(self: Arc<Self>, _timeouts: Timeouts) -> Link {
+        Link::cluster(ClusterLink::new(self))
+    }
+
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
+        Ok(Arc::new(Self::new(self.seeds.clone(), timeouts)).link(timeouts))
+    }
+
+    fn client(&self, address: &str) -> RedisResult<Client> {
+        self.client_at(address)
+    }
+
+    /// Succeeds when a master answers. All are asked at once: one that is dead or hangs delays nothing.
+    fn ping(&self, _link: Link) -> BoxFuture<'_, RedisResult<()>> {
+        Box::pin(async move {
+            let table = self.slot_table().await?;
+            let ping = async |node| redis::cmd("PING").exec_async(&mut self.node(node)?).await;
+            let mut answers: FuturesUnordered<_> = table.masters().map(ping).collect();
+            let mut answer =
+                Err((ErrorKind::ClusterConnectionNotFound, "no cluster node to ask").into());
+            while answer.is_err() {
+                let Some(next) = answers.next().await else { break };
+                answer = next;
+            }
+            answer
+        })
+    }
+
+    /// To the masters that serve their slots. Masters without a channel have an empty set.
+    fn assign_channels(
+        &self,
+        channels: Channels,
+    ) -> BoxFuture<'_, RedisResult<HashMap<Address, Channels>>> {
+        Box::pin(async move {
+            let table = self.slot_table().await?;
+            let mut assigned: HashMap<Address, Channels> =
+                table.masters().map(|node| (node.clone(), Channels::new())).collect();
+            for channel in channels {
+                match table.master(slot(channel.as_bytes())) {
+                    Some(node) => drop(assigned.entry(node.clone()).or_default().insert(channel)),
+                    None => self.mark_stale(),
+                }
+            }
+            Ok(assigned)
+        })
+    }
+
+    fn node_of<'a>(&'a self, key: &'a str) -> BoxFuture<'a, RedisResult<Address>> {
+        Box::pin(self.master(Some(slot(key.as_bytes()))))
+    }
+
+    fn master_of(&self, key: &str) -> Option<Address> {
+        self.current().1.master(slot(key.as_bytes())).cloned()
+    }
+
+    fn mark_stale(&self) {
+        self.mark_stale();
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        let mut table = self.table.subscribe();
+        Box::pin(async move {
+            // An error means that the cluster has been dropped.
+            if table.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    fn is_cluster(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cluster")
     }
 }

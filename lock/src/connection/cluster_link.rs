@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::aio::ConnectionLike;
-use redis::{Cmd, ErrorKind, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
+};
 
 use crate::connection::address::Address;
 use crate::connection::cluster::Cluster;
-use crate::connection::shared::SharedConnection;
+use crate::connection::node::NodeConnection;
 use crate::connection::slots::slot_of;
 
 /// How often one command may be sent to another node: its slot has moved, or its node is gone. Each
@@ -45,14 +47,14 @@ impl ClusterLink {
         self.cluster.mark_stale();
     }
 
-    pub(crate) async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
+    async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut replies = self.send(slot_of(command), Payload::One(command)).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))
     }
 
     /// Each command goes to the node of its slot; all of a transaction to the node of its first. Only
     /// what was redirected is sent again.
-    pub(crate) async fn pipeline(
+    async fn pipeline(
         &mut self,
         pipeline: &Pipeline,
         offset: usize,
@@ -158,6 +160,25 @@ impl ClusterLink {
     }
 }
 
+impl ConnectionLike for ClusterLink {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(self.command(command))
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(self.pipeline(pipeline, offset, count))
+    }
+
+    fn get_db(&self) -> i64 {
+        0
+    }
+}
+
 /// What is sent to a node: a command or a pipeline.
 enum Payload<'a> {
     One(&'a Cmd),
@@ -167,7 +188,7 @@ enum Payload<'a> {
 
 impl Payload<'_> {
     /// Send it; with `asking`, to the node that a slot is being moved to (ASKING).
-    async fn to(&self, mut node: SharedConnection, asking: bool) -> RedisResult<Vec<Value>> {
+    async fn to(&self, mut node: NodeConnection, asking: bool) -> RedisResult<Vec<Value>> {
         let replies = match self {
             Self::One(command) if !asking => vec![node.req_packed_command(command).await?],
             Self::One(command) => {

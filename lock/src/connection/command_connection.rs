@@ -32,10 +32,10 @@ impl CommandConnection {
     /// # Errors
     /// When an address cannot be used, or settings contradict each other.
     pub(crate) fn lazy(server: Server, config: &LockConfig) -> RedisResult<Self> {
-        let backend = Backend::new(server.clone(), config)?;
+        let backend = Backend::new(server, config)?;
         Ok(Self {
-            link: backend.link()?,
-            acknowledgement: ReplicaAcknowledgement::new(server, &backend, config)?,
+            link: backend.link(),
+            acknowledgement: ReplicaAcknowledgement::new(&backend, config)?,
             backend,
             timeout: config.command_timeout,
             refusals: Refusals::default(),

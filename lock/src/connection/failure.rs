@@ -3,7 +3,6 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::connection::shared::is_login_refusal;
 use crate::error::{Cause, Error};
 
 /// What is known after a command failed; each variant carries the cause.
@@ -95,4 +94,10 @@ impl Failure {
 pub(crate) fn is_refusal(error: &RedisError) -> bool {
     error.kind() == ErrorKind::RESP3NotSupported
         || matches!(Failure::of(error), Failure::Rejected(_))
+}
+
+/// Whether the server refused the user or the password.
+pub(crate) fn is_login_refusal(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::AuthenticationFailed
+        || matches!(error.code(), Some("WRONGPASS" | "NOAUTH"))
 }

@@ -1,33 +1,148 @@
-//! The nodes of a Redis in use, which all handles of one application share: a cluster's slot table,
-//! the master as the sentinels last reported it.
+//! What is known of a Redis in use, whichever way it is run: which node takes a command, and which ones to
+//! subscribe on.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use redis::Client;
+use futures_util::future::BoxFuture;
+use redis::{Client, ErrorKind, RedisResult};
 
-use crate::connection::cluster::Cluster;
-use crate::connection::sentinel::Master;
-use crate::connection::supplied::SuppliedConnection;
+use crate::connection::address::{Address, Channels};
+use crate::connection::link::Link;
+use crate::connection::node::{NodeConnection, Target};
+use crate::connection::settings::Timeouts;
 
-/// The nodes; clones share what is known about them.
-#[derive(Clone)]
-pub(crate) enum Nodes {
-    Single(Client),
-    /// A connection, and what further ones are made with.
-    Supplied(SuppliedConnection, Option<Client>),
-    Cluster(Arc<Cluster>),
-    Sentinel(Arc<Master>),
+/// The nodes of a Redis; all handles of an application share them. What the methods do unless they are
+/// overridden is right for one server.
+pub(crate) trait Nodes: fmt::Debug + Send + Sync {
+    /// A handle for commands; opens nothing yet.
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> Link;
+
+    /// As [`link`](Self::link), over connections that nobody else uses.
+    ///
+    /// # Errors
+    /// When none can be made.
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link>;
+
+    /// A client for the node at this address, which is one of
+    /// [`assign_channels`](Self::assign_channels).
+    ///
+    /// # Errors
+    /// When there can be no further connection.
+    fn client(&self, address: &str) -> RedisResult<Client>;
+
+    /// Succeeds when the server answers on `link`.
+    fn ping(&self, mut link: Link) -> BoxFuture<'_, RedisResult<()>> {
+        Box::pin(async move { redis::cmd("PING").exec_async(&mut link).await })
+    }
+
+    /// Assign `channels` to the nodes to subscribe on, which are all masters. Channels that no node serves
+    /// at the moment are left out.
+    ///
+    /// # Errors
+    /// When no node of a cluster answers, or no sentinel knows a master.
+    fn assign_channels(
+        &self,
+        channels: Channels,
+    ) -> BoxFuture<'_, RedisResult<HashMap<Address, Channels>>> {
+        Box::pin(async { Ok(HashMap::from([(Address::from(""), channels)])) })
+    }
+
+    /// The node that serves this key.
+    ///
+    /// # Errors
+    /// As [`assign_channels`](Self::assign_channels), and when no node serves it.
+    fn node_of<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, RedisResult<Address>> {
+        Box::pin(async { Ok(Address::from("")) })
+    }
+
+    /// The node that serves this key, as far as that is known without asking.
+    fn serving(&self, key: &str) -> Option<Address> {
+        self.master_of(key)
+    }
+
+    /// The node of a cluster that serves this key, as far as that is known without asking; `None` for
+    /// other kinds of server.
+    fn master_of(&self, _key: &str) -> Option<Address> {
+        None
+    }
+
+    /// A connection broke, as it does when a node is replaced: look nodes up again before next use.
+    fn mark_stale(&self) {}
+
+    /// A future that ends when the nodes to subscribe on have changed since this call, as far as
+    /// that is known.
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Watch for a failover that causes no error. Never ends.
+    fn monitor(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Whether this is a cluster, which has sharded channels besides the ordinary ones.
+    fn is_cluster(&self) -> bool {
+        false
+    }
+
+    /// Whether further connections can be made.
+    fn makes_connections(&self) -> bool {
+        true
+    }
 }
 
-/// Without addresses, which may hold a password.
-impl fmt::Debug for Nodes {
+/// One server.
+pub(crate) struct Single(pub(crate) Client);
+
+impl Nodes for Single {
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> Link {
+        Link::node(NodeConnection::new(Target::Fixed(self.0.clone()), timeouts))
+    }
+
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
+        Ok(self.link(timeouts))
+    }
+
+    fn client(&self, _address: &str) -> RedisResult<Client> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Without the address, which may hold a password.
+impl fmt::Debug for Single {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Single(_) => "Single",
-            Self::Supplied(..) => "Supplied",
-            Self::Cluster(_) => "Cluster",
-            Self::Sentinel(_) => "Sentinel",
+        f.write_str("Single")
+    }
+}
+
+/// A connection of the application's own, and what further ones are made with.
+pub(crate) struct Supplied(pub(crate) Link, pub(crate) Option<Client>);
+
+impl Nodes for Supplied {
+    fn link(self: Arc<Self>, _timeouts: Timeouts) -> Link {
+        self.0.clone()
+    }
+
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
+        Ok(Link::node(NodeConnection::new(Target::Fixed(self.client("")?), timeouts)))
+    }
+
+    fn client(&self, _address: &str) -> RedisResult<Client> {
+        self.1.clone().ok_or_else(|| {
+            let cause = "there is no client beside the supplied connection";
+            (ErrorKind::InvalidClientConfig, cause).into()
         })
+    }
+
+    fn makes_connections(&self) -> bool {
+        self.1.is_some()
+    }
+}
+
+impl fmt::Debug for Supplied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Supplied")
     }
 }

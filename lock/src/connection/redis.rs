@@ -55,12 +55,9 @@ impl Redis {
             .with_connect_timeout(connect_timeout)
             .with_command_timeout(command_timeout)
             .clamped();
-        let rejected = |error: redis::RedisError| Failure::Rejected(error.into());
-        let open = || {
-            let backend = Backend::new(server.into(), &config)?;
-            Ok((RoutedConnection(backend.link()?), backend))
-        };
-        let (commands, backend) = open().map_err(|error| rejected(error).into_error("connect"))?;
+        let backend = Backend::new(server.into(), &config)
+            .map_err(|error| Failure::Rejected(error.into()).into_error("connect"))?;
+        let commands = RoutedConnection(backend.link());
         Ok(Self { backend, commands, connect_timeout })
     }
 
@@ -86,7 +83,7 @@ impl Redis {
     /// # Cancellation
     /// Can be dropped.
     pub async fn ping(&self) -> RedisResult<()> {
-        self.backend.ping(self.commands()).await
+        self.backend.ping(self.commands.0.clone()).await
     }
 
     /// A client of the node that serves `key` now, for a connection of one's own: for messages, or

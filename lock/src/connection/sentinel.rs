@@ -1,5 +1,5 @@
 //! A master monitored by Redis Sentinel: finds it, and notices a failover. Commands reach it by
-//! `master_link`.
+//! a `NodeConnection`.
 //!
 //! The sentinels are asked whenever the master may have been replaced, and every second anyway: a
 //! replaced master goes on answering for a while, and what it grants then is lost. Of two masters the
@@ -12,11 +12,12 @@
 //! Source: <https://redis.io/docs/latest/develop/reference/sentinel-clients/>.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
@@ -26,7 +27,11 @@ use redis::{
 };
 use tokio::sync::watch;
 
-use crate::connection::address::{Address, at_address};
+use crate::connection::address::{Address, Channels, at_address};
+use crate::connection::link::Link;
+use crate::connection::node::{NodeConnection, Target};
+use crate::connection::nodes::Nodes;
+use crate::connection::settings::Timeouts;
 
 /// How often each sentinel is asked although no error occurred.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -85,19 +90,8 @@ impl Master {
     }
 
     /// A client for one address.
-    pub(crate) fn client(&self, address: &str) -> RedisResult<Client> {
+    pub(crate) fn client_at(&self, address: &str) -> RedisResult<Client> {
         Client::open(at_address(&self.model, address)?)
-    }
-
-    /// A future that ends when another master is known.
-    pub(crate) fn changed(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut known = self.known.subscribe();
-        async move {
-            // An error means that the master has been dropped.
-            if known.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        }
     }
 
     /// Ask the sentinels again before the next use.
@@ -174,25 +168,11 @@ impl Master {
         address
     }
 
-    /// Poll the sentinels for a newer master, each by itself, so that one which hangs delays nothing.
-    /// Never ends.
-    pub(crate) async fn monitor(&self) {
-        let poll = async |sentinel| loop {
-            tokio::time::sleep(POLL_INTERVAL).await;
-            if self.known_address().is_some()
-                && let Err(error) = self.ask(sentinel).await
-            {
-                tracing::debug!(%error, "a sentinel does not answer");
-            }
-        };
-        join_all(self.sentinels.iter().map(poll)).await;
-    }
-
     /// What a sentinel reports, if the node it names has the role of a master.
     async fn verified(&self, sentinel: &Sentinel) -> RedisResult<MasterInfo> {
         let verified = async {
             let info = self.ask(sentinel).await?;
-            let node = self.client(&info.address)?;
+            let node = self.client_at(&info.address)?;
             let timeouts = self.timeouts();
             let mut node = node.get_multiplexed_async_connection_with_config(&timeouts).await?;
             ensure_master(&mut node).await?;
@@ -263,10 +243,70 @@ impl Master {
             .set_connection_timeout(Some(self.connect_timeout))
             .set_response_timeout(Some(self.connect_timeout))
     }
+}
 
-    /// How long opening a connection may take.
-    pub(crate) fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
+impl Nodes for Master {
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> Link {
+        Link::node(NodeConnection::new(Target::Master(self), timeouts))
+    }
+
+    /// What is known of the master is shared: whoever watches for a failover tells it.
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
+        Ok(self.link(timeouts))
+    }
+
+    fn client(&self, address: &str) -> RedisResult<Client> {
+        self.client_at(address)
+    }
+
+    fn assign_channels(
+        &self,
+        channels: Channels,
+    ) -> BoxFuture<'_, RedisResult<HashMap<Address, Channels>>> {
+        Box::pin(async { Ok(HashMap::from([(self.address().await?, channels)])) })
+    }
+
+    fn node_of<'a>(&'a self, _key: &'a str) -> BoxFuture<'a, RedisResult<Address>> {
+        Box::pin(self.address())
+    }
+
+    fn serving(&self, _key: &str) -> Option<Address> {
+        self.known_address()
+    }
+
+    fn mark_stale(&self) {
+        self.mark_stale();
+    }
+
+    fn changed(&self) -> BoxFuture<'static, ()> {
+        let mut known = self.known.subscribe();
+        Box::pin(async move {
+            // An error means that the master has been dropped.
+            if known.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    /// Polls the sentinels for a newer master, each by itself, so that one which hangs delays nothing.
+    fn monitor(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let poll = async |sentinel| loop {
+                tokio::time::sleep(POLL_INTERVAL).await;
+                if self.known_address().is_some()
+                    && let Err(error) = self.ask(sentinel).await
+                {
+                    tracing::debug!(%error, "a sentinel does not answer");
+                }
+            };
+            join_all(self.sentinels.iter().map(poll)).await;
+        })
+    }
+}
+
+impl fmt::Debug for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sentinel")
     }
 }
 

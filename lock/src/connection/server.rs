@@ -1,10 +1,12 @@
 //! Which Redis to use, as the user names it.
 
-use redis::aio::ConnectionLike;
-use redis::{Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisResult};
+use std::sync::Arc;
 
+use redis::aio::ConnectionLike;
+use redis::{Client, ConnectionInfo, RedisConnectionInfo};
+
+use crate::connection::link::Link;
 use crate::connection::nodes::Nodes;
-use crate::connection::supplied::SuppliedConnection;
 use crate::error::Error;
 
 /// Which Redis to use: one server, a cluster, a master monitored by Sentinel, a connection that the
@@ -22,7 +24,7 @@ use crate::error::Error;
 /// let locks = Locks::connect(cluster, LockConfig::default()).await?;
 ///
 /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
-/// let login = redis::RedisConnectionInfo::default();
+/// let login = RedisConnectionInfo::default();
 /// let locks = Locks::connect(Server::sentinel(sentinels, "mymaster", login)?, LockConfig::default());
 /// # Ok(())
 /// # }
@@ -34,15 +36,15 @@ pub struct Server(pub(crate) Topology);
 pub(crate) enum Topology {
     Single(Client),
     /// With what further connections are made with.
-    Supplied(SuppliedConnection, Option<Client>),
-    Cluster(Vec<redis::ConnectionInfo>),
+    Supplied(Link, Option<Client>),
+    Cluster(Vec<ConnectionInfo>),
     Sentinel {
-        sentinels: Vec<redis::ConnectionInfo>,
+        sentinels: Vec<ConnectionInfo>,
         master: String,
-        login: redis::RedisConnectionInfo,
+        login: RedisConnectionInfo,
     },
     /// That of a `Redis`, which shares what it knows about its nodes.
-    Shared(Nodes),
+    Shared(Arc<dyn Nodes>),
 }
 
 impl Server {
@@ -72,7 +74,7 @@ impl Server {
     pub fn from_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
     ) -> Self {
-        Self(Topology::Supplied(SuppliedConnection::new(connection), None))
+        Self(Topology::Supplied(Link::supplied(connection), None))
     }
 
     /// Beside [`from_connection`](Self::from_connection): with what to make the connections that
@@ -122,25 +124,6 @@ impl Server {
         }))
     }
 
-    /// The server by its client alone, for a connection that nobody else uses.
-    pub(crate) fn without_supplied(self) -> RedisResult<Self> {
-        match self.0 {
-            Topology::Supplied(_, Some(client)) => Ok(client.into()),
-            Topology::Shared(Nodes::Supplied(supplied, client)) => {
-                Self(Topology::Supplied(supplied, client)).without_supplied()
-            }
-            Topology::Shared(Nodes::Cluster(cluster)) => {
-                Ok(Self(Topology::Cluster(cluster.seeds().to_vec())))
-            }
-            Topology::Supplied(_, None) => Err((
-                ErrorKind::InvalidClientConfig,
-                "replicas acknowledge on a connection of its own, for which there is no client",
-            )
-                .into()),
-            _ => Ok(self),
-        }
-    }
-
     /// A Redis Cluster, reached through any of `nodes`; the others are
     /// discovered. User, password and TLS settings of the first node are used for all.
     ///
@@ -166,7 +149,7 @@ impl Server {
     pub fn sentinel<N: redis::IntoConnectionInfo>(
         sentinels: impl IntoIterator<Item = N>,
         master: impl Into<String>,
-        login: redis::RedisConnectionInfo,
+        login: RedisConnectionInfo,
     ) -> Result<Self, Error> {
         let sentinels = addresses(sentinels, "Sentinel needs at least one sentinel")?;
         Ok(Self(Topology::Sentinel { sentinels, master: master.into(), login }))
@@ -183,7 +166,7 @@ impl From<Client> for Server {
 fn addresses<N: redis::IntoConnectionInfo>(
     nodes: impl IntoIterator<Item = N>,
     if_none: &'static str,
-) -> Result<Vec<redis::ConnectionInfo>, Error> {
+) -> Result<Vec<ConnectionInfo>, Error> {
     let nodes: redis::RedisResult<Vec<_>> =
         nodes.into_iter().map(redis::IntoConnectionInfo::into_connection_info).collect();
     let nodes = nodes.map_err(|error| unusable(&error.to_string()))?;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use redis::aio::ConnectionManagerConfig;
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionInfo, RedisResult};
@@ -26,15 +25,17 @@ pub(crate) fn tcp(config: &LockConfig) -> TcpSettings {
     settings
 }
 
-/// Settings of the connection that commands go over.
-pub(crate) fn manager(config: &LockConfig) -> ConnectionManagerConfig {
-    ConnectionManagerConfig::new()
-        .set_response_timeout(Some(config.command_timeout))
-        .set_connection_timeout(Some(config.connect_timeout))
-        // A command tries to connect once and then fails: callers learn at once that Redis is
-        // unreachable, and the next command is the next try.
-        .set_number_of_retries(0)
-        .set_pipeline_buffer_size(PIPELINE_BUFFER)
+/// How long opening a connection, and a command, may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    pub(crate) connect: Duration,
+    pub(crate) command: Duration,
+}
+
+impl From<&LockConfig> for Timeouts {
+    fn from(config: &LockConfig) -> Self {
+        Self { connect: config.connect_timeout, command: config.command_timeout }
+    }
 }
 
 /// Whether the TLS that this address asks for can be used.

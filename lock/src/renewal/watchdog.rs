@@ -54,8 +54,7 @@ pub(crate) async fn run(
     on_loss: OnLoss,
     stop: CancellationToken,
 ) {
-    let mut renewals: JoinSet<(Arc<Hold>, Instant, Result<RenewReply, Failure>)> =
-        JoinSet::new();
+    let mut renewals: JoinSet<(Arc<Hold>, Instant, Result<RenewReply, Failure>)> = JoinSet::new();
     // Those with renewals under way.
     let mut nodes: HashMap<Option<Address>, Node> = HashMap::new();
     loop {
