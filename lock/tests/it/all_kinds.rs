@@ -156,6 +156,32 @@ async fn a_lost_lock_reports_the_reason<K: LockKind>(lock: fn(&Locks) -> Lock<K>
     nothing_left(&server, &[&locks]).await;
 }
 
+/// All of its data is lost, and the owner takes it again: what is renewed is all there.
+async fn a_lock_taken_again_after_a_loss_of_data_is_renewed<K: LockKind>(
+    lock: fn(&Locks) -> Lock<K>,
+) {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let (lock, owner) = (lock(&locks), locks.owner());
+    let lost = [lock.acquire_as(&owner).await.unwrap(), lock.acquire_as(&owner).await.unwrap()];
+    let _: () = query(&mut raw, "FLUSHALL", &[]).await;
+    for guard in &lost {
+        assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
+        assert_eq!(guard.valid_for(), Duration::ZERO);
+    }
+    let again = lock.acquire_as(&owner).await.unwrap();
+    drop(lost);
+    // Seven thirds of the lease.
+    for _ in 0..7 {
+        renewed(|| again.valid_for()).await;
+        assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
+        assert!(lock.is_locked().await.unwrap());
+    }
+    again.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
 async fn scripts_are_reloaded_after_a_flush<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
@@ -196,6 +222,7 @@ macro_rules! all_kinds {
             all_kinds!(@ $make;
                 guards_of_one_owner_are_released_in_any_order the_watchdog_renews_the_lease
                 a_fixed_lease_expires a_command_with_a_lost_reply_counts_once a_lost_lock_reports_the_reason
+                a_lock_taken_again_after_a_loss_of_data_is_renewed
                 scripts_are_reloaded_after_a_flush
                 a_key_of_another_type_is_rejected_and_kept);
         })+
@@ -209,6 +236,7 @@ macro_rules! all_kinds {
 }
 
 all_kinds! {
+    reentrant: |locks| locks.lock(NAME);
     fenced: |locks| locks.fenced(NAME);
     fair: |locks| locks.fair(NAME);
     read: |locks| locks.read_write(NAME).read().clone();
@@ -217,6 +245,7 @@ all_kinds! {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exclusive_locks_lose_no_update() {
+    no_update_is_lost(|locks| locks.lock(NAME)).await;
     no_update_is_lost(|locks| locks.fenced(NAME)).await;
     no_update_is_lost(|locks| locks.fair(NAME)).await;
     no_update_is_lost(|locks| locks.read_write(NAME).write().clone()).await;
@@ -297,4 +326,12 @@ async fn every_kind_is_acquired_awaited_and_released_on_a_cluster() {
         one(&cluster, |locks| locks.read_write(name).read().clone()).await;
         one(&cluster, |locks| locks.read_write(name).write().clone()).await;
     }
+    // Of names on several nodes.
+    let locks = Locks::connect(Server::cluster(cluster.urls()).unwrap(), LockConfig::default());
+    let locks = locks.await.unwrap();
+    let guard = locks.multi(["a", "b", "c", "d"]).acquire().await.unwrap();
+    assert!(locks.multi(["d", "a"]).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    let guard = locks.multi(["d", "a"]).try_acquire().await.unwrap();
+    guard.expect("they are free").release().await.unwrap();
 }

@@ -52,21 +52,6 @@ where
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_reentrant_lock_loses_no_update() {
-    let server = RedisServer::start().await;
-    let both = [locks(&server).await, locks(&server).await];
-    let lost = lost_updates(both.clone(), |locks: Locks, counter| async move {
-        let lock = locks.lock(NAME);
-        let guard = lock.acquire().await.unwrap();
-        increment(&counter).await;
-        guard.release().await.unwrap();
-    })
-    .await;
-    assert_eq!(lost, 0);
-    nothing_left(&server, &[&both[0], &both[1]]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_setnx_lock_loses_no_update_within_its_lease() {
     let server = RedisServer::start().await;
     let both = [locks(&server).await, locks(&server).await];

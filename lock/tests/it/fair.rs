@@ -129,6 +129,41 @@ async fn the_wire_format_is_that_of_redisson() {
     nothing_left(&server, &[&locks]).await;
 }
 
+/// The head leaves the queue when it acquires; who is behind it keeps its place, in front of who comes
+/// later.
+#[tokio::test]
+async fn a_successor_keeps_its_place_when_the_head_acquires() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_locks(&server).await;
+    let lock = locks.fair(NAME);
+    let holder = lock.acquire().await.unwrap();
+    let head = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    queued(&mut raw, 1).await;
+    let order = Arc::default();
+    let (second, third) = (locks.owner(), locks.owner());
+    let successor = spawn_waiter(lock.clone(), second, &order);
+    queued(&mut raw, 2).await;
+    let behind = timeout_in(&mut raw, &second.to_string()).await;
+    holder.release().await.unwrap();
+    let held = soon("the head acquires", head).await.unwrap();
+    queued(&mut raw, 1).await;
+    assert_eq!(queue(&mut raw).await, [second.to_string()]);
+    // It is one position further to the front, for Redisson too.
+    let nearer = behind - timeout_in(&mut raw, &second.to_string()).await;
+    assert!((nearer - WAITER_TIMEOUT).abs() < 120_000.0, "{nearer}");
+    let latecomer = spawn_waiter(lock, third, &order);
+    queued(&mut raw, 2).await;
+    assert_eq!(queue(&mut raw).await, [second.to_string(), third.to_string()]);
+    held.release().await.unwrap();
+    soon("both acquire", async { (successor.await.unwrap(), latecomer.await.unwrap()) }).await;
+    assert_eq!(*order.lock().unwrap(), [second, third]);
+    nothing_left(&server, &[&locks]).await;
+}
+
 #[tokio::test]
 async fn waiters_acquire_in_order_of_arrival() {
     let server = RedisServer::start().await;

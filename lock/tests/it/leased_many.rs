@@ -4,11 +4,10 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, Locks, LostReason};
+use redisson_lock::{Error, LostReason};
 
 use super::semaphore::next_message;
-use super::{eventually, long_locks, losing_reply, query, soon};
-use crate::support::proxy::Proxy;
+use super::{long_locks, query, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "gate";
@@ -81,43 +80,6 @@ async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
     assert_eq!(counts(&mut raw).await, (0, 3));
     two.release().await.unwrap();
     assert_eq!(counts(&mut raw).await, (2, 1));
-}
-
-#[tokio::test]
-async fn a_waiter_for_several_permits_is_woken_by_releases() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let gate = here.leased_semaphore(NAME, LONG);
-    gate.try_set_permits(2).await.unwrap();
-    let (one, other) = (gate.acquire(1).await.unwrap(), gate.acquire(1).await.unwrap());
-    let waiting = there.leased_semaphore(NAME, LONG);
-    let waiting = tokio::spawn(async move { waiting.acquire(2).await });
-    eventually("it waits", async || there.usage().channels == 1).await;
-    let started = Instant::now();
-    one.release().await.unwrap();
-    other.release().await.unwrap();
-    let two = soon("both are free", waiting).await.unwrap().unwrap();
-    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
-    assert_eq!(counts(&mut raw).await, (0, 2));
-    drop(two);
-    eventually("all are free", async || counts(&mut raw).await == (2, 0)).await;
-}
-
-#[tokio::test]
-async fn commands_for_several_permits_with_a_lost_reply_count_once() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let proxy = Proxy::start(server.address()).await.unwrap();
-    let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
-    let gate = locks.leased_semaphore(NAME, LONG);
-    gate.try_set_permits(5).await.unwrap();
-    // Once without loss: with the scripts loaded, the next reply is the script's.
-    gate.acquire(1).await.unwrap().release().await.unwrap();
-    let three = losing_reply(&proxy, gate.try_acquire(3)).await.unwrap().expect("five are free");
-    assert_eq!(counts(&mut raw).await, (2, 3));
-    losing_reply(&proxy, three.release()).await.unwrap();
-    assert_eq!(counts(&mut raw).await, (5, 0));
 }
 
 #[tokio::test]

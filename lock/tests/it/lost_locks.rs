@@ -6,73 +6,10 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redisson_lock::{Error, LockConfig, Locks, Lost, LostReason};
 
-use super::{LEASE, eventually, locks, nothing_left, query, renewed, soon};
+use super::{LEASE, eventually, locks, nothing_left, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
-
-#[tokio::test]
-async fn a_flushed_lock_is_reported_as_expired() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
-    let owner = locks.owner();
-    let lock = locks.lock(NAME);
-    let outer = lock.acquire_as(&owner).await.unwrap();
-    let inner = lock.acquire_as(&owner).await.unwrap();
-    let _: () = query(&mut raw, "FLUSHALL", &[]).await;
-    assert_eq!(soon("the loss is detected", outer.lost()).await, LostReason::Expired);
-    assert_eq!(soon("the loss is detected", inner.lost()).await, LostReason::Expired);
-    assert_eq!(outer.valid_for(), Duration::ZERO);
-
-    // The same owner may acquire it again; guards of the lost hold do not affect the new one.
-    let again = lock.acquire_as(&owner).await.unwrap();
-    assert_eq!(outer.release().await, Err(Error::Lost(LostReason::Expired)));
-    drop(inner);
-    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
-    again.release().await.unwrap();
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
-async fn a_lock_held_by_another_owner_is_reported_as_taken() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let lock = locks.lock(NAME);
-    let mine = lock.acquire().await.unwrap();
-    let lost = mine.lost();
-    assert!(lock.force_unlock().await.unwrap());
-    let theirs = lock.try_acquire().await.unwrap().unwrap();
-    assert_eq!(soon("the loss is detected", lost).await, LostReason::Taken);
-    assert_eq!(mine.release().await, Err(Error::Lost(LostReason::Taken)));
-    theirs.release().await.unwrap();
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
-async fn re_entry_detects_a_lost_lock() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    // A lease so long that no renewal can detect the loss.
-    let locks = Locks::connect(server.client(), LockConfig::default()).await.unwrap();
-    let (owner, other) = (locks.owner(), locks.owner());
-    let lock = locks.lock(NAME);
-
-    let first = lock.acquire_as(&owner).await.unwrap();
-    let _: () = raw.del(NAME).await.unwrap();
-    let second = lock.try_acquire_as(&owner).await.unwrap().expect("the lock is free");
-    assert_eq!(soon("the loss is detected", first.lost()).await, LostReason::Expired);
-    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1, "a new hold, not a re-entry");
-    drop(first);
-
-    let _: () = raw.del(NAME).await.unwrap();
-    let theirs = lock.try_acquire_as(&other).await.unwrap().unwrap();
-    assert!(lock.try_acquire_as(&owner).await.unwrap().is_none());
-    assert_eq!(soon("the loss is detected", second.lost()).await, LostReason::Taken);
-    drop(second);
-    theirs.release().await.unwrap();
-    nothing_left(&server, &[&locks]).await;
-}
 
 #[tokio::test]
 async fn a_paused_redis_is_reported_as_unreachable_at_the_deadline() {

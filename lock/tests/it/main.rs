@@ -35,6 +35,7 @@ mod reentrant;
 mod replicas;
 mod routed;
 mod semaphore;
+mod semaphores;
 mod sentinel;
 mod sentinel_answers;
 mod setnx;

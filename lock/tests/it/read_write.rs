@@ -67,6 +67,7 @@ async fn the_wire_format_is_that_of_redisson() {
     let writing = lock.write().acquire_as(&owner).await.unwrap();
     let again = lock.write().acquire_as(&owner).await.unwrap();
     assert_eq!(hash(&mut raw).await, fields([("mode", "write"), (&writer, "2")]));
+    assert!(!lock.read().is_locked().await.unwrap() && lock.write().is_locked().await.unwrap());
     again.release().await.unwrap();
     let reading = lock.read().acquire_as(&owner).await.unwrap();
     let expected = fields([("mode", "write"), (&writer, "1"), (&field, "1")]);
@@ -331,4 +332,26 @@ async fn a_downgraded_writer_lets_readers_in_and_no_writer() {
     let refused = lost.downgrade().await.map(drop);
     assert!(matches!(refused, Err(Error::Lost(_))), "{refused:?}");
     nothing_left(&server, &[&here, &there]).await;
+}
+
+#[tokio::test]
+async fn a_writer_that_re_enters_with_a_shorter_lease_keeps_the_longer() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let (lock, owner) = (locks.read_write(NAME), locks.owner());
+    let long = lock.write().clone().without_renewal(Duration::from_secs(60));
+    let short = lock.write().clone().without_renewal(Duration::from_millis(50));
+    let least = Duration::from_secs(30);
+    let outer = long.acquire_as(&owner).await.unwrap();
+    let inner = short.acquire_as(&owner).await.unwrap();
+    assert!(long.remaining().await.unwrap().unwrap() > least);
+    assert!(inner.valid_for() > least && outer.valid_for() > least);
+    inner.release().await.unwrap();
+    assert!(long.remaining().await.unwrap().unwrap() > least && outer.valid_for() > least);
+    // Nor does the read side shorten it.
+    let read = lock.read().clone().without_renewal(Duration::from_millis(50));
+    drop(read.acquire_as(&owner).await.unwrap());
+    assert!(long.remaining().await.unwrap().unwrap() > least && outer.valid_for() > least);
+    outer.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
 }

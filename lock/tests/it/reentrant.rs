@@ -9,28 +9,6 @@ use super::{LEASE, eventually, locks, nothing_left, query, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
-async fn guards_of_one_owner_are_released_in_any_order() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let (owner, other) = (locks.owner(), locks.owner());
-    let lock = locks.lock("lock:order:1");
-    for outer_first in [true, false] {
-        let outer = lock.acquire_as(&owner).await.unwrap();
-        let inner = lock.try_acquire_as(&owner).await.unwrap().unwrap();
-        assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
-        assert!(lock.try_acquire_as(&other).await.unwrap().is_none());
-
-        let (first, last) = if outer_first { (outer, inner) } else { (inner, outer) };
-        first.release().await.unwrap();
-        assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
-        assert!(lock.try_acquire_as(&other).await.unwrap().is_none());
-        last.release().await.unwrap();
-        assert!(!lock.is_locked().await.unwrap());
-    }
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
 async fn re_entry_from_many_tasks_counts_each_acquire() {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
@@ -124,22 +102,6 @@ async fn more_locks_than_one_renewal_batch_all_stay_held() {
     let lost = guards.iter().filter(|guard| guard.valid_for().is_zero()).count();
     assert_eq!((lost, locks.usage().watched), (0, 800));
     drop(guards);
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
-async fn a_fixed_lease_expires() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let owner = locks.owner();
-    let lock = locks.lock("lock:order:1").without_renewal(Duration::from_millis(300));
-    let guard = lock.acquire_as(&owner).await.unwrap();
-    let valid = guard.valid_for();
-    assert!(valid > Duration::ZERO && valid <= Duration::from_millis(300), "{valid:?}");
-    assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
-    assert_eq!(guard.valid_for(), Duration::ZERO);
-    eventually("the key expires", async || !lock.is_locked().await.unwrap()).await;
-    drop(guard);
     nothing_left(&server, &[&locks]).await;
 }
 
