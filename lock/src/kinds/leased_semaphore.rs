@@ -173,8 +173,8 @@ impl LeasedSemaphore {
     /// then. With a limit of zero this is [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when the last try was not
-    /// answered, at the limit or after
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when no try was answered, or
+    /// not the last that ended: at the limit, or after
     /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
     pub async fn acquire_within(
         &self,

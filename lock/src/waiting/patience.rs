@@ -14,6 +14,8 @@ use crate::waiting::deadline::{earlier, outage_pause, until};
 pub(crate) struct Patience {
     deadline: Option<Instant>,
     longest_outage: Option<Duration>,
+    /// Whether a try was answered.
+    answered: bool,
     /// The tries in a row that were not answered.
     outage: Option<Outage>,
 }
@@ -33,7 +35,7 @@ pub(crate) enum Tried<T> {
 
 impl Patience {
     pub(crate) fn new(config: &LockConfig, deadline: Option<Instant>) -> Self {
-        Self { deadline, longest_outage: config.outage_limit, outage: None }
+        Self { deadline, longest_outage: config.outage_limit, answered: false, outage: None }
     }
 
     /// The limit of the call itself.
@@ -67,7 +69,7 @@ impl Patience {
     /// Await one try, but not past the end.
     ///
     /// # Errors
-    /// Those of the try; [`Error::Unavailable`] only when the end is reached.
+    /// Those of the try; [`Error::Unavailable`] only when the end is reached and Redis does not answer.
     pub(crate) async fn attempt<T>(
         &mut self,
         attempt: impl Future<Output = Result<T, Error>>,
@@ -75,11 +77,15 @@ impl Patience {
         let since = self.outage.as_ref().map_or_else(Instant::now, |outage| outage.since);
         let error = match until(self.end_if(Some(since)), attempt).await {
             Some(Ok(answer)) => {
-                self.outage = None;
+                (self.answered, self.outage) = (true, None);
                 return Ok(Tried::Answered(answer));
             }
             Some(Err(error)) if !error.is_retryable() => return Err(error),
             Some(Err(error)) => error,
+            // Cut short, it says nothing: the answer before counts.
+            None if self.answered && self.outage.is_none() && self.is_over() => {
+                return Ok(Tried::Unanswered(Duration::ZERO));
+            }
             None => {
                 let cause = "no answer when the waiting limit was reached".into();
                 Error::Unavailable { operation: "acquire", cause }
@@ -98,7 +104,7 @@ impl Patience {
     /// The outcome of a call that has reached its end.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the last try was not answered.
+    /// [`Error::Unavailable`] when the last try that ended was not answered.
     pub(crate) fn timed_out<T>(self) -> Result<Option<T>, Error> {
         match self.outage {
             Some(outage) => Err(outage.last),
