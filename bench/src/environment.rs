@@ -230,6 +230,15 @@ impl Environment {
         memory.and_then(|bytes| bytes.parse().ok()).context("Redis' used_memory")
     }
 
+    /// A shop; publishing a sale makes one.
+    ///
+    /// # Errors
+    /// The database fails, or there is none.
+    pub async fn shop(&self) -> anyhow::Result<u64> {
+        let id = sqlx::query_scalar("SELECT id FROM tb_shop ORDER BY id LIMIT 1");
+        Ok(id.fetch_one(&self.pool).await?)
+    }
+
     /// The stock of a sale that is left in the database.
     ///
     /// # Errors

@@ -13,6 +13,8 @@ use seckill::id::IdGenerator;
 use tokio::task::JoinSet;
 use workload::{Access, redis_connection};
 
+use crate::ratios::median;
+
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;
 
@@ -62,6 +64,53 @@ pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f
     .await;
     locks.shutdown().await;
     rate
+}
+
+/// Hand-overs of a lock, and PINGs between them.
+const HAND_OVERS: usize = 200;
+
+/// Median time from before the release of a lock until a waiter with connections of its own has it, in median PINGs. The
+/// pause before each differs, so that one that polled would not be met in step.
+pub async fn hand_over(access: &Access) -> anyhow::Result<f64> {
+    const NAME: &str = "bench:baton";
+    let connect = async || {
+        let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
+        anyhow::Ok(Locks::connect(server, LockConfig::default()).await?)
+    };
+    let (holder, waiter) = (connect().await?, connect().await?);
+    let mut redis = redis_connection::connect(&access.redis_url).await?;
+    let (mut took, mut pings) = (Vec::new(), Vec::new());
+    for number in 0..HAND_OVERS {
+        let lock = holder.reentrant(NAME)?;
+        let guard = lock.acquire(&holder.owner()).await?;
+        let (lock, owner) = (waiter.reentrant(NAME)?, waiter.owner());
+        let waiting = tokio::spawn(async move { (lock.acquire(&owner).await, Instant::now()) });
+        let pause = Duration::from_micros(5_000 + 7_919 * number as u64 % 20_000);
+        tokio::time::sleep(pause).await;
+        let pinged = Instant::now();
+        redis::cmd("PING").query_async::<()>(&mut redis).await?;
+        pings.push(pinged.elapsed().as_secs_f64());
+        tokio::time::sleep(pause / 5).await;
+        let begun = Instant::now();
+        guard.release().await?;
+        let (acquired, at) = waiting.await?;
+        took.push((at - begun).as_secs_f64());
+        acquired?.release().await?;
+    }
+    holder.shutdown().await;
+    waiter.shutdown().await;
+    median(&took).zip(median(&pings)).map(|(took, ping)| took / ping).context("no hand-over")
+}
+
+/// GETs of a cached shop by redis-benchmark; per second.
+pub async fn raw_gets(access: &Access, shop: u64, duration: Duration) -> anyhow::Result<f64> {
+    redis_benchmark(
+        access,
+        requests(duration, 40_000.0),
+        1,
+        &["GET", &format!("cache:shop:{shop}")],
+    )
+    .await
 }
 
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the

@@ -106,6 +106,18 @@ pub fn all() -> Vec<Ratio> {
             "one reading of the clock and one mutex in the process for each id",
         ),
         ratio(
+            "9a",
+            "shop replies/s, a hit in memory ÷ bare route, 64 clients",
+            at_least(0.6, 0.9),
+            "what every request gets: its id, two counters, the token check, the limit per shop",
+        ),
+        ratio(
+            "9b",
+            "shop replies/s, a hit in Redis ÷ GETs by redis-benchmark, 64 clients both",
+            at_least(0.4, 0.8),
+            "as of ratio 9a, and the value is decoded",
+        ),
+        ratio(
             "11a",
             "goodput at 3× overload ÷ peak",
             at_least(0.85, 0.95),
@@ -146,6 +158,12 @@ pub fn all() -> Vec<Ratio> {
             "p99 of group-commit at 70 % of its peak, in commits of the database",
             Bounds { floor: None, aim: Some(4.0), lower_is_better: true },
             "an order waits for the batch before it and for its own; the rest is time on the processor",
+        ),
+        ratio(
+            "17",
+            "hand-over of a lock to a waiter of other connections, median, in PING round trips",
+            Bounds { floor: None, aim: Some(4.0), lower_is_better: true },
+            "release, message and acquire, one after the other",
         ),
     ]
 }
@@ -314,7 +332,7 @@ mod tests {
             assert!(ratio.number.starts_with(&number(ratio.number).unwrap()));
         }
         assert_eq!(["11a", "11", "P1"].map(number), ["11", "11", "P1"].map(|it| Ok(it.to_owned())));
-        assert!(number("17").unwrap_err().contains("only P1, P2, P3, P4, 1, 2, 3, 4, 5"));
+        assert!(number("18").unwrap_err().contains("only P1, P2, P3, P4, 1, 2, 3, 4, 5"));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use anyhow::ensure;
 use workload::live::Progress;
 use workload::{Access, Error};
 
@@ -14,7 +15,7 @@ use crate::monitoring;
 use crate::ratios::{self, Ratio, figure};
 use crate::runs::{Plan, Run, Runner, Stock};
 use crate::sales;
-use crate::servers::{Proxies, Servers};
+use crate::servers::{self, Proxies, Servers};
 
 /// Connections of the open loop at overload.
 const OVERLOAD_CLIENTS: usize = 1024;
@@ -117,7 +118,7 @@ pub async fn measure(
     let has_stream = knows_stream(runner).await?;
     let has_redis_benchmark = is_installed("redis-benchmark");
     if !has_redis_benchmark {
-        for number in ["7", "8", "13"] {
+        for number in ["7", "8", "9b", "13"] {
             results.note(number, "redis-benchmark is not installed");
         }
     }
@@ -202,6 +203,13 @@ impl<'a> Round<'a, '_> {
         }
         if settings.wants(&["14"]) {
             self.monitoring().await?;
+        }
+        if settings.wants(&["9"]) {
+            self.reads().await?;
+        }
+        if settings.wants(&["17"]) {
+            let pings = micro::hand_over(&self.runner.environment.access).await?;
+            self.results.put("17", pings);
         }
         if self.has_redis_benchmark {
             self.without_http(admissions).await?;
@@ -374,6 +382,35 @@ impl<'a> Round<'a, '_> {
             }
         }
         self.results.put("14", with / without);
+        Ok(())
+    }
+
+    /// Hits of one shop, in the process's memory and in Redis.
+    async fn reads(&mut self) -> anyhow::Result<()> {
+        let (environment, duration) = (self.runner.environment, self.settings.duration);
+        let shop = environment.shop().await?;
+        // All reads are of one shop, which would be limited.
+        let unlimited = ["--per-shop-per-second", "0"];
+        let memory = servers::instance(environment, "memory-hits", &unlimited).await?;
+        let plan = |name, servers| {
+            let (shop, clients, stock) = (Some(shop), micro::CLIENTS, Stock::NoSale);
+            let plan = Plan::new("group-commit", servers, duration);
+            Plan { name, shop, clients, stock, repeat: true, ..plan }
+        };
+        let bare = self.run(plan("bare route, a shop", &self.servers.bare)).await?;
+        let hits = self.run(plan("a shop from memory", &memory)).await?;
+        ensure!(hits.outcomes.keys().eq(["HTTP_200"]), "no shop: {:?}", hits.outcomes);
+        self.results.put("9a", hits.answers_per_s / bare.answers_per_s);
+        if self.has_redis_benchmark {
+            // This read strategy keeps nothing in memory.
+            let flags = [&unlimited[..], &["--shop-cache", "mutex"]].concat();
+            let redis = servers::instance(environment, "redis-hits", &flags).await?;
+            let hits = self.run(plan("a shop from Redis", &redis)).await?;
+            ensure!(hits.outcomes.keys().eq(["HTTP_200"]), "no shop: {:?}", hits.outcomes);
+            let raw = micro::raw_gets(&environment.access, shop, duration).await?;
+            let raw = self.results.figure("GET by redis-benchmark", raw);
+            self.results.put("9b", hits.answers_per_s / raw);
+        }
         Ok(())
     }
 

@@ -28,7 +28,7 @@ pub enum Stock {
     Limited(u32),
     /// One, so that every answer but the first is "sold out".
     SoldOut,
-    /// Nothing: the target is a bare route.
+    /// Nothing: a shop is read, or the target is a bare route.
     NoSale,
 }
 
@@ -43,6 +43,8 @@ pub struct Plan<'a> {
     pub servers: Vec<&'a Server>,
     /// Prefix of the path, such as `/sold-out`.
     pub prefix: &'static str,
+    /// The shop that is read, instead of buying.
+    pub shop: Option<u64>,
     /// What is on sale.
     pub stock: Stock,
     /// Keep-alive connections.
@@ -63,6 +65,7 @@ impl<'a> Plan<'a> {
             strategy,
             servers: vec![server],
             prefix: "",
+            shop: None,
             stock: Stock::PerBuyer,
             clients: 256,
             rate: None,
@@ -212,7 +215,10 @@ impl Runner<'_> {
     ) -> anyhow::Result<Attempts> {
         let digits = sales.map_or(1, |sales| sales.end().to_string().len());
         // Of one length, as the generator wants it: an id may begin with zeros.
-        let path = |id| format!("{}/voucher-order/seckill/{id:0digits$}", plan.prefix);
+        let path = |id| match plan.shop {
+            Some(shop) => format!("GET /shop/{shop}"),
+            None => format!("POST {}/voucher-order/seckill/{id:0digits$}", plan.prefix),
+        };
         let load = Load {
             targets: plan.servers.iter().map(|server| server.address).collect(),
             paths: sales.cloned().unwrap_or(1..=1).map(path).collect(),

@@ -31,7 +31,7 @@ const ANSWER: usize = 4096;
 pub struct Load {
     /// Servers; connections are spread evenly over them.
     pub targets: Vec<SocketAddr>,
-    /// The paths to POST to, in turn; all of one length.
+    /// The methods and paths to ask for, such as `POST /x`, in turn; all of one length.
     pub paths: Arc<[String]>,
     /// Session tokens, one per buyer.
     pub tokens: Arc<[[u8; TOKEN]]>,
@@ -171,7 +171,7 @@ impl Pending {
 impl Connection {
     fn begin(&mut self, load: &Load, (buyer, path): (usize, usize), due: Instant) {
         self.request.set_token(&load.tokens[buyer]);
-        self.request.set_path(&load.paths[path]);
+        self.request.set_line(&load.paths[path]);
         let [buyer, path] = [buyer, path].map(|at| u32::try_from(at).unwrap_or(u32::MAX));
         (self.written, self.filled) = (0, 0);
         self.attempt = Some(Pending { buyer, path, due });

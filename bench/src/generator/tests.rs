@@ -40,7 +40,7 @@ fn server(delay: Duration) -> SocketAddr {
 fn load(target: SocketAddr) -> Load {
     Load {
         targets: vec![target],
-        paths: ["/x".to_owned(), "/y".to_owned()].into(),
+        paths: ["POST /x".to_owned(), "POST /y".to_owned()].into(),
         tokens: TOKENS.into(),
         connections: 2,
         duration: Duration::from_secs(20),

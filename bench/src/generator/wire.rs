@@ -1,13 +1,10 @@
-//! HTTP/1.1 bytes of a purchase request and its answer. No I/O and, per request, no allocation: the generator shares
+//! HTTP/1.1 bytes of a request and its answer. No I/O and, per request, no allocation: the generator shares
 //! the processor with the servers it measures.
 
 use std::borrow::Cow;
 
 /// Length of a session token, in hexadecimal digits.
 pub const TOKEN: usize = 32;
-
-/// Where the path begins.
-const PATH_AT: usize = "POST ".len();
 
 /// A request whose token and path can be replaced; rendered once per connection.
 #[derive(Debug, Clone)]
@@ -17,9 +14,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// `POST path` for `host`, with an `authorization` header.
-    pub fn new(host: &str, path: &str) -> Self {
-        let head = format!("POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: ");
+    /// `POST path` or `GET path` for `host`. A read is anonymous: its token is in a header that nobody looks at.
+    pub fn new(host: &str, line: &str) -> Self {
+        let token = if line.starts_with("GET ") { "x-reader" } else { "authorization" };
+        let head = format!("{line} HTTP/1.1\r\nhost: {host}\r\n{token}: ");
         let token_at = head.len();
         let text = format!("{head}{}\r\ncontent-length: 0\r\n\r\n", "0".repeat(TOKEN));
         Self { bytes: text.into_bytes(), token_at }
@@ -30,9 +28,9 @@ impl Request {
         self.bytes[self.token_at..self.token_at + TOKEN].copy_from_slice(token);
     }
 
-    /// Puts another path of the same length in the place of the first.
-    pub fn set_path(&mut self, path: &str) {
-        self.bytes[PATH_AT..PATH_AT + path.len()].copy_from_slice(path.as_bytes());
+    /// Puts another method and path of the same length in the place of the first.
+    pub fn set_line(&mut self, line: &str) {
+        self.bytes[..line.len()].copy_from_slice(line.as_bytes());
     }
 
     /// The request with its present token and path.
@@ -143,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn token_and_path_are_replaced() {
-        let mut request = Request::new("h:1", "/y");
-        request.set_path("/x");
+    fn token_and_line_are_replaced() {
+        let mut request = Request::new("h:1", "POST /y");
+        request.set_line("POST /x");
         request.set_token(&[b'a'; TOKEN]);
         let text = String::from_utf8(request.bytes().to_vec()).unwrap();
         assert!(text.contains(&format!("authorization: {}\r\n", "a".repeat(TOKEN))), "{text}");
