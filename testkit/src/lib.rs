@@ -8,6 +8,7 @@
 #[path = "../../lock/tests/it/support/certificates.rs"]
 pub mod certificates;
 pub mod clock;
+#[cfg(feature = "database")]
 pub mod database_server;
 pub mod haproxy;
 #[path = "../../lock/tests/it/support/process.rs"]
@@ -20,6 +21,7 @@ pub mod redis_cluster;
 pub mod redis_sentinel;
 #[path = "../../lock/tests/it/support/redis_server.rs"]
 pub mod redis_server;
+#[cfg(feature = "database")]
 pub mod replicated_database;
 #[path = "../../lock/tests/it/support/wait.rs"]
 pub mod wait;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cache_aside::{BloomFillError, BloomFilter, BloomSize, Cache, ReadStrategy};
 
 use super::{Source, command, eventually, node, nodes, policy};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const ROWS: u64 = 5_000;
 const RATE: f64 = 0.01;

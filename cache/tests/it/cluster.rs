@@ -5,7 +5,7 @@ use std::time::Duration;
 use cache_aside::{BloomSize, CacheConfig, InvalidationStatus, ReadStrategy, Ttl};
 
 use super::{KEY, Product, Source, command, get, node_with, policy, version};
-use crate::support::redis_server::{RedisServer, Role};
+use testkit::redis_server::{RedisServer, Role};
 
 const MUTEX: &str = "{cache:product:1}:lock";
 

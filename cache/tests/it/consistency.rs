@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cache_aside::{Cache, InvalidationStatus, ReadStrategy};
 
 use super::{KEY, Source, eventually, nodes, policy, read, version};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// How long reads and changes go on for each strategy, and how many there are at the least.
 const LOAD_TIME: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use super::{
     KEY, Source, WAIT_LIMIT, command, eventually, get, node, node_with, nodes, policy, read,
     version,
 };
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_nodes_serve_an_old_value_only_until_the_message_arrives() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cache_aside::{InvalidationStatus, ReadStrategy, Ttl};
 
 use super::{KEY, LEASE, MUTEX, Product, Source, eventually, get, nodes, policy, version};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// For each strategy, invalidated by the node that loads and by the other one.
 #[tokio::test]

@@ -10,7 +10,7 @@ use super::{
     KEY, MUTEX, Source, Switch, WAIT_LIMIT, command, eventually, get, node, node_with, nodes,
     policy, read, version,
 };
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// The strategies that hold a mutex while they load.
 const WITH_MUTEX: [ReadStrategy; 3] =

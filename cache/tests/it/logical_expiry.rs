@@ -8,7 +8,7 @@ use super::{
     KEY, MUTEX, Product, Source, Switch, command, eventually, get, node, nodes, policy, read,
     version,
 };
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const STRATEGY: ReadStrategy = ReadStrategy::LogicalExpiry;
 

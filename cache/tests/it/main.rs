@@ -15,7 +15,6 @@ mod outage;
 mod penetration;
 mod stampede;
 mod subscription;
-mod support;
 mod wire;
 
 use std::future::Future;
@@ -28,7 +27,7 @@ use cache_aside::{Cache, CacheConfig, CachePolicy, ReadResult, ReadStrategy};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// The key of most tests.
 const KEY: &str = "cache:product:1";
@@ -190,7 +189,7 @@ async fn version(
 
 /// Waits until `condition` holds.
 async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
-    crate::support::wait::eventually(what, WAIT_LIMIT, condition).await;
+    testkit::wait::eventually(what, WAIT_LIMIT, condition).await;
 }
 
 /// Sends a raw command.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cache_aside::{Cache, CacheConfig, CachePolicy, ReadError, ReadStrategy};
 
 use super::{Source, eventually, node_with, policy, read, version};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 const MAX_LOADS: usize = 4;
 

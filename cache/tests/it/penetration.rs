@@ -8,7 +8,7 @@ use cache_aside::{ReadStrategy, Ttl};
 use redis::AsyncCommands;
 
 use super::{KEY, Source, command, get, node, nodes, policy, read, version};
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 #[tokio::test]
 async fn every_strategy_but_plain_cache_aside_caches_nulls() {

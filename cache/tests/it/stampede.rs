@@ -11,7 +11,7 @@ use super::{
     KEY, LEASE, MUTEX, Source, WAIT_LIMIT, command, eventually, get, node_with, patient, policy,
     read, version,
 };
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 /// Readers on each of the two nodes.
 const READERS: usize = 500;

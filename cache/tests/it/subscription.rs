@@ -7,8 +7,8 @@ use cache_aside::{Cache, CacheConfig, CachePolicy, InvalidationStatus, ReadStrat
 use redis::Client;
 
 use super::{KEY, Source, command, eventually, manager, node, policy, version};
-use crate::support::proxy::{Mode, Proxy};
-use crate::support::redis_server::RedisServer;
+use testkit::proxy::{Mode, Proxy};
+use testkit::redis_server::RedisServer;
 
 /// A node that sends commands directly to Redis and subscribes through a proxy.
 async fn behind_proxy(server: &RedisServer) -> (Cache, Proxy) {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     KEY, LEASE, MUTEX, Product, Source, command, eventually, get, node, nodes, policy, version,
 };
-use crate::support::redis_server::RedisServer;
+use testkit::redis_server::RedisServer;
 
 fn in_future() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
