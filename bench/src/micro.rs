@@ -81,10 +81,9 @@ pub async fn hand_over(access: &Access) -> anyhow::Result<f64> {
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     let (mut took, mut pings) = (Vec::new(), Vec::new());
     for number in 0..HAND_OVERS {
-        let lock = holder.reentrant(NAME)?;
-        let guard = lock.acquire(&holder.owner()).await?;
-        let (lock, owner) = (waiter.reentrant(NAME)?, waiter.owner());
-        let waiting = tokio::spawn(async move { (lock.acquire(&owner).await, Instant::now()) });
+        let guard = holder.lock(NAME).acquire().await?;
+        let lock = waiter.lock(NAME);
+        let waiting = tokio::spawn(async move { (lock.acquire().await, Instant::now()) });
         let pause = Duration::from_micros(5_000 + 7_919 * number as u64 % 20_000);
         tokio::time::sleep(pause).await;
         let pinged = Instant::now();

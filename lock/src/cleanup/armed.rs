@@ -53,7 +53,7 @@ impl<H: Release> Drop for Armed<H> {
         self.held.cleanup().spawn(async move {
             let name = held.name().to_owned();
             if let Err(error) = held.release().await {
-                tracing::debug!(name, %error, "what a dropped guard held is not released at once");
+                tracing::debug!(lock = name, %error, "what a dropped guard held is not released at once");
             }
         });
     }

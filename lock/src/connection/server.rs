@@ -24,7 +24,7 @@ use crate::error::Error;
 /// let locks = Locks::connect(cluster, LockConfig::default()).await?;
 ///
 /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/"];
-/// let login = RedisConnectionInfo::default();
+/// let login = redis::RedisConnectionInfo::default();
 /// let locks = Locks::connect(Server::sentinel(sentinels, "mymaster", login)?, LockConfig::default());
 /// # Ok(())
 /// # }

@@ -141,11 +141,11 @@ impl Majority {
 ///   split the votes between them and try again after a random pause.
 ///
 /// # On the wire
-/// A [`ReentrantLock`] of this name on each server; no key of its own. The servers
+/// A [`ReentrantLock`](crate::ReentrantLock) of this name on each server; no key of its own. The servers
 /// do not know of each other.
 ///
 /// # Errors
-/// Every call fails with [`Error::InvalidName`] as for a [`ReentrantLock`].
+/// Every call fails with [`Error::InvalidName`] as for a [`Lock`](crate::Lock).
 ///
 /// # Cancellation
 /// Every future may be dropped at any time. A command that is under way is finished in the
@@ -213,7 +213,7 @@ impl MajorityLock {
     ///
     /// # Errors
     /// The first error, when so many servers failed that no majority is left: as
-    /// [`ReentrantLock::try_acquire`]. [`Error::Unavailable`] also when they granted too slowly for
+    /// [`Lock::try_acquire`](crate::Lock::try_acquire). [`Error::Unavailable`] also when they granted too slowly for
     /// the lease.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         self.try_acquire_as(&self.members.owner()?).await
