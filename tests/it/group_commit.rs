@@ -414,8 +414,10 @@ async fn a_sale_whose_row_is_locked_delays_the_others_once() {
         holder.rollback().await.unwrap();
     };
     let (locked_out, ()) = tokio::join!(locked_out, others);
-    let is_true = matches!(locked_out[0], Ok(_) | Err(Error::Conflict | Error::Unavailable(_)));
-    assert!(is_true, "{locked_out:?}");
+    // Those that were queued later may be committed first, and little is left.
+    let no =
+        |error: &Error| matches!(error, Error::Conflict | Error::Unavailable(_) | Error::SoldOut);
+    assert!(locked_out[0].as_ref().err().is_none_or(no), "{locked_out:?}");
     // It sells again, and then shares batches with the others.
     let again = node.buy_of(&[(SCARCE, 77)]).await;
     assert!(matches!(again[0], Ok(_) | Err(Error::SoldOut)), "{again:?}");

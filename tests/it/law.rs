@@ -9,6 +9,7 @@ use redis::AsyncCommands;
 use testkit::wait::eventually;
 use workload::burst::{self, BurstOptions, BuyerSource, Report};
 use workload::conformance::Conformance;
+use workload::order_rows::OrderRows;
 
 use crate::support::hold::Hold;
 use crate::support::stack::{Stack, buy};
@@ -43,8 +44,19 @@ fn burst_buyer(user: &crate::support::stack::SignedIn) -> workload::buyers::Buye
     workload::buyers::Buyer { user_id: user.id.cast_unsigned(), token: user.token.parse().unwrap() }
 }
 
+/// A burst on a new sale, which begins when the sale is open.
+pub async fn run(stack: &Stack, options: &BurstOptions) -> Report {
+    let orders = OrderRows::open(&options.access.database_url).await.expect("the orders' table");
+    let sale = burst::publish(options).await.expect("a sale");
+    if options.strategy == Strategy::Stream.name() {
+        stack.opened(sale.cast_signed()).await;
+    }
+    let buyers = burst::prepare(options).await.expect("the buyers");
+    burst::on(sale, options, &orders, buyers).await.expect("the burst runs")
+}
+
 async fn sale(stack: &Stack, strategy: Strategy) -> Report {
-    burst::run(&options(stack, strategy, BUYERS, STOCK).await).await.expect("the burst runs")
+    run(stack, &options(stack, strategy, BUYERS, STOCK).await).await
 }
 
 pub fn assert_holds(report: &Report) {
@@ -182,7 +194,7 @@ async fn the_unique_index_suffices_when_redis_loses_its_keys() {
             }
         };
         let report = tokio::select! {
-            report = burst::run(&options) => report.expect("the burst runs"),
+            report = run(&stack, &options) => report,
             () = deleting_keys => unreachable!(),
         };
         assert!(report.verdict.is_clean(), "{strategy}: {:?}", report.verdict);

@@ -9,7 +9,7 @@ const FIELDS: [&str; 45] = [
     "error", "detail", "voucher_id", "order_id", "shop_id", "type_id", "strategy", "entry",
     "entries", "key", "keys", "items", "channel", "operation", "lock", "owner", "reason",
     "semaphore", "permits", "policy", "task", "tasks", "address", "unix_socket", "node", "status",
-    "elapsed_us", "stock", "added", "count", "orders", "cancelled", "shops", "failures", "pending",
+    "elapsed_us", "stock", "added", "count", "orders", "cancelled", "shops", "tries", "pending",
     "left", "requests", "index", "stored", "signal", "lab", "run", "fault", "phone", "code",
 ];
 

@@ -6,7 +6,6 @@ use ladder::Strategy;
 use redis::AsyncCommands;
 use seckill::voucher::sales::FRESH_FOR;
 use serde_json::json;
-use workload::burst;
 
 use crate::law;
 use crate::support::api::{Answer, post};
@@ -180,8 +179,7 @@ async fn stock_that_is_added_during_a_sale_is_sold_completely() {
             })
             .await;
         };
-        let (report, ()) = tokio::join!(burst::run(&options), adding);
-        let report = report.expect("the burst runs");
+        let (report, ()) = tokio::join!(law::run(&stack, &options), adding);
         // Refusals between the two were true at their moment.
         let mut verdict = report.verdict.clone();
         if verdict.stock_left > 0 {
