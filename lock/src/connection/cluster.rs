@@ -136,7 +136,7 @@ impl Cluster {
         if let Some(node) = self.connections().get(address) {
             return Ok(node.clone());
         }
-        let target = Target::Fixed(self.client_at(address)?);
+        let target = Target::Fixed(Box::new(self.client_at(address)?));
         let node = NodeConnection::new(target, self.timeouts);
         Ok(self.connections().entry(address.clone()).or_insert(node).clone())
     }

@@ -27,7 +27,7 @@ const IN_A_ROW: u32 = 3;
 
 /// Where a connection leads.
 pub(crate) enum Target {
-    Fixed(Client),
+    Fixed(Box<Client>),
     /// The master that sentinels monitor.
     Master(Arc<Master>),
 }

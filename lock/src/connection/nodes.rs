@@ -98,7 +98,7 @@ pub(crate) struct Single(pub(crate) Client);
 
 impl Nodes for Single {
     fn link(self: Arc<Self>, timeouts: Timeouts) -> Link {
-        Link::node(NodeConnection::new(Target::Fixed(self.0.clone()), timeouts))
+        Link::node(NodeConnection::new(Target::Fixed(Box::new(self.0.clone())), timeouts))
     }
 
     fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
@@ -126,7 +126,7 @@ impl Nodes for Supplied {
     }
 
     fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
-        Ok(Link::node(NodeConnection::new(Target::Fixed(self.client("")?), timeouts)))
+        Ok(Link::node(NodeConnection::new(Target::Fixed(Box::new(self.client("")?)), timeouts)))
     }
 
     fn client(&self, _address: &str) -> RedisResult<Client> {
