@@ -26,8 +26,10 @@ use crate::order::model::NewOrder;
 use crate::order::store::count::OpenSale;
 use crate::scripts;
 
-/// Pause between two rounds: nine times as long as a round, within these bounds; the shorter one after a failure.
-const ROUND: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+/// Pause between two rounds, and what each sale adds to it. Not by the time that a round takes: one slow answer would keep
+/// sales closed.
+const ROUND: Duration = Duration::from_millis(500);
+const PER_SALE: Duration = Duration::from_micros(50);
 
 /// Pause between two looks at sales that were asked for.
 const ASKED: Duration = Duration::from_millis(20);
@@ -63,16 +65,14 @@ impl Member {
         let (mut seen, mut logged) = (Seen::default(), false);
         let mut round_due = Instant::now();
         while !self.is_stopped() {
-            let begun = Instant::now();
-            let all = begun >= round_due;
+            let all = Instant::now() >= round_due;
             let looked = self.look_at_sales(&mut seen, all).await;
             if all {
-                let (shortest, longest) = ROUND;
-                let pause = (begun.elapsed() * 9).clamp(shortest, longest);
-                round_due = Instant::now() + if looked.is_ok() { pause } else { shortest };
+                let sales = *looked.as_ref().unwrap_or(&0);
+                round_due = Instant::now() + ROUND + PER_SALE * sales;
             }
             match looked {
-                Ok(()) => logged = false,
+                Ok(_) => logged = false,
                 Err(error) if !logged => {
                     logged = true;
                     tracing::warn!(%error, "sales are not counted; trying again");
@@ -85,8 +85,8 @@ impl Member {
         }
     }
 
-    /// Looks at all sales, or at those that were asked for.
-    async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen, all: bool) -> Result<(), Error> {
+    /// Looks at all sales, or at those that were asked for; returns how many.
+    async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen, all: bool) -> Result<u32, Error> {
         let view = self.view(Ask::Tidy("")).await?;
         self.stats.pending.store(view.users, Relaxed);
         let oldest =
@@ -102,11 +102,12 @@ impl Member {
         }
         let asked = self.opener.recounts.take();
         if asked.is_empty() && !all {
-            return Ok(());
+            return Ok(0);
         }
         let (mut due, mut suspects) = (Vec::new(), Vec::new());
         let among = (!all).then(|| asked.keys().copied().collect());
         let sales = self.store.open_sales(among).await?;
+        let count = u32::try_from(sales.len()).unwrap_or(u32::MAX);
         if all {
             let listed: HashSet<i64> = sales.iter().map(|sale| sale.voucher_id).collect();
             seen.closed.retain(|sale, _| listed.contains(sale));
@@ -163,7 +164,7 @@ impl Member {
         }
         self.note_closed(&seen.closed);
         if due.is_empty() && suspects.is_empty() {
-            return Ok(());
+            return Ok(count);
         }
         let pass = self.pass(mark).await?;
         let pending = |sale: &OpenSale| pass.sales.get(&sale.voucher_id).map_or(0, Vec::len) as i64;
@@ -181,7 +182,7 @@ impl Member {
                     .for_each(|user| self.opener.recounts.ask(sale.voucher_id, Some(user)));
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     fn note_closed(&self, closed: &HashMap<i64, Instant>) {
