@@ -122,6 +122,8 @@ async fn the_claim_in_redis_is_returned_once() {
     let order = orders[1];
     act(stack.url(), "cancel", &users[2], orders[2]).await.data();
     counted(&stack, sale, 8, &users[..2]).await;
+    // The outbox is emptied after the count.
+    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
     stack.redis.pause();
     let (url, user) = (stack.url().to_owned(), users[1].clone());
     let cancelling = tokio::spawn(async move { act(&url, "cancel", &user, order).await });
