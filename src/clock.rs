@@ -1,4 +1,4 @@
-//! Time zones: converts between local date-times without a zone, as clients send and read them, and the UTC instants of
+//! Time zones: converts between local date-times without an offset, as clients send and read them, and the UTC instants of
 //! the database. Only here.
 //!
 //! Which clock decides what: a sale's window is checked by the **database's** clock (see `voucher/sales.rs`), so that a

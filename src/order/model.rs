@@ -86,22 +86,22 @@ pub struct Order {
     /// 1 unpaid, 2 paid, 3 used, 4 cancelled, 5 refunding, 6 refunded.
     #[schema(minimum = 1, maximum = 6, example = 1)]
     pub status: i64,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub create_time: NaiveDateTime,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub pay_time: Option<NaiveDateTime>,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub use_time: Option<NaiveDateTime>,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub refund_time: Option<NaiveDateTime>,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2026-01-04T09:42:39")]
     pub update_time: NaiveDateTime,
 }

@@ -81,10 +81,10 @@ pub struct ShopView {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "10:00-22:00")]
     pub open_hours: Option<String>,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
     pub create_time: NaiveDateTime,
-    /// Local, without a zone.
+    /// Local, without an offset.
     #[schema(value_type = String, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2022-01-04T09:42:39")]
     pub update_time: NaiveDateTime,
     /// Metres to the point of the search; only with one.

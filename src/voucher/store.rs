@@ -48,11 +48,11 @@ pub struct ListedVoucher {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = 100)]
     pub stock: Option<i64>,
-    /// The flash sale's first second: local, without a zone.
+    /// The flash sale's first second: local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2024-01-01T00:00:00")]
     pub begin_time: Option<NaiveDateTime>,
-    /// The first second after the flash sale: local, without a zone.
+    /// The first second after the flash sale: local, without an offset.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>, pattern = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}$", example = "2037-12-31T00:00:00")]
     pub end_time: Option<NaiveDateTime>,
