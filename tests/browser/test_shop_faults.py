@@ -421,6 +421,7 @@ class Keyboard(FaultTest):
 
     def test_buying_and_paying(self):
         page, _ = self.buyer(Sale())
+        expect(page.locator("#buy")).to_be_enabled()
         page.locator("#buy").focus()
         page.keyboard.press("Enter")
         expect(page.locator("#buy")).to_have_text(BOUGHT)
