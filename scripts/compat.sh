@@ -25,7 +25,7 @@ usage: ./dev compat [--write] [NAME...]
 
 Runs the tests that depend on what a server does on each of: ${COMPAT_SERVERS[*]}.
 Of a name without a suite it takes this machine's server, the others from ./dev servers. On a database these
-are modules of tests/it, on a Redis or Valkey others, and the tests of the packages in lock/ and cache/.
+are modules of tests/it, on a Redis or Valkey others, and the tests of the packages in crates/lock/ and crates/cache/.
 A test that fails is named, and its server fails.
 
   --write  puts the table that it prints at the end into docs/OPERATIONS.md

@@ -14,7 +14,7 @@ usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
 Without arguments: the tests of the workspace but for the slow ones, on a MariaDB and on Redis servers
 of its own.
 
-  PACKAGE   only this package, by its name or folder (see below)
+  PACKAGE   only this package, by its name, its folder or that folder's name (see below)
   NAME      only tests whose path contains it, such as a test's name, its module or its file:
             only the packages and test binaries that have one are built
   FLAGS     go to `cargo test`, such as --release, --locked or -p; those after -- to the test
@@ -32,7 +32,7 @@ of its own.
 Examples:
   ./dev test a_second_order             tests with that in their name, wherever they are
   ./dev test architecture               the module tests/it/architecture.rs
-  ./dev test lock                       all tests of the package in lock/; needs no database
+  ./dev test lock                       all tests of the package in crates/lock/; needs no database
   ./dev test lock fair                  those of them with `fair` in their path
   ./dev test purchase -- --nocapture    with what they print
   ./dev test browser test_shop          one file of tests/browser
@@ -40,7 +40,7 @@ Examples:
 END
   echo "Packages (folder: name):"
   local folder
-  for folder in $(members); do printf '  %-10s %s\n' "$folder" "$(package_name "$folder")"; done
+  for folder in $(members); do printf '  %-20s %s\n' "$folder" "$(package_name "$folder")"; done
 }
 
 run_tests() {

@@ -4,12 +4,12 @@
 # members: the folders of the workspace's packages, a line each.
 members() { tr '\n' ' ' <Cargo.toml | grep -o ' members = \[[^]]*\]' | grep -o '"[^"]*"' | tr -d '"'; }
 
-# package_name FOLDER_OR_NAME: the package's name; status 1 where there is no such package.
+# package_name NAME: of the package with this name, in this folder or in a folder of this name; status 1 where there is no such package.
 package_name() {
   local folder name
   for folder in $(members); do
     name=$(sed -n '/^name = /{ s/.*"\(.*\)".*/\1/p; q }' "$folder/Cargo.toml")
-    [[ $1 != "$folder" && $1 != "$name" ]] || { echo "$name"; return; }
+    [[ $1 != "$folder" && $1 != "${folder##*/}" && $1 != "$name" ]] || { echo "$name"; return; }
   done
   return 1
 }

@@ -115,10 +115,10 @@ pub async fn raw_gets(access: &Access, shop: u64, duration: Duration) -> anyhow:
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
 /// other. Some releases find no lock, which favours this side.
 pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let acquire = load(access, include_str!("../../lock/lua/acquire.lua")).await?;
+    let acquire = load(access, include_str!("../../crates/lock/lua/acquire.lua")).await?;
     let text = concat!(
-        include_str!("../../lock/lua/notify.lua"),
-        include_str!("../../lock/lua/release.lua")
+        include_str!("../../crates/lock/lua/notify.lua"),
+        include_str!("../../crates/lock/lua/release.lua")
     );
     let release = load(access, text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";

@@ -10,14 +10,14 @@ use std::path::Path;
 const CRATES: [&str; 10] = [
     "src",
     "bench/src",
-    "cache/src",
-    "interop/src",
+    "crates/cache/src",
+    "crates/lock/interop/src",
+    "crates/lock/src",
+    "crates/testkit/src",
+    "crates/workload/src",
     "ladder/src",
     "loadtest/src",
-    "lock/src",
-    "testkit/src",
     "tests/it",
-    "workload/src",
 ];
 
 /// From the top; each layer may import itself and those after it.

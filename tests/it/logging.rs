@@ -65,7 +65,7 @@ fn log_lines_use_the_fields_of_the_list_and_no_others() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut used = BTreeMap::new();
-    for folder in ["src", "lock/src", "cache/src"] {
+    for folder in ["src", "crates/lock/src", "crates/cache/src"] {
         collect(&root.join(folder), &mut used);
     }
     for (field, file) in &used {

@@ -4,22 +4,18 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A path in back-ticks that begins with one of these is checked.
-const FOLDERS: [&str; 15] = [
+const FOLDERS: [&str; 11] = [
     "bench/",
-    "cache/",
+    "crates/",
     "deploy/",
     "docs/",
-    "interop/",
     "ladder/",
     "loadtest/",
-    "lock/",
     "lua/",
     "migrations/",
     "scripts/",
     "src/",
-    "testkit/",
     "tests/",
-    "workload/",
 ];
 
 fn root() -> &'static Path {
@@ -28,7 +24,9 @@ fn root() -> &'static Path {
 
 /// All documents: in the root, in `docs/`, and those beside each crate's `Cargo.toml`.
 fn documents() -> BTreeSet<PathBuf> {
-    let folders = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    let parents = [root().to_owned(), root().join("crates"), root().join("crates/lock")];
+    let entries = parents.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let folders = entries.map(|entry| entry.unwrap().path());
     let folders = folders.filter(|path| path.ends_with("docs") || path.join("Cargo.toml").exists());
     let mut found = BTreeSet::new();
     for folder in folders.chain([root().to_owned()]) {

@@ -8,7 +8,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 
 /**
- * The commands of an actor, each as a call of Redisson. They are listed in {@code interop/README.md};
+ * The commands of an actor, each as a call of Redisson. They are listed in {@code crates/lock/interop/README.md};
  * words[0] is the actor, words[1] the command, words[2] the kind of lock and words[3] its name.
  */
 final class Actions {

@@ -9,7 +9,7 @@ use crate::scenarios::{LONG, WAKEUP_LIMIT, WATCH, rival};
 use crate::test_bed::{Language, Launcher, TestBed};
 
 /// The README of the lock crate, which states the rights.
-const README: &str = include_str!("../../lock/README.md");
+const README: &str = include_str!("../../README.md");
 
 /// A Rust client whose Redis user has the rights that the lock's README lists, and no others, takes
 /// turns with Java.
