@@ -69,7 +69,7 @@ fake_clocks() {
     say "without the package faketime, the tests that step a server's clock fail"
 }
 
-# node_js: runs the model of the page /learn in the tests of ladder/.
+# node_js: runs the model of the page /learn in the tests of crates/workload/.
 node_js() {
   command -v node >/dev/null || (install_packages nodejs) ||
     say "without the package nodejs, the tests of the model behind /learn fail"

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ladder::Strategy;
+use workload::ladder::Strategy;
 use serde::Serialize;
 use workload::comparison::batches::Batches;
 use workload::live::Progress;

@@ -8,8 +8,8 @@
 
 use std::{fmt, sync::Arc};
 
-use ::ladder::Strategy;
 use serde::Serialize;
+use workload::ladder::Strategy;
 
 use crate::report::{self, Outcome};
 use workload::{

@@ -22,7 +22,7 @@ use crate::user::phone::Phone;
 use crate::user::store::UserStore;
 use crate::voucher::publish::{NewSale, NewVoucher};
 use crate::voucher::store::VoucherStore;
-use ladder::Strategy;
+use workload::ladder::Strategy;
 
 /// Users signed in at a time.
 const CONCURRENCY: u32 = 64;

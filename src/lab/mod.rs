@@ -16,7 +16,7 @@ use workload::comparison::faults::InjectedFault;
 use crate::error::Error;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
-use ladder::Strategy;
+use workload::ladder::Strategy;
 
 pub mod runner;
 pub mod session_story;

@@ -36,7 +36,7 @@ const UNDELIVERED_SECONDS: i64 = 60;
 impl Finding {
     fn new(totals: Totals) -> Self {
         let Totals { strategy, issued, stock, orders, buyers, .. } = &totals;
-        let expected_to_fail = strategy.parse().is_ok_and(ladder::Strategy::is_unsafe);
+        let expected_to_fail = strategy.parse().is_ok_and(workload::ladder::Strategy::is_unsafe);
         Finding {
             oversold: issued.map_or(-stock, |issued| (orders - issued).max(-stock)).max(0),
             duplicates: orders - buyers,

@@ -20,7 +20,7 @@ use crate::request::admission::InFlightPermit;
 use crate::request::context::in_current_context;
 use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
-use ladder::Strategy;
+use workload::ladder::Strategy;
 
 /// A reading of a sale is at least this old before a purchase on the stream that is refused as sold out has it read
 /// anew: there the stock counter is empty before the database is, and every refused buyer would read again.

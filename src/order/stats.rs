@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::model::Purchased;
 use crate::error::Error;
 use crate::histogram::{Counted, Durations};
-use ladder::Strategy;
+use workload::ladder::Strategy;
 
 /// Outcomes, as labels; failures under their codes, those that are not listed under the last.
 const OUTCOMES: [&str; 13] = [

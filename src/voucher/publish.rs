@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 
 use chrono::{DateTime, NaiveDateTime, Utc};
-use ladder::Strategy;
 use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
+use workload::ladder::Strategy;
 
 use crate::clock::Zone;
 use crate::error::Error;

@@ -14,7 +14,7 @@ use crate::connection::idempotency::{Made, RecordedWrite, write_once};
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, row};
 use crate::error::Error;
-use ladder::Strategy;
+use workload::ladder::Strategy;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
 #[derive(Debug, Serialize, ToSchema)]

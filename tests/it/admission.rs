@@ -183,7 +183,9 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_overloaded_sale_violates_no_invariant() {
     let stack = Stack::start(2, &["--max-purchases", "8"]).await;
-    for strategy in [ladder::Strategy::ReentrantLock, ladder::Strategy::GroupCommit] {
+    for strategy in
+        [workload::ladder::Strategy::ReentrantLock, workload::ladder::Strategy::GroupCommit]
+    {
         let mut options = law::options(&stack, strategy, 150, 1000).await;
         options.tries = 3;
         assert!(matches!(options.buyers, BuyerSource::Given(_)));

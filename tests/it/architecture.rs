@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 9] = [
     "src",
     "bench/src",
     "crates/cache/src",
@@ -15,7 +15,6 @@ const CRATES: [&str; 10] = [
     "crates/lock/src",
     "crates/testkit/src",
     "crates/workload/src",
-    "ladder/src",
     "loadtest/src",
     "tests/it",
 ];

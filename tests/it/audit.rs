@@ -142,7 +142,7 @@ async fn an_outbox_that_nobody_empties_is_a_violation() {
 #[tokio::test]
 async fn real_orders_are_no_violations() {
     let stack = Stack::lab(1).await;
-    for strategy in ladder::Strategy::ALL {
+    for strategy in workload::ladder::Strategy::ALL {
         let sale = stack.publish(3, strategy.name()).await;
         for user in stack.users(2).await {
             buy(stack.url(), &user, sale).await.bought();

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ladder::Strategy;
 use redis::AsyncCommands;
 use serde_json::json;
+use workload::ladder::Strategy;
 
 use crate::law;
 use crate::resilience::while_sale_is_locked;

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use ladder::Strategy;
 use redis::AsyncCommands;
 use serde_json::json;
 use sqlx::Executor;
 use testkit::wait::eventually;
 use workload::http::{Call, Connection, Response};
+use workload::ladder::Strategy;
 
 use crate::resilience::{COMMITTING, lock_sale, wait_for_insert};
 use crate::support::api::get;

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
-use ladder::Strategy;
 use redis::AsyncCommands;
 use testkit::wait::eventually;
 use workload::burst::{self, BurstOptions, BuyerSource, Report};
 use workload::conformance::Conformance;
+use workload::ladder::Strategy;
 use workload::order_rows::OrderRows;
 
 use crate::support::hold::Hold;

@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A path in back-ticks that begins with one of these is checked.
-const FOLDERS: [&str; 11] = [
+const FOLDERS: [&str; 10] = [
     "bench/",
     "crates/",
     "deploy/",
     "docs/",
-    "ladder/",
     "loadtest/",
     "lua/",
     "migrations/",

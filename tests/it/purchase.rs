@@ -76,7 +76,7 @@ async fn every_refusal_has_the_contracts_text() {
     let stack = Stack::lab(1).await;
     let users = stack.users(3).await;
     let url = stack.url();
-    for strategy in ladder::Strategy::ALL {
+    for strategy in workload::ladder::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
         buy(url, &users[0], sale).await.bought();
         let late = buy(url, &users[1], sale).await;

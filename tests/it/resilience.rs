@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use ladder::Strategy;
 use redis::AsyncCommands;
 use serde_json::json;
 use workload::burst::{self, BurstOptions, Report};
+use workload::ladder::Strategy;
 
 use crate::law;
 use crate::support::api::{get, metric, post};

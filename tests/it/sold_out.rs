@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use ladder::Strategy;
 use redis::AsyncCommands;
 use seckill::voucher::sales::FRESH_FOR;
 use serde_json::json;
+use workload::ladder::Strategy;
 
 use crate::law;
 use crate::support::api::{Answer, post};

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ladder::Strategy;
 use seckill_loadtest::chaos::redis_data::{self, RedisData};
 use workload::burst::Report;
 use workload::checker::Verdict;
+use workload::ladder::Strategy;
 use workload::reply::{ORDER_NOT_FOUND, Reply};
 
 use crate::resilience::{STOCK, big_burst, lock_all_sales, lock_sale, with_fault};

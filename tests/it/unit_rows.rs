@@ -114,7 +114,8 @@ async fn a_node_that_knows_only_the_stock_sells_beside_it() {
     const ADDED: i64 = 60;
     const JAVA: i64 = 40;
     let stack = Stack::lab(2).await;
-    let options = options(&stack, ladder::Strategy::UnitRows, ROWS + ADDED, ROWS as u32).await;
+    let options =
+        options(&stack, workload::ladder::Strategy::UnitRows, ROWS + ADDED, ROWS as u32).await;
     let sale = burst::publish(&options).await.expect("a sale");
     let add = post(stack.url(), &format!("/voucher/seckill/{sale}/stock")).admin();
     add.json(json!({ "add": ADDED })).send().await.data();

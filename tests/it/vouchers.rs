@@ -100,7 +100,9 @@ async fn invalid_sales_are_not_published() {
 #[tokio::test]
 async fn unsafe_strategies_need_the_lab() {
     let stack = Stack::start(1, &[]).await;
-    for strategy in ladder::Strategy::ALL.into_iter().filter(|strategy| strategy.is_unsafe()) {
+    for strategy in
+        workload::ladder::Strategy::ALL.into_iter().filter(|strategy| strategy.is_unsafe())
+    {
         let body = Stack::sale(5, strategy.name());
         let answer = post(stack.url(), "/voucher/seckill").admin().json(body).send().await;
         assert!(answer.refused(403, "LAB_ONLY").contains("--lab"));

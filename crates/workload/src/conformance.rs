@@ -1,6 +1,6 @@
 //! Conformance: how a judged sale compares to its strategy's guarantees in the [`ladder`].
 
-use ladder::{Guarantee, Strategy};
+use crate::ladder::{Guarantee, Strategy};
 use serde::Serialize;
 
 use crate::checker::Verdict;

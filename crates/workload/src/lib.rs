@@ -8,7 +8,7 @@
 //! From the bottom up:
 //!
 //! - [`checker`] is pure: every reply against every row gives a [`checker::Verdict`].
-//! - [`conformance`] compares a verdict to the guarantees in the [`ladder`].
+//! - [`conformance`] compares a verdict to the guarantees in the [`ladder`], the table of strategies.
 //! - [`reply`] reads one HTTP answer as a claim about an order.
 //! - [`keys`] names the Redis keys that the tools look at.
 //! - [`target`], [`http`], [`descriptors`] send requests; [`driver`] sends very many, each when it is due; [`generator`]
@@ -30,6 +30,7 @@ pub mod error;
 pub mod generator;
 pub mod http;
 pub mod keys;
+pub mod ladder;
 pub mod latency;
 pub mod live;
 pub mod order_rows;

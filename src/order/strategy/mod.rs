@@ -14,7 +14,7 @@ use super::steps;
 use crate::error::Error;
 use crate::request::trace;
 use crate::voucher::sales::Sale;
-use ladder::Strategy;
+use workload::ladder::Strategy;
 
 pub mod compare_and_set;
 pub mod conditional;

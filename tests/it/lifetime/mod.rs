@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ladder::Strategy;
 use seckill::clock::Zone;
 use seckill::connection;
 use seckill::order::audit::audit;
 use seckill::order::store::OrderStore;
 use serde_json::json;
+use workload::ladder::Strategy;
 
 use crate::support::api::{Answer, get, post};
 use crate::support::database::TestDatabase;

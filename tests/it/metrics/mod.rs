@@ -20,7 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 async fn used() -> Stack {
     let stack = Stack::lab(1).await;
     let users = stack.users(2).await;
-    for strategy in ladder::Strategy::ALL {
+    for strategy in workload::ladder::Strategy::ALL {
         let sale = stack.publish(1, strategy.name()).await;
         buy(stack.url(), &users[0], sale).await.bought();
         buy(stack.url(), &users[1], sale).await.refused(200, "SOLD_OUT");

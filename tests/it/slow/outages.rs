@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ladder::Strategy;
 use testkit::proxy::Mode;
 use testkit::wait::eventually;
+use workload::ladder::Strategy;
 
 use crate::resilience::{big_burst, with_fault};
 use crate::support::api::get;

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ladder::Strategy;
+use crate::ladder::Strategy;
 use tokio::time::sleep;
 
 use super::run_state::RunState;

@@ -9,7 +9,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use ladder::Strategy;
+use crate::ladder::Strategy;
 
 use crate::{
     Error, Target,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use ladder::Strategy;
+use crate::ladder::Strategy;
 
 use super::document::{Document, Event, Lane, Setting, State};
 use crate::{buyers::Buyer, generator::Record, live::Live};

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use ladder::Strategy;
 use redis::AsyncCommands;
 use tokio::time::Instant;
+use workload::ladder::Strategy;
 
 use super::Member;
 use super::replies::{Ask, Entry, Mark};

@@ -1,11 +1,11 @@
 'use strict';
-// Runs the model of the page /learn for ladder/tests/learn.rs, by Node.js. Argument: JSON, [{name, unsafe, condition:
+// Runs the model of the page /learn for crates/workload/tests/learn.rs, by Node.js. Argument: JSON, [{name, unsafe, condition:
 // whether a promise of it has one}] for each strategy. Output: JSON; see `print` at the end.
 
 const fs = require('fs');
 const path = require('path');
 
-const web = path.join(__dirname, '../../../web');
+const web = path.join(__dirname, '../../../../web');
 // The files that the page loads for the model, in its order.
 const files = [...fs.readFileSync(path.join(web, 'learn.html'), 'utf8').matchAll(/src="\.\/(learn-[a-z]+\.js)"/g)]
   .map((found) => found[1]).filter((name) => !['learn-words.js', 'learn-board.js'].includes(name));

@@ -5,14 +5,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ladder::markdown::{Language, markdown_table};
+use workload::ladder::markdown::{Language, markdown_table};
 
 const BEGIN: &str = "<!-- ladder:begin -->\n";
 const END: &str = "<!-- ladder:end -->\n";
 
 /// README and its translation, and each page of `docs/` that has the marks.
 fn documents() -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut files = vec![root.join("README.md"), root.join("README.zh-CN.md")];
     let pages = fs::read_dir(root.join("docs")).expect("docs/");
     let pages = pages.map(|entry| entry.expect("a page").path());
@@ -45,7 +45,7 @@ fn the_documents_show_the_present_table() {
         assert!(
             shown == table,
             "{name} does not show the ladder's present table; first difference: {differs:?}\n\
-             Write it with `UPDATE=1 cargo test -p seckill-ladder`."
+             Write it with `UPDATE=1 cargo test -p seckill-workload`."
         );
     }
 }

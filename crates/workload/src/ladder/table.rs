@@ -1,7 +1,7 @@
 //! The table itself: a row for each strategy, in the order in which a learner meets them.
 
-use crate::row::Guarantee::{Never, NeverWhile, Possible, Shown};
-use crate::row::{Row, Success, text};
+use super::row::Guarantee::{Never, NeverWhile, Possible, Shown};
+use super::row::{Row, Success, text};
 
 /// Makes the enum, [`Strategy::ALL`] and [`Strategy::row`] of one list, so that none can lack an entry.
 macro_rules! table {

@@ -9,8 +9,8 @@ use std::{
     sync::LazyLock,
 };
 
-use ladder::{Guarantee, Strategy};
 use serde_json::{Value, json};
+use workload::ladder::{Guarantee, Strategy};
 
 const LADDER_FILE: &str = "web/learn-ladder.js";
 const BEGIN: &str = "<!-- levels:begin -->\n";
@@ -37,7 +37,7 @@ static MODEL: LazyLock<Value> = LazyLock::new(|| {
 });
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 fn write_or_compare(file: &Path, wanted: &str) {
@@ -50,7 +50,7 @@ fn write_or_compare(file: &Path, wanted: &str) {
     assert!(
         kept == wanted,
         "{} is not the present one; first difference: {differs:?}\n\
-         Write it with `UPDATE=1 cargo test -p seckill-ladder`.",
+         Write it with `UPDATE=1 cargo test -p seckill-workload`.",
         file.display()
     );
 }
@@ -58,7 +58,7 @@ fn write_or_compare(file: &Path, wanted: &str) {
 /// The table's texts for the page, which must work without a server.
 fn ladder_file() -> String {
     let mut text = "'use strict';\n// The table of strategies; written by `UPDATE=1 cargo test \
-                    -p seckill-ladder` from ladder/src.\nconst Ladder = {\n"
+                    -p seckill-workload` from crates/workload/src/ladder.\nconst Ladder = {\n"
         .to_owned();
     for strategy in Strategy::ALL {
         let row = strategy.row();

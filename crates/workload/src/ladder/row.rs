@@ -59,7 +59,7 @@ pub struct Row {
     /// Why it holds, or what can go wrong.
     pub why: Text,
     /// What is learnt from two requests of one buyer that meet under it: why both got an order, where it is
-    /// [unsafe](crate::Strategy::is_unsafe), else why only one did.
+    /// [unsafe](super::Strategy::is_unsafe), else why only one did.
     pub moral: Text,
     /// More orders than stock.
     pub oversell: Guarantee,
