@@ -41,18 +41,13 @@ rolling() {
 # MariaDB and Redis (servers_of_bench), which run on afterwards.
 bench() {
   local arg
-  for arg; do
-    if [[ $arg == @(-h|--help) ]]; then
-      [[ -x $BENCH ]] || { prerequisites >&2; build "$BENCH_PROFILE" seckill seckill-bench; }
-      exec "$BENCH" run --help
-    fi
-  done
+  for arg; do [[ $arg != @(-h|--help) ]] || load bench --help; done
   servers_of_bench
   say "building (minutes the first time)"
-  build "$BENCH_PROFILE" seckill seckill-bench
+  build "$BENCH_PROFILE" seckill seckill-loadtest
   export_settings
   cd "$CALLER_DIR"
-  exec env RUST_LOG="${RUST_LOG:-info}" "$BENCH" run --out "$DATA/bench" "$@"
+  exec env RUST_LOG="${RUST_LOG:-info}" "$BENCH" bench --out "$DATA/bench" "$@"
 }
 
 servers_of_bench() {

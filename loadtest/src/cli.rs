@@ -15,17 +15,29 @@ use workload::{
 
 pub mod compare;
 
+use crate::bench::{BenchArgs, baseline::Baseline};
 use compare::CompareArgs;
 
 /// Drives flash sales and reads of shops, and checks every reply.
 ///
-/// Exit code: 0 clean, 1 a violation (or a strategy that does not keep its guarantees), 2 an error of
+/// Exit code: 0 clean, 1 a violation (or a strategy that does not keep its guarantees; of `bench` any error), 2 an error of
 /// usage or set-up, or nothing proved. `eval "$(./dev env)"` sets the variables for the private stack.
 #[derive(Debug, Parser)]
 #[command(name = "loadtest", version)]
 pub struct Cli {
     #[command(subcommand)]
-    pub scenario: Scenario,
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    #[command(flatten)]
+    Load(Scenario),
+    /// Servers and baselines of its own, measured side by side: the ratios of docs/BENCHMARKS.md
+    Bench(BenchArgs),
+    /// Serve a baseline of the benchmark
+    #[command(subcommand, hide = true)]
+    Baseline(Baseline),
 }
 
 #[derive(Debug, Subcommand)]

@@ -23,14 +23,38 @@ use workload::{
     publish,
 };
 
+mod bench;
 mod cli;
 
-use cli::{Cli, Scenario, compare::CompareArgs};
+use cli::{Cli, Command, Scenario, compare::CompareArgs};
+
+// As the service: the benchmark's baselines run in this program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Load(scenario) => load(scenario),
+        Command::Bench(args) => measure(bench::run(args)),
+        Command::Baseline(baseline) => measure(bench::baseline::serve(baseline)),
+    }
+}
+
+#[tokio::main]
+async fn measure(work: impl Future<Output = anyhow::Result<()>>) -> ExitCode {
+    match work.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("loadtest: {error:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 // One thread is enough to send, and leaves the other cores to the servers.
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> ExitCode {
-    match run(Cli::parse().scenario).await {
+async fn load(scenario: Scenario) -> ExitCode {
+    match run(scenario).await {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::Violated) => ExitCode::from(1),
         Ok(Outcome::Unproved) => ExitCode::from(2),

@@ -63,6 +63,7 @@ fn no_secret_is_printed() {
         &["publish", "--help"],
         &["cache", "stampede", "--help"],
         &["cache", "updates", "--help"],
+        &["bench", "--help"],
         &["cache", "read"],
         &["burst", "--buyers", "1"],
         &["publish", "--targets", "http://127.0.0.1:1"],

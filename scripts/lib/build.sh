@@ -16,7 +16,7 @@ binary() {
 
 SECKILL=$(binary "$PROFILE" seckill)
 LOADTEST=$(binary "$PROFILE" loadtest)
-BENCH=$(binary "$BENCH_PROFILE" bench)
+BENCH=$(binary "$BENCH_PROFILE" loadtest)
 
 # build_programs: the service and the load tool. With all packages and a test among what is built, cargo chooses the
 # features of dependencies as for the tests, which then find these compiled.

@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 8] = [
     "src",
-    "bench/src",
     "crates/cache/src",
     "crates/lock/interop/src",
     "crates/lock/src",

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// A path in back-ticks that begins with one of these is checked.
-const FOLDERS: [&str; 10] = [
-    "bench/",
+const FOLDERS: [&str; 9] = [
     "crates/",
     "deploy/",
     "docs/",

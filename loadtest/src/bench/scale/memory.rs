@@ -4,9 +4,9 @@ use seckill_loadtest::plan::figures::Memory;
 use workload::descriptors;
 
 use super::{Scale, Size, say};
-use crate::environment::{Buyers, Environment};
-use crate::memory::open;
-use crate::servers;
+use crate::bench::environment::{Buyers, Environment};
+use crate::bench::memory::open;
+use crate::bench::servers;
 
 /// Connections opened; as many descriptors are needed here and in the instance.
 const CONNECTIONS: usize = 3_000;

@@ -13,8 +13,8 @@ use testkit::wait::until;
 use workload::Target;
 use workload::http::{Call, Connection};
 
-use crate::command::is_installed;
-use crate::environment::{Buyers, Environment};
+use crate::bench::command::is_installed;
+use crate::bench::environment::{Buyers, Environment};
 
 /// Longest wait for a server to be ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct Server {
 
 impl Drop for Server {
     /// Asks it to end (SIGTERM): killed, nginx would leave its workers behind, and a build that counts what it executes
-    /// (`./dev pgo`) would not write its counts.
+    /// would not write its counts.
     fn drop(&mut self) {
         let Some(process) = &self.process else { return };
         // Terminating fails only for a process that has ended already.
@@ -204,7 +204,7 @@ pub async fn instance(
 fn baseline(name: &str) -> anyhow::Result<(Command, SocketAddr)> {
     let bind = free_address()?;
     let mut command = Command::new(std::env::current_exe()?);
-    command.args([&format!("baseline-{name}"), "--bind", &bind.to_string()]);
+    command.args(["baseline", name, "--bind", &bind.to_string()]);
     Ok((command, bind))
 }
 

@@ -3,8 +3,8 @@
 use seckill_loadtest::plan::figures::{Answer, Cost, Level};
 
 use super::{Scale, Size, say};
-use crate::ratios::{figure, median};
-use crate::runs::Run;
+use crate::bench::ratios::{figure, median};
+use crate::bench::runs::Run;
 
 impl Scale<'_> {
     /// Measures all `sizes` in interleaved rounds, after one that does not count.

@@ -6,7 +6,7 @@ use std::net::ToSocketAddrs;
 use anyhow::Context;
 use workload::Target;
 
-use crate::servers::Server;
+use crate::bench::servers::Server;
 
 /// Another node. The names live as long as the program, as those of all runs do.
 #[derive(Debug)]

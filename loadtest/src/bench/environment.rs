@@ -12,8 +12,8 @@ use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{Executor, MySqlPool};
 use workload::{Access, buyers::Buyer, redis_connection, sessions};
 
-use crate::command;
-use crate::generator::wire::TOKEN;
+use crate::bench::command;
+use crate::bench::generator::wire::TOKEN;
 
 /// Databases of the benchmark's own. `./dev` grants its user every database whose name begins with `seckill_`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

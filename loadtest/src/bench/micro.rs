@@ -1,4 +1,4 @@
-//! Micro-benchmarks without HTTP: locks and ids inside this process, called as the service calls them, and the same
+//! Micro-benchmarks without HTTP: locks inside this process, called as the service calls them, and the same
 //! scripts and commands sent by redis-benchmark.
 
 use std::process::Command;
@@ -7,33 +7,31 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use lock::{LockConfig, Locks};
+use lock::{LockConfig, Locks, Server};
 use redis::AsyncCommands;
-use seckill::id::IdGenerator;
 use tokio::task::JoinSet;
 use workload::{Access, redis_connection};
 
-use crate::ratios::median;
+use crate::bench::ratios::median;
 
 /// Tasks, and clients of redis-benchmark.
 pub const CLIENTS: usize = 64;
 
-/// Calls `work` from [`CLIENTS`] tasks for `duration`; calls per second.
-async fn closed_loop<F>(
-    duration: Duration,
-    work: impl Fn(usize) -> F + Clone + Send + 'static,
-) -> anyhow::Result<f64>
-where
-    F: Future<Output = anyhow::Result<u64>> + Send,
-{
+/// Acquires and releases locks from [`CLIENTS`] tasks, one lock per task, as each buyer has its own; pairs per second.
+pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
+    let server = Server::from_url(&access.redis_url)?;
+    let locks = Arc::new(Locks::connect(server, LockConfig::default()).await?);
     let (over, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     let begin = Instant::now();
     for task in 0..CLIENTS {
-        let (over, count, work) = (over.clone(), count.clone(), work.clone());
+        let (over, count, locks) = (over.clone(), count.clone(), locks.clone());
         tasks.spawn(async move {
             while !over.load(Relaxed) {
-                count.fetch_add(work(task).await?, Relaxed);
+                let lock = locks.lock(&format!("bench:lock:{task}"));
+                let guard = lock.try_acquire().await?;
+                guard.context("a lock of one task alone was held")?.release().await?;
+                count.fetch_add(1, Relaxed);
             }
             anyhow::Ok(())
         });
@@ -44,26 +42,8 @@ where
     while let Some(ended) = tasks.join_next().await {
         ended??;
     }
-    Ok(rate)
-}
-
-/// Acquires and releases locks, one lock per task, as each buyer has its own; pairs per second.
-pub async fn lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
-    let locks = Arc::new(Locks::connect(server, LockConfig::default()).await?);
-    let one = locks.clone();
-    let rate = closed_loop(duration, move |task| {
-        let locks = one.clone();
-        async move {
-            let lock = locks.lock(&format!("bench:lock:{task}"));
-            let guard = lock.try_acquire().await?.context("a lock of one task alone was held")?;
-            guard.release().await?;
-            Ok(1)
-        }
-    })
-    .await;
     locks.shutdown().await;
-    rate
+    Ok(rate)
 }
 
 /// Hand-overs of a lock, and PINGs between them.
@@ -74,7 +54,7 @@ const HAND_OVERS: usize = 200;
 pub async fn hand_over(access: &Access) -> anyhow::Result<f64> {
     const NAME: &str = "bench:baton";
     let connect = async || {
-        let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
+        let server = Server::from_url(&access.redis_url)?;
         anyhow::Ok(Locks::connect(server, LockConfig::default()).await?)
     };
     let (holder, waiter) = (connect().await?, connect().await?);
@@ -115,10 +95,10 @@ pub async fn raw_gets(access: &Access, shop: u64, duration: Duration) -> anyhow:
 /// The scripts of acquire and release, each sent by redis-benchmark alone; pairs per second, as if one followed the
 /// other. Some releases find no lock, which favours this side.
 pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let acquire = load(access, include_str!("../../crates/lock/lua/acquire.lua")).await?;
+    let acquire = load(access, include_str!("../../../crates/lock/lua/acquire.lua")).await?;
     let text = concat!(
-        include_str!("../../crates/lock/lua/notify.lua"),
-        include_str!("../../crates/lock/lua/release.lua")
+        include_str!("../../../crates/lock/lua/notify.lua"),
+        include_str!("../../../crates/lock/lua/release.lua")
     );
     let release = load(access, text).await?;
     let owner = "00000000-0000-4000-8000-000000000000:1";
@@ -136,42 +116,13 @@ pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Resu
     Ok(1.0 / (1.0 / acquires + 1.0 / releases))
 }
 
-/// `IdGenerator` with leased blocks of `block`; ids per second, by [`CLIENTS`] tasks.
-pub async fn leased_ids(access: &Access, block: u32, duration: Duration) -> anyhow::Result<f64> {
-    let server = seckill::connection::redis::server(&access.redis_url.clone().into())?;
-    let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
-    let zone = seckill::clock::Zone(access.time_zone);
-    let ids = {
-        let keys = seckill::keys::Keys::new(seckill::keys::KeyStyle::Default);
-        Arc::new(IdGenerator::new(redis.commands(), Arc::new(zone.seconds()), keys, block))
-    };
-    closed_loop(duration, move |_| {
-        let ids = ids.clone();
-        async move {
-            // Counted by the hundred, or the shared counter would be what is measured.
-            for _ in 0..100 {
-                ids.next().await?;
-            }
-            // A task that never waits for Redis must let the others run.
-            tokio::task::yield_now().await;
-            Ok(100)
-        }
-    })
-    .await
-}
-
-/// One INCR per id, by [`CLIENTS`] clients of redis-benchmark; ids per second.
-pub async fn raw_ids(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    redis_benchmark(access, requests(duration, 60_000.0), 1, &["INCR", "icr:bench:raw"]).await
-}
-
 /// An id that no sale has.
 const BENCH_SALE: &str = "999999999999";
 
 /// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
 /// second. A consumer holds the entries, as there.
 pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let script = load(access, include_str!("../../lua/stream_admit.lua")).await?;
+    let script = load(access, include_str!("../../../lua/stream_admit.lua")).await?;
     let mut redis = redis_connection::connect(&access.redis_url).await?;
     let (stock, claims) =
         (format!("seckill:stock:{BENCH_SALE}"), format!("seckill:order:{BENCH_SALE}"));
@@ -242,7 +193,7 @@ async fn redis_benchmark(
         .args(["--dbnum", &info.redis_settings().db().to_string()])
         .args(["-n", &requests.to_string(), "-r", &keys.to_string()])
         .args(call);
-    let output = crate::command::output(command).await?;
+    let output = crate::bench::command::output(command).await?;
     let text = String::from_utf8_lossy(&output.stdout);
     // A header, then a line of quoted figures. A script's arguments come first and contain commas, so count from the
     // end.

@@ -8,8 +8,8 @@ use anyhow::{Context, ensure};
 use serde::Serialize;
 use workload::descriptors;
 
-use crate::environment::Environment;
-use crate::servers::{self, Server};
+use crate::bench::environment::Environment;
+use crate::bench::servers::{self, Server};
 
 /// Connections opened to find out what one costs.
 const CONNECTIONS: usize = 1_000;

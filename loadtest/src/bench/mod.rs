@@ -1,20 +1,19 @@
-//! Benchmark program (`./dev bench`): measures the ratios of docs/BENCHMARKS.md side by side, audits every run, and
+//! `./dev bench`: measures the ratios of docs/BENCHMARKS.md side by side, audits every run, and
 //! writes a report.
 //!
 //! It measures over HTTP, as clients do, except where a ratio is about a library ([`micro`]). The baselines are
-//! servers of this program.
+//! servers of this program ([`baseline`]).
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use clap::{Args, Parser, Subcommand};
+use clap::Args;
 use workload::live::Progress;
 use workload::{Access, Target};
 
 mod against;
-mod baseline;
+pub mod baseline;
 mod command;
 mod durable;
 mod environment;
@@ -32,7 +31,6 @@ mod scale;
 mod scenarios;
 mod servers;
 
-use baseline::{bare_route, transaction};
 use environment::{Buyers, Environment, MAIN};
 use memory::InstanceMemory;
 use report::{Conditions, Report};
@@ -40,51 +38,9 @@ use rounds::Settings;
 use runs::Runner;
 use servers::Servers;
 
-// The same allocator as the service, for the baselines.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// Measures the service against baselines and itself, side by side, and writes a report.
-#[derive(Debug, Parser)]
-#[command(name = "bench", version)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Measure the ratios and write a report
-    Run(RunArgs),
-    /// Serve the baseline "bare route" until ended
-    BaselineBare {
-        /// Address to listen on
-        #[arg(long)]
-        bind: SocketAddr,
-        /// Unix socket to listen on as well
-        #[arg(long)]
-        bind_unix: PathBuf,
-    },
-    /// Serve the baseline "tuned one-transaction-per-order" until ended
-    BaselineTransaction {
-        /// Address to listen on
-        #[arg(long)]
-        bind: SocketAddr,
-        /// File of lines `token user`
-        #[arg(long)]
-        buyers: PathBuf,
-        /// Connections to the database
-        #[arg(long)]
-        connections: u32,
-        #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-        database_url: String,
-        #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-        redis_url: String,
-    },
-}
-
+/// What to measure, and where.
 #[derive(Debug, Args)]
-struct RunArgs {
+pub struct BenchArgs {
     /// Three short rounds, under three minutes; figures not fit for publishing
     #[arg(long)]
     quick: bool,
@@ -138,22 +94,11 @@ struct RunArgs {
     redis_url: String,
 }
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::BaselineBare { bind, bind_unix } => bare_route::serve(bind, &bind_unix).await?,
-        Command::BaselineTransaction { bind, buyers, connections, database_url, redis_url } => {
-            let settings = transaction::Settings { bind, database_url, redis_url, connections };
-            transaction::serve(&settings, &buyers).await?;
-        }
-        Command::Run(args) => {
-            run(args).await?;
-        }
-    }
-    Ok(())
-}
-
-async fn run(args: RunArgs) -> anyhow::Result<()> {
+/// Measures what was asked for, and writes the report.
+///
+/// # Errors
+/// A server cannot be started, fails or is refused by the audit.
+pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     let (rounds, ms) = match (args.scale || args.durable, args.quick) {
         (false, false) => (5, 2500),
         (false, true) => (3, 1000),

@@ -14,10 +14,10 @@ use workload::latency::{Latency, Recorder};
 use workload::reply::{CONNECTION_LOST, Reply};
 use workload::{Target, publish};
 
-use crate::environment::{Buyers, Environment};
-use crate::generator::{self, Attempt, Attempts, Load, Outcome};
-use crate::sales;
-use crate::servers::{Server, processor_s};
+use crate::bench::environment::{Buyers, Environment};
+use crate::bench::generator::{self, Attempt, Attempts, Load, Outcome};
+use crate::bench::sales;
+use crate::bench::servers::{Server, processor_s};
 
 /// What is on sale in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -100,12 +100,6 @@ pub fn all() -> Vec<Ratio> {
             "a task, a timer and the book-keeping of each hold",
         ),
         ratio(
-            "8",
-            "ids/s, leased ÷ one INCR per id",
-            at_least(50.0, 1000.0),
-            "one reading of the clock and one mutex in the process for each id",
-        ),
-        ratio(
             "9a",
             "shop replies/s, a hit in memory ÷ bare route, 64 clients",
             at_least(0.6, 0.9),

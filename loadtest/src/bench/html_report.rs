@@ -5,13 +5,14 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use crate::ratios::RatioStatus;
-use crate::report::{RUN_COLUMNS, Report};
-use crate::runs::{QUANTILES, Run};
+use crate::bench::ratios::RatioStatus;
+use crate::bench::report::{RUN_COLUMNS, Report};
+use crate::bench::runs::{QUANTILES, Run};
 
 /// Style and scripts of the web pages.
-const PAGES_STYLE: &str = include_str!("../../web/look.css");
-const SCRIPTS: [&str; 2] = [include_str!("../../web/words.js"), include_str!("../../web/plots.js")];
+const PAGES_STYLE: &str = include_str!("../../../web/look.css");
+const SCRIPTS: [&str; 2] =
+    [include_str!("../../../web/words.js"), include_str!("../../../web/plots.js")];
 
 /// The style of tables.
 const STYLE: &str = "\

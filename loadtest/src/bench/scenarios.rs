@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
-use workload::ladder::Strategy;
 use serde::Serialize;
 use workload::comparison::batches::Batches;
+use workload::ladder::Strategy;
 use workload::live::Progress;
 
-use crate::generator::Outcome;
-use crate::ratios::{figure, median};
-use crate::runs::{Plan, Run, Runner, Stock, sample_stock};
-use crate::servers::Servers;
+use crate::bench::generator::Outcome;
+use crate::bench::ratios::{figure, median};
+use crate::bench::runs::{Plan, Run, Runner, Stock, sample_stock};
+use crate::bench::servers::Servers;
 
 /// The numbers of the plots.
 #[derive(Debug, Clone, Default, Serialize)]

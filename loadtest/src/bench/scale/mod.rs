@@ -13,11 +13,11 @@ use seckill_loadtest::plan::{document, tables};
 use workload::Access;
 use workload::live::Progress;
 
-use crate::environment::{Buyers, Databases, Environment, MAIN};
-use crate::report::Conditions;
-use crate::runs::{Plan, Run, Runner, Stock};
-use crate::sales;
-use crate::servers::{self, Server};
+use crate::bench::environment::{Buyers, Databases, Environment, MAIN};
+use crate::bench::report::Conditions;
+use crate::bench::runs::{Plan, Run, Runner, Stock};
+use crate::bench::sales;
+use crate::bench::servers::{self, Server};
 
 mod growth;
 mod memory;

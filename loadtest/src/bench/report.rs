@@ -8,12 +8,12 @@ use std::time::Duration;
 use serde::Serialize;
 use workload::table::render;
 
-use crate::environment::{Environment, Versions};
-use crate::memory::InstanceMemory;
-use crate::ratios::{Ratio, RatioStatus, figure, median};
-use crate::rounds::{self, Results};
-use crate::runs::Run;
-use crate::scenarios::Scenarios;
+use crate::bench::environment::{Environment, Versions};
+use crate::bench::memory::InstanceMemory;
+use crate::bench::ratios::{Ratio, RatioStatus, figure, median};
+use crate::bench::rounds::{self, Results};
+use crate::bench::runs::Run;
+use crate::bench::scenarios::Scenarios;
 
 /// Machine, versions and settings of the measurement.
 #[derive(Debug, Clone, Serialize)]

@@ -13,12 +13,12 @@ use testkit::replicated_database::{ReplicatedDatabase, Replication};
 use workload::Access;
 use workload::live::Progress;
 
-use crate::environment::{Buyers, Databases, Environment};
-use crate::ratios::{figure, median};
-use crate::report::Conditions;
-use crate::runs::{Plan, Run, Runner};
-use crate::sales;
-use crate::servers::{self, Server};
+use crate::bench::environment::{Buyers, Databases, Environment};
+use crate::bench::ratios::{figure, median};
+use crate::bench::report::Conditions;
+use crate::bench::runs::{Plan, Run, Runner};
+use crate::bench::sales;
+use crate::bench::servers::{self, Server};
 
 /// Buyers of a run.
 const BUYERS: usize = 100_000;

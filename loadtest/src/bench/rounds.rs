@@ -8,14 +8,14 @@ use anyhow::ensure;
 use workload::live::Progress;
 use workload::{Access, Error};
 
-use crate::against::Node;
-use crate::command::is_installed;
-use crate::micro;
-use crate::monitoring;
-use crate::ratios::{self, Ratio, figure};
-use crate::runs::{Plan, Run, Runner, Stock};
-use crate::sales;
-use crate::servers::{self, Proxies, Servers};
+use crate::bench::against::Node;
+use crate::bench::command::is_installed;
+use crate::bench::micro;
+use crate::bench::monitoring;
+use crate::bench::ratios::{self, Ratio, figure};
+use crate::bench::runs::{Plan, Run, Runner, Stock};
+use crate::bench::sales;
+use crate::bench::servers::{self, Proxies, Servers};
 
 /// Connections of the open loop at overload.
 const OVERLOAD_CLIENTS: usize = 1024;
@@ -118,7 +118,7 @@ pub async fn measure(
     let has_stream = knows_stream(runner).await?;
     let has_redis_benchmark = is_installed("redis-benchmark");
     if !has_redis_benchmark {
-        for number in ["7", "8", "9b", "13"] {
+        for number in ["7", "9b", "13"] {
             results.note(number, "redis-benchmark is not installed");
         }
     }
@@ -429,13 +429,6 @@ impl<'a> Round<'a, '_> {
             let raw = micro::raw_lock_pairs(access, duration).await?;
             let raw = results.figure("the same scripts by redis-benchmark", raw);
             results.put("7", pairs / raw);
-        }
-        if self.settings.wants(&["8"]) {
-            let leased = micro::leased_ids(access, 1_000, duration).await?;
-            let leased = results.figure("ids, leased in blocks of 1,000", leased);
-            let raw = micro::raw_ids(access, duration).await?;
-            let raw = results.figure("INCR by redis-benchmark", raw);
-            results.put("8", leased / raw);
         }
         Ok(())
     }

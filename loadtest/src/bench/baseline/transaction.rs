@@ -10,9 +10,9 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -21,34 +21,74 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, post};
-use seckill::id::IdGenerator;
-use seckill::keys::{KeyStyle, Keys};
+use chrono::Utc;
+use lock::RoutedConnection;
+use redis::AsyncCommands;
 use sqlx::mysql::{MySqlConnection, MySqlPoolOptions};
 use sqlx::{Executor, MySqlPool};
+use tokio::sync::Mutex;
+use workload::redis_connection;
 
 use super::bare_route;
 
+/// The zero of the ids' seconds: 2022-01-01T00:00:00.
+const EPOCH_SECONDS: i64 = 1_640_995_200;
+
+/// Numbers that are taken at a time.
+const BLOCK: i64 = 1_000;
+
 /// Addresses and sizes.
-#[derive(Debug, Clone)]
+#[derive(Debug, clap::Args)]
 pub struct Settings {
-    /// Address to listen on.
-    pub bind: SocketAddr,
-    /// The database.
-    pub database_url: String,
-    /// Redis, for the blocks of ids.
-    pub redis_url: String,
-    /// Connections to the database.
-    pub connections: u32,
+    /// Address to listen on
+    #[arg(long)]
+    bind: SocketAddr,
+    /// File of lines `token user`
+    #[arg(long)]
+    buyers: PathBuf,
+    /// Connections to the database
+    #[arg(long)]
+    connections: u32,
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    database_url: String,
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    redis_url: String,
 }
 
 struct App {
     pool: MySqlPool,
-    ids: IdGenerator,
+    ids: Ids,
     users: HashMap<String, u64>,
 }
 
-/// Serves; `buyers` is a file of lines `token user`.
-pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
+/// Ids in the service's form and from its counter, whose numbers are taken by the thousand.
+struct Ids {
+    redis: RoutedConnection,
+    /// The numbers that are left.
+    block: Mutex<Range<i64>>,
+}
+
+impl Ids {
+    async fn next(&self) -> anyhow::Result<i64> {
+        // In the zone of the instances that are measured beside it: the counter is the local day's.
+        let now = Utc::now().with_timezone(&chrono_tz::Asia::Shanghai).naive_local();
+        let mut block = self.block.lock().await;
+        let number = match block.next() {
+            Some(number) => number,
+            None => {
+                let counter = now.format("icr:order:%Y:%m:%d").to_string();
+                let last: i64 = self.redis.clone().incr(counter, BLOCK).await?;
+                *block = last - BLOCK + 2..last + 1;
+                last - BLOCK + 1
+            }
+        };
+        Ok((now.and_utc().timestamp() - EPOCH_SECONDS) << 32 | number)
+    }
+}
+
+/// Serves until the process ends.
+pub async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let buyers = &settings.buyers;
     let text = std::fs::read_to_string(buyers).with_context(|| buyers.display().to_string())?;
     let users = text
         .lines()
@@ -70,12 +110,8 @@ pub async fn serve(settings: &Settings, buyers: &Path) -> anyhow::Result<()> {
         })
         .connect(&settings.database_url)
         .await?;
-    let server = seckill::connection::redis::server(&settings.redis_url.clone().into())?;
-    let redis = seckill::connection::redis::connect(server, Duration::from_secs(1)).await?;
-    // In the service's zone: its instances use the same counter of ids.
-    let clock = seckill::clock::Zone(chrono_tz::Asia::Shanghai).seconds();
-    let ids =
-        IdGenerator::new(redis.commands(), Arc::new(clock), Keys::new(KeyStyle::Default), 1000);
+    let redis = redis_connection::connect(&settings.redis_url).await?;
+    let ids = Ids { redis, block: Mutex::new(0..0) };
     let router = Router::new()
         .route("/voucher-order/seckill/{id}", post(buy))
         .route("/health/ready", any(|| async { bare_route::ORDERED }))

@@ -8,11 +8,11 @@ use seckill_loadtest::plan::figures::{MeasuredSale, NamedAnswer};
 
 use super::growth::{answer, middle};
 use super::{CLIENTS, Scale, say};
-use crate::environment::{Buyers, Environment};
-use crate::generator::{Attempts, Outcome};
-use crate::ratios::figure;
-use crate::runs::{Plan, Run, Runner, Stock};
-use crate::servers;
+use crate::bench::environment::{Buyers, Environment};
+use crate::bench::generator::{Attempts, Outcome};
+use crate::bench::ratios::figure;
+use crate::bench::runs::{Plan, Run, Runner, Stock};
+use crate::bench::servers;
 
 /// Of the buyers of the whole sale so many in a hundred find stock.
 const STOCK_PERCENT: usize = 30;
