@@ -1,9 +1,8 @@
 # shellcheck shell=bash
-# ./dev promote: makes the replica of a replicated database its primary, as an operator or a failover manager would.
+# ./dev up --promote: makes the replica of a replicated database its primary, as an operator or a failover manager would.
 
 promote() {
   local old new position
-  (($# == 0)) || die 2 "promote takes no arguments, but was given '$*'."
   prepare
   lock
   [[ $DATABASE_KIND == replicated ]] || die 2 "the stack's database has no replica: ./dev up --database replicated"

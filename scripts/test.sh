@@ -4,12 +4,7 @@
 test_usage() {
   cat <<'END'
 usage: ./dev test [PACKAGE] [NAME] [FLAGS] [-- TEST FLAGS]
-       ./dev test slow [FLAGS] [-- TEST FLAGS]
-       ./dev test browser [--screenshots] [ARGS]
-       ./dev test api [ARGS]
-       ./dev test kubernetes [ARGS]
-       ./dev test stack
-       ./dev test compose
+       ./dev test KIND [ARGS]
 
 Without arguments: the tests of the workspace but for the slow ones, on a MariaDB and on Redis servers
 of its own.
@@ -19,12 +14,17 @@ of its own.
             only the packages and test binaries that have one are built
   FLAGS     go to `cargo test`, such as --release, --locked or -p; those after -- to the test
             binaries, such as --nocapture, --exact or --test-threads 1
+
+KIND is one of these:
   slow      the tests that need real time (leases that end, fail-overs, chaos), in the modules named
-            `slow`: one at a time, because a busy machine would move their moments
-  browser   the pages in Chromium, against the stack; ARGS go to `python -m unittest`
+            `slow`: one at a time, because a busy machine would move their moments; ARGS are FLAGS
+  browser   the pages in Chromium, against the stack; ARGS go to `python -m unittest`;
+            --screenshots also makes the pictures in docs/
   api       thousands of generated requests, held against docs/openapi.json; --help for more
   kubernetes  the manifests of deploy/kubernetes/, held against Kubernetes' schemas and the
             binary's own settings; ARGS go to `python -m unittest`
+  interop   our locks against Redisson's, two processes of each; needs Java and Maven; --help for more
+  compat    the tests that depend on a server, on each version that users run; --help for more
   stack     the servers of ./dev up in all kinds, on ports and data of their own: failovers,
             restarts and switches from kind to kind; in about a minute, without a build
   compose   docker-compose.yml on this machine's Docker, in a project of its own; --help for more
@@ -48,10 +48,9 @@ run_tests() {
     test_usage
     return
   fi
-  if [[ ${1:-} == compose ]]; then
-    test_compose "${@:2}"
-    return
-  fi
+  case ${1:-} in
+    compat | compose | interop) "test_$1" "${@:2}"; return ;;
+  esac
   all_prerequisites
   prepare
   case ${1:-} in

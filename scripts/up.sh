@@ -58,7 +58,9 @@ stop_unless_tested() {
 
 up() {
   stack_flags "$@"
-  ((${#REST[@]} == 0)) || die 2 "up takes --redis, --database and --instances, not '${REST[*]}'; see ./dev --help."
+  [[ ${REST[*]} != --promote ]] || { promote; return; }
+  ((${#REST[@]} == 0)) ||
+    die 2 "up takes --redis, --database and --instances, or only --promote, not '${REST[*]}'; see ./dev --help."
   prepare
   prerequisites
   lock

@@ -8,9 +8,6 @@
 SERVER_ROOTS=${SECKILL_SERVERS:-$DATA/servers}
 [[ $SERVER_ROOTS == /* ]] || SERVER_ROOTS=$CALLER_DIR/$SERVER_ROOTS
 
-# What `./dev servers` gets without arguments. A name is PRODUCT-SUITE; any suite of the mirror will do.
-USUAL_SERVERS=(redis-trixie valkey-trixie valkey-sid mariadb-trixie mysql-sid)
-
 declare -A SERVER_PACKAGES=(
   [redis]="redis-server redis-tools" [valkey]="valkey-server valkey-tools"
   [mariadb]="mariadb-server-core mariadb-client-core" [mysql]="mysql-server-core"
@@ -25,7 +22,7 @@ declare -A SERVER_PROGRAMS=(
 # server_root NAME: its folder; ends the script where the name has not that form.
 server_root() {
   [[ $1 =~ ^([a-z]+)-[a-z][a-z0-9-]*$ && -n ${SERVER_PACKAGES[${BASH_REMATCH[1]}]:-} ]] ||
-    die 2 "'$1' is no server. A server is PRODUCT-SUITE, such as ${USUAL_SERVERS[*]}." \
+    die 2 "'$1' is no server. A server is PRODUCT-SUITE, such as redis-trixie." \
       "Products: ${!SERVER_PACKAGES[*]}; the suite is one of Debian's."
   printf %s "$SERVER_ROOTS/$1"
 }
@@ -38,6 +35,7 @@ get_server() {
   exec 7<"$SERVER_ROOTS"
   flock 7
   if [[ ! -s $folder/version ]]; then
+    type -P apt-get dpkg-deb >/dev/null || die 2 "this needs Debian's apt-get and dpkg-deb."
     say "getting $1: ${SERVER_PACKAGES[$product]}"
     rm -rf "$folder"
     mkdir -p "$folder/"{root,bin}

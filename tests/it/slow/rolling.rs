@@ -1,5 +1,5 @@
 //! A rolling restart under load, behind a real nginx and a real HAProxy with the shipped configurations, restarts
-//! nothing that a client notices. `./dev rolling` does it with more instances, longer and at half of what they can do.
+//! nothing that a client notices. `./dev chaos rolling` does it with more instances, longer and at half of what they can do.
 
 use std::path::Path;
 use std::sync::Arc;

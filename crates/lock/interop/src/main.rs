@@ -1,4 +1,4 @@
-//! `./dev interop`: interoperability tests of this repository's locks with Redisson's, as processes of
+//! `./dev test interop`: interoperability tests of this repository's locks with Redisson's, as processes of
 //! both languages on one Redis. Prints a table, and fails if a row fails.
 //!
 //! One binary in two roles: the orchestrator, and (`interop client …`) the Rust client process, which it

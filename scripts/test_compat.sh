@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# ./dev compat: the tests that depend on what a server does, on each server that users run.
+# ./dev test compat: the tests that depend on what a server does, on each server that users run.
 
-# A product's name alone is the machine's own server; the others are those of `./dev servers`.
+# A product's name alone is the machine's own server; the others are of other Debian suites (scripts/lib/server_roots.sh).
 COMPAT_SERVERS=(mariadb mariadb-trixie mysql-sid redis redis-trixie valkey-trixie valkey-sid)
 
 # Modules of tests/it. On a database: migrations, every strategy against its guarantees, what each error means, what
@@ -21,19 +21,32 @@ COMPAT_NOT_LOCK=(--skip history:: --skip documentation:: --skip public_api:: --s
 
 compat_usage() {
   cat <<END
-usage: ./dev compat [--write] [NAME...]
+usage: ./dev test compat [--write] [NAME...]
+       ./dev test compat --path NAME
 
 Runs the tests that depend on what a server does on each of: ${COMPAT_SERVERS[*]}.
-Of a name without a suite it takes this machine's server, the others from ./dev servers. On a database these
-are modules of tests/it, on a Redis or Valkey others, and the tests of the packages in crates/lock/ and crates/cache/.
-A test that fails is named, and its server fails.
+A NAME is a product, which is this machine's server, or PRODUCT-SUITE with any suite of Debian, which is
+unpacked, not installed. On a database these are modules of tests/it, on a Redis or Valkey others, and the tests
+of the packages in crates/lock/ and crates/cache/. A test that fails is named, and its server fails.
 
-  --write  puts the table that it prints at the end into docs/OPERATIONS.md
+  --write      puts the table that it prints at the end into docs/OPERATIONS.md
+  --path NAME  only gets that server, and prints the folder of its programs:
+               PATH=\$(./dev test compat --path redis-trixie):\$PATH ./dev test lock
+
+  SECKILL_SERVERS        where they are kept, such as a folder that several checkouts share (.dev/servers)
+  SECKILL_DEBIAN_MIRROR  where they come from (the mirror that this machine's apt uses)
 END
 }
 
-compat() {
+test_compat() {
   local arg write="" names=() failed=0
+  if [[ ${1:-} == --path ]]; then
+    (($# == 2)) || die 2 "--path takes one name."
+    prepare
+    get_server "$2" >&2
+    echo "$(server_root "$2")/bin"
+    return
+  fi
   for arg; do
     case $arg in
       -h | --help | help) compat_usage; return ;;
