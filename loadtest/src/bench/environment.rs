@@ -239,17 +239,6 @@ impl Environment {
         Ok(id.fetch_one(&self.pool).await?)
     }
 
-    /// The stock of a sale that is left in the database.
-    ///
-    /// # Errors
-    /// The database fails, or there is no such sale.
-    pub async fn stock(&self, voucher: u64) -> anyhow::Result<i64> {
-        let query = "SELECT CAST(stock + (SELECT COUNT(*) FROM tb_stock_unit u \
-                     WHERE u.voucher_id = s.voucher_id) AS SIGNED) \
-                     FROM tb_seckill_voucher s WHERE voucher_id = ?";
-        Ok(sqlx::query_scalar(query).bind(voucher).fetch_one(&self.pool).await?)
-    }
-
     /// Reads versions and durability settings.
     ///
     /// # Errors

@@ -18,7 +18,6 @@ mod command;
 mod durable;
 mod environment;
 mod generator;
-mod html_report;
 mod memory;
 mod micro;
 mod monitoring;
@@ -28,7 +27,6 @@ mod rounds;
 mod runs;
 mod sales;
 mod scale;
-mod scenarios;
 mod servers;
 
 use environment::{Buyers, Environment, MAIN};
@@ -79,7 +77,7 @@ pub struct BenchArgs {
     /// Database connections of the baseline "one transaction per order"
     #[arg(long, default_value_t = 32)]
     pool: u32,
-    /// Folder for report.html, report.json and the logs of the servers under test; of `./dev bench`: .dev/bench
+    /// Folder for report.json and the logs of the servers under test; of `./dev bench`: .dev/bench
     // `./dev bench` gives one, which the user's replaces.
     #[arg(long, default_value = "bench-report", value_name = "FOLDER", overrides_with = "out")]
     out: PathBuf,
@@ -163,15 +161,14 @@ async fn measure(
     let target = publisher.target.clone();
     let mut runner = Runner { environment, buyers, publisher: target, runs: Vec::new() };
     let results = rounds::measure(&mut runner, &servers, &against, settings).await?;
-    let scenarios = scenarios::measure(&mut runner, &servers, settings.duration).await?;
+    rounds::other_strategies(&mut runner, &servers, settings).await?;
     let memory = InstanceMemory::measure(environment, &servers.one).await?;
     let rounds = (settings.rounds, settings.duration);
     let conditions = Conditions::gather(environment, rounds, began.elapsed()).await?;
-    let report = Report::new(conditions, results, runner.runs, scenarios, memory);
+    let report = Report::new(conditions, results, runner.runs, memory);
     let folder = &environment.folder;
     std::fs::write(folder.join("report.json"), serde_json::to_string_pretty(&report)? + "\n")?;
-    std::fs::write(folder.join("report.html"), html_report::page(&report))?;
     println!("{report}");
-    println!("Report: {}", folder.join("report.html").display());
+    println!("Report: {}", folder.join("report.json").display());
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The table of ratios with floors and aims, and their medians. Pure; measures nothing.
 
+use seckill_loadtest::plan::document::count;
 use serde::Serialize;
 
 /// A ratio of two things measured side by side.
@@ -269,16 +270,10 @@ pub fn median(values: &[f64]) -> Option<f64> {
 /// A figure with three significant digits or more.
 pub fn figure(value: f64) -> String {
     match value {
-        v if v >= 100.0 => with_commas(value.round() as u64),
+        v if v >= 100.0 => count(value.round() as u64),
         v if v >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
-}
-
-fn with_commas(value: u64) -> String {
-    let digits = value.to_string();
-    let groups = digits.as_bytes().rchunks(3).rev();
-    groups.map(String::from_utf8_lossy).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ use crate::bench::memory::InstanceMemory;
 use crate::bench::ratios::{Ratio, RatioStatus, figure, median};
 use crate::bench::rounds::{self, Results};
 use crate::bench::runs::Run;
-use crate::bench::scenarios::Scenarios;
 
 /// Machine, versions and settings of the measurement.
 #[derive(Debug, Clone, Serialize)]
@@ -109,8 +108,6 @@ pub struct Report {
     pub ratios: Vec<Measured>,
     /// Rates measured without HTTP: name, and per second in each round.
     pub figures: Vec<(&'static str, Vec<f64>)>,
-    /// The numbers of the plots.
-    pub scenarios: Scenarios,
     /// Memory of an instance.
     pub memory: InstanceMemory,
     /// Medians of the same ratios of other nodes (`--against`), by address and number.
@@ -139,7 +136,6 @@ impl Report {
         conditions: Conditions,
         results: Results,
         runs: Vec<Run>,
-        scenarios: Scenarios,
         memory: InstanceMemory,
     ) -> Self {
         let measured = |ratio: Ratio| Measured {
@@ -153,17 +149,17 @@ impl Report {
             values.into_iter().filter_map(|(number, of)| Some((number, median(&of)?))).collect()
         };
         let against = results.against.into_iter().map(|(node, of)| (node, medians(of))).collect();
-        Self { conditions, ratios, figures: results.figures, scenarios, memory, against, runs }
+        Self { conditions, ratios, figures: results.figures, memory, against, runs }
     }
 
     /// The columns of the table of ratios: one more for each other node.
-    pub fn ratio_columns(&self) -> Vec<String> {
+    fn ratio_columns(&self) -> Vec<String> {
         let others = self.against.keys().map(|node| format!(">{node}"));
         RATIO_COLUMNS.map(str::to_owned).into_iter().chain(others).collect()
     }
 
     /// The rows of the table of ratios.
-    pub fn ratio_rows(&self) -> Vec<Vec<String>> {
+    fn ratio_rows(&self) -> Vec<Vec<String>> {
         let row = |measured: &Measured| {
             let (ratio, at_most) = (&measured.ratio, measured.ratio.lower_is_better);
             let bound = |value: Option<f64>| match value {
@@ -191,7 +187,7 @@ impl Report {
     }
 
     /// Number and next limit of the ratios that were measured and are short of their aim.
-    pub fn limits(&self) -> Vec<(&'static str, &'static str)> {
+    fn limits(&self) -> Vec<(&'static str, &'static str)> {
         let is_short = |measured: &&Measured| match measured.status {
             RatioStatus::Floor | RatioStatus::Below => true,
             RatioStatus::Reported => measured.ratio.aim.is_some(),
@@ -221,7 +217,7 @@ impl Report {
 
     /// Whether the floors hold, ratios 1 and 2 by processor time, what bounds ratio 12, memory, and why a ratio is missing:
     /// one sentence each.
-    pub fn remarks(&self) -> Vec<String> {
+    fn remarks(&self) -> Vec<String> {
         let of = |name| self.median_of(name, |run| run.cpu.servers_us());
         let [group, lock, single] =
             ["group-commit", "reentrant-lock", "one transaction per order"].map(of);
@@ -252,13 +248,13 @@ impl Report {
     }
 
     /// The median of `value` over the runs called `name`.
-    pub fn median_of(&self, name: &str, value: impl Fn(&Run) -> f64) -> Option<f64> {
+    fn median_of(&self, name: &str, value: impl Fn(&Run) -> f64) -> Option<f64> {
         let runs = self.runs.iter().filter(|run| run.name == name);
         median(&runs.map(value).collect::<Vec<_>>())
     }
 
     /// The rows of the table of runs: medians over the rounds.
-    pub fn run_rows(&self) -> Vec<Vec<String>> {
+    fn run_rows(&self) -> Vec<Vec<String>> {
         let mut names: Vec<&str> = Vec::new();
         for run in &self.runs {
             if !names.contains(&run.name) {
@@ -299,7 +295,7 @@ impl Report {
 const RATIO_COLUMNS: [&str; 7] = ["#", "ratio", ">median", ">range", ">floor", ">aim", "status"];
 
 /// Columns of [`Report::run_rows`].
-pub const RUN_COLUMNS: [&str; 11] = [
+const RUN_COLUMNS: [&str; 11] = [
     "run (medians)",
     ">orders/s",
     ">answers/s",

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::ensure;
+use workload::ladder::Strategy;
 use workload::live::Progress;
 use workload::{Access, Error};
 
@@ -154,6 +155,30 @@ pub async fn measure(
         round.measure().await?;
     }
     Ok(round.results)
+}
+
+/// A run of each safe strategy that no ratio is about, for the table of runs.
+///
+/// # Errors
+/// As of [`measure`].
+pub async fn other_strategies(
+    runner: &mut Runner<'_>,
+    servers: &Servers,
+    settings: &Settings,
+) -> anyhow::Result<()> {
+    if !settings.only.is_empty() {
+        return Ok(());
+    }
+    say("the other strategies");
+    for strategy in Strategy::ALL.into_iter().filter(|strategy| !strategy.is_unsafe()) {
+        let is_known = runner.runs.iter().any(|run| run.name == strategy.name());
+        // A service of another version may not have it.
+        if !is_known && runner.publish(strategy.name(), 1).await.is_ok() {
+            let plan = Plan::new(strategy.name(), &servers.one, settings.duration);
+            show(&runner.run(&plan, 0).await?);
+        }
+    }
+    Ok(())
 }
 
 /// Whether a sale can be published on `stream`.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::Serialize;
@@ -80,7 +80,7 @@ impl<'a> Plan<'a> {
 pub struct Run {
     /// See [`Plan::name`].
     pub name: &'static str,
-    /// The round that it belongs to, from 1; 0 for the plots.
+    /// The round that it belongs to, from 1; 0 for those that no ratio is about.
     pub round: usize,
     /// Clients.
     pub clients: usize,
@@ -90,15 +90,13 @@ pub struct Run {
     pub answers_per_s: f64,
     /// Latency of orders; of all answers where nothing is on sale.
     pub latency: Latency,
-    /// The same at the quantiles of [`QUANTILES`].
-    pub curve_ms: Vec<f64>,
     /// Attempts by outcome.
     pub outcomes: BTreeMap<String, u64>,
     /// Processor time of one answer; depends far less on the machine's other load than any rate.
     pub cpu: Cpu,
     /// Orders in a commit of `group-commit`, on average over the instances asked.
     pub batch: Option<f64>,
-    /// The attempts, for plots.
+    /// The attempts.
     #[serde(skip)]
     pub attempts: Arc<Attempts>,
 }
@@ -127,10 +125,6 @@ impl Cpu {
         self.service_us + self.database_us + self.redis_us
     }
 }
-
-/// The quantiles of the latency curves.
-pub const QUANTILES: [f64; 12] =
-    [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999];
 
 /// Makes runs and keeps their figures.
 pub struct Runner<'a> {
@@ -291,34 +285,9 @@ fn summary(plan: &Plan<'_>, round: usize, attempts: Attempts, cpu: Cpu) -> Run {
         orders_per_s: if plan.stock == Stock::NoSale { 0.0 } else { attempts.orders_per_s() },
         answers_per_s: attempts.answers_per_s(),
         latency: recorder.summary(),
-        curve_ms: QUANTILES.iter().map(|quantile| recorder.at_ms(*quantile)).collect(),
         outcomes: attempts.outcomes(),
         cpu,
         batch: None,
         attempts: Arc::new(attempts),
-    }
-}
-
-/// Samples a sale's stock every 10 ms while `work` goes on: (seconds, left).
-pub async fn sample_stock<T>(
-    environment: &Environment,
-    voucher: u64,
-    work: impl Future<Output = T>,
-) -> (T, Vec<(f64, i64)>) {
-    let begin = Instant::now();
-    let mut samples = Vec::new();
-    let mut tick = tokio::time::interval(Duration::from_millis(10));
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return (done, samples),
-            _ = tick.tick() => {
-                let at = begin.elapsed().as_secs_f64();
-                // A query that fails leaves a gap in the line, no more.
-                if let Ok(left) = environment.stock(voucher).await {
-                    samples.push((at, left));
-                }
-            }
-        }
     }
 }
