@@ -62,6 +62,19 @@ pub enum Scenario {
 }
 
 #[derive(Debug, Args)]
+struct TargetsArgs {
+    /// Base URLs; the attempts of one user go to them in turn, publishing to the first
+    #[arg(
+        long,
+        env = "TARGETS",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    targets: Vec<Target>,
+}
+
+#[derive(Debug, Args)]
 pub struct GeneratorArgs {
     /// Keep-alive connections, all targets together [default: one per attempt, at most 1024]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
@@ -93,15 +106,8 @@ pub struct BurstArgs {
     /// The sale's strategy
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
     strategy: String,
-    /// Base URLs; the attempts of one user go to them in turn, publishing to the first
-    #[arg(
-        long,
-        env = "TARGETS",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    targets: Vec<Target>,
+    #[command(flatten)]
+    targets: TargetsArgs,
     #[command(flatten)]
     generator: GeneratorArgs,
     #[command(flatten)]
@@ -142,15 +148,8 @@ pub struct PublishArgs {
     /// The sale's strategy
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
     pub strategy: String,
-    /// Base URLs, of which the first is asked
-    #[arg(
-        long,
-        env = "TARGETS",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
-    )]
-    targets: Vec<Target>,
+    #[command(flatten)]
+    targets: TargetsArgs,
     #[command(flatten)]
     pub access: Access,
 }
@@ -158,7 +157,7 @@ pub struct PublishArgs {
 impl PublishArgs {
     /// Where to publish.
     pub fn target(&self) -> Option<&Target> {
-        self.targets.first()
+        self.targets.targets.first()
     }
 }
 
@@ -166,7 +165,7 @@ impl BurstArgs {
     /// The burst asked for.
     pub fn options(self) -> BurstOptions {
         let mut options = burst(self.generator, self.access, self.buyers, self.tries, self.stock);
-        options.targets = self.targets;
+        options.targets = self.targets.targets;
         options.strategy = self.strategy;
         options
     }

@@ -3,7 +3,6 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
-use workload::Target;
 
 /// A scenario's options, and where its report goes.
 #[derive(Debug, Args)]
@@ -14,20 +13,6 @@ pub struct Run<O: Args> {
     /// Write the report as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// The instances of a scenario that sells through a proxy.
-#[derive(Debug, Args)]
-pub struct NodesArgs {
-    /// The instances themselves, past the proxy
-    #[arg(
-        long,
-        env = "NODES",
-        value_delimiter = ',',
-        value_name = "URL",
-        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
-    )]
-    pub nodes: Vec<Target>,
 }
 
 /// Options as an empty command line gives them, for tests. Ends the process where the environment holds values that

@@ -39,7 +39,6 @@ fn an_error_of_usage_or_set_up_exits_2_and_names_the_way_out() {
     refused(&["cache", "updates"], &[], "set ADMIN_TOKEN");
     let unknown = ["cache", "stampede", "--read-strategies", "mutex,mutexes"];
     refused(&unknown, &[], "values: cache-aside, ");
-    refused(&["cache", "penetration", "--false-positives", "1"], &[], "below 1");
     refused(&["cache", "read", "--rate", "0"], &[], "above 0");
     refused(&["cache", "read", "--absent", "101"], &[], "from 0 to 100");
     let never = ["cache", "avalanche", "--read-strategy", "logical-expiry"];

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use seckill_loadtest::options::NodesArgs;
 use workload::{
     Access, Target,
     comparison::{Environment, document::Setting},
@@ -43,8 +42,15 @@ pub struct CompareArgs {
         default_value = "http://127.0.0.1:8080"
     )]
     entry: Vec<Target>,
-    #[command(flatten)]
-    nodes: NodesArgs,
+    /// The instances themselves, past the proxy
+    #[arg(
+        long,
+        env = "NODES",
+        value_delimiter = ',',
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8081,http://127.0.0.1:8082"
+    )]
+    nodes: Vec<Target>,
     /// Write the report as one HTML file
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
@@ -61,7 +67,7 @@ impl CompareArgs {
         let environment = Environment {
             access: self.access,
             entry: self.entry,
-            nodes: self.nodes.nodes,
+            nodes: self.nodes,
             progress: Progress::Stderr,
         };
         let mut lanes = self.lanes.into_iter();

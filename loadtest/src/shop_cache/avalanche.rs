@@ -12,6 +12,7 @@ use clap::{Args, value_parser};
 use workload::{Error, latency::Latency};
 
 use super::{
+    CONNECTIONS,
     keys::RedisKeys,
     place::Place,
     reads::{self, Read, ReadStrategy, Tally, read_all},
@@ -21,19 +22,15 @@ use crate::report::{Check, Checked};
 /// Jitter must bring the worst second's share down to this part of what it would be without.
 const PART: f64 = 0.1;
 
+/// The time to live around which the service spreads.
+const TTL: Duration = Duration::from_secs(1800);
+
 /// Options of an avalanche.
 #[derive(Debug, Clone, Args)]
 pub struct AvalancheOptions {
     /// Temporary shops, each with a key of its own
     #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     keys: u64,
-    /// Keep-alive connections per instance
-    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
-    connections: u32,
-    /// The time to live around which the service spreads, in seconds
-    #[arg(long, default_value_t = 1800, value_name = "SECONDS",
-          value_parser = value_parser!(u64).range(1..=10_000_000))]
-    ttl: u64,
     /// The read strategy [default: the configured one]
     #[arg(long, value_name = "NAME")]
     read_strategy: Option<ReadStrategy>,
@@ -74,7 +71,7 @@ pub(super) async fn run(options: &AvalancheOptions, place: &Place) -> Result<Che
         figures: Vec::new(),
         notes: format!(
             "Without jitter the time to live is {} s, calculated from the end of each read, and for real.",
-            options.ttl
+            TTL.as_secs()
         ),
         checks: check(ids.len() as u64, &answers, &spreads),
     })
@@ -90,15 +87,14 @@ async fn measure(
     // The filter does not know the new rows; it is filled anew, with them.
     keys.drop_filters().await?;
     keys.remove(ids).await?;
-    let mut readers = place.connect(options.connections).await?;
+    let mut readers = place.connect(CONNECTIONS).await?;
     let begin = Instant::now();
     let (each, progress) = (ids.to_vec(), (place.progress, "first reads"));
     let reads = read_all(&mut readers, options.read_strategy, each, None, progress).await?;
     let jittered = spread(&keys.expiries(ids, begin).await?);
-    let ttl = Duration::from_secs(options.ttl);
-    let expiry = |read: &Read| (read.ended - begin + ttl).as_millis() as i64;
+    let expiry = |read: &Read| (read.ended - begin + TTL).as_millis() as i64;
     let calculated = spread(&reads.iter().map(expiry).collect::<Vec<_>>());
-    keys.set_ttl(ids, ttl).await?;
+    keys.set_ttl(ids, TTL).await?;
     let set = spread(&keys.expiries(ids, begin).await?);
     Ok((reads, [jittered, calculated, set]))
 }

@@ -20,19 +20,22 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
+    CONNECTIONS,
     keys::RedisKeys,
     metrics::{Layers, Nodes},
     place::{Place, connect},
     reads::{Answer, Read, ReadStrategy, Tally, read_all},
     shops::ShopTable,
 };
-use crate::{
-    options::number,
-    report::{Check, Checked},
-};
+use crate::report::{Check, Checked};
 
 /// Random ids are taken from here, far above those in use.
 const RANGE: std::ops::Range<u64> = 2_000_000_000_000..4_000_000_000_000;
+/// How often each id is asked for in the passes without the filter.
+const LAPS: u32 = 10;
+/// The service's rate of false positives of the filter, and how long it remembers a cached null, in seconds.
+const FALSE_POSITIVES: f64 = 0.01;
+const NULL_TTL: f64 = 120.0;
 /// Statements of other clients that the database may count during a pass.
 const OTHERS: u64 = 100;
 /// Longest wait for a filter that is being filled, and the pause between two looks.
@@ -45,28 +48,12 @@ pub struct PenetrationOptions {
     /// Requests of each checked pass
     #[arg(long, default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     requests: u32,
-    /// Distinct ids of the passes without the filter, each asked requests ÷ distinct times
-    #[arg(long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..))]
-    distinct: u32,
-    /// Keep-alive connections per instance
-    #[arg(long, default_value_t = 64, value_parser = value_parser!(u32).range(1..=10_000))]
-    connections: u32,
-    /// The filter's stated rate of false positives, above 0 and below 1
-    #[arg(long, default_value_t = 0.01, value_name = "RATE", value_parser = share)]
-    false_positives: f64,
-    /// How long a cached null is remembered, in seconds
-    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
-    null_ttl: u64,
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    number(text, |number| number > 0.0 && number < 1.0, "above 0 and below 1")
 }
 
 /// Makes all passes, and removes what they left in Redis.
 pub(super) async fn run(options: &PenetrationOptions, place: &Place) -> Result<Checked, Error> {
     let (table, keys) = place.open().await?;
-    let readers = place.connect(options.connections).await?;
+    let readers = place.connect(CONNECTIONS).await?;
     let nodes = Nodes::new(&place.targets);
     let used = HashSet::new();
     let mut run = Run { options, place, table, keys, nodes, readers, used };
@@ -83,8 +70,8 @@ pub(super) async fn run(options: &PenetrationOptions, place: &Place) -> Result<C
             "{}\n\nlayered may load its filter's rate of false positives, {} of all requests; the filter reaches that rate only\n\
              with as many shops as it was made for. null-caching may load each id once per {} s.",
             passes.iter().map(line).collect::<Vec<_>>().join("\n"),
-            options.false_positives,
-            options.null_ttl
+            FALSE_POSITIVES,
+            NULL_TTL
         ),
         checks: passes.iter().flat_map(check).collect(),
     })
@@ -116,7 +103,7 @@ struct Pass {
 
 impl Run<'_> {
     async fn passes(&mut self) -> Result<[Pass; 3], Error> {
-        let PenetrationOptions { requests, distinct, .. } = *self.options;
+        let (requests, distinct) = (self.options.requests, self.options.requests.div_ceil(LAPS));
         self.await_filter().await?;
         let layered = self.pass(ReadStrategy::Layered, requests, requests).await?;
         let keys = self.keys.clone();
@@ -180,10 +167,8 @@ impl Run<'_> {
         let elapsed_s = begin.elapsed().as_secs_f64();
         let most_loads = match strategy {
             ReadStrategy::CacheAside => None,
-            ReadStrategy::NullCaching => {
-                Some(distinct * (1 + (elapsed_s / self.options.null_ttl as f64) as u64))
-            }
-            _ => Some((self.options.false_positives * f64::from(requests)) as u64),
+            ReadStrategy::NullCaching => Some(distinct * (1 + (elapsed_s / NULL_TTL) as u64)),
+            _ => Some((FALSE_POSITIVES * f64::from(requests)) as u64),
         };
         Ok(Pass {
             strategy,

@@ -68,8 +68,7 @@ impl ShopTable {
             name.fetch_optional(&self.pool).await.map_err(failed("while reading a shop"))?;
         name.ok_or_else(|| {
             Error::Usage(format!(
-                "there is no shop {id} in the database: `seckill seed` makes some, --shop-id takes \
-                 another"
+                "there is no shop {id} in the database: `seckill seed` makes some"
             ))
         })
     }

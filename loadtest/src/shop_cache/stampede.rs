@@ -16,6 +16,7 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, Target, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
+    SHOP,
     keys::RedisKeys,
     metrics::{LOADS_RUNNING, Nodes},
     place::{Place, connect},
@@ -30,6 +31,8 @@ const GRACE_MS: f64 = 50.0;
 const SHOWN_SHARE: f64 = 0.05;
 /// Statements of other clients that the database may count during a round.
 const OTHERS: u64 = 20;
+/// How long an instance may serve a copy from its memory.
+const LOCAL_TTL: Duration = Duration::from_secs(1);
 /// Between the making of a burst and its beginning.
 const LEAD: Duration = Duration::from_millis(100);
 /// Reads by which each target is tried out: a proxy before two instances is found out by 15 of 16.
@@ -59,12 +62,6 @@ pub struct StampedeOptions {
     /// readers; 0: as long as they take
     #[arg(long, default_value_t = 300, value_name = "MS", value_parser = value_parser!(u64).range(0..=800))]
     slow_load: u64,
-    /// How long an instance may serve a copy from its memory, in milliseconds
-    #[arg(long, default_value_t = 1000, value_name = "MS")]
-    local_ttl_ms: u64,
-    /// The hot shop
-    #[arg(long, default_value_t = 1, value_name = "ID")]
-    shop_id: u64,
 }
 
 /// One expiry.
@@ -106,8 +103,8 @@ struct Run<'a> {
 /// Runs all rounds of all read strategies.
 pub(super) async fn run(options: &StampedeOptions, place: &Place) -> Result<Checked, Error> {
     let (table, keys) = place.open().await?;
-    table.name(options.shop_id).await?;
-    let query = table.query_time(options.shop_id).await?;
+    table.name(SHOP).await?;
+    let query = table.query_time(SHOP).await?;
     let nodes = Nodes::new(&place.targets);
     place.progress.say("opening connections");
     let mut readers = place.connect(options.waiters).await?;
@@ -120,7 +117,7 @@ pub(super) async fn run(options: &StampedeOptions, place: &Place) -> Result<Chec
             rounds.push(run.round(&mut readers, *strategy).await?);
         }
     }
-    run.keys.remove(&[options.shop_id]).await?;
+    run.keys.remove(&[SHOP]).await?;
     let load = match options.slow_load {
         0 => format!("A load takes {:.2} ms.", query.as_secs_f64() * 1e3),
         ms => format!(
@@ -133,7 +130,7 @@ pub(super) async fn run(options: &StampedeOptions, place: &Place) -> Result<Chec
         scenario: "cache stampede",
         heading: format!(
             "Shop {} expires under {} readers on each of {}.",
-            options.shop_id,
+            SHOP,
             options.waiters,
             place.urls()
         ),
@@ -153,14 +150,13 @@ impl Run<'_> {
     /// Read strategies can only be told apart on a server that obeys the header, and loads only be counted where reads and
     /// metrics meet the same instance each time.
     async fn insist_on_lab(&mut self) -> Result<(), Error> {
-        let id = self.options.shop_id;
         for target in self.place.targets.iter().flat_map(|target| [target; PROBES]) {
             let one = std::slice::from_ref(target);
             let mut node = Nodes::new(one);
-            self.keys.remove(&[id]).await?;
+            self.keys.remove(&[SHOP]).await?;
             let before = node.layers().await?;
             self.read_each(one, ReadStrategy::LogicalExpiry).await?;
-            if !self.keys.is_fresh(id, true).await? {
+            if !self.keys.is_fresh(SHOP, true).await? {
                 return Err(Error::Usage(format!(
                     "{target} did not store a logical expiry when asked to by x-lab-cache: is it a \
                      server started with --lab, on the Redis of REDIS_URL?"
@@ -178,14 +174,14 @@ impl Run<'_> {
 
     /// Until no instance can have a copy of the shop in its memory.
     async fn forget_local(&self) {
-        sleep(Duration::from_millis(self.options.local_ttl_ms) + Duration::from_millis(200)).await;
+        sleep(LOCAL_TTL + Duration::from_millis(200)).await;
     }
 
     /// Reads the shop once on each target.
     async fn read_each(&self, targets: &[Target], strategy: ReadStrategy) -> Result<(), Error> {
         let mut one_each = connect(targets, 1).await?;
         for read in self.burst(&mut one_each, strategy, Instant::now()).await? {
-            if !read.answer.is_shop(self.options.shop_id) {
+            if !read.answer.is_shop(SHOP) {
                 return Err(Error::Unreachable {
                     url: targets[read.target].to_string(),
                     what: "a read of the shop",
@@ -203,7 +199,7 @@ impl Run<'_> {
         strategy: ReadStrategy,
         begin: Instant,
     ) -> Result<Vec<Read>, Error> {
-        let ids = vec![self.options.shop_id; connections.count()];
+        let ids = vec![SHOP; connections.count()];
         read_all(connections, Some(strategy), ids, Some(begin), (Progress::Silent, "")).await
     }
 
@@ -212,8 +208,7 @@ impl Run<'_> {
         readers: &mut Connections,
         strategy: ReadStrategy,
     ) -> Result<Round, Error> {
-        let id = self.options.shop_id;
-        self.keys.remove(&[id]).await?;
+        self.keys.remove(&[SHOP]).await?;
         self.forget_local().await;
         self.read_each(&self.place.targets, strategy).await?;
         readers.open().await?;
@@ -221,9 +216,9 @@ impl Run<'_> {
 
         let logically = strategy == ReadStrategy::LogicalExpiry;
         if logically {
-            self.keys.expire_logically(id).await?;
+            self.keys.expire_logically(SHOP).await?;
         } else {
-            self.keys.expire(id).await?;
+            self.keys.expire(SHOP).await?;
         }
         self.forget_local().await;
         readers.open().await?;
@@ -250,7 +245,7 @@ impl Run<'_> {
             load_ms: (unlocked + self.query).as_secs_f64() * 1e3,
             warm: latency(&warm),
             expired: latency(&reads),
-            failed: warm.iter().chain(&reads).filter(|read| !read.answer.is_shop(id)).count()
+            failed: warm.iter().chain(&reads).filter(|read| !read.answer.is_shop(SHOP)).count()
                 as u64,
         };
         let (loads, wait) = (round.loads, round.wait_ms());
@@ -262,7 +257,7 @@ impl Run<'_> {
     async fn is_rebuilt(&mut self, logically: bool) -> Result<bool, Error> {
         let mut fresh = false;
         poll(REBUILD_LIMIT, REBUILD_PAUSE, async || {
-            fresh = self.keys.is_fresh(self.options.shop_id, logically).await?;
+            fresh = self.keys.is_fresh(SHOP, logically).await?;
             let running = self.nodes.gauge(LOADS_RUNNING).await?;
             Ok::<_, Error>((fresh && running == 0).then_some(()))
         })

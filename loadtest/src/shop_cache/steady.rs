@@ -17,7 +17,7 @@ use clap::{Args, value_parser};
 use rand::Rng;
 use testkit::wait::until;
 use tokio::time::{MissedTickBehavior, interval};
-use workload::{Error, driver::Connections, latency::Recorder, live::Live};
+use workload::{Error, latency::Recorder, live::Live};
 
 use super::{
     keys::RedisKeys,
@@ -40,6 +40,9 @@ const LATE: Duration = Duration::from_secs(10);
 /// Seconds shown in full; a longer run is shown around its failures.
 const MOST_SECONDS: usize = 120;
 
+/// Keys are removed from Redis at this pace, as if they had expired, so that there are loads.
+const EXPIRE_EVERY: Duration = Duration::from_millis(50);
+
 /// Options of steady reads.
 #[derive(Debug, Clone, Args)]
 pub struct ReadOptions {
@@ -55,32 +58,19 @@ pub struct ReadOptions {
     /// Different shops; temporary ones are made where there are fewer
     #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     ids: u64,
-    /// Skew of Zipf's law over them: 0 means all alike, 1 is the classic web
-    #[arg(long, default_value_t = 1.0, value_name = "SKEW", value_parser = not_negative)]
-    zipf: f64,
     /// Share of the requests that ask for shops which do not exist, in percent
     #[arg(long, default_value_t = 1.0, value_name = "PERCENT", value_parser = percent)]
     absent: f64,
-    /// Keys removed from Redis per second, as if they had expired, so that there are loads
-    #[arg(long, default_value_t = 20.0, value_name = "KEYS", value_parser = not_negative)]
-    expire_per_second: f64,
     /// The read strategy [default: the configured one]
     #[arg(long, value_name = "NAME")]
     read_strategy: Option<ReadStrategy>,
     /// Seconds with a 5xx, or without an answer, that are no violation
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     tolerate_seconds: usize,
-    /// Time limit of one read, in seconds
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..=600))]
-    timeout: u64,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
     number(text, |number| number > 0.0, "above 0")
-}
-
-fn not_negative(text: &str) -> Result<f64, String> {
-    number(text, |number| number >= 0.0, "of at least 0")
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -130,9 +120,8 @@ async fn measure(
 ) -> Result<Checked, Error> {
     // The filter does not know the new rows; it is filled anew, with them.
     keys.drop_filters().await?;
-    let (count, limit) = (options.connections as usize, Duration::from_secs(options.timeout));
-    let mut readers = Connections::new(&place.targets, count * place.targets.len(), limit)?;
-    readers.open().await?;
+    let mut readers = place.connect(options.connections).await?;
+    let count = readers.count();
     let mut nodes = Nodes::new(&place.targets);
     let before = nodes.layers().await?;
     let (begin, duration) = (Instant::now(), Duration::from_secs(options.seconds));
@@ -156,7 +145,7 @@ async fn measure(
     });
     let (mut expired, mut samples) = (0, vec![Some((before, 0))]);
     let watching = sample(&mut nodes, &mut samples);
-    let expiring = expire(options, keys, ids, &mut expired);
+    let expiring = expire(keys, ids, &mut expired);
     let total = options.rate.map_or(0, |rate| (rate * duration.as_secs_f64()) as u64);
     let reading = place.progress.watch("reads", total, &live, readers.drive(&source, &live));
     tokio::select! {
@@ -177,11 +166,10 @@ async fn measure(
     Ok(Checked {
         scenario: "cache read",
         heading: format!(
-            "{} shops (Zipf {}), {} % of the requests for absent ones, {} connections to {}; {how}; read strategy: {}.",
+            "{} shops (Zipf's law), {} % of the requests for absent ones, {} connections to {}; {how}; read strategy: {}.",
             ids.len(),
-            options.zipf,
             options.absent,
-            count * place.targets.len(),
+            count,
             place.urls(),
             reads::name(options.read_strategy)
         ),
@@ -203,7 +191,7 @@ fn next(
     begin: Instant,
     end: Instant,
 ) -> impl Fn() -> Option<(u64, Option<Instant>)> + Send + Sync + 'static {
-    let (zipf, ids) = (Zipf::new(ids.len(), options.zipf), ids.to_vec());
+    let (zipf, ids) = (Zipf::new(ids.len()), ids.to_vec());
     let (absent, rate, number) = (options.absent / 100.0, options.rate, AtomicU64::new(0));
     move || {
         let due = rate.map(|rate| {
@@ -216,7 +204,7 @@ fn next(
             return None;
         }
         let mut rng = rand::rng();
-        let is_absent = ids.is_empty() || rng.random::<f64>() < absent;
+        let is_absent = rng.random::<f64>() < absent;
         let id = if is_absent { rng.random_range(ABSENT) } else { ids[zipf.draw(&mut rng)] };
         Some((id, due))
     }
@@ -259,12 +247,9 @@ async fn sample(nodes: &mut Nodes, samples: &mut Vec<Sample>) {
     }
 }
 
-/// Removes keys at the rate asked for, as long as Redis lets it. Never ends.
-async fn expire(options: &ReadOptions, keys: &RedisKeys, ids: &[u64], expired: &mut u64) {
-    if options.expire_per_second <= 0.0 || ids.is_empty() {
-        return std::future::pending().await;
-    }
-    let mut tick = interval(Duration::from_secs_f64(1.0 / options.expire_per_second));
+/// Removes keys, as long as Redis lets it. Never ends.
+async fn expire(keys: &RedisKeys, ids: &[u64], expired: &mut u64) {
+    let mut tick = interval(EXPIRE_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
@@ -345,16 +330,15 @@ fn layers(layers: Layers) -> Table {
     Table::new(&["answered by", ">count", ">share"], layers.each().map(row).collect())
 }
 
-/// Draws indices 0…n−1 with the probability of index `i` proportional to `1/(i+1)^s` (Zipf's law; s = 0 is uniform).
-/// Exact, by bisection of the cumulated weights.
+/// Draws indices 0…n−1 with the probability of index `i` proportional to `1/(i+1)` (Zipf's law). Exact, by bisection of the cumulated weights.
 struct Zipf(Vec<f64>);
 
 impl Zipf {
-    /// For `n` ≥ 1 indices and a skew of at least 0.
-    fn new(n: usize, skew: f64) -> Self {
+    /// For `n` ≥ 1 indices.
+    fn new(n: usize) -> Self {
         let mut sum = 0.0;
         let weights = (1..=n.max(1)).map(|rank| {
-            sum += (rank as f64).powf(-skew);
+            sum += 1.0 / rank as f64;
             sum
         });
         Self(weights.collect())
@@ -374,19 +358,17 @@ mod tests {
 
     #[test]
     fn draws_follow_the_law() {
-        let counts = |n: usize, skew: f64| {
-            let (zipf, mut rng) = (Zipf::new(n, skew), rand::rng());
+        let counts = |n: usize| {
+            let (zipf, mut rng) = (Zipf::new(n), rand::rng());
             let mut counts = vec![0; n];
             (0..100_000).for_each(|_| counts[zipf.draw(&mut rng)] += 1);
             counts
         };
-        let even = counts(10, 0.0);
-        assert!(even.iter().all(|count| (9_000..11_000).contains(count)), "{even:?}");
-        // With s = 1 and n = 10 the first has 1 / 2.929 of all, the second half of that.
-        let skewed = counts(10, 1.0);
+        // Of ten the first has 1 / 2.929 of all, the second half of that.
+        let skewed = counts(10);
         assert!((33_000..35_500).contains(&skewed[0]), "{skewed:?}");
         assert!((16_000..18_200).contains(&skewed[1]), "{skewed:?}");
-        assert_eq!(counts(1, 1.0), [100_000]);
+        assert_eq!(counts(1), [100_000]);
     }
 
     /// The worst result, of seconds with a shop and this answer each.

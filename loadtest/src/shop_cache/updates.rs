@@ -23,6 +23,7 @@ use workload::{
 };
 
 use super::{
+    SHOP,
     keys::RedisKeys,
     place::Place,
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Reads, Tally},
@@ -34,48 +35,39 @@ const TAIL: Duration = Duration::from_millis(500);
 /// Longest attempt to give the shop its name back.
 const RESTORE_LIMIT: Duration = Duration::from_secs(5);
 
+/// Readers of each instance.
+const READERS: u32 = 16;
+/// Pause after each change.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The invalidation connections are cut (CLIENT KILL TYPE pubsub) during one change of so many.
+const CUT_EVERY: u64 = 100;
+
 /// Options of a run of updates.
 #[derive(Debug, Clone, Args)]
 pub struct UpdatesOptions {
     /// Changes of the shop's name, one after the other
     #[arg(long, default_value_t = 1000, value_parser = value_parser!(u64).range(1..=1_000_000))]
     updates: u64,
-    /// Pause after each change, in milliseconds
-    #[arg(long, default_value_t = 10, value_name = "MS")]
-    pause_ms: u64,
-    /// Readers per instance
-    #[arg(long, default_value_t = 16, value_parser = value_parser!(u32).range(1..=10_000))]
-    readers: u32,
     /// How long an old value may still be served after its change was confirmed, in milliseconds
     #[arg(long, default_value_t = 1000, value_name = "MS")]
     bound_ms: u64,
-    /// Cut the invalidation connections (CLIENT KILL TYPE pubsub) during every n-th change; 0:
-    /// never
-    #[arg(long, default_value_t = 100, value_name = "UPDATES")]
-    cut_every: u64,
     /// The readers' read strategy [default: the configured one]
     #[arg(long, value_name = "NAME")]
     read_strategy: Option<ReadStrategy>,
-    /// The shop; it gets its name back at the end
-    #[arg(long, default_value_t = 1, value_name = "ID")]
-    shop_id: u64,
 }
 
 /// Makes the changes, judges the reads, and gives the shop its name back.
 pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Checked, Error> {
     let token = place.access.admin_header("changing a shop")?;
     let (table, keys) = place.open().await?;
-    let name = table.name(options.shop_id).await?;
-    let mut readers = place.connect(options.readers).await?;
+    let name = table.name(SHOP).await?;
+    let mut readers = place.connect(READERS).await?;
     let prefix = format!("load test {:08x} version ", rand::random::<u32>());
     let state = Arc::new(Mutex::new(State::new(place.targets.len())));
     let live = Arc::new(Live::default());
     let source = Arc::new(Reads {
         strategy: options.read_strategy,
-        next: {
-            let id = options.shop_id;
-            move || Some((id, None))
-        },
+        next: || Some((SHOP, None)),
         ended: {
             let (state, name, prefix) = (state.clone(), name.clone(), prefix.clone());
             // Version 0 is what was there before.
@@ -87,11 +79,7 @@ pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Check
         },
     });
     let connection = |target: &Target| (target.clone(), Connection::new(target.clone(), LIMIT));
-    let mut writer = Writer {
-        connections: place.targets.iter().map(connection).collect(),
-        token,
-        id: options.shop_id,
-    };
+    let mut writer = Writer { connections: place.targets.iter().map(connection).collect(), token };
     // Only what the changes did: readers count elsewhere.
     let changes = Live::default();
     let writing = async {
@@ -116,7 +104,7 @@ pub(super) async fn run(options: &UpdatesOptions, place: &Place) -> Result<Check
         scenario: "cache updates",
         heading: format!(
             "Shop {} is changed through {} in turn; read strategy: {}.",
-            options.shop_id,
+            SHOP,
             place.urls(),
             reads::name(options.read_strategy)
         ),
@@ -136,7 +124,6 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
 struct Writer {
     connections: Vec<(Target, Connection)>,
     token: HeaderValue,
-    id: u64,
 }
 
 impl Writer {
@@ -153,7 +140,7 @@ impl Writer {
             let begin = Instant::now();
             let name = format!("{prefix}{version}");
             let put = self.put(version as usize, &name);
-            let confirmed = if options.cut_every > 0 && version % options.cut_every == 0 {
+            let confirmed = if version % CUT_EVERY == 0 {
                 // At the same time, so that the invalidation itself may be lost.
                 let (confirmed, cut) = tokio::join!(put, keys.cut_subscribers());
                 lock(state).cut += cut?;
@@ -163,7 +150,7 @@ impl Writer {
             };
             lock(state).wrote(version, begin, confirmed);
             changes.count(false);
-            sleep(Duration::from_millis(options.pause_ms)).await;
+            sleep(PAUSE).await;
         }
         Ok(())
     }
@@ -173,7 +160,7 @@ impl Writer {
         let at = turn % self.connections.len();
         let (target, connection) = &mut self.connections[at];
         let call = Call::new(Method::PUT, "/shop").admin(&self.token);
-        let call = call.json(&serde_json::json!({"id": self.id, "name": name}));
+        let call = call.json(&serde_json::json!({"id": SHOP, "name": name}));
         let way_out = "ADMIN_TOKEN must be the service's own (`./dev env` prints it).";
         let put =
             insist::<serde_json::Value>(connection, target, &call, "a change of a shop", way_out);
@@ -185,13 +172,13 @@ impl Writer {
     }
 
     async fn restore(&mut self, name: &str) -> Result<(), Error> {
-        let (mut turn, id) = (0, self.id);
+        let mut turn = 0;
         let restored = poll(RESTORE_LIMIT, TAIL, async || {
             turn += 1;
             Ok::<_, Error>(self.put(turn, name).await?.then_some(()))
         });
         restored.await?.ok_or_else(|| {
-            Error::Usage(format!("shop {id} could not be given its name back; it was '{name}'"))
+            Error::Usage(format!("shop {SHOP} could not be given its name back; it was '{name}'"))
         })
     }
 }
@@ -299,7 +286,7 @@ impl State {
             )
             .needed(),
         ];
-        if options.cut_every > 0 {
+        if options.updates >= CUT_EVERY {
             let what = "invalidation connections cut";
             checks.push(Check::new(what, self.cut, "at least 1", self.cut > 0).needed());
         }
