@@ -1,6 +1,6 @@
 //! [`Recounts`]: the sales whose stock counter the strategy `stream` is to count again soon.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -10,9 +10,12 @@ use tokio::sync::Notify;
 #[derive(Clone, Default)]
 pub struct Recounts(Arc<Asked>);
 
+/// Sales that are to be counted, each with the users who are said to have a claim that stands for nothing.
+pub type AskedSales = HashMap<i64, HashSet<i64>>;
+
 #[derive(Default)]
 struct Asked {
-    sales: Mutex<HashMap<i64, Vec<i64>>>,
+    sales: Mutex<AskedSales>,
     due: Notify,
 }
 
@@ -23,9 +26,17 @@ impl Recounts {
         self.0.due.notify_one();
     }
 
-    /// What was asked for: sales, and users with void claims.
-    pub fn take(&self) -> HashMap<i64, Vec<i64>> {
+    /// What was asked for.
+    pub fn take(&self) -> AskedSales {
         std::mem::take(&mut *self.0.sales.lock())
+    }
+
+    /// Puts back what could not be counted now. Wakes nobody: it waits for the next look, or a fault would be met again at once.
+    pub fn put_back(&self, asked: impl IntoIterator<Item = (i64, HashSet<i64>)>) {
+        let mut sales = self.0.sales.lock();
+        for (voucher_id, void) in asked {
+            sales.entry(voucher_id).or_default().extend(void);
+        }
     }
 
     /// Waits for the next request.

@@ -165,6 +165,39 @@ async fn stranded_stock_is_found_while_entries_of_other_sales_wait() {
     assert_eq!((orders_of(&stack, locked).await, orders_of(&stack, stranded).await), (1, 2));
 }
 
+/// A claim without an order, which its user's purchase asks to have counted: the count fails, as the sale's row is locked or
+/// the database refuses to list the sales, and nobody asks for it again.
+#[tokio::test]
+async fn a_count_that_was_asked_for_and_failed_is_made_later() {
+    let stack = Stack::start(1, &[]).await;
+    let sale = stack.publish(5, "stream").await;
+    let users = stack.users(3).await;
+    buy(stack.url(), &users[0], sale).await.bought();
+    stack.stream_drained().await;
+    let mut redis = stack.redis.conn().await;
+    let claims = format!("seckill:order:{sale}");
+    for (user, fault) in users[1..].iter().zip(["a sale is not counted", "sales are not counted"]) {
+        let holder = match fault {
+            "a sale is not counted" => Some(lock_sale(&stack, sale).await),
+            _ => {
+                stack.database.run("RENAME TABLE tb_stock_return TO hidden").await;
+                None
+            }
+        };
+        let _: () = redis.sadd(&claims, user.id).await.unwrap();
+        buy(stack.url(), user, sale).await.refused(200, "ALREADY_ORDERED");
+        stack.instances[0].wait_for_line(fault).await;
+        match holder {
+            Some(holder) => holder.rollback().await.unwrap(),
+            None => stack.database.run("RENAME TABLE hidden TO tb_stock_return").await,
+        }
+        eventually("the claim is gone", TIMEOUT, || async {
+            !redis.clone().sismember::<_, _, bool>(&claims, user.id).await.unwrap()
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn the_keys_of_a_sale_expire_a_day_after_its_end() {
     let stack = Stack::start(1, &[]).await;

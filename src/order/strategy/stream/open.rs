@@ -25,13 +25,14 @@ use crate::keys::record;
 use crate::order::model::NewOrder;
 use crate::order::store::count::OpenSale;
 use crate::scripts;
+use crate::voucher::recounts::AskedSales;
 
 /// Pause between two rounds, and what each sale adds to it. Not by the time that a round takes: one slow answer would keep
 /// sales closed.
 const ROUND: Duration = Duration::from_millis(500);
 const PER_SALE: Duration = Duration::from_micros(50);
 
-/// Pause between two looks at sales that were asked for.
+/// Pause between two looks at sales that were asked for; after a look that failed, [`ROUND`].
 const ASKED: Duration = Duration::from_millis(20);
 
 /// Sales that are looked at in one pipeline.
@@ -66,19 +67,22 @@ impl Member {
         let mut round_due = Instant::now();
         while !self.is_stopped() {
             let all = Instant::now() >= round_due;
-            let looked = self.look_at_sales(&mut seen, all).await;
+            let asked = self.opener.recounts.take();
+            let looked = self.look_at_sales(&mut seen, all, &asked).await;
             if all {
                 let sales = *looked.as_ref().unwrap_or(&0);
                 round_due = Instant::now() + ROUND + PER_SALE * sales;
             }
-            match looked {
-                Ok(_) => logged = false,
-                Err(error) if !logged => {
-                    logged = true;
+            if let Err(error) = looked {
+                if !logged {
                     tracing::warn!(%error, "sales are not counted; trying again");
                 }
-                Err(_) => {}
+                logged = true;
+                self.opener.recounts.put_back(asked);
+                self.sleep(ROUND).await;
+                continue;
             }
+            logged = false;
             self.sleep(ASKED).await;
             let asked = tokio::time::timeout_at(round_due, self.opener.recounts.asked());
             let _asked = self.stop.run_until_cancelled(asked).await;
@@ -86,7 +90,12 @@ impl Member {
     }
 
     /// Looks at all sales, or at those that were asked for; returns how many.
-    async fn look_at_sales(self: &Arc<Self>, seen: &mut Seen, all: bool) -> Result<u32, Error> {
+    async fn look_at_sales(
+        self: &Arc<Self>,
+        seen: &mut Seen,
+        all: bool,
+        asked: &AskedSales,
+    ) -> Result<u32, Error> {
         let view = self.view(Ask::Tidy("")).await?;
         self.stats.pending.store(view.users, Relaxed);
         let oldest =
@@ -100,7 +109,6 @@ impl Member {
             record::keep(&mut self.redis.clone(), self.keys.style()).await?;
             seen.mark.clone_from(&mark.text);
         }
-        let asked = self.opener.recounts.take();
         if asked.is_empty() && !all {
             return Ok(0);
         }
@@ -162,7 +170,7 @@ impl Member {
                 }
             }
         }
-        self.note_closed(&seen.closed);
+        self.note_closed(&seen.closed, asked);
         if due.is_empty() && suspects.is_empty() {
             return Ok(count);
         }
@@ -177,21 +185,25 @@ impl Member {
             if self.opener.opening.lock().insert(sale.voucher_id) {
                 let opening = self.clone().open_in_turn(sale, is_open, void, pass.clone());
                 self.tasks.spawn(opening);
-            } else {
-                void.into_iter()
-                    .for_each(|user| self.opener.recounts.ask(sale.voucher_id, Some(user)));
+            } else if asked.contains_key(&sale.voucher_id) {
+                // What was counted until now may be older than what was asked for.
+                self.opener.recounts.put_back([(sale.voucher_id, void)]);
             }
         }
         Ok(count)
     }
 
-    fn note_closed(&self, closed: &HashMap<i64, Instant>) {
+    fn note_closed(&self, closed: &HashMap<i64, Instant>, asked: &AskedSales) {
         let longest = closed.values().map(Instant::elapsed).max().unwrap_or_default();
         self.stats.closed.store(closed.len() as u64, Relaxed);
         self.stats.closed_ms.store(longest.as_millis() as u64, Relaxed);
+        let opening = self.opener.opening.lock().clone();
         let mut locked = self.opener.locked.lock();
-        locked.retain(|sale| closed.contains_key(sale));
-        self.stats.locked.store(locked.len() as u64, Relaxed);
+        locked.retain(|sale| {
+            closed.contains_key(sale) || asked.contains_key(sale) || opening.contains(sale)
+        });
+        let count = locked.iter().filter(|sale| closed.contains_key(sale)).count();
+        self.stats.locked.store(count as u64, Relaxed);
     }
 
     /// The counter of a sale on another strategy: a Java node's script needs it.
@@ -241,7 +253,7 @@ impl Member {
         self: Arc<Self>,
         sale: OpenSale,
         is_open: bool,
-        void: Vec<i64>,
+        void: HashSet<i64>,
         pass: Arc<tokio::sync::Mutex<Pass>>,
     ) {
         let voucher_id = sale.voucher_id;
@@ -249,11 +261,12 @@ impl Member {
         let was_locked = opener.locked.lock().contains(&voucher_id);
         let lane = if was_locked { &opener.locked_lane } else { &opener.lanes };
         let Ok(lane) = lane.acquire().await else { return };
-        let opened = self.open(&sale, is_open, void, &pass).await;
+        let opened = self.open(&sale, is_open, &void, &pass).await;
         drop(lane);
         match opened {
             Ok(()) => drop(opener.locked.lock().remove(&voucher_id)),
             Err(error) => {
+                opener.recounts.put_back([(voucher_id, void)]);
                 if opener.locked.lock().insert(voucher_id) {
                     tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
                 }
@@ -267,7 +280,7 @@ impl Member {
         &self,
         sale: &OpenSale,
         is_open: bool,
-        void: Vec<i64>,
+        void: &HashSet<i64>,
         pass: &tokio::sync::Mutex<Pass>,
     ) -> Result<(), Error> {
         let mark = pass.lock().await.mark.text.clone();
@@ -292,7 +305,7 @@ impl Member {
         &self,
         sale: &OpenSale,
         was: &str,
-        mut void: Vec<i64>,
+        void: &HashSet<i64>,
         pass: &tokio::sync::Mutex<Pass>,
     ) -> Result<bool, Error> {
         let voucher_id = sale.voucher_id;
@@ -307,6 +320,7 @@ impl Member {
         let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
         let rows = locked.rows_of(&orders).await?;
         let returns = locked.returns_of(voucher_id).await?;
+        let mut void: Vec<i64> = void.iter().copied().collect();
         void.extend(returns.iter().map(|order| order.user_id));
         let buyers = locked.buyers_among(voucher_id, &void).await?;
         void.retain(|user| !buyers.contains(user));
