@@ -91,6 +91,10 @@ impl Inner {
                     if !was_open && let Some(mutex) = mutex {
                         self.release_later(mutex);
                     }
+                    if reason == RebuildReason::Stale {
+                        // Nobody waits, and nothing could be stored: each reader of the stale value would load in vain.
+                        return Ok(Rebuilt::new(None, false));
+                    }
                     return self.load_only(policy, loader).await;
                 }
             };

@@ -47,6 +47,30 @@ async fn a_failed_rebuild_keeps_the_old_value_and_the_next_reader_tries_again() 
     .await;
 }
 
+/// Redis answers reads and no script, as when it is too slow for some commands.
+#[tokio::test]
+async fn a_stale_value_is_not_loaded_while_nothing_can_be_stored() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let cache = node(&server).await;
+    let source = Source::new(Duration::ZERO);
+    let _: () =
+        command(&mut raw, "SET", &[KEY, r#"{"data":{"id":1,"version":1},"expireTime":5}"#]).await;
+    source.change();
+    let policy = policy();
+    let _: () = command(&mut raw, "ACL", &["SETUSER", "default", "-evalsha"]).await;
+    for stale in 1..=20 {
+        assert_eq!(version(&cache, STRATEGY, &policy, &source).await, Some(1));
+        assert_eq!(policy.stats().stale_served, stale);
+    }
+    let _: () = command(&mut raw, "ACL", &["SETUSER", "default", "+evalsha"]).await;
+    eventually("the new value is there", async || {
+        version(&cache, STRATEGY, &policy, &source).await == Some(2)
+    })
+    .await;
+    assert_eq!(source.loads(), 1);
+}
+
 #[tokio::test]
 async fn a_deleted_row_becomes_a_cached_null() {
     let server = RedisServer::start().await;
