@@ -36,7 +36,6 @@ pub mod router;
 mod scripts;
 pub mod session;
 pub mod shop;
-mod sync;
 pub mod telemetry;
 pub mod user;
 pub mod voucher;

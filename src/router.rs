@@ -24,7 +24,7 @@ use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::request::admission::{Admission, SignedInReads};
 use crate::request::client_address::ClientNetworks;
-use crate::session::Sessions;
+use crate::session::SharedSessions;
 use crate::shop::{self, Shops};
 use crate::user::{self, Users};
 use crate::voucher::{self, Vouchers};
@@ -77,8 +77,8 @@ impl AsRef<ClientNetworks> for AppState {
     }
 }
 
-impl AsRef<Sessions> for AppState {
-    fn as_ref(&self) -> &Sessions {
+impl AsRef<SharedSessions> for AppState {
+    fn as_ref(&self) -> &SharedSessions {
         &self.users.sessions
     }
 }
@@ -160,7 +160,7 @@ pub fn api_document() -> ApiDocument {
 pub fn routes(state: AppState, config: RouterConfig) -> Router {
     let state = Arc::new(state);
     let guard = || with_state(config.admin.clone(), require_admin);
-    let (sessions, in_memory) = (state.users.sessions.clone(), state.users.in_memory.clone());
+    let sessions = (state.users.sessions.clone(), state.users.in_memory.clone());
 
     let lab = config.lab.as_ref().map_or_else(Router::new, |state_of_lab| {
         let (lab, sign_in) = lab(&config.admin);
@@ -172,11 +172,6 @@ pub fn routes(state: AppState, config: RouterConfig) -> Router {
         .merge(signed_in().route_layer(from_fn(require_user)))
         .merge(admin().route_layer(guard()))
         .layer(with_state(sessions, renew_session));
-    // With `--lab` only, and never for purchases.
-    let routes = match in_memory {
-        Some(in_memory) => routes.layer(with_state(in_memory, renew_session)),
-        None => routes,
-    };
     let routes = routes.merge(purchases()).merge(service()).with_state(state);
     let docs = Router::from(document().with_state(api_document())).layer(page::compressed());
 

@@ -9,7 +9,7 @@ use lock::{LockConfig, Locks, ProcessLocks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::{DatabaseConfig, ServeConfig, SessionStore};
+use crate::config::{DatabaseConfig, ServeConfig};
 use crate::connection::fresh_cache::FreshCache;
 use crate::connection::mysql::Database;
 use crate::connection::redis::{Redis, RoutedConnection, Subscriptions};
@@ -22,12 +22,12 @@ use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
-use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits};
+use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
 use crate::order::strategy::stream::{OrderStream, StreamLimits, StreamParts};
 use crate::request::admission::{Admission, AdmissionLimits, SignedInReads};
 use crate::request::client_address::ClientNetworks;
 use crate::router::AppState;
-use crate::session::{ProcessSessions, Sessions, SharedSessions};
+use crate::session::{ProcessSessions, SharedSessions};
 use crate::shop::Shops;
 use crate::shop::filter::existing_shops;
 use crate::shop::reads::{ShopSettings, ShopStores};
@@ -67,14 +67,8 @@ pub(super) async fn connect(
     .await
     .context("cannot set up the locks on Redis")?;
 
-    let sessions = match config.sign_in.sessions {
-        SessionStore::Redis => {
-            let sessions = SharedSessions::new(redis.clone(), keys.style());
-            sessions.track(nodes.clone());
-            Sessions::Shared(sessions)
-        }
-        SessionStore::Process => Sessions::Process(ProcessSessions::default()),
-    };
+    let sessions = SharedSessions::new(redis.clone(), keys.style());
+    sessions.track(nodes.clone());
     let one_slot = keys.style() != KeyStyle::Default;
     let cache_config = CacheConfig::default().with_one_slot(one_slot);
     let cache_redis = nodes.with_command_timeout(cache_config.redis_timeout)?;
@@ -104,7 +98,7 @@ pub(super) async fn connect(
         reads: UserStore::new(reads.clone()),
         codes: Codes::new(redis.clone(), config.sign_in.clone(), code_sender),
         sessions,
-        in_memory: config.sale.lab.then(|| Sessions::Process(ProcessSessions::default())),
+        in_memory: config.sale.lab.then(ProcessSessions::default),
     };
     let store = OrderStore::new(database.clone(), zone);
     let order_reads = OrderStore::new(reads.clone(), zone);
@@ -113,7 +107,7 @@ pub(super) async fn connect(
     let ids = Arc::new(ids);
     let limits = GroupCommitLimits {
         batch: 512,
-        queue: 4096,
+        queue: QUEUE,
         in_flight: config.sale.group_in_flight,
         timeout,
     };

@@ -17,7 +17,7 @@ pub use networks::Networks;
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig};
 pub use servers::{DatabaseConfig, LogConfig, LogFormat, RedisConfig};
-pub use sign_in::{CodeSenderName, SessionStore, SignInConfig, WebhookSettings};
+pub use sign_in::{CodeSenderName, SignInConfig, WebhookSettings};
 pub use tools::{AuditConfig, DoctorConfig, SeedConfig};
 
 /// A flash-sale backend that never oversells and never loses a confirmed order.
@@ -76,7 +76,6 @@ mod tests {
             ["--database-timeout-ms", "0"],
             ["--database-connections", "0"],
             ["--time-zone", "Moon/Crater"],
-            ["--sessions", "process"],
             ["--stream-batch", "8193"],
             ["--admin-token", ""],
             ["--admin-token", "fifteen-letters"],

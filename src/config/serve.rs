@@ -13,7 +13,7 @@ use super::networks::Networks;
 use super::parse;
 use super::sale::SaleConfig;
 use super::servers::{DatabaseConfig, RedisConfig};
-use super::sign_in::{SessionStore, SignInConfig};
+use super::sign_in::SignInConfig;
 
 /// Fewest characters of [`HttpConfig::admin_token`]: 64 bits where it is hexadecimal.
 const MIN_ADMIN_TOKEN: usize = 16;
@@ -148,11 +148,6 @@ impl ServeConfig {
         self.keys.style(&self.redis.redis_url)?;
         self.sign_in.webhook()?;
         let purchase = self.purchase_limit();
-        ensure!(
-            self.sale.lab || self.sign_in.sessions == SessionStore::Redis,
-            "--sessions process loses every session when the process ends, and other nodes do not have them: \
-             it is for learning, and needs --lab"
-        );
         ensure!(
             self.http.request_timeout > purchase,
             "--request-timeout-ms ({:?}) must be longer than a purchase may take ({purchase:?}, from \

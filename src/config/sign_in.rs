@@ -1,4 +1,4 @@
-//! Options of sign-in: sessions, codes and their limits, and the webhook that sends codes.
+//! Options of sign-in: codes and their limits, and the webhook that sends codes.
 
 use std::time::Duration;
 
@@ -11,22 +11,10 @@ use secrecy::{ExposeSecret, SecretString};
 use super::parse;
 use crate::connection::http_post::Endpoint;
 
-/// Where sessions are kept.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum SessionStore {
-    /// In Redis, shared by all nodes.
-    Redis,
-    /// In each process's memory, by cookie: other nodes do not have them. Needs --lab.
-    Process,
-}
-
 /// Options of sign-in.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Sign-in")]
 pub struct SignInConfig {
-    /// Where sessions are kept.
-    #[arg(long, env = "SESSIONS", value_enum, default_value_t = SessionStore::Redis)]
-    pub sessions: SessionStore,
     /// Codes that one phone may be sent within ten minutes.
     #[arg(long, env = "CODE_SENDS", default_value_t = 5)]
     pub code_sends: u32,

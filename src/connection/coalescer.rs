@@ -42,24 +42,13 @@ impl<Q: Send + Sync + 'static, A: Send + 'static> Coalescer<Q, A> {
         F: Fn(Vec<Q>) -> T + Send + Sync + 'static,
         T: Future<Output = Vec<A>> + Send + 'static,
     {
-        let (coalescer, sending) = Self::new(max_batch, send);
-        coalescer.tasks.spawn(sending);
-        coalescer.tasks.close();
-        coalescer
-    }
-
-    /// A queue, and the task that is to send what is queued.
-    fn new<F, T>(max_batch: usize, send: F) -> (Self, impl Future<Output = Option<()>> + Send)
-    where
-        F: Fn(Vec<Q>) -> T + Send + Sync + 'static,
-        T: Future<Output = Vec<A>> + Send + 'static,
-    {
         let (queue, queued) = mpsc::unbounded_channel();
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         let waiting = Arc::new(AtomicUsize::new(0));
         let run = run(queued, waiting.clone(), max_batch, send);
-        let sending = stop.clone().run_until_cancelled_owned(run);
-        (Coalescer { queue, waiting, tasks, stop }, sending)
+        tasks.spawn(stop.clone().run_until_cancelled_owned(run));
+        tasks.close();
+        Coalescer { queue, waiting, tasks, stop }
     }
 
     /// The reply to `request`; `None` where there is none, because of a shutdown or a failed batch. Dropping the future
@@ -164,6 +153,3 @@ mod tests {
         coalescer.shutdown().await;
     }
 }
-
-#[cfg(test)]
-mod interleavings;

@@ -35,6 +35,16 @@ struct Reading<V, E> {
     ended: Instant,
 }
 
+/// Where the value of a key is kept until the key is invalidated: what is put there later is found by nobody.
+pub struct Place<V, E>(Arc<Entry<V, E>>);
+
+impl<V, E> Place<V, E> {
+    /// Keeps a value whose read began at `begun`.
+    pub fn put(&self, value: V, begun: Instant) {
+        *self.0.last.write() = Some(Reading { result: Ok(value), begun, ended: Instant::now() });
+    }
+}
+
 impl<V: Clone, E: Clone> Entry<V, E> {
     fn new() -> Arc<Self> {
         Arc::new(Entry { last: RwLock::new(None), turn: tokio::sync::Mutex::default() })
@@ -57,7 +67,22 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
 
     /// The value of `key`, if a fresh one is kept.
     pub fn fresh(&self, key: &K) -> Option<V> {
-        self.entries.get(key)?.usable(Instant::now(), self.fresh_for)?.ok()
+        self.fresh_for(key, self.fresh_for)
+    }
+
+    /// The same, where values are fresh for this long.
+    pub fn fresh_for(&self, key: &K, fresh_for: Duration) -> Option<V> {
+        self.entries.get(key)?.usable(Instant::now(), fresh_for)?.ok()
+    }
+
+    /// Where to keep the value of `key` by a caller that reads for itself alone: to be taken before it reads.
+    pub fn place(&self, key: &K) -> Place<V, E> {
+        Place(self.entry(key))
+    }
+
+    fn entry(&self, key: &K) -> Arc<Entry<V, E>> {
+        let Ok(entry) = self.entries.get_or_insert_with(key, || Ok::<_, Infallible>(Entry::new()));
+        entry
     }
 
     /// The value of `key`: a fresh one, that of a read under way, or what `load` returns. Errors are shared by those who
@@ -65,7 +90,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// of those who wait.
     pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
         let asked = Instant::now();
-        let Ok(entry) = self.entries.get_or_insert_with(&key, || Ok::<_, Infallible>(Entry::new()));
+        let entry = self.entry(&key);
         let _turn = entry.turn.lock().await;
         if let Some(result) = entry.usable(asked, self.fresh_for) {
             return result;
@@ -93,6 +118,11 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// Forgets everything.
     pub fn invalidate_all(&self) {
         self.entries.clear();
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
     }
 }
 
@@ -158,7 +188,31 @@ mod tests {
         for key in 10..1000 {
             assert_eq!(cache.get(key, async || Ok(key)).await, Ok(key));
         }
-        assert!(cache.entries.len() <= 64);
+        assert!(cache.len() <= 64);
+    }
+
+    #[tokio::test]
+    async fn what_was_read_before_an_invalidation_is_not_given_after_it() {
+        let invalidations: [fn(&Numbers); 2] =
+            [|cache| cache.invalidate(&1), |cache| cache.invalidate_all()];
+        for invalidate in invalidations {
+            let (cache, go) = (numbers(LONG), Notify::new());
+            let mut first = Box::pin(cache.get(1, async || {
+                go.notified().await;
+                Ok(1)
+            }));
+            assert!(futures_util::poll!(&mut first).is_pending());
+            let place = cache.place(&1);
+            invalidate(&cache);
+            go.notify_one();
+            assert_eq!(first.await, Ok(1), "asked before");
+            place.put(1, Instant::now());
+            assert_eq!(cache.fresh(&1), None);
+            assert_eq!(cache.get(1, async || Ok(2)).await, Ok(2));
+            cache.place(&1).put(3, Instant::now());
+            assert_eq!(cache.fresh(&1), Some(3));
+            assert_eq!(cache.fresh_for(&1, Duration::ZERO), None);
+        }
     }
 
     #[tokio::test]
@@ -172,6 +226,3 @@ mod tests {
         assert_eq!(second.await, Ok(2));
     }
 }
-
-#[cfg(test)]
-mod interleavings;

@@ -12,7 +12,7 @@ use super::auth;
 use crate::error::Error;
 use crate::request::admission::{Admission, InFlightPermit, SignedInReads};
 use crate::request::client_address::{ClientAddress, ClientNetworks};
-use crate::session::{CurrentUser, Sessions};
+use crate::session::{CurrentUser, SharedSessions};
 
 /// Delay before a refused request is answered. Clients that retry at once would otherwise come back thousands of
 /// times a second on each connection, and refusing them would take the processor from admitted requests. The delay
@@ -30,7 +30,7 @@ pub struct Admitted {
 
 impl<S> FromRequestParts<Arc<S>> for Admitted
 where
-    S: AsRef<Admission> + AsRef<Sessions> + AsRef<ClientNetworks> + Send + Sync,
+    S: AsRef<Admission> + AsRef<SharedSessions> + AsRef<ClientNetworks> + Send + Sync,
 {
     type Rejection = Error;
 

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::Response;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 
 use crate::error::Error;
-use crate::session::{CurrentUser, Sessions, Token};
+use crate::session::{CurrentUser, ProcessSessions, SharedSessions, Token};
 
 /// What [`renew_session`] found out about the client, in the request's extensions.
 #[derive(Clone)]
@@ -26,12 +26,18 @@ enum Caller {
 
 impl Caller {
     /// Finds and renews the session whose token the headers carry, if any.
-    async fn find(headers: &HeaderMap, sessions: &Sessions) -> Option<Caller> {
-        let token = token(headers, sessions.uses_cookie())?;
+    async fn find(headers: &HeaderMap, sessions: &SharedSessions) -> Option<Caller> {
+        let token = Token::parse(text(headers, AUTHORIZATION)?)?;
         match sessions.renew(token).await {
             Ok(user) => user.map(|user| Caller::SignedIn(user, token)),
             Err(_) => Some(Caller::Unknown),
         }
+    }
+
+    /// Finds the session in this process whose token a cookie carries.
+    fn in_process(headers: &HeaderMap, sessions: &ProcessSessions) -> Option<Caller> {
+        let token = Token::from_cookie(text(headers, COOKIE)?)?;
+        sessions.find(token).map(|user| Caller::SignedIn(user, token))
     }
 
     /// The signed-in user.
@@ -50,31 +56,31 @@ impl Caller {
 /// [`Error::Unauthorized`] without a session; [`Error::Unavailable`] where Redis did not answer.
 pub async fn signed_in(
     headers: &HeaderMap,
-    sessions: &Sessions,
+    sessions: &SharedSessions,
 ) -> Result<Arc<CurrentUser>, Error> {
     let caller = Caller::find(headers, sessions).await;
     Caller::require(caller.as_ref()).cloned()
 }
 
-/// Layer: finds and renews the session of a request that carries a token.
+/// Layer: finds and renews the session of a request that carries a token; with `--lab` also one in this process.
 pub async fn renew_session(
-    State(sessions): State<Sessions>,
+    State((sessions, in_memory)): State<(SharedSessions, Option<ProcessSessions>)>,
     mut request: Request,
     next: Next,
 ) -> Response {
-    if let Some(caller) = Caller::find(request.headers(), &sessions).await {
+    let headers = request.headers();
+    let mut caller = Caller::find(headers, &sessions).await;
+    if let (None, Some(in_memory)) = (&caller, in_memory) {
+        caller = Caller::in_process(headers, &in_memory);
+    }
+    if let Some(caller) = caller {
         request.extensions_mut().insert(caller);
     }
     next.run(request).await
 }
 
-fn token(headers: &HeaderMap, in_cookie: bool) -> Option<Token> {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-    if in_cookie {
-        header(COOKIE).and_then(Token::from_cookie)
-    } else {
-        header(AUTHORIZATION).and_then(Token::parse)
-    }
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
 }
 
 /// Layer: refuses requests without a signed-in user with 401.

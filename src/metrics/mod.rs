@@ -12,11 +12,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::connection::mysql::Database;
 use crate::order::purchase::PurchaseService;
+use crate::order::strategy::group_commit::queue::QUEUE;
 use crate::request::admission::Admission;
-use crate::session::Sessions;
+use crate::session::{MAX_IN_MEMORY, SharedSessions};
 use crate::shop::Shops;
 use crate::user::code::Codes;
-use cache::Cache;
+use cache::{Cache, CacheConfig};
 use lock;
 
 mod page;
@@ -33,7 +34,7 @@ pub struct Metrics {
     pub admission: Admission,
     /// The admission of signed-in reads.
     pub read_admission: Admission,
-    pub sessions: Sessions,
+    pub sessions: SharedSessions,
     pub codes: Codes,
     pub database: Database,
     /// The connections of reads.
@@ -195,9 +196,10 @@ impl Metrics {
     fn groups(&self, page: &mut Page) {
         let group_commit = &self.purchases.context().group_commit;
         let (stats, depth) = (group_commit.stats(), group_commit.depth());
-        let help = "Purchases in the queues, not in a batch yet. At 4096 further ones are \
-                    refused: the commit is the limit.";
-        page.gauge("group_purchases_waiting", help).sample(&[], depth.waiting);
+        let help = format!(
+            "Purchases in the queues, not in a batch yet. At {QUEUE} further ones are refused: the commit is the limit."
+        );
+        page.gauge("group_purchases_waiting", &help).sample(&[], depth.waiting);
         page.gauge("group_purchases_in_flight", "Purchases in batches that are being committed.")
             .sample(&[], depth.in_flight);
         let help = "Batches that are being committed. Above 0 and none ends: the database hangs.";
@@ -261,8 +263,9 @@ impl Metrics {
         let help = "1 while memory is used: the subscription to invalidations is up. 0 for long: \
                     subscriptions fail.";
         page.gauge("cache_local_enabled", help).sample(&[], u8::from(stats.local_enabled));
-        let help = "Values in memory, at most 10000.";
-        page.gauge("cache_local_entries", help).sample(&[], stats.local_entries);
+        let most = CacheConfig::default().local_capacity;
+        let help = format!("Values in memory, at most {most}.");
+        page.gauge("cache_local_entries", &help).sample(&[], stats.local_entries);
         let help = "Loads running. At the bound further ones are refused: the database is slow.";
         page.gauge("cache_loads_running", help).sample(&[], stats.loads_running);
     }
@@ -296,11 +299,11 @@ impl Metrics {
         page.counter("session_lookups_total", help)
             .sample(&[("answered_by", "memory")], sessions.from_memory)
             .sample(&[("answered_by", "redis")], sessions.from_redis);
-        page.gauge("sessions_in_memory", "Sessions in this process's memory, at most 100000.")
-            .sample(&[], sessions.in_memory);
+        let help = format!("Sessions in this process's memory, at most {MAX_IN_MEMORY}.");
+        page.gauge("sessions_in_memory", &help).sample(&[], sessions.in_memory);
         let help = "1 while Redis reports sessions that end, so that those in memory need no \
-                    lookup. 0 for more than a minute: the log says why; always 0 on a cluster and \
-                    with --sessions process. Sessions are then looked up every 0.8 s.";
+                    lookup. 0 for more than a minute: the log says why; always 0 on a cluster. \
+                    Sessions are then looked up every 0.8 s.";
         page.gauge("sessions_tracked", help).sample(&[], u8::from(sessions.tracked));
         let help = "Sign-in codes, by what the sender said. not_sent, refused, unknown: buyers \
                     are told 503; the log says why.";

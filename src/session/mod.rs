@@ -3,16 +3,16 @@
 //!
 //! - [`shared`](SharedSessions): sessions in Redis, each kept in this process until Redis reports its end
 //!   (`invalidations.rs`); concurrent lookups share a round trip.
-//! - [`sessions`](ProcessSessions): sessions in one process's memory, for the lab.
+//! - [`process`](ProcessSessions): sessions in one process's memory, for the lab.
 
 mod invalidations;
 mod memory;
-mod sessions;
+mod process;
 mod shared;
 mod token;
 mod user;
 
-pub use sessions::{ProcessSessions, Sessions};
+pub use process::ProcessSessions;
 pub use shared::{SessionStats, SharedSessions};
-pub use token::{SESSION_TTL, Token};
+pub use token::{MAX_IN_MEMORY, SESSION_TTL, Token};
 pub use user::CurrentUser;

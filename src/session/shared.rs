@@ -47,7 +47,7 @@ pub struct SharedSessions {
 pub struct SessionStats {
     /// Sessions in memory.
     pub in_memory: usize,
-    /// Lookups answered from memory. Sessions that live in memory alone are not counted.
+    /// Lookups answered from memory.
     pub from_memory: u64,
     /// Lookups answered by Redis.
     pub from_redis: u64,
@@ -93,15 +93,18 @@ impl SharedSessions {
         Ok(token)
     }
 
-    /// Finds the session of `token` and starts its time to live anew: from memory, or in one round
-    /// trip.
-    pub(super) async fn renew(&self, token: Token) -> Result<Option<Arc<CurrentUser>>, Error> {
-        let now = Instant::now();
-        if let Some(user) = self.memory.get(&token, now) {
+    /// The user of the session of `token`, whose time to live is renewed, from memory or in one round trip; `None` without such
+    /// a session.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where Redis does not answer.
+    pub async fn renew(&self, token: Token) -> Result<Option<Arc<CurrentUser>>, Error> {
+        if let Some(user) = self.memory.get(&token) {
             self.lookups[0].fetch_add(1, Relaxed);
             return Ok(Some(user));
         }
-        let ends = self.memory.ends(&token);
+        // Both from before the lookup, so that an end in between takes effect in time.
+        let (place, asked_at) = (self.memory.place(&token), Instant::now());
         self.lookups[1].fetch_add(1, Relaxed);
         let renewed = match &self.renewals {
             Some(renewals) => renewals.request(token).await,
@@ -110,27 +113,28 @@ impl SharedSessions {
         };
         let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
         match &user {
-            // Counted from before the lookup, so that a logout in between takes effect in time.
-            Some(user) => self.memory.keep(&token, user.clone(), ends, now),
-            None => self.memory.remove(&token),
+            Some(user) => place.put(user.clone(), asked_at),
+            None => self.memory.end(&token),
         }
         Ok(user)
     }
 
     /// Ends a session: here at once, on every other node as soon as Redis reports it, within a second at the latest.
-    pub(super) async fn end(&self, token: Token) -> Result<(), Error> {
+    pub async fn end(&self, token: Token) -> Result<(), Error> {
         let () = self.redis.clone().del(token.key()).await?;
         self.memory.end(&token);
         Ok(())
     }
 
-    pub(super) fn stats(&self) -> SessionStats {
+    /// Counters for metrics.
+    pub fn stats(&self) -> SessionStats {
         let [from_memory, from_redis] = [0, 1].map(|place| self.lookups[place].load(Relaxed));
         let tracked = self.memory.is_tracked(Instant::now());
         SessionStats { in_memory: self.memory.len(), from_memory, from_redis, tracked }
     }
 
-    pub(super) async fn shutdown(&self) {
+    /// Stops the background tasks. To be called after the last request.
+    pub async fn shutdown(&self) {
         self.stop.cancel();
         if let Some(renewals) = &self.renewals {
             renewals.shutdown().await;

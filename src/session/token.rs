@@ -6,8 +6,8 @@ use std::time::Duration;
 /// How long a session lives after its last request: 36 000 minutes, as on a Java node.
 pub const SESSION_TTL: Duration = Duration::from_secs(36_000 * 60);
 
-/// Sessions that a process holds in memory at most: some 20 MB when full.
-pub(super) const MAX_IN_MEMORY: usize = 100_000;
+/// Sessions that a process holds in memory at most: some 30 MB when full.
+pub const MAX_IN_MEMORY: usize = 100_000;
 
 /// The name of the session cookie.
 const COOKIE: &str = "SESSION";

@@ -12,7 +12,7 @@ use crate::http::admission::AdmittedRead;
 use crate::http::extract::{Json, Params, Path};
 use crate::http::reply::{self, Reply};
 use crate::request::client_address::ClientAddress;
-use crate::session::{CurrentUser, Sessions, Token};
+use crate::session::{CurrentUser, ProcessSessions, SharedSessions, Token};
 
 pub mod code;
 pub mod phone;
@@ -32,9 +32,9 @@ pub struct Users {
     /// Sign-in codes.
     pub codes: Codes,
     /// Sessions, shared with the first sign-in layer.
-    pub sessions: Sessions,
+    pub sessions: SharedSessions,
     /// Sessions in this process's memory, beside the others: with `--lab` only.
-    pub in_memory: Option<Sessions>,
+    pub in_memory: Option<ProcessSessions>,
 }
 
 /// A phone that wants to sign in.
@@ -114,8 +114,9 @@ pub async fn login(
     State(users): State<Users>,
     from: ClientAddress,
     Json(request): Json<LoginRequest>,
-) -> Result<Response, Error> {
-    sign_in(&users, &users.sessions, from, request).await
+) -> Reply<String> {
+    let token = users.sessions.create(&users.verified(from, request).await?).await?;
+    Ok(reply::data(token.as_str().to_owned()))
 }
 
 /// Signs in as `POST /user/login` does, and keeps the session in this instance's memory (lab only).
@@ -135,28 +136,23 @@ pub async fn login_in_memory(
     Json(request): Json<LoginRequest>,
 ) -> Result<Response, Error> {
     let sessions = users.in_memory.as_ref().ok_or(Error::NotFound)?;
-    sign_in(&users, sessions, from, request).await
+    let token = sessions.create(users.verified(from, request).await?);
+    Ok(([(SET_COOKIE, token.cookie())], reply::data(token.as_str().to_owned())).into_response())
 }
 
-/// Spends the code and opens a session among `sessions`.
-async fn sign_in(
-    users: &Users,
-    sessions: &Sessions,
-    from: ClientAddress,
-    request: LoginRequest,
-) -> Result<Response, Error> {
-    let phone = Phone::parse(&request.phone).ok_or(Error::PhoneInvalid)?;
-    if !users.codes.spend(&phone, &request.code, from).await? {
-        return Err(Error::CodeInvalid);
+impl Users {
+    /// Spends the code; returns the user of the phone.
+    async fn verified(
+        &self,
+        from: ClientAddress,
+        request: LoginRequest,
+    ) -> Result<CurrentUser, Error> {
+        let phone = Phone::parse(&request.phone).ok_or(Error::PhoneInvalid)?;
+        if !self.codes.spend(&phone, &request.code, from).await? {
+            return Err(Error::CodeInvalid);
+        }
+        self.store.find_or_register(&phone).await
     }
-    let user = users.store.find_or_register(&phone).await?;
-    let token = sessions.create(&user).await?;
-    let reply = reply::data(token.as_str().to_owned());
-    Ok(if sessions.uses_cookie() {
-        ([(SET_COOKIE, token.cookie())], reply).into_response()
-    } else {
-        reply.into_response()
-    })
 }
 
 /// Ends the session, on every node.
@@ -167,7 +163,7 @@ async fn sign_in(
 pub async fn logout(State(users): State<Users>, token: Token) -> Reply<()> {
     users.sessions.end(token).await?;
     if let Some(in_memory) = &users.in_memory {
-        in_memory.end(token).await?;
+        in_memory.end(token);
     }
     Ok(reply::done())
 }

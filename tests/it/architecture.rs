@@ -31,7 +31,7 @@ const LAYERS: [&[&str]; 12] = [
     &["clock", "config"],
     &["keys"],
     &["connection", "scripts"],
-    &["histogram", "sync"],
+    &["histogram"],
 ];
 
 const FEATURES: [&str; 5] = ["lab", "order", "shop", "user", "voucher"];
@@ -279,7 +279,8 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
         has_handlers(file) || parts.contains(&part(file)) || file == "metrics/mod.rs"
     };
     assert_eq!(service.naming("axum", speaks_http), [""; 0], "these must not name axum");
-    let has_sql = |file: &str| is_store(file) || ["connection", "error"].contains(&part(file));
+    let has_sql =
+        |file: &str| is_store(file) || ["connection", "error"].contains(&part(file));
     assert_eq!(service.naming("sqlx", has_sql), [""; 0], "these must not name sqlx");
     assert_eq!(service.naming("redis", |file| !is_store(file)), [""; 0], "no store knows Redis");
 }

@@ -221,22 +221,3 @@ async fn two_sign_ins_of_a_new_phone_at_once_make_one_user() {
         assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     }
 }
-
-/// Sessions in one node's memory, and a second node behind the same proxy.
-#[tokio::test]
-async fn sessions_in_one_processs_memory_are_unknown_to_the_other_node() {
-    let stack = Stack::start(2, &["--lab", "--sessions", "process"]).await;
-    let [one, two] = [&stack.instances[0].url, &stack.instances[1].url];
-    let code = code(&stack, PHONE).await;
-    let answer = login(&stack, PHONE, &code).await;
-    let token = answer.data().as_str().unwrap().to_owned();
-    let cookie = answer.headers["set-cookie"].to_str().unwrap();
-    let cookie = cookie.split(';').next().unwrap();
-    get(one, "/user/me").header("cookie", cookie).send().await.data();
-    get(two, "/user/me").header("cookie", cookie).send().await.refused(401, "UNAUTHORIZED");
-    get(one, "/user/me").token(&token).send().await.refused(401, "UNAUTHORIZED");
-    let keys: Vec<String> = stack.redis.conn().await.keys("login:token:*").await.unwrap();
-    assert!(keys.is_empty(), "{keys:?}");
-    post(one, "/user/logout").header("cookie", cookie).send().await.data();
-    get(one, "/user/me").header("cookie", cookie).send().await.refused(401, "UNAUTHORIZED");
-}

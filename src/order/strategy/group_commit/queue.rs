@@ -33,6 +33,8 @@ use crate::order::model::Buyer;
 use crate::order::store::OrderStore;
 use crate::voucher::sales::Sale;
 
+/// Purchases that may wait in a queue.
+pub const QUEUE: usize = 4096;
 /// After a batch of more orders a worker may pause.
 const LARGE: usize = 16;
 /// How long a worker pauses for those who come back; the timer's resolution makes it up to a millisecond more.

@@ -1,11 +1,12 @@
 //! [`Queues`]: what waits for a commit, and how many workers empty each queue. All sales share a queue, but for those that
-//! keep the others from being committed: each of them has one of its own until it is committed again. Without purchases and
-//! I/O, so that a concurrency explorer can run it.
+//! keep the others from being committed: each of them has one of its own until it is committed again. Pure: no purchases,
+//! no I/O.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use parking_lot::Mutex;
+
 use crate::error::Error;
-use crate::sync::Mutex;
 
 /// Bounds of each queue.
 #[derive(Clone, Copy, Debug)]
@@ -146,4 +147,88 @@ impl<T> Queues<T> {
 }
 
 #[cfg(test)]
-mod interleavings;
+mod tests {
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    use super::*;
+
+    const LIMITS: QueueLimits = QueueLimits { batch: 2, queue: 4, in_flight: 2, large: 1 };
+
+    /// A sale, and a number.
+    type Item = (i64, u32);
+
+    #[derive(Default)]
+    struct World {
+        /// Each with the batch that it commits; none before it has asked for its first.
+        workers: Vec<(Key, Vec<Item>)>,
+        committed: Vec<Item>,
+    }
+
+    impl World {
+        /// A worker commits its batch, or finds sale 1 locked, and asks for the next.
+        fn go_on(&mut self, queues: &Queues<Item>, at: usize, is_locked: bool) {
+            let (key, batch) = self.workers.swap_remove(at);
+            let done = batch.len();
+            let (apart, committed): (Vec<_>, Vec<_>) =
+                batch.into_iter().partition(|(sale, _)| is_locked && key.is_none() && *sale == 1);
+            if !apart.is_empty() && queues.set_apart(1, apart) {
+                self.workers.push((Some(1), Vec::new()));
+            }
+            if let Some(sale) = key.filter(|_| done > 0) {
+                queues.rejoin(sale);
+            }
+            self.committed.extend(committed);
+            if let Some(batch) = queues.next_batch(key, done) {
+                assert!((1..=LIMITS.batch).contains(&batch.len()), "a batch of {}", batch.len());
+                self.workers.push((key, batch));
+            }
+        }
+    }
+
+    #[test]
+    fn every_purchase_is_committed_once_in_whatever_order_buyers_and_workers_come() {
+        for seed in 0..2_000 {
+            let mut random = StdRng::seed_from_u64(seed);
+            let (queues, mut world) = (Queues::new(LIMITS), World::default());
+            let mut queued = Vec::new();
+            for number in 0..20 {
+                let item = (random.random_range(0..2), number);
+                if let Ok(starts) = queues.enqueue(item.0, item) {
+                    queued.push(item);
+                    world.workers.extend(starts.map(|key| (key, Vec::new())));
+                }
+                while !world.workers.is_empty() && random.random_bool(0.4) {
+                    let at = random.random_range(0..world.workers.len());
+                    world.go_on(&queues, at, random.random_bool(0.3));
+                }
+                for key in [None, Some(1)] {
+                    let workers = world.workers.iter().filter(|(of, _)| *of == key).count();
+                    assert!(workers <= LIMITS.in_flight as usize, "{workers} of {key:?}");
+                }
+            }
+            while !world.workers.is_empty() {
+                world.go_on(&queues, 0, false);
+            }
+            world.committed.sort_unstable_by_key(|(_, number)| *number);
+            assert_eq!(world.committed, queued, "seed {seed}");
+            assert_eq!(queues.depth(), QueueDepth::default(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_worker_pauses_after_a_large_batch_while_few_wait() {
+        let queues = Queues::new(QueueLimits { batch: 8, queue: 8, in_flight: 2, large: 4 });
+        (0..8).for_each(|_| drop(queues.enqueue(9, ())));
+        assert_eq!(queues.next_batch(None, 0).map(|batch| batch.len()), Some(8));
+        assert!(queues.next_batch(None, 0).is_none(), "the second worker ends");
+        assert!(!queues.pauses(None, 4), "the batch is not large");
+        for waiting in 0..4 {
+            assert!(queues.pauses(None, 8), "only {waiting} wait");
+            let starts = queues.enqueue(9, ()).expect("the queue has room");
+            assert!(starts.is_none(), "another worker begins");
+        }
+        assert!(!queues.pauses(None, 8), "half as many wait");
+        assert_eq!(queues.next_batch(None, 8).map(|batch| batch.len()), Some(4));
+    }
+}
