@@ -62,7 +62,4 @@ pub struct DoctorConfig {
     /// Time zone of date-times in requests and replies, and of the day of order ids.
     #[arg(long, env = "TIME_ZONE", default_value = "Asia/Shanghai", value_parser = parse::zone)]
     pub time_zone: Zone,
-    /// Also say what a first start beside a Java node would claim, resolve or leave of the entries in stream.orders.
-    #[arg(long)]
-    pub join: bool,
 }

@@ -52,11 +52,7 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     if let (Some(store), Some(mut redis)) = (store, redis) {
         println!("beside Java nodes");
         let keys = Keys::new(style);
-        let mut checked = java::sales(&findings, &store, &mut redis, &keys).await;
-        if checked.is_ok() && config.join {
-            checked = java::join(&findings, &store, &mut redis, &keys).await;
-        }
-        if let Err(error) = checked {
+        if let Err(error) = java::check(&findings, &store, &mut redis, &keys).await {
             findings.warn(&format!("not read: {error:#}"), "see above");
         }
     }
