@@ -31,8 +31,8 @@ pub struct SaleConfig {
     /// this machine are not limited.
     #[arg(long, env = "PER_ADDRESS_PER_SECOND", default_value_t = 500)]
     pub per_address_per_second: u32,
-    /// Order ids leased from Redis at a time; up to 16 times as many while they last less than 10 ms. 1: no leases.
-    #[arg(long, env = "ID_BLOCK", default_value_t = 1000,
+    /// Order ids leased from Redis at a time. 1: no leases.
+    #[arg(long, env = "ID_BLOCK", default_value_t = 4000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub id_block: u32,
     /// Lease of the reentrant purchase lock, renewed every third of it; milliseconds.

@@ -3,8 +3,7 @@
 //! `icr:order:{yyyy:MM:dd}`.
 //!
 //! A Java node takes one number per id; this one leases a block of numbers with a single `INCRBY` (the
-//! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Blocks grow, up to 16 times,
-//! while one lasts less than 10 ms. Three rules keep ids unique:
+//! hi/lo algorithm) and hands them out from memory, so an id rarely costs a round trip. Three rules keep ids unique:
 //! - a lease never crosses local midnight: a number belongs to the day whose counter it came from;
 //! - the seconds never step back within a node, whatever its clock does, and if the counter started over
 //!   they step forward instead of repeating an id;
@@ -15,7 +14,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use parking_lot::Mutex;
@@ -31,12 +29,6 @@ pub const EPOCH_SECONDS: i64 = 1_640_995_200;
 pub const SEQUENCE_BITS: u32 = 32;
 
 const SECONDS_PER_DAY: i64 = 86_400;
-
-/// A block that lasted less long is followed by a larger one.
-const BLOCK_LASTS: Duration = Duration::from_millis(10);
-
-/// The largest block, in smallest ones. Blocks of a single number never grow: they turn leasing off.
-const LARGEST_BLOCK: u32 = 16;
 
 /// Why no id could be generated.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -83,8 +75,6 @@ struct Lease {
     next: i64,
     last: i64,
     latest_id: i64,
-    /// Size of the block, and when it was leased.
-    leased: Option<(u32, Instant)>,
     /// Number of abandoned leases: a block that was requested before the last of them is not used.
     abandoned: u64,
 }
@@ -147,18 +137,18 @@ impl IdGenerator {
         {
             return Err(error.clone());
         }
-        let (empty, abandoned, size) = {
+        let (empty, abandoned) = {
             let lease = self.lease.lock();
-            (lease.is_empty_for(day), lease.abandoned, lease.next_size(self.block_size))
+            (lease.is_empty_for(day), lease.abandoned)
         };
         if !empty {
             return Ok(());
         }
-        match self.lease_block(day, size).await {
+        match self.lease_block(day).await {
             Ok(last) => {
                 let mut lease = self.lease.lock();
                 if lease.abandoned == abandoned {
-                    lease.start_block(day, last, size);
+                    lease.start_block(day, last, self.block_size);
                 }
                 Ok(())
             }
@@ -175,18 +165,16 @@ impl IdGenerator {
     pub fn abandon_lease(&self) {
         let mut lease = self.lease.lock();
         lease.last = -1;
-        // It did not end because its numbers were used up.
-        lease.leased = None;
         lease.abandoned += 1;
     }
 
-    /// Leases so many numbers of the day's counter; returns the last of them.
-    async fn lease_block(&self, day: i64, size: u32) -> Result<i64, Error> {
+    /// Leases a block of the day's counter; returns the last of its numbers.
+    async fn lease_block(&self, day: i64) -> Result<i64, Error> {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let mut lease = ID_LEASE.key(&*self.keys.stream);
         lease.key(&*self.keys.pending).key(self.keys.ids(midnight.format("%Y:%m:%d")));
-        lease.arg(rand::random_range(0..1_u32 << (SEQUENCE_BITS - 1))).arg(size);
+        lease.arg(rand::random_range(0..1_u32 << (SEQUENCE_BITS - 1))).arg(self.block_size);
         let last: i64 = lease.invoke_async(&mut self.redis.clone()).await?;
         if (0..1 << SEQUENCE_BITS).contains(&last) { Ok(last) } else { Err(Error::Exhausted) }
     }
@@ -203,19 +191,8 @@ impl Lease {
         self.day != day || self.next > self.last
     }
 
-    /// The size of the next block, of which this is the smallest.
-    fn next_size(&self, smallest: u32) -> u32 {
-        match self.leased {
-            Some((size, since)) if smallest > 1 && since.elapsed() < BLOCK_LASTS => {
-                (size.saturating_mul(2)).min(smallest.saturating_mul(LARGEST_BLOCK))
-            }
-            _ => smallest,
-        }
-    }
-
     fn start_block(&mut self, day: i64, last: i64, size: u32) {
         (self.day, self.next, self.last) = (day, last - i64::from(size) + 1, last);
-        self.leased = Some((size, Instant::now()));
     }
 
     /// The next id, with a second that is never before an earlier id's.
@@ -286,21 +263,6 @@ mod tests {
         let tomorrow = NOON + SECONDS_PER_DAY;
         assert!(matches!(lease.next_id(tomorrow), Ok(NextId::NeedsBlock(day))
             if day == tomorrow.div_euclid(SECONDS_PER_DAY)));
-    }
-
-    #[test]
-    fn blocks_grow_while_they_last_less_than_10_ms() {
-        let mut lease = lease(1, 9);
-        let sizes = [(); 6].map(|()| {
-            let size = lease.next_size(9);
-            lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1000, size);
-            size
-        });
-        assert_eq!(sizes, [18, 36, 72, 144, 144, 144]);
-        lease.leased = lease.leased.map(|(size, since)| (size, since - BLOCK_LASTS));
-        assert_eq!(lease.next_size(9), 9);
-        lease.start_block(NOON.div_euclid(SECONDS_PER_DAY), 1000, 1);
-        assert_eq!(lease.next_size(1), 1);
     }
 
     #[test]
