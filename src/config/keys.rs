@@ -15,9 +15,6 @@ pub struct KeyConfig {
     /// --redis-url names a cluster.
     #[arg(long, env = "KEY_STYLE", value_enum)]
     pub key_style: Option<KeyStyleName>,
-    /// Gone: all sales on the strategy `stream` share one stream.
-    #[arg(long, env = "STREAM_SHARDS", hide = true)]
-    pub stream_shards: Option<String>,
 }
 
 /// A key style, as the command line names it.
@@ -35,10 +32,6 @@ impl KeyConfig {
     /// # Errors
     /// Settings that contradict each other, or the address, with the flags to change.
     pub fn style(&self, redis_url: &SecretString) -> anyhow::Result<KeyStyle> {
-        ensure!(
-            self.stream_shards.is_none(),
-            "--stream-shards (STREAM_SHARDS) is gone: all sales on the strategy stream share one stream; leave it out"
-        );
         let scheme = redis_url.expose_secret().split("://").next().unwrap_or_default();
         let is_cluster = matches!(scheme, "redis-cluster" | "rediss-cluster");
         let by_default = if is_cluster { KeyStyleName::Cluster } else { KeyStyleName::Default };
