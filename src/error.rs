@@ -12,7 +12,6 @@
 //!
 //! The text is for people and may change; the code is for programs and may not.
 
-use crate::connection::idempotency::WriteError;
 use crate::connection::server_error::{ErrorKind, classify};
 
 /// Shorthand for results whose error is [`Error`].
@@ -229,18 +228,6 @@ impl From<sqlx::Error> for Error {
             }
             ErrorKind::Row => Error::RowRefused(format!("database: {error}")),
             ErrorKind::Bug => Error::Internal(format!("database: {error}")),
-        }
-    }
-}
-
-impl From<WriteError> for Error {
-    fn from(error: WriteError) -> Self {
-        match error {
-            WriteError::OtherRequest => Error::InvalidParameter(
-                "this Idempotency-Key was used for another request".to_owned(),
-            ),
-            WriteError::NotCommitted => Error::Unavailable("the database"),
-            WriteError::Unknown => Error::OutcomeUnknown(None),
         }
     }
 }

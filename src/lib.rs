@@ -8,7 +8,8 @@
 //!   the SQL, and the rest is logic. **The path of a purchase** is described in [`order`].
 //! - [`lab`]: two strategies side by side under real load, for learning. [`health`], [`metrics`]: for operators.
 //! - [`http`]: what handlers and router share. Nothing below imports it.
-//! - [`request`], [`session`]: request context, rate limits and load shedding; sessions.
+//! - [`request`], [`session`]: request context, rate limits and load shedding; sessions. [`idempotency`]: admin writes that
+//!   are made once.
 //! - [`id`], [`error`], [`clock`], [`telemetry`]: order ids, the error type, time zones, logging.
 //! - [`keys`]: names of Redis keys. [`connection`]: MySQL/MariaDB, Redis and the migrations. `scripts`: the Lua scripts.
 //!
@@ -26,6 +27,7 @@ pub mod health;
 mod histogram;
 pub mod http;
 pub mod id;
+pub mod idempotency;
 pub mod keys;
 pub mod lab;
 pub mod metrics;

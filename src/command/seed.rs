@@ -12,9 +12,9 @@ use chrono::Utc;
 
 use crate::config::SeedConfig;
 use crate::connection;
-use crate::connection::idempotency::RecordedWrite;
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
+use crate::idempotency::RecordedWrite;
 use crate::keys::{Keys, record};
 use crate::session::SharedSessions;
 use crate::shop::store::ShopStore;

@@ -1,12 +1,11 @@
 //! Connections to MySQL/MariaDB and Redis, the migrations, the coalescer of round trips, and an HTTP client. No table, key or feature
-//! is known here, except by the migrations, the [check at start](database_check) and the records of [`idempotency`].
+//! is known here, except by the migrations and the [check at start](database_check).
 
 pub mod coalescer;
 pub mod database_check;
 pub mod database_url;
 pub mod fresh_cache;
 pub mod http_post;
-pub mod idempotency;
 pub mod migrate;
 pub mod mysql;
 mod opener;

@@ -8,7 +8,7 @@ use sqlx::{Connection, MySqlConnection};
 
 use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
-use super::pool::Pool;
+use super::pool::{Pool, PooledConnection};
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
@@ -69,6 +69,37 @@ impl Database {
         let result = tokio::time::timeout(self.timeout, work).await;
         let result = result.unwrap_or(Err(sqlx::Error::PoolTimedOut));
         result.inspect_err(|error| self.pool.learn_from(error))
+    }
+
+    /// Runs one statement that does not write, or several that are no transaction, [in time](Database::bounded).
+    pub async fn read<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
+    ) -> sqlx::Result<T> {
+        self.run(self.pool.acquire(), work).await
+    }
+
+    /// Runs one statement that writes, [in time](Database::bounded), on a connection [for writes](Pool::acquire_for_writes).
+    pub async fn write<T>(
+        &self,
+        work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
+    ) -> sqlx::Result<T> {
+        self.run(self.pool.acquire_for_writes(), work).await
+    }
+
+    /// Takes a connection, and hands it back once `work` was answered.
+    async fn run<T>(
+        &self,
+        connection: impl Future<Output = sqlx::Result<PooledConnection>>,
+        work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
+    ) -> sqlx::Result<T> {
+        self.bounded(async {
+            let mut connection = connection.await?;
+            let result = work(&mut connection).await;
+            connection.answered_with(&result);
+            result
+        })
+        .await
     }
 
     /// Connections of the pool at this moment.

@@ -20,11 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::{Object, PoolError, QueueMode};
-use futures_util::future::{BoxFuture, TryFutureExt, join_all};
-use futures_util::stream::{self, BoxStream, TryStreamExt};
-use sqlx::mysql::{MySqlArguments, MySqlQueryResult, MySqlRow, MySqlStatement, MySqlTypeInfo};
-use sqlx::query::Query;
-use sqlx::{Connection, Describe, Either, Execute, Executor, MySql, MySqlConnection};
+use futures_util::future::join_all;
+use sqlx::{Connection, Executor, MySqlConnection};
 
 use super::opener::{Opener, Shared};
 use super::server_check::takes_writes;
@@ -34,8 +31,7 @@ use crate::histogram::{Counted, Durations};
 /// Longest wait for those in use when the pool closes, and then for their end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The connections to the database. Cheap to clone. As an [`Executor`] it runs one statement on a connection of its own, which
-/// should not write: see [`Pool::change`].
+/// The connections to the database. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Pool {
     connections: deadpool::managed::Pool<Opener>,
@@ -105,17 +101,6 @@ impl Pool {
         }
         self.shared.leave_server();
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
-    }
-
-    /// Runs one statement that writes, on a connection [for writes](Pool::acquire_for_writes).
-    pub async fn change(
-        &self,
-        statement: Query<'_, MySql, MySqlArguments>,
-    ) -> sqlx::Result<MySqlQueryResult> {
-        let mut connection = self.acquire_for_writes().await?;
-        let result = statement.execute(&mut *connection).await;
-        connection.answered_with(&result);
-        result
     }
 
     /// A connection with an open transaction, to write in.
@@ -260,74 +245,5 @@ impl Deref for Transaction {
 impl DerefMut for Transaction {
     fn deref_mut(&mut self) -> &mut MySqlConnection {
         &mut self.connection
-    }
-}
-
-type Step = Either<MySqlQueryResult, MySqlRow>;
-
-/// Each call takes a connection, and hands it back once the statement was answered. Rows are read to the end first.
-impl<'p> Executor<'p> for &'_ Pool {
-    type Database = MySql;
-
-    fn fetch_many<'e, 'q: 'e, E>(self, query: E) -> BoxStream<'e, sqlx::Result<Step>>
-    where
-        'p: 'e,
-        E: 'q + Execute<'q, MySql>,
-    {
-        let pool = self.clone();
-        let all = async move {
-            let mut connection = pool.acquire().await?;
-            let steps = connection.fetch_many(query).try_collect::<Vec<Step>>().await;
-            connection.answered_with(&steps);
-            Ok(stream::iter(steps?.into_iter().map(Ok)))
-        };
-        Box::pin(all.try_flatten_stream())
-    }
-
-    fn fetch_optional<'e, 'q: 'e, E>(
-        self,
-        query: E,
-    ) -> BoxFuture<'e, sqlx::Result<Option<MySqlRow>>>
-    where
-        'p: 'e,
-        E: 'q + Execute<'q, MySql>,
-    {
-        let pool = self.clone();
-        Box::pin(async move {
-            let mut connection = pool.acquire().await?;
-            let result = connection.fetch_optional(query).await;
-            connection.answered_with(&result);
-            result
-        })
-    }
-
-    fn prepare_with<'e, 'q: 'e>(
-        self,
-        sql: &'q str,
-        parameters: &'e [MySqlTypeInfo],
-    ) -> BoxFuture<'e, sqlx::Result<MySqlStatement<'q>>>
-    where
-        'p: 'e,
-    {
-        let pool = self.clone();
-        Box::pin(async move {
-            let mut connection = pool.acquire().await?;
-            let result = connection.prepare_with(sql, parameters).await;
-            connection.answered_with(&result);
-            result
-        })
-    }
-
-    fn describe<'e, 'q: 'e>(self, sql: &'q str) -> BoxFuture<'e, sqlx::Result<Describe<MySql>>>
-    where
-        'p: 'e,
-    {
-        let pool = self.clone();
-        Box::pin(async move {
-            let mut connection = pool.acquire().await?;
-            let result = connection.describe(sql).await;
-            connection.answered_with(&result);
-            result
-        })
     }
 }

@@ -42,16 +42,16 @@ impl ServerSettings {
     pub async fn of(database: &Database) -> sqlx::Result<Self> {
         let mut settings = ServerSettings::default();
         for query in [VARIABLES, STATUS] {
-            let rows = sqlx::query_as(query).fetch_all(&database.pool);
-            let rows: Vec<(String, String)> = database.bounded(rows).await?;
+            let rows = database.read(async |c| sqlx::query_as(query).fetch_all(c).await).await;
+            let rows: Vec<(String, String)> = rows?;
             // MySQL 8.4 renamed `master` to `source`.
             let usual = |name: String| name.to_lowercase().replace("_source_", "_master_");
             settings.values.extend(rows.into_iter().map(|(name, value)| (usual(name), value)));
         }
-        let clock = sqlx::query_as(CLOCK).fetch_one(&database.pool);
-        (settings.now, settings.zone_offset) = database.bounded(clock).await?;
-        let rights = sqlx::query_scalar(WRITES_ANYWAY).fetch_all(&database.pool);
-        settings.writes_anyway = database.bounded(rights).await?;
+        let clock = database.read(async |c| sqlx::query_as(CLOCK).fetch_one(c).await);
+        (settings.now, settings.zone_offset) = clock.await?;
+        let rights = database.read(async |c| sqlx::query_scalar(WRITES_ANYWAY).fetch_all(c).await);
+        settings.writes_anyway = rights.await?;
         Ok(settings)
     }
 

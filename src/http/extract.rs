@@ -12,8 +12,8 @@ use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
-use crate::connection::idempotency::IdempotencyKey;
 use crate::error::Error;
+use crate::idempotency::IdempotencyKey;
 use crate::request::client_address::{ClientAddress, ClientNetworks};
 
 /// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is

@@ -77,13 +77,13 @@ impl BatchCommitter {
         };
         let mut states = vec![State::Inserted; orders.len()];
         if inserted < orders.len() {
-            let kept = transaction.inserted_of(orders).await.map_err(BatchError::All)?;
+            let kept = transaction.rows_of(orders).await.map_err(BatchError::All)?;
             if kept.len() != inserted {
                 // Some were there before.
                 return Err(BatchError::All(Error::DuplicateId));
             }
             for (state, order) in states.iter_mut().zip(orders) {
-                if !kept.contains(&order.id) {
+                if !kept.contains_key(&order.id) {
                     *state = State::Dropped;
                 }
             }

@@ -7,10 +7,10 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::connection::idempotency::RecordedWrite;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Params, Path};
 use crate::http::reply::{self, Reply};
+use crate::idempotency::RecordedWrite;
 use cache::ReadStrategy;
 
 pub mod filter;

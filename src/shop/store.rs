@@ -3,10 +3,10 @@
 use sqlx::{MySql, MySqlConnection, QueryBuilder};
 
 use super::model::{Paging, Shop, ShopChange, ShopType};
-use crate::connection::idempotency::{RecordedWrite, write_once};
 use crate::connection::mysql::Database;
 use crate::connection::row::from_row;
 use crate::error::Error;
+use crate::idempotency::{RecordedWrite, write_once};
 
 from_row! { Shop:
     id, name, type_id, images, area, address, x, y, avg_price, sold, comments, score, open_hours,
@@ -47,14 +47,14 @@ impl ShopStore {
     pub async fn find(&self, id: i64) -> Result<Option<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(id);
-        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_optional(c).await).await?)
     }
 
     /// A page of a type's shops, by id.
     pub async fn list_by_type(&self, type_id: i64, page: Paging) -> Result<Vec<Shop>, Error> {
         let sql = format!("{SELECT_SHOP} WHERE type_id = ? ORDER BY id LIMIT ? OFFSET ?");
         let query = sqlx::query_as(&sql).bind(type_id).bind(page.limit).bind(page.offset);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// A page of the shops whose name contains `part` (all shops if it is empty), by id.
@@ -68,7 +68,7 @@ impl ShopStore {
             format!("{SELECT_SHOP} WHERE name LIKE ? ESCAPE '!' ORDER BY id LIMIT ? OFFSET ?");
         let name = format!("%{escaped}%");
         let query = sqlx::query_as(&sql).bind(name).bind(page.limit).bind(page.offset);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// The shops with these ids, in no order; ids that do not exist are skipped.
@@ -83,7 +83,7 @@ impl ShopStore {
             list.push_bind(id);
         }
         query.push(")");
-        Ok(self.db.bounded(query.build_query_as().fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.build_query_as().fetch_all(c).await).await?)
     }
 
     /// A page of a type's shops within `radius` metres of a point (longitude, latitude), nearest first, as
@@ -107,7 +107,7 @@ impl ShopStore {
             .bind(radius)
             .bind(page.limit)
             .bind(page.offset);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// Every shop of a type with its position, as (id, longitude, latitude).
@@ -115,7 +115,7 @@ impl ShopStore {
         let query =
             sqlx::query_as("SELECT CAST(id AS SIGNED), x, y FROM tb_shop WHERE type_id = ?")
                 .bind(type_id);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// The next ids after `id` in ascending order, at most 5,000: pages through all shops.
@@ -124,7 +124,7 @@ impl ShopStore {
             "SELECT CAST(id AS SIGNED) FROM tb_shop WHERE id > ? ORDER BY id LIMIT 5000",
         )
         .bind(id);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// All shop types, by `sort`.
@@ -134,7 +134,7 @@ impl ShopStore {
              CAST(COALESCE(tb_shop_type.sort, 0) AS SIGNED) AS sort FROM tb_shop_type \
              ORDER BY tb_shop_type.sort, id",
         );
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// Inserts a shop that passed [`ShopChange::check_new`], and runs `before_commit` with its id; if
@@ -215,10 +215,11 @@ impl ShopStore {
     /// inserted.
     pub async fn seed(&self) -> Result<[u64; 2], Error> {
         let mut inserted = [0; 2];
+        let mut connection = self.db.pool.acquire().await?;
         for (inserted, (table, sample)) in inserted.iter_mut().zip(SAMPLES) {
             let count = format!("SELECT COUNT(*) FROM {table}");
-            if sqlx::query_scalar::<_, i64>(&count).fetch_one(&self.db.pool).await? == 0 {
-                *inserted = sqlx::raw_sql(sample).execute(&self.db.pool).await?.rows_affected();
+            if sqlx::query_scalar::<_, i64>(&count).fetch_one(&mut *connection).await? == 0 {
+                *inserted = sqlx::raw_sql(sample).execute(&mut *connection).await?.rows_affected();
             }
         }
         Ok(inserted)

@@ -4,8 +4,8 @@
 use super::keys;
 use super::model::ShopChange;
 use super::reads::{Inner, Shops};
-use crate::connection::idempotency::RecordedWrite;
 use crate::error::Error;
+use crate::idempotency::RecordedWrite;
 use cache::InvalidationStatus;
 
 impl Shops {

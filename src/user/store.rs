@@ -34,7 +34,7 @@ impl UserStore {
     pub async fn find(&self, id: i64) -> Result<Option<CurrentUser>, Error> {
         let sql = format!("{SELECT_USER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(id);
-        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_optional(c).await).await?)
     }
 
     /// The user with this phone, registered now if there is none. Two sign-ins of a new phone at
@@ -50,7 +50,7 @@ impl UserStore {
         loop {
             let insert = sqlx::query("INSERT INTO tb_user (phone, nick_name) VALUES (?, ?)");
             let insert = insert.bind(phone.as_str()).bind(&nick);
-            match self.db.bounded(self.db.pool.change(insert)).await {
+            match self.db.write(async |c| insert.execute(c).await).await {
                 Ok(_) => break,
                 Err(sqlx::Error::Database(error)) if error.is_unique_violation() => break,
                 // Sign-ins of one new phone at once may deadlock: the server has undone this one.
@@ -68,6 +68,6 @@ impl UserStore {
     async fn find_by_phone(&self, phone: &Phone) -> Result<Option<CurrentUser>, Error> {
         let sql = format!("{SELECT_USER} WHERE phone = ?");
         let query = sqlx::query_as(&sql).bind(phone.as_str());
-        Ok(self.db.bounded(query.fetch_optional(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_optional(c).await).await?)
     }
 }

@@ -10,11 +10,11 @@ use axum::response::Response;
 
 use crate::clock::Zone;
 use crate::connection::fresh_cache::FreshCache;
-use crate::connection::idempotency::{Made, RecordedWrite};
 use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
+use crate::idempotency::{Made, RecordedWrite};
 use crate::keys::Keys;
 use crate::shop::Shops;
 

@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 
 use super::publish::{MAX_STOCK, NewSale, NewVoucher};
 use crate::clock::Zone;
-use crate::connection::idempotency::{Made, RecordedWrite, write_once};
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, row};
 use crate::error::Error;
+use crate::idempotency::{Made, RecordedWrite, write_once};
 use workload::ladder::Strategy;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
@@ -217,7 +217,7 @@ impl VoucherStore {
     pub async fn list(&self, shop_id: i64, zone: Zone) -> Result<Vec<ListedVoucher>, Error> {
         let query = sqlx::query_as(&SELECT_LISTED).bind(shop_id);
         let mut vouchers: Vec<ListedVoucher> =
-            self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+            self.db.read(async |c| query.fetch_all(c).await).await?;
         for ListedVoucher { begin_time, end_time, .. } in &mut vouchers {
             // The columns are in UTC.
             let times = [begin_time, end_time].into_iter().flatten();
@@ -235,7 +235,7 @@ impl VoucherStore {
         }
         query.push(")");
         let query = query.build_query_as().persistent(ids.len() == 1);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 }
 

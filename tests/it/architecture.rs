@@ -26,7 +26,7 @@ const LAYERS: [&[&str]; 12] = [
     &["health", "lab", "metrics", "order", "shop", "user", "voucher"],
     &["http"],
     &["telemetry"],
-    &["session", "request"],
+    &["session", "request", "idempotency"],
     &["id", "error"],
     &["clock", "config"],
     &["keys"],
@@ -280,7 +280,7 @@ fn the_service_imports_downwards_and_each_part_what_it_may() {
     };
     assert_eq!(service.naming("axum", speaks_http), [""; 0], "these must not name axum");
     let has_sql =
-        |file: &str| is_store(file) || ["connection", "error"].contains(&part(file));
+        |file: &str| is_store(file) || ["connection", "error", "idempotency"].contains(&part(file));
     assert_eq!(service.naming("sqlx", has_sql), [""; 0], "these must not name sqlx");
     assert_eq!(service.naming("redis", |file| !is_store(file)), [""; 0], "no store knows Redis");
 }

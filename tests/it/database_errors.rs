@@ -231,14 +231,14 @@ async fn a_connection_that_was_opened_to_a_read_only_server_is_soon_replaced() {
     let pool = mysql::connect(&database.url(), 1, Duration::from_secs(10)).await;
     let pool = pool.expect("connect");
     let connection = async || {
-        let id = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&pool.pool);
-        let id: u64 = pool.bounded(id).await.expect("an id");
+        let id = sqlx::query_scalar("SELECT CONNECTION_ID()");
+        let id: u64 = pool.read(async |c| id.fetch_one(c).await).await.expect("an id");
         id
     };
     let before = connection().await;
     let write_fails = async || {
-        let write = sqlx::query("UPDATE tb_shop SET name = name").execute(&pool.pool);
-        pool.bounded(write).await.expect_err("it is read-only");
+        let write = sqlx::query("UPDATE tb_shop SET name = name");
+        pool.read(async |c| write.execute(c).await).await.expect_err("it is read-only");
     };
     database.run("SET GLOBAL read_only = 1").await;
     assert_eq!(connection().await, before, "nothing has been written");

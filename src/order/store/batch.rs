@@ -39,8 +39,8 @@ impl OrderStore {
             write!(sql, "{comma}({voucher_id},{user_id})").ok();
         }
         sql.push(')');
-        let query = sqlx::query_as(&sql).persistent(false).fetch_all(&self.db.pool);
-        let rows: Vec<(i64, i64, i64)> = self.db.bounded(query).await?;
+        let query = sqlx::query_as(&sql).persistent(false);
+        let rows: Vec<(i64, i64, i64)> = self.db.read(async |c| query.fetch_all(c).await).await?;
         let own = |(user_id, voucher_id, id)| (Buyer { user_id, voucher_id }, id);
         Ok(rows.into_iter().map(own).collect())
     }
@@ -64,22 +64,6 @@ impl OrderTransaction {
                 Err(BatchError::All(Error::Internal(detail)))
             }
         }
-    }
-
-    /// The ids of those of `orders` that are in the table, as this transaction sees it, with the same buyer.
-    pub async fn inserted_of(&mut self, orders: &[NewOrder]) -> Result<HashSet<i64>, Error> {
-        // By id alone, which is all that the primary key needs; the rest is compared here.
-        let ids = id_list(orders.iter().map(|order| order.id));
-        let sql = format!(
-            "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) \
-             FROM tb_voucher_order WHERE id IN ({ids})"
-        );
-        let found: Vec<(i64, i64, i64)> = self.rows(&sql).await?;
-        let found: HashSet<_> = found.into_iter().collect();
-        let ours = |order: &&NewOrder| {
-            found.contains(&(order.id, order.buyer.user_id, order.buyer.voucher_id))
-        };
-        Ok(orders.iter().filter(ours).map(|order| order.id).collect())
     }
 
     /// Deletes orders that this transaction inserted; they must be there.

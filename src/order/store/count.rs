@@ -54,7 +54,7 @@ impl OrderStore {
         .bind(voucher_id)
         .bind(after)
         .bind(limit);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// The sales that are open, or will be; of these only some where `among` names them.
@@ -69,7 +69,7 @@ impl OrderStore {
         if let Some(among) = among {
             sql.push_str(&format!(" AND voucher_id IN ({})", id_list(among)));
         }
-        Ok(self.db.bounded(sqlx::query_as(&sql).fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| sqlx::query_as(&sql).fetch_all(c).await).await?)
     }
 
     /// Records that a sale which a Java node published is sold on the stream, and what was issued: what is left, and the
@@ -91,7 +91,8 @@ impl OrderStore {
 }
 
 impl OrderTransaction {
-    /// Which of `orders` are rows: for each, whether it is not cancelled.
+    /// Which of `orders` are rows, as this transaction sees it: for each, whether it is not cancelled. A row of another buyer
+    /// under the same id is none of them.
     pub async fn rows_of(&mut self, orders: &[NewOrder]) -> Result<HashMap<i64, bool>, Error> {
         let wanted: HashMap<i64, (i64, i64)> = orders
             .iter()

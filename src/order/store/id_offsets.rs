@@ -25,6 +25,6 @@ impl OrderStore {
         .bind(EPOCH_SECONDS)
         .bind(ORDERS)
         .bind(ORDERS);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 }

@@ -50,7 +50,7 @@ impl OrderStore {
         .bind(future)
         .bind(future)
         .bind(limit);
-        Ok(self.db.bounded(query.fetch_all(&self.db.pool)).await?)
+        Ok(self.db.read(async |c| query.fetch_all(c).await).await?)
     }
 
     /// Cancels those of `orders` (all of one sale) that are unpaid, and returns their stock; returns how many those are.
@@ -103,7 +103,7 @@ impl OrderStore {
             "DELETE FROM tb_stock_return WHERE voucher_id NOT IN (SELECT voucher_id FROM tb_seckill_voucher \
              WHERE strategy = 'stream' AND end_time > CURRENT_TIMESTAMP)",
         );
-        self.db.bounded(self.db.pool.change(query)).await?;
+        self.db.write(async |c| query.execute(c).await).await?;
         Ok(())
     }
 
@@ -112,7 +112,7 @@ impl OrderStore {
         let ids = id_list(delivered.iter().map(|order| order.order_id));
         let sql = format!("DELETE FROM tb_stock_return WHERE order_id IN ({ids})");
         let query = sqlx::query(&sql).persistent(false);
-        self.db.bounded(self.db.pool.change(query)).await?;
+        self.db.write(async |c| query.execute(c).await).await?;
         Ok(())
     }
 }

@@ -44,7 +44,7 @@ impl OrderStore {
         )
         .bind(buyer.user_id)
         .bind(buyer.voucher_id);
-        let row = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
+        let row = self.db.read(async |c| query.fetch_optional(c).await).await?;
         Ok(row.map(|(stock, order_id)| BuyerStatus { stock, order_id }))
     }
 
@@ -68,7 +68,7 @@ impl OrderStore {
     pub async fn find(&self, order_id: i64) -> Result<Option<Order>, Error> {
         let sql = format!("{SELECT_ORDER} WHERE id = ?");
         let query = sqlx::query_as(&sql).bind(order_id);
-        let order = self.db.bounded(query.fetch_optional(&self.db.pool)).await?;
+        let order = self.db.read(async |c| query.fetch_optional(c).await).await?;
         Ok(order.map(|order| in_zone(self.zone, order)))
     }
 
@@ -93,7 +93,7 @@ impl OrderStore {
         );
         let offset = u64::from(page.saturating_sub(1)) * u64::from(PAGE_SIZE);
         let query = sqlx::query_as(&sql).bind(user_id).bind(PAGE_SIZE).bind(offset);
-        let orders: Vec<Order> = self.db.bounded(query.fetch_all(&self.db.pool)).await?;
+        let orders: Vec<Order> = self.db.read(async |c| query.fetch_all(c).await).await?;
         Ok(orders.into_iter().map(|order| in_zone(self.zone, order)).collect())
     }
 
@@ -107,8 +107,8 @@ impl OrderStore {
              WHERE id IN ({})",
             id_list(orders.iter().map(|order| order.id))
         );
-        let query = sqlx::query_as(&sql).persistent(false).fetch_all(&self.db.pool);
-        let rows: Vec<(i64, i64, i64)> = self.db.bounded(query).await?;
+        let query = sqlx::query_as(&sql).persistent(false);
+        let rows: Vec<(i64, i64, i64)> = self.db.read(async |c| query.fetch_all(c).await).await?;
         let buyer = |(id, user_id, voucher_id)| (id, Buyer { user_id, voucher_id });
         Ok(rows.into_iter().map(buyer).collect())
     }

@@ -91,7 +91,7 @@ impl OrderStore {
         .bind(voucher_id)
         .bind(voucher_id)
         .bind(voucher_id)
-        .fetch_all(&self.db.pool)
+        .fetch_all(&mut *self.db.pool.acquire().await?)
         .await?)
     }
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 use backon::Retryable;
 use serde::Serialize;
 use sqlx::MySqlConnection;
-use sqlx::mysql::MySqlDatabaseError;
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::mysql::Database;
-use super::server_error::is_read_only;
+use crate::connection::mysql::Database;
+use crate::connection::server_error::is_read_only;
+use crate::error::Error;
 
 /// Pause between two reads of a record whose commit is in doubt.
 const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
@@ -23,8 +23,8 @@ const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
 /// Records removed with one write: more than it adds, so that the table stays as small as a day's writes.
 const REMOVED_AT_ONCE: u32 = 100;
 
-/// MySQL's and MariaDB's error number for a duplicate key.
-const DUPLICATE_ENTRY: u16 = 1062;
+/// The commit did not reach the database: nothing was done.
+const NOT_COMMITTED: Error = Error::Unavailable("the database");
 
 /// A client's key: 1 to 128 printable ASCII characters without spaces.
 #[derive(Clone, Debug)]
@@ -62,17 +62,6 @@ impl RecordedWrite {
     }
 }
 
-/// Why a recorded write failed.
-#[derive(Debug)]
-pub enum WriteError {
-    /// Nothing was done: the key belongs to another request.
-    OtherRequest,
-    /// Nothing was done: the commit did not reach the database.
-    NotCommitted,
-    /// The commit's reply was lost, and the database could not be asked since.
-    Unknown,
-}
-
 /// A write that was made.
 pub struct Made {
     /// Its result.
@@ -85,16 +74,17 @@ pub struct Made {
 /// the same key that is under way. Each step has the database's time limit, those of `work` apart.
 ///
 /// # Errors
-/// Those of `work` and of the database: nothing was done. Those of [`WriteError`]; [`WriteError::Unknown`] only where the
-/// database could not be asked for as long as one step may take.
+/// Those of `work` and of the database, and [`Error::InvalidParameter`] where the key belongs to another request: nothing was
+/// done. [`Error::OutcomeUnknown`] only where the commit's reply was lost, and the database could not be asked for as long as
+/// one step may take.
 ///
 /// # Cancellation
 /// Dropped, the write may have been made; to be repeated with the same key.
-pub async fn write_once<E: From<WriteError> + From<sqlx::Error>>(
+pub async fn write_once(
     db: &Database,
     write: RecordedWrite,
-    work: impl AsyncFnOnce(&mut MySqlConnection) -> Result<i64, E>,
-) -> Result<Made, E> {
+    work: impl AsyncFnOnce(&mut MySqlConnection) -> Result<i64, Error>,
+) -> Result<Made, Error> {
     // Dropped without a commit, it closes its connection, and the server rolls back.
     let mut transaction = db.bounded(db.pool.begin()).await?;
     let insert = sqlx::query(
@@ -105,7 +95,7 @@ pub async fn write_once<E: From<WriteError> + From<sqlx::Error>>(
     .bind(&write.fingerprint[..]);
     let row = match db.bounded(insert.execute(&mut *transaction)).await {
         Ok(done) => done.last_insert_id(),
-        Err(error) if is_duplicate(&error) => {
+        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
             drop(transaction);
             return Ok(Made { result: look_up(db, &write).await?, repeated: true });
         }
@@ -120,7 +110,7 @@ pub async fn write_once<E: From<WriteError> + From<sqlx::Error>>(
             remove_old(db).await;
             Ok(Made { result, repeated: false })
         }
-        Err(error) if is_read_only(&error) => Err(WriteError::NotCommitted.into()),
+        Err(error) if is_read_only(&error) => Err(NOT_COMMITTED),
         Err(error) => {
             tracing::warn!(operation = write.operation, %error, "the commit's reply was lost");
             Ok(Made { result: look_up(db, &write).await?, repeated: false })
@@ -129,14 +119,16 @@ pub async fn write_once<E: From<WriteError> + From<sqlx::Error>>(
 }
 
 /// The result that is recorded for the write.
-async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, WriteError> {
+async fn look_up(db: &Database, write: &RecordedWrite) -> Result<i64, Error> {
     let deadline = Instant::now() + db.timeout;
     let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
     match (|| db.bounded(recorded(db, write))).retry(pauses).await {
         Ok(Some((Some(result), of))) if of == write.fingerprint => Ok(result),
-        Ok(Some((Some(_), _))) => Err(WriteError::OtherRequest),
-        Ok(_) => Err(WriteError::NotCommitted),
-        Err(_) => Err(WriteError::Unknown),
+        Ok(Some((Some(_), _))) => Err(Error::InvalidParameter(
+            "this Idempotency-Key was used for another request".to_owned(),
+        )),
+        Ok(_) => Err(NOT_COMMITTED),
+        Err(_) => Err(Error::OutcomeUnknown(None)),
     }
 }
 
@@ -164,14 +156,9 @@ async fn remove_old(db: &Database) {
         "DELETE FROM tb_idempotency WHERE create_time < NOW() - INTERVAL 1 DAY LIMIT ?",
     )
     .bind(REMOVED_AT_ONCE);
-    if let Err(error) = db.bounded(db.pool.change(delete)).await {
+    if let Err(error) = db.write(async |c| delete.execute(c).await).await {
         tracing::debug!(%error, "old records of writes are not removed yet");
     }
-}
-
-fn is_duplicate(error: &sqlx::Error) -> bool {
-    let error = error.as_database_error().and_then(|e| e.try_downcast_ref::<MySqlDatabaseError>());
-    error.is_some_and(|error| error.number() == DUPLICATE_ENTRY)
 }
 
 #[cfg(test)]
