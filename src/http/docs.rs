@@ -1,7 +1,7 @@
 //! OpenAPI document: adds what all operations have in common, the reply envelope, the failures that follow from an
 //! operation's input, and the headers. A handler's `#[utoipa::path]` says only what is particular: its input, the `data`
-//! of its success, and under `x-codes` the failures that do not follow from the input. [`complete`] runs once, not for
-//! each request.
+//! of its success, under `x-codes` the failures that do not follow from the input, and `x-download` where a success has no
+//! envelope. [`complete`] runs once, not for each request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +24,9 @@ pub const ADMIN: &str = "x-admin-token";
 
 /// Where a handler lists the codes of its failures. Not part of the finished document.
 const CODES: &str = "x-codes";
+
+/// Set by a handler whose success is sent without the envelope. Not part of the finished document.
+const DOWNLOAD: &str = "x-download";
 
 /// Codes whose reply has the id of an order, where it is known.
 const WITH_ORDER_ID: [&str; 2] = ["ALREADY_ORDERED", "OUTCOME_UNKNOWN"];
@@ -84,6 +87,8 @@ fn complete_operation(
         by_status.entry(status).or_default().insert(code);
     }
     let is_service = operation["tags"][0] == SERVICE;
+    let is_download =
+        operation.as_object_mut().and_then(|operation| operation.remove(DOWNLOAD)).is_some();
     // Handlers of two features may have one name.
     if let (Some(tag), Some(name)) =
         (operation["tags"][0].as_str(), operation["operationId"].as_str())
@@ -104,7 +109,12 @@ fn complete_operation(
     for (status, response) in members(responses) {
         if !is_service {
             let refusals = (status == "200").then(|| by_status.remove(&200)).flatten();
-            wrap(response, &refusals.unwrap_or_default(), failures);
+            let refusals = refusals.unwrap_or_default();
+            if is_download {
+                add_refusals(response, &refusals);
+            } else {
+                wrap(response, status == "202", &refusals, failures);
+            }
         }
         add_headers(response, false);
     }
@@ -160,18 +170,15 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
     codes.into_iter().map(str::to_owned).collect()
 }
 
-/// The beginning of the description of a success that is sent without the envelope.
-const DOWNLOAD: &str = "Download";
+/// Puts the business refusals beside a success without an envelope.
+fn add_refusals(response: &mut Value, refusals: &BTreeSet<String>) {
+    let json = &mut response["content"]["application/json"]["schema"];
+    let choices = [json.take(), failure(refusals)].into_iter().filter(|schema| !schema.is_null());
+    *json = json!({ "anyOf": choices.collect::<Vec<_>>() });
+}
 
-/// Puts the envelope around a success, and the business refusals beside it.
-fn wrap(response: &mut Value, refusals: &BTreeSet<String>, failures: &Failures) {
-    if response["description"].as_str().is_some_and(|text| text.starts_with(DOWNLOAD)) {
-        let json = &mut response["content"]["application/json"]["schema"];
-        let choices =
-            [json.take(), failure(refusals)].into_iter().filter(|schema| !schema.is_null());
-        *json = json!({ "anyOf": choices.collect::<Vec<_>>() });
-        return;
-    }
+/// Puts the envelope around a success, and the business refusals beside it; `pending`: the success is an order to come.
+fn wrap(response: &mut Value, pending: bool, refusals: &BTreeSet<String>, failures: &Failures) {
     let content = response["content"].as_object().and_then(|kinds| kinds.values().next()).cloned();
     let content = content.unwrap_or_default();
     let mut data = content["schema"].clone();
@@ -180,8 +187,6 @@ fn wrap(response: &mut Value, refusals: &BTreeSet<String>, failures: &Failures) 
     if is_order_id {
         data = OrderId::schema_value();
     }
-    let pending = response["description"].as_str().is_some_and(|text| text.starts_with("Pending"));
-
     let mut required = vec!["success"];
     let mut properties = json!({ "success": { "type": "boolean", "enum": [true] } });
     let mut example = json!({ "success": true });

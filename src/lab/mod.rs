@@ -214,7 +214,7 @@ pub async fn stop(State(lab): State<Lab>, Path(id): Path<String>) -> Reply<()> {
     get, path = "/lab/runs/{id}/raw", tag = "lab",
     params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
     responses((status = 200, description = "Download: the run as by `GET /lab/runs/{id}`, with `records`.", body = Object, content_type = "application/json")),
-    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"])), ("x-download" = json!(true))),
 )]
 pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let raw = comparison::raw::Raw::of(&*lab.find(&id)?);
@@ -230,7 +230,7 @@ pub async fn raw(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Respo
     get, path = "/lab/runs/{id}/report", tag = "lab",
     params(("id" = String, Path, description = "The run's id.", example = "85397c92")),
     responses((status = 200, description = "Download.", body = String, content_type = "text/html")),
-    extensions(("x-codes" = json!(["RUN_NOT_FOUND"]))),
+    extensions(("x-codes" = json!(["RUN_NOT_FOUND"])), ("x-download" = json!(true))),
 )]
 pub async fn report(State(lab): State<Lab>, Path(id): Path<String>) -> Result<Response, Error> {
     let document = lab.find(&id)?.document(0);
