@@ -1,4 +1,4 @@
--- Counts what a client address did in the current window, or takes it or a code sent to a phone back.
+-- Increments or decrements a counter of the current window: of what a client address did, or of codes sent to a phone.
 -- KEYS[1]  the counter
 -- ARGV[1]  most that are allowed in a window
 -- ARGV[2]  the window, in seconds

@@ -3,8 +3,8 @@
 -- ARGV[1]  `page`: entries after the one that ARGV[2] names, or, where that is empty, from the beginning and with those that
 --          were pending before we joined; the hash names them from now on, also those that a Java node added
 --          `user`: the pending orders of the user that ARGV[2] names; where an entry of these is gone, the stream was lost
---          `tidy`: the oldest entry; a stream without the entries of pending orders was lost, and consumers of ours, whose names begin with ARGV[2], are removed from the group that have nothing
---          pending, and were idle for an hour or have the name ARGV[3]
+--          `tidy`: the oldest entry. A stream without the entries of pending orders was lost. Of our consumers, whose names
+--          begin with ARGV[2], those are removed that have nothing pending, and were idle for an hour or have the name ARGV[3]
 local function users()
   return redis.call('HLEN', P) - 1 - redis.call('HEXISTS', P, 'ids')
 end

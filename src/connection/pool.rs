@@ -144,7 +144,7 @@ impl Pool {
         let idle = self.connections.retain(|_, _| false).removed;
         self.connections.close();
         let closing = join_all(idle.into_iter().map(|opened| opened.raw.close()));
-        // Those that cannot be told are closed by being dropped.
+        // Dropping closes those that did not answer.
         if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
             tracing::debug!("the database did not answer the end of its connections");
         }
@@ -156,7 +156,6 @@ impl Pool {
     }
 }
 
-/// Only dropping takes it.
 const PRESENT: &str = "a pooled connection has its connection until it is dropped";
 
 /// A connection of the pool. Dropped, it is handed back if its last statement was answered, as told by
@@ -213,7 +212,7 @@ impl Drop for PooledConnection {
         let Some(connection) = self.connection.take() else { return };
         self.held.add(Object::metrics(&connection).last_used());
         let unanswered = Some(connection).filter(|_| !self.answered);
-        // Closed by being dropped, not handed back.
+        // Taken from the pool, so that dropping closes it.
         drop(unanswered.map(Object::take));
     }
 }

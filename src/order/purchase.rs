@@ -22,8 +22,8 @@ use crate::request::trace;
 use crate::voucher::sales::{Sale, SaleCache};
 use workload::ladder::Strategy;
 
-/// A reading of a sale is at least this old before a purchase on the stream that is refused as sold out has it read
-/// anew: there the stock counter is empty before the database is, and every refused buyer would read again.
+/// A purchase on the stream that finds the sale sold out has the sale read again only if it was read this long ago: the
+/// stock counter is empty before the database is, so every refused buyer would read again.
 const STREAM_REREAD: Duration = Duration::from_millis(50);
 
 /// Buyers that are remembered, of all sales together: some megabytes.
@@ -116,7 +116,7 @@ impl Inner {
             // These strategies always run in full, so that what is seen is their own behaviour.
             return if self.lab { Ok(()) } else { Err(Error::LabOnly(sale.strategy.name())) };
         }
-        // Of a buyer whose order may be cancelled by now, the strategy finds out.
+        // A known buyer's order may be cancelled by now: the strategy looks.
         if sale.sold_out && self.buyers.get(&buyer).is_none() {
             return Err(Error::SoldOut);
         }

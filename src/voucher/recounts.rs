@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 #[derive(Clone, Default)]
 pub struct Recounts(Arc<Asked>);
 
-/// Sales that are to be counted, each with the users who are said to have a claim that stands for nothing.
+/// Sales that are to be counted, each with users who may have a claim without an order.
 pub type AskedSales = HashMap<i64, HashSet<i64>>;
 
 #[derive(Default)]
@@ -20,7 +20,7 @@ struct Asked {
 }
 
 impl Recounts {
-    /// Asks for it; `void` is a user who is said to have a claim that stands for nothing.
+    /// Asks for a count; `void` is a user who may have a claim without an order.
     pub fn ask(&self, voucher_id: i64, void: Option<i64>) {
         self.0.sales.lock().entry(voucher_id).or_default().extend(void);
         self.0.due.notify_one();
@@ -31,7 +31,7 @@ impl Recounts {
         std::mem::take(&mut *self.0.sales.lock())
     }
 
-    /// Puts back what could not be counted now. Wakes nobody: it waits for the next look, or a fault would be met again at once.
+    /// Puts back what could not be counted. Wakes nobody: a fault that lasts would be met again at once.
     pub fn put_back(&self, asked: impl IntoIterator<Item = (i64, HashSet<i64>)>) {
         let mut sales = self.0.sales.lock();
         for (voucher_id, void) in asked {

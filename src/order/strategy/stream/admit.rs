@@ -21,7 +21,7 @@ use crate::voucher::sales::Sale;
 const RETRIES: ConstantBuilder =
     ConstantBuilder::new().with_delay(Duration::from_millis(50)).with_max_times(2);
 
-/// How long after it was sent a call may run, µs: a server that stood still must not admit one whose buyer has long been told
+/// How long after it was sent a call may run, µs: a server that stood still must not admit a buyer who has been told since
 /// that there is no such order.
 const RUNS_WITHIN_US: i64 = 3_000_000;
 
@@ -66,7 +66,7 @@ impl OrderStream {
         loop {
             // Again each time: waiting for a count takes a while.
             sale.window.require_open()?;
-            // Of callers that have gone: they bring no permit, and the script may not answer.
+            // Callers that hung up hold no permit any more, so this alone bounds what waits for a script that does not answer.
             if member.admissions.waiting() >= member.limits.backlog {
                 return Err(Error::Overloaded);
             }
@@ -87,7 +87,7 @@ impl OrderStream {
                     match status.and_then(|status| status.order_id) {
                         Some(own) if own == id => return Ok(id),
                         Some(other) => return Err(Error::AlreadyOrdered(Some(other))),
-                        // A claim that stands for nothing; the next count removes it.
+                        // A claim without an order; the next count removes it.
                         None if !claim_asked => {
                             claim_asked = true;
                             member.opener.recounts.ask(buyer.voucher_id, Some(buyer.user_id));

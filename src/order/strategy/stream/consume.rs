@@ -1,9 +1,9 @@
-//! The consumer: reads what is new, and claims what was kept for too long; entries of one sale are decided together, sales
-//! beside each other.
+//! The consumer: reads new entries, and claims those that a consumer kept for too long. Entries of one sale are decided
+//! together, several sales at the same time.
 //!
-//! - It never reads its own history, which would renew the time since its entries were delivered. What is not decided is *given
-//!   back*: claimed by ourselves as if it had been idle for nearly [`StreamLimits::min_idle`](super::StreamLimits), so that
-//!   the next claim, of any instance, takes it within a second.
+//! - It never reads its own pending entries again, which would reset their idle time. An entry that is not decided is *given
+//!   back*: we claim it ourselves with an idle time of nearly [`StreamLimits::min_idle`](super::StreamLimits), so that the
+//!   next claim, by any instance, takes it within a second.
 //! - While the database is away, nothing is read.
 //! - A sale whose row is locked is *stuck*: it is closed, and its entries are tried one batch at a time, beside the others.
 
@@ -23,16 +23,16 @@ use super::replies::{Ask, Entry, Mark, claimed_entries, read_entries};
 use super::{GROUP, Member};
 use crate::error::Error;
 
-/// Reads whose entries are being decided.
+/// Reads whose entries may be in work at once.
 const READS: usize = 2;
 
 /// Transactions at once.
 const TRANSACTIONS: usize = 8;
 
-/// An attempt that takes longer does not keep others from being read.
+/// After this time a read's entries do not keep the next read waiting.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// Pause after nothing, or little, was read; what this process admits ends the longer one.
+/// Pauses after a read of nothing, which an admission by this process ends, and of little.
 const PAUSE: Duration = Duration::from_millis(50);
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -42,12 +42,12 @@ const CLAIM_EVERY: Duration = Duration::from_secs(1);
 /// Pages of entries that are claimed at a time.
 const PAGES: usize = 20;
 
-/// What the reads have in common.
+/// What all reads share.
 struct Lanes {
     transactions: Semaphore,
     /// Sales that are stuck, and when each may be tried again.
     stuck: Mutex<HashMap<i64, Instant>>,
-    /// For these.
+    /// The lane of stuck sales.
     stuck_lane: Semaphore,
 }
 
@@ -185,7 +185,7 @@ impl Member {
         let lane = if is_stuck { &lanes.stuck_lane } else { &lanes.transactions };
         let lane = lane.acquire().await;
         if begun.elapsed() > ATTEMPT / 2 {
-            // Too little is left of it.
+            // Too little of the attempt's time is left.
             return self.give_back(&entries).await;
         }
         let undone = self.decide(sale, entries, mark, begun).await;
@@ -202,7 +202,7 @@ impl Member {
                 if is_new {
                     tracing::warn!(voucher_id = sale, %error, "a sale's entries are not decided; trying again");
                 }
-                // What is admitted now would only wait.
+                // Closed, as buyers who are admitted now would only wait.
                 if matches!(error, Error::Conflict)
                     && let Err(error) = self.redis.clone().del::<_, ()>(self.keys.open(sale)).await
                 {

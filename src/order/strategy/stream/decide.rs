@@ -2,9 +2,9 @@
 //!
 //! - An order is a row, and a refusal is one too ([`crate::order::store::refusals`]): the primary key lets only
 //!   one of the two exist. The buyer is told after that commit.
-//! - What is decided is resolved under the mark under which it was read, never under another.
-//! - An outage decides nothing, and neither does a bug. Only an entry whose own row the database refuses when it is tried
-//!   alone, [`TRIES`] times, goes to the dead-letter stream ([`Error::is_about_the_row`]).
+//! - An entry is resolved only under the mark under which it was read.
+//! - Neither an outage nor a bug decides an entry. One goes to the dead-letter stream only where the database refuses its own
+//!   row, tried alone and [`TRIES`] times ([`Error::is_about_the_row`]).
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
@@ -51,7 +51,7 @@ type Decisions = Vec<(Entry, Decision)>;
 pub(super) struct Undone {
     /// Entries to give back.
     pub entries: Vec<Entry>,
-    /// Why, where it was no fault of theirs.
+    /// Why, unless it was their own fault.
     pub error: Option<Error>,
 }
 
@@ -172,7 +172,7 @@ impl Member {
         AssertUnwindSafe(self.committer.commit(orders, deadline)).catch_unwind().await
     }
 
-    /// Commits those of the orders under whose ids there is no row.
+    /// Commits the orders whose ids are free, and refuses the others.
     async fn commit_others(
         &self,
         voucher_id: i64,
@@ -243,7 +243,7 @@ impl Member {
         }
     }
 
-    /// Refuses entries that another kind of consumer dropped, and resolves those that have an order.
+    /// Refuses entries that a Java consumer dropped, and resolves those that have an order.
     pub(super) async fn refuse_dropped(&self, entries: Vec<Entry>, mark: &Mark) {
         let (mut decisions, mut undone) = (Decisions::new(), Undone::default());
         let mut refused = Vec::new();
@@ -274,7 +274,7 @@ impl Member {
         }
     }
 
-    /// Resolves what was decided. What cannot be is found decided when it is delivered again.
+    /// Resolves decided entries. Where that fails, they are delivered again and found decided.
     async fn resolve_all(&self, mark: &Mark, mut decisions: Decisions, undone: &mut Undone) {
         while !decisions.is_empty() {
             let rest = decisions.split_off(decisions.len().min(RESOLVED_AT_ONCE));

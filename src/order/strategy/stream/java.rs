@@ -1,12 +1,13 @@
-//! Other consumers of our group: what a Java node's acknowledges without an order becomes a definite refusal, and what any
-//! keeps for too long is claimed.
+//! Java consumers in our group: an entry that one of them acknowledges without an order becomes a definite refusal, and an
+//! entry that any consumer keeps for too long is claimed.
 //!
-//! Such a consumer acknowledges an entry after its transaction, whether there is an order now or it dropped the entry (the
-//! user's lock was busy, there is an order row, or nothing is left), and it deletes nothing. So an entry from after we joined
-//! that was delivered and is not pending is asked by writing its refusal: either that is there then, or its order.
+//! A Java consumer acknowledges an entry after its transaction, whether it committed the order or dropped it (the user's lock
+//! was busy, there is an order row, or nothing is left), and deletes no entry. So an entry from after we joined that was
+//! delivered and is not pending has an order or was dropped. We write its refusal to find out: the primary key lets only one
+//! of the two exist.
 //!
-//! How long a consumer has an entry is measured here: a Java node asks for what it has not finished again and again, so that
-//! it is never idle, and by a clock of Redis that was stepped back nothing is.
+//! We measure ourselves how long a consumer has kept an entry. Redis' idle time does not tell: a Java node asks for its
+//! unfinished entries again and again, which resets it, and it stands still after Redis' clock was stepped back.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,13 +25,13 @@ use crate::error::Error;
 /// Pause between two rounds.
 const ROUND: Duration = Duration::from_millis(500);
 
-/// Every how many rounds it is looked although no other kind of consumer is in the group.
+/// Without Java consumers in the group, only every so many rounds look for dropped entries.
 const LOOK_EVERY: u32 = 20;
 
 /// Entries in one page.
 const PAGE: usize = 1000;
 
-/// Entries of other consumers: each with its consumer, and since when that has it.
+/// Entries of other consumers: whose each is, and since when.
 type ForeignEntries = HashMap<String, (String, Instant)>;
 
 impl Member {
@@ -60,7 +61,7 @@ impl Member {
         }
         let began = Instant::now();
         let mark = self.view(Ask::Tidy("")).await?.mark;
-        // Before the entries: one that is delivered later is not taken for one that was dropped.
+        // Before the entries: then one that is delivered meanwhile is not taken for a dropped one.
         let delivered = self.last_delivered().await?;
         let (mut after, mut all) = (String::new(), Vec::new());
         loop {
@@ -70,7 +71,7 @@ impl Member {
             all.extend(view.entries);
         }
         let pending = self.pending().await?;
-        // Of one mark: a group that was lost meanwhile, and is there again, has nothing pending.
+        // Under one mark: a group that was lost and created again meanwhile has nothing pending.
         if self.view(Ask::Tidy("")).await?.mark != mark {
             return Ok(());
         }
@@ -133,7 +134,7 @@ impl Member {
                 sales.entry(sale).or_default().push(entry);
             }
             for (sale, entries) in sales {
-                // What is not decided stays with us, and is claimed again later, by any instance.
+                // An entry that is not decided stays with us until any instance claims it.
                 self.decide(sale, entries, &mark, begun).await;
             }
         }
@@ -161,7 +162,7 @@ fn overdue(
     overdue
 }
 
-/// What the ids of entries are ordered by.
+/// The order of entry ids.
 fn order_of(id: &str) -> (u64, u64) {
     let (ms, number) = id.split_once('-').unwrap_or((id, "0"));
     (ms.parse().unwrap_or(0), number.parse().unwrap_or(0))

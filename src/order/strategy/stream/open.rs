@@ -1,13 +1,13 @@
 //! Opens sales: sets their stock counters and claims to what the database and the stream say, under a mark.
 //!
 //! A sale whose counter or claims are not of this mark is closed first, and its claims are read page by page. The count
-//! itself is of one moment: while the sale's row is locked, nothing is committed, cancelled or added, by a Java node neither;
-//! the counter is the stock less the entries that have no order. A sale that is open is only counted, and stays open: what is
-//! admitted meanwhile is newer than what was looked at, and the last script counts it.
+//! itself is of one moment: while the sale's row is locked, no node commits, cancels or adds anything, not even a Java node.
+//! The counter is the stock less the entries that have no order. A sale that is open is only counted, and stays open: buyers
+//! who are admitted meanwhile have newer entries, and the last script counts those.
 //!
-//! Every process looks after all sales, twice a second, whether anybody buys or not: a Java node's script needs the counter
-//! of every one. Which of them comes first does not matter. With ten thousands of sales a round takes longer, and so does
-//! the pause after it; what somebody asks for is counted in between.
+//! Every process looks at all sales twice a second, whether anybody buys or not: a Java node's script needs the counter
+//! of every sale. Which process comes first does not matter. With tens of thousands of sales a round takes longer, and the
+//! pause after it too; a sale that somebody asks for is counted in between.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use crate::order::store::count::OpenSale;
 use crate::scripts;
 use crate::voucher::recounts::AskedSales;
 
-/// Pause between two rounds, and what each sale adds to it. Not by the time that a round takes: one slow answer would keep
-/// sales closed.
+/// Pause between two rounds, and what each sale adds to it. Not measured by the time that a round takes: one slow answer
+/// would keep sales closed.
 const ROUND: Duration = Duration::from_millis(500);
 const PER_SALE: Duration = Duration::from_micros(50);
 
@@ -44,7 +44,7 @@ const CLAIMS: u32 = 5000;
 /// How long after a sale's end its keys are kept, seconds.
 const KEPT: i64 = 86_400;
 
-/// What one round keeps for the next.
+/// What one round remembers for the next.
 #[derive(Default)]
 struct Seen {
     mark: String,
@@ -133,7 +133,7 @@ impl Member {
                 let voucher_id = sale.voucher_id;
                 let counter = state[1].as_deref().map(|left| left.parse().unwrap_or(0));
                 if sale.issued.is_none() {
-                    // Without a counter it is a sale of a node that knows of none.
+                    // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
                     if counter.is_some() && self.store.adopt_sale(voucher_id).await? {
                         tracing::info!(
                             voucher_id,
@@ -157,7 +157,7 @@ impl Member {
                 } else {
                     seen.closed.entry(voucher_id).or_insert_with(Instant::now);
                 }
-                // While a sale is sold its counter changes: only one that stands still says anything.
+                // The counter of a busy sale changes all the time: only one that stands still is compared with the stock.
                 let before = seen.counters.remove(&voucher_id);
                 if !is_open || asked.contains_key(&voucher_id) || sale.has_returns != 0 {
                     due.push((sale.clone(), is_open));
@@ -206,26 +206,26 @@ impl Member {
         self.stats.locked.store(count as u64, Relaxed);
     }
 
-    /// The counter of a sale on another strategy: a Java node's script needs it.
+    /// Sets the counter of a sale on another strategy: a Java node's script needs it.
     async fn set_counter(&self, sale: &OpenSale, asked_for: bool) -> Result<(), Error> {
         let mut set = redis::cmd("SET");
         set.arg(self.keys.stock(sale.voucher_id)).arg(sale.stock);
         set.arg("EXAT").arg(sale.ends + KEPT);
-        // Stock that another node added since the sale was read is not overwritten.
+        // Another node may have added stock since the sale was read: then the counter stays.
         if !asked_for {
             set.arg("NX");
         }
         Ok(set.query_async::<()>(&mut self.redis.clone()).await?)
     }
 
-    /// All entries, from the first.
+    /// Reads all entries, from the first.
     async fn pass(&self, mark: Mark) -> Result<Pass, Error> {
         let mut pass = Pass { mark, last: String::new(), sales: HashMap::new() };
         self.extend(&mut pass).await?;
         Ok(pass)
     }
 
-    /// Those that were added since.
+    /// Reads the entries that were added since.
     async fn extend(&self, pass: &mut Pass) -> Result<(), Error> {
         loop {
             let view = self.view(Ask::Page(&pass.last)).await?;
@@ -275,7 +275,7 @@ impl Member {
         opener.opening.lock().remove(&voucher_id);
     }
 
-    /// Counts the sale, and closes it before where it `is_open` no more.
+    /// Counts the sale; one that is not open is closed first, and opened by the count.
     async fn open(
         &self,
         sale: &OpenSale,
@@ -339,7 +339,7 @@ impl Member {
             orders.iter().filter(active).map(|order| order.buyer.user_id).collect();
         script.arg(active.len()).arg(active).arg(void);
         let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
-        // Where it does not answer, its lock was lost, and the count is perhaps of no moment.
+        // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.
         if let Err(error) = locked.rollback().await {
             self.redis.clone().del::<_, ()>(self.keys.open(voucher_id)).await?;
             return Err(error);
