@@ -13,11 +13,12 @@
 //!   and the caller calls [`IdGenerator::abandon_lease`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use chrono::DateTime;
 use parking_lot::Mutex;
 
+use crate::connection::fresh_cache::FreshCache;
 use crate::connection::redis::RoutedConnection;
 use crate::keys::Keys;
 use crate::scripts::ID_LEASE;
@@ -54,18 +55,8 @@ pub struct IdGenerator {
     keys: Keys,
     block_size: u32,
     lease: Mutex<Lease>,
-    /// Held by the task that leases a block, while the others wait for it. They share its failure: else each would wait
-    /// for a time limit of its own, one after the other.
-    refill: tokio::sync::Mutex<Failures>,
-    /// The count of [`Failures`], for those who have to wait.
-    failures: AtomicU64,
-}
-
-/// Blocks that could not be leased.
-#[derive(Debug, Default)]
-struct Failures {
-    count: u64,
-    last: Option<Error>,
+    /// The lease of a block that is under way.
+    leases: FreshCache<(), (), Error>,
 }
 
 /// The leased block: numbers `next..=last` of `day`'s counter, and the latest id handed out.
@@ -89,8 +80,7 @@ impl IdGenerator {
             block_size: block_size.max(1),
             // An empty block: the first caller leases one.
             lease: Mutex::new(Lease { last: -1, ..Lease::default() }),
-            refill: tokio::sync::Mutex::default(),
-            failures: AtomicU64::new(0),
+            leases: FreshCache::new(Duration::ZERO, 8),
         }
     }
 
@@ -124,40 +114,27 @@ impl IdGenerator {
                     slot = free.next();
                 }
             };
-            self.refill(day).await?;
+            // Those who wait for a block share it, and the failure to lease one: else each would wait for a time limit of its
+            // own, one after the other.
+            self.leases.get((), async || self.lease_block(day).await).await?;
         }
     }
 
-    /// Leases a block of this day's numbers, or waits for the task that does.
-    async fn refill(&self, day: i64) -> Result<(), Error> {
-        let seen = self.failures.load(Relaxed);
-        let mut failures = self.refill.lock().await;
-        if failures.count != seen
-            && let Some(error) = &failures.last
-        {
-            return Err(error.clone());
-        }
-        let (empty, abandoned) = {
+    /// Leases a block of this day's numbers, unless one is there.
+    async fn lease_block(&self, day: i64) -> Result<(), Error> {
+        let abandoned = {
             let lease = self.lease.lock();
-            (lease.is_empty_for(day), lease.abandoned)
+            if !lease.is_empty_for(day) {
+                return Ok(());
+            }
+            lease.abandoned
         };
-        if !empty {
-            return Ok(());
+        let last = self.next_numbers(day).await?;
+        let mut lease = self.lease.lock();
+        if lease.abandoned == abandoned {
+            lease.start_block(day, last, self.block_size);
         }
-        match self.lease_block(day).await {
-            Ok(last) => {
-                let mut lease = self.lease.lock();
-                if lease.abandoned == abandoned {
-                    lease.start_block(day, last, self.block_size);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                *failures = Failures { count: failures.count + 1, last: Some(error.clone()) };
-                self.failures.store(failures.count, Relaxed);
-                Err(error)
-            }
-        }
+        Ok(())
     }
 
     /// Discards the current block; the next id comes from a new one. Call it if the database already
@@ -168,8 +145,8 @@ impl IdGenerator {
         lease.abandoned += 1;
     }
 
-    /// Leases a block of the day's counter; returns the last of its numbers.
-    async fn lease_block(&self, day: i64) -> Result<i64, Error> {
+    /// Leases numbers of the day's counter; returns the last of them.
+    async fn next_numbers(&self, day: i64) -> Result<i64, Error> {
         let midnight = DateTime::from_timestamp(day * SECONDS_PER_DAY, 0)
             .ok_or(Error::ClockOutOfRange(day * SECONDS_PER_DAY))?;
         let mut lease = ID_LEASE.key(&*self.keys.stream);
