@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use backon::Retryable;
 use serde::Serialize;
-use sqlx::MySqlConnection;
+use sqlx::{Executor, MySqlConnection};
 use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -85,28 +85,34 @@ pub async fn write_once(
     write: RecordedWrite,
     work: impl AsyncFnOnce(&mut MySqlConnection) -> Result<i64, Error>,
 ) -> Result<Made, Error> {
-    // Dropped without a commit, it closes its connection, and the server rolls back.
-    let mut transaction = db.bounded(db.pool.begin()).await?;
+    // Dropped before it is answered to the end, it is closed, and the server rolls back.
+    let mut connection = db.bounded(db.pool.acquire_for_writes()).await?;
+    db.bounded(connection.execute("START TRANSACTION")).await?;
     let insert = sqlx::query(
         "INSERT INTO tb_idempotency (operation, idempotency_key, fingerprint) VALUES (?, ?, ?)",
     )
     .bind(write.operation)
     .bind(&write.key)
     .bind(&write.fingerprint[..]);
-    let row = match db.bounded(insert.execute(&mut *transaction)).await {
+    let row = match db.bounded(insert.execute(&mut *connection)).await {
         Ok(done) => done.last_insert_id(),
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => {
-            drop(transaction);
+            drop(connection);
             return Ok(Made { result: look_up(db, &write).await?, repeated: true });
         }
         Err(error) => return Err(error.into()),
     };
-    let result = work(&mut transaction).await?;
+    let result = work(&mut connection).await?;
     let update =
         sqlx::query("UPDATE tb_idempotency SET result = ? WHERE id = ?").bind(result).bind(row);
-    db.bounded(update.execute(&mut *transaction)).await?;
-    match db.bounded(transaction.commit()).await {
-        Ok(()) => {
+    db.bounded(update.execute(&mut *connection)).await?;
+    let committed = db.bounded(connection.execute("COMMIT")).await;
+    if committed.is_ok() {
+        connection.answered();
+    }
+    drop(connection);
+    match committed {
+        Ok(_) => {
             remove_old(db).await;
             Ok(Made { result, repeated: false })
         }

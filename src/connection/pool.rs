@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use deadpool::managed::{Object, PoolError, QueueMode};
 use futures_util::future::join_all;
-use sqlx::{Connection, Executor, MySqlConnection};
+use sqlx::{Connection, MySqlConnection};
 
 use super::opener::{Opener, Shared};
 use super::server_check::takes_writes;
@@ -101,13 +101,6 @@ impl Pool {
         }
         self.shared.leave_server();
         Err(sqlx::Error::Protocol("the server is read-only".to_owned()))
-    }
-
-    /// A connection with an open transaction, to write in.
-    pub async fn begin(&self) -> sqlx::Result<Transaction> {
-        let mut connection = self.acquire_for_writes().await?;
-        connection.execute("START TRANSACTION").await?;
-        Ok(Transaction { connection })
     }
 
     /// Connections that are open and idle.
@@ -214,35 +207,5 @@ impl Drop for PooledConnection {
         let unanswered = Some(connection).filter(|_| !self.answered);
         // Taken from the pool, so that dropping closes it.
         drop(unanswered.map(Object::take));
-    }
-}
-
-/// An open transaction. To be ended by [`Transaction::commit`]; dropped, it closes its connection, so that the server rolls
-/// back.
-#[derive(Debug)]
-pub struct Transaction {
-    connection: PooledConnection,
-}
-
-impl Transaction {
-    /// Commits. After an error, whether it is committed is not known.
-    pub async fn commit(mut self) -> sqlx::Result<()> {
-        self.connection.execute("COMMIT").await?;
-        self.connection.answered();
-        Ok(())
-    }
-}
-
-impl Deref for Transaction {
-    type Target = MySqlConnection;
-
-    fn deref(&self) -> &MySqlConnection {
-        &self.connection
-    }
-}
-
-impl DerefMut for Transaction {
-    fn deref_mut(&mut self) -> &mut MySqlConnection {
-        &mut self.connection
     }
 }
