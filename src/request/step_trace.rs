@@ -35,13 +35,6 @@ struct Recorded {
 /// A step: its name, and what it saw as `key=value` pairs between commas.
 pub struct Step(pub &'static str, pub String);
 
-impl Step {
-    /// A step without details.
-    pub fn plain(name: &'static str) -> Self {
-        Step(name, String::new())
-    }
-}
-
 impl StepTrace {
     /// Begins now, on this node.
     pub fn begin(node: Arc<str>) -> Self {

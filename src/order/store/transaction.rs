@@ -12,7 +12,7 @@
 use std::mem;
 
 use futures_util::StreamExt;
-use sqlx::mysql::{MySqlDatabaseError, MySqlRow};
+use sqlx::mysql::MySqlRow;
 use sqlx::{Either, FromRow, Row, raw_sql};
 use tokio::time::Instant;
 
@@ -25,9 +25,6 @@ use crate::request::trace;
 
 /// The unique index that refuses a user's second order; see migration 0002.
 const ONE_ORDER_PER_USER: &str = "uk_one_order_per_user";
-
-/// MySQL's and MariaDB's error number for a duplicate key.
-const DUPLICATE_ENTRY: u16 = 1062;
 
 /// A transaction at READ COMMITTED on one connection. To be ended by [`OrderTransaction::commit`] or
 /// [`OrderTransaction::rollback`]. Dropped open, by an error, a time-out or a panic, it closes its connection, and the
@@ -289,9 +286,8 @@ pub(super) async fn until<T>(
 
 /// Which unique key refused an insert.
 fn duplicate(error: &sqlx::Error) -> Option<Error> {
-    let sqlx::Error::Database(error) = error else { return None };
-    let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
-    (error.number() == DUPLICATE_ENTRY).then(|| {
+    let error = error.as_database_error()?;
+    error.is_unique_violation().then(|| {
         if error.message().contains(ONE_ORDER_PER_USER) {
             Error::AlreadyOrdered(None)
         } else {
