@@ -1,7 +1,7 @@
 //! Options of the names of Redis keys.
 
 use anyhow::ensure;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::keys::KeyStyle;
@@ -14,16 +14,7 @@ pub struct KeyConfig {
     /// around what decides the slot of a Redis Cluster. All nodes on a Redis use the same; by default `cluster` where
     /// --redis-url names a cluster.
     #[arg(long, env = "KEY_STYLE", value_enum)]
-    pub key_style: Option<KeyStyleName>,
-}
-
-/// A key style, as the command line names it.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-pub enum KeyStyleName {
-    /// The names that Java nodes share.
-    Default,
-    /// Names with the slot in braces; on any Redis.
-    Cluster,
+    pub key_style: Option<KeyStyle>,
 }
 
 impl KeyConfig {
@@ -34,17 +25,13 @@ impl KeyConfig {
     pub fn style(&self, redis_url: &SecretString) -> anyhow::Result<KeyStyle> {
         let scheme = redis_url.expose_secret().split("://").next().unwrap_or_default();
         let is_cluster = matches!(scheme, "redis-cluster" | "rediss-cluster");
-        let by_default = if is_cluster { KeyStyleName::Cluster } else { KeyStyleName::Default };
-        match self.key_style.unwrap_or(by_default) {
-            KeyStyleName::Cluster => Ok(KeyStyle::Cluster),
-            KeyStyleName::Default => {
-                ensure!(
-                    !is_cluster,
-                    "--key-style default (KEY_STYLE) has keys of one script in several slots, which a Redis Cluster \
-                     refuses; leave it out, or use --key-style cluster"
-                );
-                Ok(KeyStyle::Default)
-            }
-        }
+        let by_default = if is_cluster { KeyStyle::Cluster } else { KeyStyle::Default };
+        let style = self.key_style.unwrap_or(by_default);
+        ensure!(
+            style == KeyStyle::Cluster || !is_cluster,
+            "--key-style default (KEY_STYLE) has keys of one script in several slots, which a Redis Cluster refuses; leave \
+             it out, or use --key-style cluster"
+        );
+        Ok(style)
     }
 }

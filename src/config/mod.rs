@@ -12,7 +12,7 @@ mod servers;
 mod sign_in;
 mod tools;
 
-pub use keys::{KeyConfig, KeyStyleName};
+pub use keys::KeyConfig;
 pub use networks::Networks;
 pub use sale::SaleConfig;
 pub use serve::{HttpConfig, LabConfig, ServeConfig};

@@ -14,21 +14,6 @@ pub(super) fn milliseconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-pub(super) fn count(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=100_000) => Ok(count),
-        _ => Err("must be a whole number, 1 to 100000".to_owned()),
-    }
-}
-
-/// A batch of the stream: what one statement and one script can hold.
-pub(super) fn stream_batch(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(count @ 1..=8192) => Ok(count),
-        _ => Err("must be a whole number, 1 to 8192".to_owned()),
-    }
-}
-
 pub(super) fn node_name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-:".contains(c);
     if (1..=64).contains(&text.len()) && text.chars().all(plain) {

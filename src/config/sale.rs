@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cache::ReadStrategy;
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 use super::parse;
 use crate::clock::Zone;
@@ -58,12 +59,13 @@ pub struct SaleConfig {
     #[arg(long, env = "GROUP_IN_FLIGHT", default_value_t = 2,
           value_parser = clap::value_parser!(u32).range(1..=8))]
     pub group_in_flight: u32,
-    /// Most stream entries read, and orders committed, at a time; at most 8192.
-    #[arg(long, env = "STREAM_BATCH", default_value = "512",
-          value_parser = parse::stream_batch)]
+    /// Most stream entries read, and orders committed, at a time; at most 8192, which one statement and one script can hold.
+    #[arg(long, env = "STREAM_BATCH", default_value_t = 512,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=8192))]
     pub stream_batch: usize,
     /// Most users who have pending orders on the strategy stream; further purchases are refused with 503.
-    #[arg(long, env = "STREAM_BACKLOG", default_value = "100000", value_parser = parse::count)]
+    #[arg(long, env = "STREAM_BACKLOG", default_value_t = 100_000,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub stream_backlog: usize,
     /// How long a consumer of the stream, ours or a Java node's, may keep an entry before another claims it; milliseconds.
     #[arg(long = "stream-min-idle-ms", env = "STREAM_MIN_IDLE_MS", default_value = "10000",

@@ -11,15 +11,17 @@
 use std::fmt;
 use std::sync::Arc;
 
+use clap::ValueEnum;
+
 pub mod record;
 pub mod rights;
 
 /// How keys are named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KeyStyle {
-    /// As Java nodes do; not on a cluster.
+    /// The names that Java nodes share; not on a cluster.
     Default,
-    /// With the tag in braces.
+    /// Names with the slot in braces; on any Redis.
     Cluster,
 }
 

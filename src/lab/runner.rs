@@ -26,8 +26,9 @@ use workload::{Access, Target};
 
 use super::session_story::{self, SessionStory};
 use crate::clock::Zone;
-use crate::config::{KeyConfig, KeyStyleName, ServeConfig};
+use crate::config::{KeyConfig, ServeConfig};
 use crate::error::Error;
+use crate::keys;
 
 /// Runs that are kept.
 const KEPT: usize = 20;
@@ -270,8 +271,8 @@ pub fn kill_this_process() -> ! {
 /// The names of the keys, as the load's tools are told them.
 fn key_names(config: &KeyConfig) -> KeyNames {
     let key_style = config.key_style.map(|style| match style {
-        KeyStyleName::Default => KeyStyle::Default,
-        KeyStyleName::Cluster => KeyStyle::Cluster,
+        keys::KeyStyle::Default => KeyStyle::Default,
+        keys::KeyStyle::Cluster => KeyStyle::Cluster,
     });
     KeyNames { key_style }
 }
