@@ -23,6 +23,11 @@ pub fn defaults<O: Args>() -> O {
     O::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
+/// The service's binary: `seckill` in the folder of this program.
+pub fn service() -> PathBuf {
+    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
+}
+
 /// Parses a finite number that `holds`; the error says which was `wanted`.
 pub(crate) fn number(text: &str, holds: impl Fn(f64) -> bool, wanted: &str) -> Result<f64, String> {
     match text.parse::<f64>() {

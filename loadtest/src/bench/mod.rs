@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use seckill_loadtest::options::service;
 use workload::live::Progress;
 use workload::{Access, Target};
 
@@ -81,9 +82,9 @@ pub struct BenchArgs {
     // `./dev bench` gives one, which the user's replaces.
     #[arg(long, default_value = "bench-report", value_name = "FOLDER", overrides_with = "out")]
     out: PathBuf,
-    /// The service's binary [default: `seckill` in this program's folder]
-    #[arg(long)]
-    seckill: Option<PathBuf>,
+    /// The service's binary [default: `seckill` beside this one]
+    #[arg(long, value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
+    seckill: PathBuf,
     /// The stack's database, as a URL; the benchmark creates its own, seckill_bench, on that server
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     database_url: String,
@@ -105,10 +106,7 @@ pub async fn run(args: BenchArgs) -> anyhow::Result<()> {
     };
     let rounds = args.rounds.unwrap_or(rounds).max(1);
     let duration = Duration::from_millis(args.run_ms.unwrap_or(ms).max(100));
-    let seckill = match args.seckill {
-        Some(path) => std::path::absolute(path)?,
-        None => std::env::current_exe()?.with_file_name("seckill"),
-    };
+    let seckill = std::path::absolute(args.seckill)?;
     std::fs::create_dir_all(&args.out)?;
     let folder = args.out.canonicalize()?;
     let access = Access {

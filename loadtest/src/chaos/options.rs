@@ -8,6 +8,7 @@ use super::{
     faults::Means,
     layout::{DatabaseLayout, Layout, RedisLayout},
 };
+use crate::options::service;
 use testkit::clock;
 
 /// Options of a chaos run.
@@ -38,7 +39,7 @@ pub struct ChaosOptions {
     #[arg(long, default_value_t = 3, value_parser = value_parser!(u32).range(..=100))]
     pub recoveries: u32,
     /// The service's binary [default: `seckill` beside this one]
-    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = beside(), hide_default_value = true)]
+    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
     pub program: PathBuf,
     /// Print every fault, and why some cannot be drawn here; run nothing
     #[arg(long)]
@@ -51,9 +52,4 @@ impl ChaosOptions {
         let layout = Layout { redis: self.redis, database: self.database };
         Means { faketime: clock::library().is_some(), layout }
     }
-}
-
-/// `seckill` in the folder of this program.
-fn beside() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
 }

@@ -24,6 +24,7 @@ use crate::{
         instance::Instance,
         test_cluster::{copy_logs, prepare, server},
     },
+    options::service,
     report::{CheckResult, Checked},
 };
 use workload::{
@@ -78,7 +79,7 @@ pub struct RollingOptions {
     #[arg(long, default_value = "reentrant-lock", value_name = "NAME")]
     pub strategy: String,
     /// The service's binary [default: `seckill` beside this one]
-    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = beside(), hide_default_value = true)]
+    #[arg(long = "seckill", value_name = "FILE", default_value_os_t = service(), hide_default_value = true)]
     pub program: PathBuf,
     /// The folder of the balancers' configurations, nginx.conf and tcp-balancer.cfg
     #[arg(long, value_name = "FOLDER", default_value = "deploy")]
@@ -86,11 +87,6 @@ pub struct RollingOptions {
     #[arg(skip)]
     #[allow(missing_docs)] // Added to the instances' environment, for tests.
     pub environment: Vec<(&'static str, String)>,
-}
-
-/// `seckill` in the folder of this program.
-fn beside() -> PathBuf {
-    std::env::current_exe().unwrap_or_default().with_file_name("seckill")
 }
 
 /// Starts the servers, and restarts the instances behind each balancer; `said` is told what goes on.

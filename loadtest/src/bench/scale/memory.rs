@@ -1,11 +1,15 @@
 //! Memory of an instance: by idle connection, by session that it has just seen, by open sale.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
 use seckill_loadtest::plan::figures::Memory;
 use workload::descriptors;
 
 use super::{Scale, Size, say};
 use crate::bench::environment::{Buyers, Environment};
-use crate::bench::memory::open;
 use crate::bench::servers;
 
 /// Connections opened; as many descriptors are needed here and in the instance.
@@ -56,4 +60,19 @@ impl Scale<'_> {
             order_database: 0.0,
         })
     }
+}
+
+/// Opens connections and sends a request on each, so that the instance has made all that it keeps for one.
+fn open(address: SocketAddr, count: usize) -> anyhow::Result<Vec<TcpStream>> {
+    let request = format!("GET /health/live HTTP/1.1\r\nhost: {address}\r\n\r\n");
+    (0..count)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).context("opening connections")?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(request.as_bytes())?;
+            let mut answer = [0; 1024];
+            ensure!(stream.read(&mut answer)? > 0, "the instance closed a connection");
+            Ok(stream)
+        })
+        .collect()
 }
