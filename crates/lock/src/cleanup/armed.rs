@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 
-use crate::cleanup::queue::CleanupQueue;
 use crate::error::Error;
+use crate::locks::Locks;
 
 /// What has to be released.
 pub(crate) trait Release: Clone + Send + Sync + 'static {
-    fn cleanup(&self) -> &CleanupQueue;
+    fn locks(&self) -> &Locks;
 
     /// What is released, for the log.
     fn name(&self) -> &str;
@@ -39,7 +39,7 @@ impl<H: Release> Armed<H> {
         }
         let held = self.held.clone();
         drop(self);
-        let cleanup = held.cleanup().clone();
+        let cleanup = held.locks().shared().cleanup.clone();
         cleanup.finish(held.release()).await
     }
 }
@@ -50,7 +50,7 @@ impl<H: Release> Drop for Armed<H> {
             return;
         }
         let held = self.held.clone();
-        self.held.cleanup().spawn(async move {
+        self.held.locks().shared().cleanup.spawn(async move {
             let name = held.name().to_owned();
             if let Err(error) = held.release().await {
                 tracing::debug!(lock = name, %error, "what a dropped guard held is not released at once");

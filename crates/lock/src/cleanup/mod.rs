@@ -5,3 +5,4 @@ pub(crate) mod armed;
 pub(crate) mod limits;
 pub(crate) mod queue;
 pub(crate) mod reconcile;
+pub(crate) mod token;

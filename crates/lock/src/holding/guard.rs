@@ -11,7 +11,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cleanup::armed::{Armed, Release};
-use crate::cleanup::queue::CleanupQueue;
 use crate::cleanup::reconcile::{end_lost_hold, reconcile};
 use crate::commands::lock::ReleaseReply;
 use crate::connection::failure::Failure;
@@ -52,8 +51,8 @@ impl Held {
 }
 
 impl Release for Held {
-    fn cleanup(&self) -> &CleanupQueue {
-        &self.locks.shared().cleanup
+    fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     fn name(&self) -> &str {

@@ -1,25 +1,25 @@
-//! The semaphore: a number of permits that many processes share. Modelled on Redisson's `RSemaphore`;
-//! what is acquired are [`Permits`].
+//! The semaphore: a number of permits that many processes share, with or without leases. What is acquired
+//! are [`Permits`].
 
-use std::fmt;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::cleanup::token::{self, Token};
 use crate::commands::semaphore::{ReleaseIf, SemaphoreName};
 use crate::connection::command_connection::CommandConnection;
-use crate::connection::failure::Failure;
 use crate::error::Error;
-use crate::kinds::permits::{Held, Permits, reconcile_acquire};
+use crate::kinds::permits::{HeldPermits, Permits, Plain, SemaphoreKind};
 use crate::locks::Locks;
 use crate::waiting::deadline::deadline_after;
 use crate::waiting::permit_queue::{Try, wait};
 
 /// A semaphore that many processes share, Redisson's included.
 ///
-/// It has no permits until they are [set](Self::try_set_permits).
+/// It has no permits until they are [set](Self::try_set_permits). With leases it is a
+/// [`LeasedSemaphore`](crate::LeasedSemaphore).
 ///
-/// A permit has no owner and no lease. If its holder crashes, it stays taken until one is
+/// A permit of this kind has no owner and no lease. If its holder crashes, it stays taken until one is
 /// [added](Self::add_permits), as with Redisson. A lost *reply*, however, neither acquires a permit
 /// twice nor releases one twice: each acquire has a record, `{name}:permit:<token>`, which expires
 /// and which other clients never read. What remains possible:
@@ -63,20 +63,25 @@ use crate::waiting::permit_queue::{Try, wait};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct Semaphore {
+#[derive(Debug, Clone)]
+pub struct Semaphore<K: SemaphoreKind = Plain> {
     locks: Locks,
     name: SemaphoreName,
+    pub(super) kind: K,
 }
 
 impl Locks {
     /// The semaphore of this name. Sends nothing.
     pub fn semaphore(&self, name: &str) -> Semaphore {
-        Semaphore { locks: self.clone(), name: SemaphoreName::new(name) }
+        Semaphore::new(self, name, Plain)
     }
 }
 
-impl Semaphore {
+impl<K: SemaphoreKind> Semaphore<K> {
+    pub(super) fn new(locks: &Locks, name: &str, kind: K) -> Self {
+        Self { locks: locks.clone(), name: SemaphoreName::new(name), kind }
+    }
+
     /// Create the semaphore with this number of permits; `false`, and nothing changes, if it exists.
     ///
     /// # Errors
@@ -99,16 +104,6 @@ impl Semaphore {
         self.add(permits, ReleaseIf::Always).await.map(drop)
     }
 
-    /// Add permits, but only if the semaphore exists; `false`, and nothing changes, if it does not, as it
-    /// may have been deleted or have expired while permits were out. Redisson's `releaseIfExists` (from
-    /// 4.3 on).
-    ///
-    /// # Errors
-    /// As [`add_permits`](Self::add_permits).
-    pub async fn add_permits_if_exists(&self, permits: u32) -> Result<bool, Error> {
-        self.add(permits.into(), ReleaseIf::Exists).await
-    }
-
     async fn add(&self, permits: i64, condition: ReleaseIf) -> Result<bool, Error> {
         let token = self.locks.shared().token();
         let reply =
@@ -122,25 +117,30 @@ impl Semaphore {
         Ok(&self.locks.shared().connection)
     }
 
-    /// How many permits are free: 0 if there is no semaphore, below zero if permits were removed.
+    /// How many permits are free, those included that have expired: 0 if there is no semaphore, below zero
+    /// if permits were removed.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Rejected`].
     pub async fn available(&self) -> Result<i64, Error> {
-        let reply = self.connection()?.semaphore_available(&self.name).await;
-        Ok(reply.map_err(|failure| failure.into_unavailable("available"))?.unwrap_or(0))
+        let reply = K::available(self.connection()?, &self.name).await;
+        reply.map_err(|failure| failure.into_unavailable("available"))
     }
 
-    /// Acquire this number of permits, or none and `None` if fewer are free or there is no
-    /// semaphore. One command, limited by the command timeout; for 0 permits, none.
+    /// Acquire this number of permits together, or none and `None` if fewer are free or there is no
+    /// semaphore. One command, limited by the command timeout, whose work on the server grows with the
+    /// number if they have leases; for 0 permits, none.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not answer; what it may have granted is released in
     /// the background. [`Error::Rejected`] when it refuses; [`Error::Closed`].
-    pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits>, Error> {
+    pub async fn try_acquire(&self, permits: u32) -> Result<Option<Permits<K>>, Error> {
         let started = Instant::now();
-        let result = self.attempt(permits).await;
-        self.locks.shared().counters.semaphore.acquired(&result, started.elapsed(), false);
+        let result = self.attempt(permits).await.map(|tried| match tried {
+            Try::Acquired(permits) => Some(permits),
+            Try::NotFree(_) => None,
+        });
+        K::Held::counters(&self.locks).acquired(&result, started.elapsed(), false);
         result
     }
 
@@ -149,7 +149,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
-    pub async fn drain(&self) -> Result<Permits, Error> {
+    pub async fn drain(&self) -> Result<Permits<K>, Error> {
         loop {
             let free = u32::try_from(self.available().await?.max(0)).unwrap_or(u32::MAX);
             if let Some(permits) = self.try_acquire(free).await? {
@@ -158,14 +158,15 @@ impl Semaphore {
         }
     }
 
-    /// Acquire this number of permits, waiting as long as it takes; also for the semaphore to be
-    /// created.
+    /// Acquire this number of permits together, waiting as long as it takes; also for the semaphore to be
+    /// created. The waiters of one process are served in order, but one that could not be served for
+    /// a third of the configured lease lets the others pass: it may ask for more permits than there are.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
     /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
     /// trying while Redis does not answer.
-    pub async fn acquire(&self, permits: u32) -> Result<Permits, Error> {
+    pub async fn acquire(&self, permits: u32) -> Result<Permits<K>, Error> {
         loop {
             if let Some(permits) = self.wait(permits, None).await? {
                 return Ok(permits);
@@ -184,7 +185,7 @@ impl Semaphore {
         &self,
         permits: u32,
         limit: Duration,
-    ) -> Result<Option<Permits>, Error> {
+    ) -> Result<Option<Permits<K>>, Error> {
         if limit.is_zero() {
             return self.try_acquire(permits).await;
         }
@@ -195,47 +196,45 @@ impl Semaphore {
         &self,
         permits: u32,
         deadline: Option<Instant>,
-    ) -> Result<Option<Permits>, Error> {
+    ) -> Result<Option<Permits<K>>, Error> {
         let (shared, channel) = (self.locks.shared(), self.name.channel());
-        wait(shared, &shared.counters.semaphore, channel, deadline, async || {
-            Ok(match self.attempt(permits).await? {
-                Some(permits) => Try::Acquired(permits),
-                None => Try::NotFree(None),
-            })
-        })
-        .await
+        let counters = K::Held::counters(&self.locks);
+        wait(shared, counters, channel, deadline, || self.attempt(permits)).await
     }
 
     /// One try, finished in the background if the caller's future is dropped.
-    async fn attempt(&self, permits: u32) -> Result<Option<Permits>, Error> {
-        let work = attempt(self.locks.clone(), self.name.clone(), permits);
-        self.locks.shared().cleanup.finish(work).await
+    async fn attempt(&self, permits: u32) -> Result<Try<Permits<K>>, Error> {
+        self.locks.shared().cleanup.finish(attempt(self.clone(), permits)).await
     }
 }
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("name", &self.name).finish_non_exhaustive()
+impl Semaphore {
+    /// Add permits, but only if the semaphore exists; `false`, and nothing changes, if it does not, as it
+    /// may have been deleted or have expired while permits were out. Redisson's `releaseIfExists` (from
+    /// 4.3 on).
+    ///
+    /// # Errors
+    /// As [`add_permits`](Self::add_permits).
+    pub async fn add_permits_if_exists(&self, permits: u32) -> Result<bool, Error> {
+        self.add(permits.into(), ReleaseIf::Exists).await
     }
 }
 
 /// Send one acquire command and apply its reply.
-async fn attempt(locks: Locks, name: SemaphoreName, count: u32) -> Result<Option<Permits>, Error> {
-    let shared = locks.shared().clone();
-    shared.check_open()?;
+async fn attempt<K: SemaphoreKind>(
+    semaphore: Semaphore<K>,
+    permits: u32,
+) -> Result<Try<Permits<K>>, Error> {
+    let Semaphore { locks, name, kind } = semaphore;
+    locks.shared().check_open()?;
     name.check()?;
-    let held = Held::requested(locks, name, count);
-    if count == 0 {
-        return Ok(Some(Permits::acquired(held)));
+    let held = kind.request(locks, name, permits);
+    if permits == 0 {
+        return Ok(Try::Acquired(Permits::acquired(held)));
     }
-    match shared.connection.semaphore_acquire(&held.name, &held.token, count).await {
-        Ok(true) => Ok(Some(Permits::acquired(held))),
-        Ok(false) => Ok(None),
-        Err(failure) => {
-            if matches!(failure, Failure::Unknown(_)) {
-                shared.cleanup.spawn(reconcile_acquire(held));
-            }
-            Err(failure.into_unavailable("acquire"))
-        }
+    match held.send_acquire().await {
+        Ok(Try::Acquired(())) => Ok(Try::Acquired(Permits::acquired(held))),
+        Ok(Try::NotFree(free_in)) => Ok(Try::NotFree(free_in)),
+        Err(failure) => Err(token::not_acquired(held, failure)),
     }
 }

@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cleanup::armed::{Armed, Release};
-use crate::cleanup::queue::CleanupQueue;
-use crate::cleanup::reconcile::{Attempt, release_until};
+use crate::cleanup::token::{self, Token};
 use crate::config::clamp_lease;
 use crate::connection::failure::Failure;
-use crate::error::{Error, LostReason};
+use crate::error::Error;
 use crate::locks::Locks;
+use crate::stats::KindCounters;
 
 /// A lock by `SET NX` with a fixed lease.
 ///
@@ -49,8 +49,8 @@ struct Held {
 }
 
 impl Release for Held {
-    fn cleanup(&self) -> &CleanupQueue {
-        &self.locks.shared().cleanup
+    fn locks(&self) -> &Locks {
+        &self.locks
     }
 
     fn name(&self) -> &str {
@@ -58,7 +58,36 @@ impl Release for Held {
     }
 
     async fn release(self) -> Result<(), Error> {
-        release(self).await
+        let locks = self.locks.clone();
+        let result = token::release(self).await;
+        if let Err(Error::Lost(reason)) = result {
+            Self::counters(&locks).hold_lost(reason);
+        }
+        result
+    }
+}
+
+impl Token for Held {
+    const DENIALS: u32 = 2;
+
+    fn counters(locks: &Locks) -> &KindCounters {
+        &locks.shared().counters.setnx
+    }
+
+    fn since(&self) -> Instant {
+        self.since
+    }
+
+    fn ends(&self) -> Instant {
+        self.ends
+    }
+
+    fn unanswered(&mut self) {
+        self.ends = Instant::now() + (self.ends - self.since);
+    }
+
+    async fn send_release(&self) -> Result<bool, Failure> {
+        self.locks.shared().connection.setnx_release(&self.key, &self.token).await
     }
 }
 
@@ -97,13 +126,7 @@ async fn attempt(lock: SetNxLock) -> Result<Option<SetNxGuard>, Error> {
             Ok(Some(SetNxGuard(Armed::new(held))))
         }
         Ok(false) => Ok(None),
-        Err(failure) => {
-            if matches!(failure, Failure::Unknown(_)) {
-                let ends = Instant::now() + lock.lease;
-                shared.cleanup.spawn(reconcile(Held { ends, ..held }));
-            }
-            Err(failure.into_unavailable("acquire"))
-        }
+        Err(failure) => Err(token::not_acquired(held, failure)),
     }
 }
 
@@ -124,7 +147,7 @@ impl SetNxGuard {
     /// Keep the key until its lease ends: for what must not be done again before.
     pub fn forget(mut self) {
         self.0.disarm();
-        self.0.locks.shared().counters.setnx.hold_ended(self.0.since.elapsed());
+        token::count_end(&*self.0);
     }
 
     /// How long from now the lock is held for certain, by this machine's monotonic clock.
@@ -137,37 +160,4 @@ impl fmt::Debug for SetNxGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SetNxGuard").field("key", &self.0.key).finish_non_exhaustive()
     }
-}
-
-async fn release(held: Held) -> Result<(), Error> {
-    let shared = held.locks.shared().clone();
-    let counters = &shared.counters.setnx;
-    counters.hold_ended(held.since.elapsed());
-    match shared.connection.setnx_release(&held.key, &held.token).await {
-        Ok(true) => Ok(()),
-        Ok(false) => {
-            counters.hold_lost(LostReason::Expired);
-            Err(Error::Lost(LostReason::Expired))
-        }
-        Err(failure) => {
-            if !matches!(failure, Failure::Rejected(_)) {
-                shared.cleanup.spawn(reconcile(held));
-            }
-            Err(failure.into_error("release"))
-        }
-    }
-}
-
-/// Repeat the release until Redis has answered twice that the key is not ours, or until the lease
-/// must have ended.
-async fn reconcile(held: Held) {
-    let shared = held.locks.shared();
-    release_until(shared, &held.key, held.ends, 2, async || {
-        match shared.connection.setnx_release(&held.key, &held.token).await {
-            Ok(true) | Err(Failure::Rejected(_)) => Attempt::Done,
-            Ok(false) => Attempt::NotHeld,
-            Err(_) => Attempt::Failed,
-        }
-    })
-    .await;
 }

@@ -1,16 +1,13 @@
 //! What both kinds of semaphore have to do: permit counts, waiting, limits, lost replies, cancellation.
 
-use std::fmt::Debug;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{
-    Error, LeasedPermits, LeasedSemaphore, LockConfig, LockUsage, Locks, Permits, Semaphore, Server,
-};
+use redisson_lock::kind::{Leased, Plain, SemaphoreKind};
+use redisson_lock::{Error, LockConfig, LockUsage, Locks, Permits, Semaphore, Server};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
@@ -25,102 +22,27 @@ const LEASES: &str = "{gate}:timeout";
 /// A lease so long that a permit that becomes free in a test was released.
 const LONG: Duration = Duration::from_secs(600);
 
-type Outcome<T> = Result<T, Error>;
-
 /// Either kind of semaphore.
-trait Gate: Clone + Debug + Send + Sync + 'static {
-    type Permits: Held;
-
-    fn of(locks: &Locks, name: &str) -> Self;
-    fn set(&self, permits: u32) -> impl Future<Output = Outcome<bool>> + Send;
-    fn add(&self, permits: i64) -> impl Future<Output = Outcome<()>> + Send;
-    fn available(&self) -> impl Future<Output = Outcome<i64>> + Send;
-    fn try_acquire(
-        &self,
-        permits: u32,
-    ) -> impl Future<Output = Outcome<Option<Self::Permits>>> + Send;
-    fn acquire(&self, permits: u32) -> impl Future<Output = Outcome<Self::Permits>> + Send;
-    fn acquire_within(
-        &self,
-        permits: u32,
-        limit: Duration,
-    ) -> impl Future<Output = Outcome<Option<Self::Permits>>> + Send;
-    fn drain(&self) -> impl Future<Output = Outcome<Self::Permits>> + Send;
+trait Gate: SemaphoreKind + Sized {
+    fn of(locks: &Locks, name: &str) -> Semaphore<Self>;
 }
 
-trait Held: Debug + Send + Sized + 'static {
-    fn count(&self) -> u32;
-    fn split(&mut self, permits: u32) -> Option<Self>;
-    fn release(self) -> impl Future<Output = Outcome<()>> + Send;
+impl Gate for Plain {
+    fn of(locks: &Locks, name: &str) -> Semaphore {
+        locks.semaphore(name)
+    }
 }
 
-macro_rules! gates {
-    ($($semaphore:ty, $permits:ty, |$locks:ident, $name:ident| $make:expr;)+) => { $(
-        impl Gate for $semaphore {
-            type Permits = $permits;
-
-            fn of($locks: &Locks, $name: &str) -> Self {
-                $make
-            }
-
-            async fn set(&self, permits: u32) -> Outcome<bool> {
-                self.try_set_permits(permits).await
-            }
-
-            async fn add(&self, permits: i64) -> Outcome<()> {
-                self.add_permits(permits).await
-            }
-
-            async fn available(&self) -> Outcome<i64> {
-                self.available().await
-            }
-
-            async fn try_acquire(&self, permits: u32) -> Outcome<Option<$permits>> {
-                self.try_acquire(permits).await
-            }
-
-            async fn acquire(&self, permits: u32) -> Outcome<$permits> {
-                self.acquire(permits).await
-            }
-
-            async fn acquire_within(
-                &self,
-                permits: u32,
-                limit: Duration,
-            ) -> Outcome<Option<$permits>> {
-                self.acquire_within(permits, limit).await
-            }
-
-            async fn drain(&self) -> Outcome<$permits> {
-                self.drain().await
-            }
-        }
-
-        impl Held for $permits {
-            fn count(&self) -> u32 {
-                self.count()
-            }
-
-            fn split(&mut self, permits: u32) -> Option<Self> {
-                self.split(permits)
-            }
-
-            async fn release(self) -> Outcome<()> {
-                self.release().await
-            }
-        }
-    )+ };
-}
-
-gates! {
-    Semaphore, Permits, |locks, name| locks.semaphore(name);
-    LeasedSemaphore, LeasedPermits, |locks, name| locks.leased_semaphore(name, LONG);
+impl Gate for Leased {
+    fn of(locks: &Locks, name: &str) -> Semaphore<Leased> {
+        locks.leased_semaphore(name, LONG)
+    }
 }
 
 /// A new semaphore with `permits`.
-async fn gate<G: Gate>(locks: &Locks, permits: u32) -> G {
+async fn gate<G: Gate>(locks: &Locks, permits: u32) -> Semaphore<G> {
     let gate = G::of(locks, NAME);
-    assert!(gate.set(permits).await.expect("set permits"));
+    assert!(gate.try_set_permits(permits).await.expect("set permits"));
     gate
 }
 
@@ -146,7 +68,7 @@ async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i6
 }
 
 /// Starts a call that waits.
-fn waiting<G: Gate>(gate: &G, permits: u32) -> tokio::task::JoinHandle<G::Permits> {
+fn waiting<G: Gate>(gate: &Semaphore<G>, permits: u32) -> tokio::task::JoinHandle<Permits<G>> {
     let gate = gate.clone();
     tokio::spawn(async move { gate.acquire(permits).await.unwrap() })
 }
@@ -187,8 +109,8 @@ async fn permits_are_split_and_drained<G: Gate>() {
     let locks = long_locks(&server).await;
     assert_eq!(G::of(&locks, NAME).available().await, Ok(0), "there is no semaphore");
     assert!(G::of(&locks, NAME).try_acquire(1).await.unwrap().is_none());
-    let gate: G = gate(&locks, 5).await;
-    assert!(!gate.set(9).await.unwrap(), "it exists");
+    let gate = gate::<G>(&locks, 5).await;
+    assert!(!gate.try_set_permits(9).await.unwrap(), "it exists");
     let mut four = gate.acquire(4).await.unwrap();
     assert!(gate.try_acquire(2).await.unwrap().is_none(), "all or none");
     assert!(four.split(5).is_none());
@@ -213,7 +135,7 @@ async fn a_waiter_is_woken_by_a_release_and_by_the_creation<G: Gate>() {
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
     let early = waiting(&G::of(&here, NAME), 1);
     eventually("it waits", async || here.usage().channels == 1).await;
-    assert!(G::of(&there, NAME).set(1).await.unwrap());
+    assert!(G::of(&there, NAME).try_set_permits(1).await.unwrap());
     let held = soon("it is created", early).await.unwrap();
     // By the limit too, in the middle of its wait.
     for limit in [None, Some(TIMEOUT * 3)] {
@@ -225,9 +147,9 @@ async fn a_waiter_is_woken_by_a_release_and_by_the_creation<G: Gate>() {
             }
         });
         eventually("it waits", async || there.usage().channels == 1).await;
-        G::of(&here, NAME).add(1).await.unwrap();
+        G::of(&here, NAME).add_permits(1).await.unwrap();
         soon("it is woken", late).await.unwrap().release().await.unwrap();
-        G::of(&here, NAME).add(-1).await.unwrap();
+        G::of(&here, NAME).add_permits(-1).await.unwrap();
     }
     held.release().await.unwrap();
     all_back(&mut raw, &[&here, &there], 1).await;
@@ -237,7 +159,7 @@ async fn acquire_within_ends_at_its_limit<G: Gate>() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate: G = gate(&locks, 1).await;
+    let gate = gate::<G>(&locks, 1).await;
     let held = gate.acquire(1).await.unwrap();
     for limit in [Duration::ZERO, Duration::from_millis(500)] {
         let started = Instant::now();
@@ -255,10 +177,10 @@ async fn a_waiter_for_several_permits_is_not_overtaken<G: Gate>() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate: G = gate(&locks, 1).await;
+    let gate = gate::<G>(&locks, 1).await;
     // With the scripts loaded, every command is one call.
     gate.acquire(1).await.unwrap().release().await.unwrap();
-    gate.add(-1).await.unwrap();
+    gate.add_permits(-1).await.unwrap();
     let mut calls = calls_of(&mut raw, "evalsha").await;
     let many = waiting(&gate, 3);
     // The second attempt is made at the head of the wait queue.
@@ -269,13 +191,13 @@ async fn a_waiter_for_several_permits_is_not_overtaken<G: Gate>() {
     eventually("the other has tried once", async || calls_of(&mut raw, "evalsha").await == calls)
         .await;
     for _ in 0..2 {
-        gate.add(1).await.unwrap();
+        gate.add_permits(1).await.unwrap();
         calls += 2;
         eventually("the first has tried", async || calls_of(&mut raw, "evalsha").await >= calls)
             .await;
         assert!(!one.is_finished(), "it overtook the first waiter");
     }
-    gate.add(1).await.unwrap();
+    gate.add_permits(1).await.unwrap();
     soon("it gets three", many).await.unwrap().release().await.unwrap();
     soon("it gets one", one).await.unwrap().release().await.unwrap();
     all_back(&mut raw, &[&locks], 3).await;
@@ -286,7 +208,7 @@ async fn a_waiter_for_several_permits_is_not_overtaken<G: Gate>() {
 async fn a_waiter_that_asks_for_too_much_does_not_block_the_others<G: Gate>() {
     let server = RedisServer::start().await;
     let locks = super::locks(&server).await;
-    let gate: G = gate(&locks, 2).await;
+    let gate = gate::<G>(&locks, 2).await;
     let held = gate.acquire(2).await.unwrap();
     let greedy = waiting(&gate, 5);
     eventually("it waits", async || locks.usage().channels == 1).await;
@@ -302,7 +224,7 @@ async fn a_waiter_that_asks_for_too_much_does_not_block_the_others<G: Gate>() {
         soon("the others acquire", waiter).await.unwrap();
     }
     // It gets what it asks for once there are as many.
-    gate.add(3).await.unwrap();
+    gate.add_permits(3).await.unwrap();
     soon("it acquires all", greedy).await.unwrap().release().await.unwrap();
     eventually("all are back", async || gate.available().await == Ok(5)).await;
 }
@@ -312,18 +234,18 @@ async fn a_command_with_a_lost_reply_counts_once<G: Gate>() {
     let mut raw = server.conn().await;
     let proxy = Proxy::start(server.address()).await.unwrap();
     let locks = Locks::connect(proxy.redis(), LockConfig::default()).await.unwrap();
-    let gate: G = gate(&locks, 5).await;
+    let gate = gate::<G>(&locks, 5).await;
     // Once without loss: with the scripts loaded, the next reply is the script's.
     gate.acquire(1).await.unwrap().release().await.unwrap();
     let two = losing_reply(&proxy, gate.try_acquire(2)).await.unwrap().expect("they are free");
     assert_eq!(gate.available().await, Ok(3));
     losing_reply(&proxy, two.release()).await.unwrap();
     assert_eq!(gate.available().await, Ok(5));
-    losing_reply(&proxy, gate.add(2)).await.unwrap();
+    losing_reply(&proxy, gate.add_permits(2)).await.unwrap();
     assert_eq!(gate.available().await, Ok(7));
     // Whether this call created the semaphore cannot be known.
     let _: () = raw.del(NAME).await.unwrap();
-    let error = losing_reply(&proxy, gate.set(5)).await.unwrap_err();
+    let error = losing_reply(&proxy, gate.try_set_permits(5)).await.unwrap_err();
     assert!(matches!(error, Error::Unknown { .. }), "{error:?}");
     all_back(&mut raw, &[&locks], 5).await;
 }
@@ -332,7 +254,7 @@ async fn a_paused_server_ends_every_call_and_leaves_nothing<G: Gate>() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let locks = long_locks(&server).await;
-    let gate: G = gate(&locks, 5).await;
+    let gate = gate::<G>(&locks, 5).await;
     let held = gate.acquire(1).await.unwrap();
     gate.acquire(1).await.unwrap().release().await.unwrap();
     server.pause();
@@ -353,7 +275,7 @@ async fn a_call_cancelled_at_any_point_leaves_nothing<G: Gate>() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
     let (here, there) = (long_locks(&server).await, long_locks(&server).await);
-    let gate: G = gate(&here, 2).await;
+    let gate = gate::<G>(&here, 2).await;
     let other = G::of(&there, NAME);
     for case in 0..3 {
         cut_everywhere(&format!("case {case}"), async |polls| {
@@ -389,8 +311,8 @@ async fn a_release_wakes_a_waiter_on_every_cluster_node<G: Gate>() {
     // Names in slots of all nodes; one of them with a hash tag of its own.
     for name in ["gate:1", "gate:2", "gate:3", "gate:4", "gate:{5}:x", "gate:6"] {
         let (gate, other) = (G::of(&here, name), G::of(&there, name));
-        gate.add(-1).await.unwrap();
-        gate.add(2).await.unwrap();
+        gate.add_permits(-1).await.unwrap();
+        gate.add_permits(2).await.unwrap();
         let held = gate.acquire(1).await.unwrap();
         let waiter = waiting(&other, 1);
         eventually("it waits", async || there.usage().channels == 1).await;
@@ -425,6 +347,6 @@ macro_rules! both_kinds {
 }
 
 both_kinds! {
-    plain: Semaphore;
-    leased: LeasedSemaphore;
+    plain: Plain;
+    leased: Leased;
 }
