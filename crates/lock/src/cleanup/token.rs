@@ -82,6 +82,9 @@ async fn reconcile<T: Token>(held: T) {
         }
     });
     if !answered.await {
-        tracing::warn!(name, "a release was never answered; permits without a lease may stay acquired");
+        tracing::warn!(
+            name,
+            "a release was never answered; permits without a lease may stay acquired"
+        );
     }
 }

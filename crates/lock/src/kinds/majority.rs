@@ -3,26 +3,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout_at};
 
 use crate::config::LockConfig;
 use crate::connection::server::Server;
 use crate::error::Error;
-use crate::holding::guard::Guard;
-use crate::kinds::multi_guard::MultiGuard;
-use crate::kinds::quorum::QuorumRule;
-use crate::kinds::several::{First, Members, Round, Several, unanswered, wait};
-use crate::kinds::take_back::TakeBack;
+use crate::kinds::multi::MultiLock;
+use crate::kinds::several::{Members, majority_of};
 use crate::locks::Locks;
-use crate::owner::Owner;
-use crate::waiting::deadline::deadline_after;
-
-/// The least time a server gets to answer, and the least that the others get after a majority.
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Several independent Redis servers, whose [`MajorityLock`]s survive the loss of a minority. Cheap to
 /// clone.
@@ -87,12 +77,12 @@ impl Majority {
     /// The lock of this name on the servers. Sends nothing.
     pub fn lock(&self, name: &str) -> MajorityLock {
         let members = self.servers.iter().map(|locks| locks.lock(name)).collect();
-        MajorityLock { members: Members::new(members) }
+        MultiLock { members: Members::new(members, true) }
     }
 
     /// How many servers must agree.
     pub fn quorum(&self) -> usize {
-        quorum(self.servers.len())
+        majority_of(self.servers.len())
     }
 
     /// The [`shutdown`](Locks::shutdown) of every server's locks.
@@ -113,13 +103,13 @@ impl Majority {
 /// requests were sent, less a drift of lease/100 + 2 ms for clocks that do not run alike. Whatever
 /// else a server granted, in time or after its answer was no longer awaited, is released in the
 /// background, on every server. The watchdog renews on each server independently;
-/// [`valid_for`](MultiGuard::valid_for) grows only when a majority has renewed, and
-/// [`lost`](MultiGuard::lost) ends when fewer than a majority are left.
+/// [`valid_for`](crate::MultiGuard::valid_for) grows only when a majority has renewed, and
+/// [`lost`](crate::MultiGuard::lost) ends when fewer than a majority are left.
 ///
 /// While a majority is held, a server that has lost the key, or did not grant it at first, is asked
 /// again: at once after the loss, then every third of the lease. It grants only where the key is
 /// absent, never over another owner. So a rolling restart of all servers does not lose the lock, if
-/// the next server is stopped only after [`held`](MultiGuard::held) counts the last one again: at
+/// the next server is stopped only after [`held`](crate::MultiGuard::held) counts the last one again: at
 /// the latest two thirds of the lease after it answers. This is done in the background, by the first
 /// of the [`Locks`] that granted it, until that is shut down; and not with a fixed lease.
 ///
@@ -144,13 +134,6 @@ impl Majority {
 /// A [`ReentrantLock`](crate::ReentrantLock) of this name on each server; no key of its own. The servers
 /// do not know of each other.
 ///
-/// # Errors
-/// Every call fails with [`Error::InvalidName`] as for a [`Lock`](crate::Lock).
-///
-/// # Cancellation
-/// Every future may be dropped at any time. A command that is under way is finished in the
-/// background, and what it acquired is released.
-///
 /// ```no_run
 /// # async fn example() -> Result<(), redisson_lock::Error> {
 /// use redisson_lock::{LockConfig, Majority};
@@ -164,206 +147,10 @@ impl Majority {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone)]
-pub struct MajorityLock {
-    /// The lock on each server.
-    members: Members,
-}
-
-/// One server's answer.
-enum Answer {
-    Acquired(Guard),
-    Refused,
-    Failed(Error),
-}
-
-fn quorum(servers: usize) -> usize {
-    servers / 2 + 1
-}
-
-impl MajorityLock {
-    /// The same lock with a fixed lease (at least 1 ms) that the watchdog does not renew: it expires by
-    /// itself.
-    #[must_use]
-    pub fn without_renewal(self, lease: Duration) -> Self {
-        Self { members: self.members.without_renewal(lease) }
-    }
-
-    /// Acquire the lock, waiting as long as it takes.
-    ///
-    /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
-    /// [`LockConfig::with_outage_limit`], until which it goes on trying while no majority answers.
-    pub async fn acquire(&self) -> Result<MultiGuard, Error> {
-        self.acquire_as(&self.members.owner()?).await
-    }
-
-    /// Acquire the lock, waiting no longer than `limit`; `None` when others held it until then. With a
-    /// limit of zero this is [`try_acquire`](Self::try_acquire).
-    ///
-    /// # Errors
-    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when at the last try no
-    /// majority answered, at the limit or after [`LockConfig::with_outage_limit`].
-    pub async fn acquire_within(&self, limit: Duration) -> Result<Option<MultiGuard>, Error> {
-        self.acquire_within_as(&self.members.owner()?, limit).await
-    }
-
-    /// Acquire the lock if it is free on a majority of the servers; `None` if not, and then nothing is
-    /// held. Ends within two tenths of the lease, whatever the servers do.
-    ///
-    /// # Errors
-    /// The first error, when so many servers failed that no majority is left: as
-    /// [`Lock::try_acquire`](crate::Lock::try_acquire). [`Error::Unavailable`] also when they granted too slowly for
-    /// the lease.
-    pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
-        self.try_acquire_as(&self.members.owner()?).await
-    }
-
-    /// As [`acquire`](Self::acquire), for this owner, which may hold it already.
-    ///
-    /// # Errors
-    /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`].
-    pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
-        loop {
-            if let Some(guard) = wait(self, owner, None).await? {
-                return Ok(guard);
-            }
-        }
-    }
-
-    /// As [`acquire_within`](Self::acquire_within), for this owner.
-    ///
-    /// # Errors
-    /// Those of [`acquire_within`](Self::acquire_within), and [`Error::OtherKind`].
-    pub async fn acquire_within_as(
-        &self,
-        owner: &Owner,
-        limit: Duration,
-    ) -> Result<Option<MultiGuard>, Error> {
-        if limit.is_zero() {
-            return self.try_acquire_as(owner).await;
-        }
-        wait(self, owner, deadline_after(limit)).await
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), for this owner.
-    ///
-    /// # Errors
-    /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
-    pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
-        self.try_round(owner).await
-    }
-
-    /// Take back servers in the background of the server `host`, while the lock is held.
-    fn take_back(&self, guard: &MultiGuard, owner: &Owner, host: usize) {
-        let take_back = TakeBack {
-            quorum: guard.quorum().clone(),
-            members: self.members.locks.clone(),
-            owner: *owner,
-            interval: LockConfig::renewal_interval(self.members.lease),
-        };
-        let shared = self.members.locks[host].locks().shared();
-        let closing = shared.closing.clone();
-        shared.cleanup.spawn(async move {
-            tokio::select! {
-                () = take_back.run() => {}
-                () = closing.cancelled() => {}
-            }
-        });
-    }
-
-    fn quorum_rule(&self) -> QuorumRule {
-        QuorumRule {
-            needed: quorum(self.members.locks.len()),
-            drift: self.members.lease / 100 + Duration::from_millis(2),
-            renewed: self.members.renewed,
-            release_timeout: self.answer_timeout(),
-        }
-    }
-
-    /// How long a server may take to answer: a tenth of the lease, but no longer than a command.
-    fn answer_timeout(&self) -> Duration {
-        (self.members.lease / 10).max(MIN_TIMEOUT).min(self.members.command_timeout())
-    }
-}
-
-impl Several for MajorityLock {
-    fn members(&self) -> &Members {
-        &self.members
-    }
-
-    /// Ask every server once, except for `first`, on which the lock is held already.
-    async fn round(&self, owner: &Owner, first: First) -> Result<Round, Error> {
-        let members = &self.members.locks;
-        let (quorum, timeout) = (quorum(members.len()), self.answer_timeout());
-        let spare = members.len() - quorum;
-        let started = Instant::now();
-        let mut give_up_at = started + timeout;
-        let held = first.as_ref().map(|(index, _)| *index);
-        let mut guards: Vec<(usize, Guard)> = first.into_iter().collect();
-        let (mut refused, mut failures, mut answers) = (Vec::new(), Vec::new(), guards.len());
-        let mut asked: FuturesUnordered<_> = (0..members.len())
-            .filter(|&index| Some(index) != held)
-            .map(async |index| {
-                let answer = match members[index].try_acquire_as(owner).await {
-                    Ok(Some(guard)) => Answer::Acquired(guard),
-                    Ok(None) => Answer::Refused,
-                    Err(error) => Answer::Failed(error),
-                };
-                (index, answer)
-            })
-            .collect();
-        let mut granted = false;
-        while refused.len() <= spare && failures.len() <= spare {
-            if guards.len() >= quorum && !granted {
-                granted = true;
-                let grace = started.elapsed().clamp(MIN_TIMEOUT.min(timeout), timeout);
-                give_up_at = give_up_at.min(Instant::now() + grace);
-            }
-            match timeout_at(give_up_at, asked.next()).await {
-                Ok(Some((index, Answer::Acquired(guard)))) => guards.push((index, guard)),
-                Ok(Some((index, Answer::Refused))) => refused.push(index),
-                Ok(Some((_, Answer::Failed(error)))) => failures.push(error),
-                Ok(None) | Err(_) => break,
-            }
-            answers += 1;
-        }
-        // Commands without an answer are finished and undone by the clean-up queue of their server.
-        let silent = members.len() - answers;
-        drop(asked);
-        if guards.len() >= quorum {
-            let host = guards[0].0;
-            let guard = MultiGuard::new(guards, self.quorum_rule());
-            if !guard.valid_for().is_zero() {
-                if self.members.renewed {
-                    self.take_back(&guard, owner, host);
-                }
-                return Ok(Round::Acquired(guard));
-            }
-            return Err(unanswered("the majority answered too late for the lease"));
-        }
-        let guards = guards.into_iter().map(|(_, guard)| guard).collect();
-        self.members.give_back(guards, timeout).await;
-        if refused.len() > spare || failures.len() + silent <= spare {
-            return Ok(Round::Refused(refused));
-        }
-        Err(failures.into_iter().next().unwrap_or_else(|| {
-            unanswered(format!("{silent} of {} servers did not answer", members.len()))
-        }))
-    }
-}
+pub type MajorityLock = MultiLock;
 
 impl fmt::Debug for Majority {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Majority").field("servers", &self.servers.len()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for MajorityLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MajorityLock")
-            .field("name", &self.members.locks[0].name())
-            .field("servers", &self.members.locks.len())
-            .finish_non_exhaustive()
     }
 }

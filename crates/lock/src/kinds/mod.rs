@@ -2,9 +2,9 @@
 //!
 //! - [`lock`]: the calls of all kinds with an owner; [`reentrant`], [`fenced`], [`fair`] and
 //!   [`read_write`] are what differs
-//! - [`multi`], [`majority`]: [`several`] locks held as one [`multi_guard`], as long as a [`quorum`] is;
-//!   [`take_back`]: acquires servers of a majority anew
-//! - [`semaphore`] and its [`permits`]; [`leased_semaphore`] and its [`leased_permits`]
+//! - [`multi`], [`majority`]: all of [`several`] locks, or a majority, held as one [`multi_guard`] as long as
+//!   a [`quorum`] is; [`take_back`]: acquires servers of a majority anew
+//! - [`semaphore`] and its [`permits`], [`leased_semaphore`] and [`leased_permits`]: what differs with leases
 //! - [`setnx`]: `SET NX` without waiting; [`process`]: within one process, without Redis
 
 pub(crate) mod fair;

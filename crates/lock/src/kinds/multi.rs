@@ -1,16 +1,19 @@
-//! The multi-lock: several reentrant locks, on one Redis or on several, all or none of them.
+//! The multi-lock: several reentrant locks, on one Redis or on several, all or none of them; and the calls
+//! and the wait loop that it shares with the majority lock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::error::Error;
 use crate::kinds::multi_guard::MultiGuard;
-use crate::kinds::quorum::QuorumRule;
 use crate::kinds::reentrant::ReentrantLock;
-use crate::kinds::several::{First, Members, Round, Several, unanswered, wait};
+use crate::kinds::several::{Members, Round};
 use crate::locks::Locks;
 use crate::owner::Owner;
-use crate::waiting::deadline::deadline_after;
+use crate::waiting::deadline::{back_off, deadline_after, time_left};
+use crate::waiting::patience::{Patience, Tried};
 
 /// Several locks that are acquired and released as one. Redisson's `RedissonMultiLock`.
 ///
@@ -24,8 +27,8 @@ use crate::waiting::deadline::deadline_after;
 /// To other clients each of its locks is an ordinary [`ReentrantLock`] of its owner.
 ///
 /// Locks on several servers: if any server cannot be reached, nothing is acquired, so each further
-/// server makes failure *more* likely. For a lock that survives the loss of a server see
-/// [`Majority`](crate::Majority).
+/// server makes failure *more* likely. For a lock that survives the loss of a server, a
+/// [`MajorityLock`](crate::MajorityLock), see [`Majority`](crate::Majority).
 ///
 /// # On the wire
 /// A [`ReentrantLock`] for each name, acquired one after the other and released
@@ -54,7 +57,7 @@ use crate::waiting::deadline::deadline_after;
 #[derive(Debug, Clone)]
 pub struct MultiLock {
     /// In the order in which they are tried.
-    members: Members,
+    pub(super) members: Members,
 }
 
 impl Locks {
@@ -82,7 +85,7 @@ impl MultiLock {
             }
         }
         found.sort_by(|a, b| a.name().cmp(b.name()));
-        Self { members: Members::new(found) }
+        Self { members: Members::new(found, false) }
     }
 
     /// The same locks with a fixed lease (at least 1 ms) that the watchdog does not renew: they expire
@@ -92,29 +95,35 @@ impl MultiLock {
         Self { members: self.members.without_renewal(lease) }
     }
 
-    /// Acquire all of the locks, waiting as long as it takes.
+    /// Acquire the locks, waiting as long as it takes.
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire`], for any of the locks; none is held then.
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit), until which it goes on
+    /// trying while Redis, or a majority, does not answer.
     pub async fn acquire(&self) -> Result<MultiGuard, Error> {
         self.acquire_as(&self.members.owner()?).await
     }
 
-    /// Acquire all of the locks, waiting no longer than `limit`; `None` when others held one or another
-    /// of them until then. With a limit of zero this is [`try_acquire`](Self::try_acquire).
+    /// Acquire the locks, waiting no longer than `limit`; `None` when others held one or another of them
+    /// until then. With a limit of zero this is [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire_within`].
+    /// As [`try_acquire`](Self::try_acquire); [`Error::Unavailable`] only when the last try was not
+    /// answered: at the limit, or after
+    /// [`LockConfig::with_outage_limit`](crate::LockConfig::with_outage_limit).
     pub async fn acquire_within(&self, limit: Duration) -> Result<Option<MultiGuard>, Error> {
         self.acquire_within_as(&self.members.owner()?, limit).await
     }
 
-    /// Acquire all of the locks if each is free; `None`, and none of them, if another owner holds one.
-    /// One command for each, one after the other.
+    /// Acquire the locks if they are free; `None` if another owner holds one, or too many of a majority,
+    /// and then none is held. One command for each: one after the other, or all at once to the servers
+    /// of a majority, whose answers are awaited for two tenths of the lease.
     ///
     /// # Errors
-    /// As [`ReentrantLock::try_acquire`], for any of the locks; none is held then, and what a server
-    /// may have granted is released in the background.
+    /// As [`ReentrantLock::try_acquire`], for any of the locks, or the first of so many that no majority
+    /// is left; none is held then, and what a server may have granted is released in the background.
+    /// [`Error::Unavailable`] also when they were granted too slowly for the lease.
     pub async fn try_acquire(&self) -> Result<Option<MultiGuard>, Error> {
         self.try_acquire_as(&self.members.owner()?).await
     }
@@ -122,10 +131,10 @@ impl MultiLock {
     /// As [`acquire`](Self::acquire), for this owner, which may hold some of them already.
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire_as`].
+    /// Those of [`acquire`](Self::acquire), and [`Error::OtherKind`].
     pub async fn acquire_as(&self, owner: &Owner) -> Result<MultiGuard, Error> {
         loop {
-            if let Some(guard) = wait(self, owner, None).await? {
+            if let Some(guard) = self.wait(owner, None).await? {
                 return Ok(guard);
             }
         }
@@ -134,7 +143,7 @@ impl MultiLock {
     /// As [`acquire_within`](Self::acquire_within), for this owner.
     ///
     /// # Errors
-    /// As [`ReentrantLock::acquire_within_as`].
+    /// Those of [`acquire_within`](Self::acquire_within), and [`Error::OtherKind`].
     pub async fn acquire_within_as(
         &self,
         owner: &Owner,
@@ -143,59 +152,48 @@ impl MultiLock {
         if limit.is_zero() {
             return self.try_acquire_as(owner).await;
         }
-        wait(self, owner, deadline_after(limit)).await
+        self.wait(owner, deadline_after(limit)).await
     }
 
     /// As [`try_acquire`](Self::try_acquire), for this owner.
     ///
     /// # Errors
-    /// As [`ReentrantLock::try_acquire_as`].
+    /// Those of [`try_acquire`](Self::try_acquire), and [`Error::OtherKind`].
     pub async fn try_acquire_as(&self, owner: &Owner) -> Result<Option<MultiGuard>, Error> {
-        self.try_round(owner).await
-    }
-
-    fn quorum_rule(&self) -> QuorumRule {
-        QuorumRule {
-            needed: self.members.locks.len(),
-            drift: Duration::ZERO,
-            renewed: self.members.renewed,
-            release_timeout: self.release_timeout(),
+        self.members.check()?;
+        match self.members.round(owner, None).await? {
+            Round::Acquired(guard) => Ok(Some(guard)),
+            Round::Refused(_) => Ok(None),
         }
     }
 
-    /// Twice the longest command timeout of the servers: a release first waits for other commands of
-    /// its owner, and then for the server.
-    fn release_timeout(&self) -> Duration {
-        self.members.command_timeout() * 2
-    }
-}
-
-impl Several for MultiLock {
-    fn members(&self) -> &Members {
-        &self.members
-    }
-
-    /// Try each of the locks once, except for `first`, which is held already.
-    async fn round(&self, owner: &Owner, first: First) -> Result<Round, Error> {
-        let held = first.as_ref().map(|(index, _)| *index);
-        let mut guards: Vec<_> = first.into_iter().map(|(_, guard)| guard).collect();
-        for (index, lock) in self.members.locks.iter().enumerate() {
-            if Some(index) == held {
-                continue;
-            }
-            match lock.try_acquire_as(owner).await? {
-                Some(guard) => guards.push(guard),
-                None => {
-                    self.members.give_back(guards, self.release_timeout()).await;
-                    return Ok(Round::Refused(vec![index]));
+    /// Try all; if refused, hold nothing, wait until one of those that refused is free, and try the
+    /// others again while holding that one.
+    async fn wait(
+        &self,
+        owner: &Owner,
+        deadline: Option<Instant>,
+    ) -> Result<Option<MultiGuard>, Error> {
+        let members = &self.members;
+        members.check()?;
+        let mut patience = Patience::new(&members.locks[0].locks().shared().config, deadline);
+        let mut first = None;
+        let mut tries: u32 = 0;
+        loop {
+            match patience.attempt(members.round(owner, first.take())).await? {
+                Tried::Answered(Round::Acquired(guard)) => return Ok(Some(guard)),
+                Tried::Answered(Round::Refused(refused)) => {
+                    back_off(tries, patience.end()).await;
+                    tries = tries.saturating_add(1);
+                    // Those that could not be reached are asked again too, now and then.
+                    let limit = time_left(patience.end()).unwrap_or_default().min(members.lease);
+                    first = members.acquire_one_of(&refused, owner, limit).await;
                 }
+                Tried::Unanswered(pause) => patience.sleep_until(Instant::now() + pause).await,
+            }
+            if patience.is_over() {
+                return patience.timed_out();
             }
         }
-        let guard = MultiGuard::new(guards.into_iter().enumerate(), self.quorum_rule());
-        // Acquiring them may have taken longer than the lease of the first.
-        if guard.valid_for().is_zero() {
-            return Err(unanswered("a lease had ended before all of the locks were acquired"));
-        }
-        Ok(Round::Acquired(guard))
     }
 }
