@@ -33,30 +33,11 @@ pub struct LockConfig {
     pub(crate) replicas: Option<Replicas>,
 }
 
-/// How many replicas have to acknowledge an acquire, and within what time:
-/// [`LockConfig::with_replicas`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Replicas {
+/// How many replicas have to acknowledge an acquire, and within what time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Replicas {
     pub(crate) count: u32,
     pub(crate) timeout: Duration,
-}
-
-impl Replicas {
-    /// `count` replicas of the master that holds the lock, within `timeout`, which is in addition
-    /// to the command timeout. A `count` of 0 disables the check; the shortest `timeout` is 1 ms.
-    pub fn new(count: u32, timeout: Duration) -> Self {
-        Self { count, timeout }
-    }
-
-    /// How many replicas.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// How long to wait for them, in addition to the command timeout.
-    pub fn timeout(&self) -> Duration {
-        self.timeout
-    }
 }
 
 impl Default for LockConfig {
@@ -145,7 +126,8 @@ impl LockConfig {
         Self { outage_limit: Some(outage_limit), ..self }
     }
 
-    /// How many replicas have to acknowledge an acquire. Default: none, the master alone decides.
+    /// How many replicas of the master that holds the lock have to acknowledge an acquire within `timeout`
+    /// (at least 1 ms), which is in addition to the command timeout. Default: 0, the master alone decides.
     ///
     /// An acquire that too few replicas acknowledge in time is undone and fails with
     /// [`Error::Unavailable`](crate::Error::Unavailable). This makes it less likely that a failover
@@ -153,53 +135,13 @@ impl LockConfig {
     /// renewals and releases are not waited for. It costs one more round trip to the master and one
     /// to its replicas (WAIT) for each successful acquire.
     #[must_use]
-    pub fn with_replicas(self, replicas: Replicas) -> Self {
-        Self { replicas: Some(replicas), ..self }
+    pub fn with_replicas(self, count: u32, timeout: Duration) -> Self {
+        Self { replicas: Some(Replicas { count, timeout }), ..self }
     }
 
     /// See [`with_lease`](Self::with_lease).
     pub fn lease(&self) -> Duration {
         self.lease
-    }
-
-    /// See [`with_command_timeout`](Self::with_command_timeout).
-    pub fn command_timeout(&self) -> Duration {
-        self.command_timeout
-    }
-
-    /// See [`with_connect_timeout`](Self::with_connect_timeout).
-    pub fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
-    }
-
-    /// See [`with_poll_interval`](Self::with_poll_interval).
-    pub fn poll_interval(&self) -> Duration {
-        self.poll_interval
-    }
-
-    /// See [`with_pubsub`](Self::with_pubsub).
-    pub fn pubsub(&self) -> bool {
-        self.pubsub
-    }
-
-    /// See [`with_client_tracking`](Self::with_client_tracking).
-    pub fn client_tracking(&self) -> bool {
-        self.client_tracking
-    }
-
-    /// See [`with_max_hold`](Self::with_max_hold).
-    pub fn max_hold(&self) -> Option<Duration> {
-        self.max_hold
-    }
-
-    /// See [`with_outage_limit`](Self::with_outage_limit).
-    pub fn outage_limit(&self) -> Option<Duration> {
-        self.outage_limit
-    }
-
-    /// See [`with_replicas`](Self::with_replicas).
-    pub fn replicas(&self) -> Option<Replicas> {
-        self.replicas
     }
 
     /// The same settings with every value brought into a range that works.

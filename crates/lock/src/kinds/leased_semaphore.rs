@@ -18,7 +18,7 @@ use crate::locks::Locks;
 /// Leases run on the server's clock (Redis 5 or newer). Redisson's clients go by their own: one whose
 /// clock is fast frees permits early, also ours.
 ///
-/// [`LockConfig::replicas`](crate::LockConfig::replicas) has no effect here: a failover may lose a
+/// [`LockConfig::with_replicas`](crate::LockConfig::with_replicas) has no effect here: a failover may lose a
 /// permit, and then there is one holder too many until its work is done.
 ///
 /// # On the wire

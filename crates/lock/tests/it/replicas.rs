@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use redisson_lock::{Error, LockConfig, Locks, Replicas, Server};
+use redisson_lock::{Error, LockConfig, Locks, Server};
 
 use super::{nothing_left, query};
 use crate::support::redis_cluster::RedisCluster;
@@ -23,8 +23,7 @@ async fn pair() -> (RedisServer, RedisServer) {
 }
 
 fn config(count: u32, timeout: Duration) -> LockConfig {
-    let replicas = Replicas::new(count, timeout);
-    LockConfig::default().with_replicas(replicas).with_lease(Duration::from_secs(60))
+    LockConfig::default().with_replicas(count, timeout).with_lease(Duration::from_secs(60))
 }
 
 async fn connect(master: &RedisServer, count: u32, timeout: Duration) -> Locks {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, LockUsage, Locks, LostReason, Replicas, Semaphore};
+use redisson_lock::{Error, LockConfig, LockUsage, Locks, LostReason, Semaphore};
 use tokio::task::JoinSet;
 
 use super::{eventually, long_locks, query, soon};
@@ -143,8 +143,7 @@ async fn permits_are_added_only_to_a_semaphore_that_exists() {
 async fn permits_that_too_few_replicas_have_are_released() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
-    let replicas = Replicas::new(1, Duration::from_millis(100));
-    let config = LockConfig::default().with_replicas(replicas);
+    let config = LockConfig::default().with_replicas(1, Duration::from_millis(100));
     let locks = Locks::connect(server.client(), config).await.unwrap();
     let gate = semaphore(&locks, 5).await;
     let error = gate.try_acquire(2).await.map(drop).unwrap_err();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, LockUsage, Locks, Replicas, Server};
+use redisson_lock::{Error, LockConfig, LockUsage, Locks, Server};
 
 use super::channel_rights::every_kind;
 use super::{LEASE, eventually, long_locks, query, soon};
@@ -56,7 +56,7 @@ async fn a_client_beside_it_brings_messages_and_replicas() {
     let there = long_locks(&server).await;
     let own = server.client().get_multiplexed_async_connection().await.unwrap();
     let without = Server::from_connection(own.clone());
-    let config = LockConfig::default().with_replicas(Replicas::new(1, Duration::from_secs(10)));
+    let config = LockConfig::default().with_replicas(1, Duration::from_secs(10));
     let error = Locks::connect(without.clone(), config.clone()).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     let here = Locks::connect(without.with_client(server.client()), config).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::{Fenced, LockKind};
-use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Replicas, Server};
+use redisson_lock::{Error, Guard, Lock, LockConfig, LockUsage, Locks, Owner, Server};
 use serde::{Deserialize, Serialize};
 
 use crate::support::redis_sentinel::MASTER;
@@ -133,7 +133,7 @@ impl LockUnderTest {
                     .with_lease(*lease)
                     .with_command_timeout(COMMAND)
                     .with_connect_timeout(COMMAND)
-                    .with_replicas(Replicas::new(*replicas, COMMAND));
+                    .with_replicas(*replicas, COMMAND);
                 let locks = Locks::lazy(target.server(), config).expect("locks");
                 Self::Ours { locks, kind }
             }
