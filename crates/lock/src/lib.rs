@@ -33,7 +33,7 @@ mod supervise;
 mod tracking;
 mod waiting;
 
-pub use config::{LockConfig, Replicas};
+pub use config::LockConfig;
 pub use connection::redis::Redis;
 pub use connection::refusals::ChannelRefusals;
 pub use connection::routed::RoutedConnection;
@@ -57,5 +57,4 @@ pub use kinds::setnx::{SetNxGuard, SetNxLock};
 pub use locks::{LockUsage, Locks};
 pub use owner::Owner;
 pub use redis;
-pub use scripts::SCRIPTS;
 pub use stats::{DurationHistogram, LockStats, Losses};

@@ -16,7 +16,7 @@ use redis::RedisResult;
 use crate::config::millis;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
-use crate::connection::link::Link;
+use crate::connection::routed::RoutedConnection;
 use crate::holding::request::LockRequest;
 
 /// How long a latch is kept, in command timeouts and at least: longer than the system retransmits on
@@ -75,7 +75,7 @@ impl CommandConnection {
     /// As [`close_latches`](Self::close_latches), on a connection that the caller has.
     pub(crate) async fn close_latches_on(
         &self,
-        connection: &mut Link,
+        connection: &mut RoutedConnection,
         request: &LockRequest,
         latches: &ReleaseLatches,
     ) -> RedisResult<()> {

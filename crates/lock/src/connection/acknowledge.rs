@@ -13,7 +13,7 @@ use redis::RedisResult;
 use crate::config::{LockConfig, Replicas, millis};
 use crate::connection::backend::Backend;
 use crate::connection::bounded::bounded;
-use crate::connection::link::Link;
+use crate::connection::routed::RoutedConnection;
 use crate::connection::settings::Timeouts;
 
 /// Sets the key's expiry to the value it has.
@@ -21,7 +21,7 @@ const TOUCH: &str = include_str!("../../lua/touch.lua");
 
 /// The connection for WAIT, and how many replicas to wait for.
 pub(crate) struct ReplicaAcknowledgement {
-    link: Link,
+    link: RoutedConnection,
     replicas: Replicas,
     /// Replica timeout plus command timeout.
     timeout: Duration,

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use redis::{Client, RedisResult};
+use redis::{Client, ErrorKind, RedisResult};
 
 use crate::config::LockConfig;
 use crate::connection::address::Channels;
 use crate::connection::cluster::Cluster;
-use crate::connection::link::Link;
 use crate::connection::nodes::{Nodes, Single, Supplied};
+use crate::connection::routed::RoutedConnection;
 use crate::connection::sentinel::Master;
 use crate::connection::server::{Server, Topology};
 use crate::connection::settings::{self, Timeouts};
@@ -30,23 +30,18 @@ impl Backend {
     /// When an address cannot be used.
     pub(crate) fn new(server: Server, config: &LockConfig) -> RedisResult<Self> {
         let (tcp, timeouts) = (settings::tcp(config), Timeouts::from(config));
-        let with_settings = |client: Client| {
-            settings::check_tls(client.get_connection_info())?;
-            Client::open(client.get_connection_info().clone().set_tcp_settings(tcp.clone()))
-        };
-        let nodes: Arc<dyn Nodes> = match server.0 {
-            Topology::Single(client) => Arc::new(Single(with_settings(client)?)),
-            Topology::Supplied(link, client) => {
-                Arc::new(Supplied(link, client.map(with_settings).transpose()?))
+        server.nodes.iter().try_for_each(settings::check_tls)?;
+        let nodes: Vec<_> =
+            server.nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone())).collect();
+        let client = nodes.first().cloned().map(Client::open).transpose()?;
+        let nodes: Arc<dyn Nodes> = match server.topology {
+            Topology::Single => {
+                Arc::new(Single(client.ok_or((ErrorKind::Client, "there is no address"))?))
             }
-            Topology::Cluster(nodes) => {
-                nodes.iter().try_for_each(settings::check_tls)?;
-                let nodes = nodes.into_iter().map(|node| node.set_tcp_settings(tcp.clone()));
-                Arc::new(Cluster::new(nodes.collect(), timeouts))
-            }
-            Topology::Sentinel { sentinels, master, login } => {
-                sentinels.iter().try_for_each(settings::check_tls)?;
-                Arc::new(Master::new(sentinels, master, login, tcp, timeouts.connect)?)
+            Topology::Supplied(connection) => Arc::new(Supplied(connection, client)),
+            Topology::Cluster => Arc::new(Cluster::new(nodes, timeouts)),
+            Topology::Sentinel(master, login) => {
+                Arc::new(Master::new(nodes, master, login, timeouts.connect)?)
             }
             Topology::Shared(nodes) => nodes,
         };
@@ -59,7 +54,7 @@ impl Backend {
     }
 
     /// The connections for commands, opened by the first command.
-    pub(crate) fn link(&self) -> Link {
+    pub(crate) fn link(&self) -> RoutedConnection {
         self.nodes.clone().link(self.timeouts)
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisResult, ServerErrorKind};
 
 use crate::connection::failure::Failure;
-use crate::connection::link::Link;
+use crate::connection::routed::RoutedConnection;
 
 /// Run `command` within `timeout`, at most twice. Its second argument says whether an earlier
 /// sending may have been executed.
@@ -18,9 +18,9 @@ use crate::connection::link::Link;
 /// # Errors
 /// [`Failure::Unknown`] at the timeout, and whenever the first sending may have been executed.
 pub(crate) async fn bounded<T, F>(
-    link: &Link,
+    link: &RoutedConnection,
     timeout: Duration,
-    mut command: impl FnMut(Link, bool) -> F,
+    mut command: impl FnMut(RoutedConnection, bool) -> F,
 ) -> Result<T, Failure>
 where
     F: Future<Output = RedisResult<T>>,

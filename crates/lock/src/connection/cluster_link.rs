@@ -43,10 +43,6 @@ impl ClusterLink {
         Self { cluster, last: None }
     }
 
-    pub(crate) fn mark_stale(&self) {
-        self.cluster.mark_stale();
-    }
-
     async fn command(&mut self, command: &Cmd) -> RedisResult<Value> {
         let mut replies = self.send(slot_of(command), Payload::One(command)).await?;
         Ok(replies.pop().unwrap_or(Value::Nil))

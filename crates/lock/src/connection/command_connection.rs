@@ -11,15 +11,15 @@ use crate::connection::acknowledge::ReplicaAcknowledgement;
 use crate::connection::backend::Backend;
 use crate::connection::bounded::bounded;
 use crate::connection::failure::Failure;
-use crate::connection::link::Link;
 use crate::connection::refusals::Refusals;
+use crate::connection::routed::RoutedConnection;
 use crate::connection::server::Server;
 
 /// The connection for commands. Reconnects by itself; commands are multiplexed over it, in the
 /// order in which they are sent.
 pub(crate) struct CommandConnection {
     backend: Backend,
-    link: Link,
+    link: RoutedConnection,
     acknowledgement: Option<ReplicaAcknowledgement>,
     timeout: Duration,
     /// Channels that the server does not allow.
@@ -79,7 +79,7 @@ impl CommandConnection {
     /// argument says whether an earlier sending may have been executed.
     pub(crate) async fn bounded<T, F>(
         &self,
-        command: impl FnMut(Link, bool) -> F,
+        command: impl FnMut(RoutedConnection, bool) -> F,
     ) -> Result<T, Failure>
     where
         F: Future<Output = RedisResult<T>>,

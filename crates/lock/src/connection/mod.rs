@@ -1,12 +1,12 @@
 //! Connections to Redis: one server, a cluster, or a master monitored by Sentinel.
 //!
 //! - [`server`]: which Redis, as the user names it; [`url`]: the same as one line of text;
-//!   `certificates`: those of its TLS; [`backend`]: the same in use
-//! - [`redis`](self::redis): a Redis for the application's own commands, which are sent by [`routed`]
+//!   [`backend`]: the same in use
+//! - [`redis`](self::redis): a Redis for the application's own commands
 //! - [`command_connection`]: sends one command within a time limit ([`bounded`]) and waits for
 //!   replicas ([`acknowledge`])
 //! - [`nodes`]: which node takes a command; one server there, [`cluster`] with [`slots`], and [`sentinel`]
-//! - [`link`]: a handle for commands; [`node`]: a connection to one node, followed to its successor;
+//! - [`routed`]: a handle for commands; [`node`]: a connection to one node, followed to its successor;
 //!   [`cluster_link`]: follows redirects
 //! - [`pushes`]: one connection on which a node sends messages by itself
 //! - [`failure`]: what is known after a command failed; [`refusals`]: channels that are not allowed
@@ -17,13 +17,10 @@ pub(crate) mod acknowledge;
 pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod bounded;
-#[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
-pub(crate) mod certificates;
 pub(crate) mod cluster;
 pub(crate) mod cluster_link;
 pub(crate) mod command_connection;
 pub(crate) mod failure;
-pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod pushes;

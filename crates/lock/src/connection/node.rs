@@ -18,6 +18,7 @@ use redis::{
 
 use crate::connection::address::Address;
 use crate::connection::failure::is_login_refusal;
+use crate::connection::routed::RoutedConnection;
 use crate::connection::sentinel::{Master, ensure_master, no_master, no_master_because};
 use crate::connection::settings::{PIPELINE_BUFFER, Timeouts};
 
@@ -81,8 +82,14 @@ impl NodeConnection {
         Self(Arc::new(Inner { target, timeouts, slot, unanswered }))
     }
 
+    /// A handle for commands over a connection of its own.
+    pub(crate) fn routed(target: Target, timeouts: Timeouts) -> RoutedConnection {
+        let connection = Self::new(target, timeouts);
+        RoutedConnection::new(connection.clone(), move || connection.mark_stale())
+    }
+
     /// A command was not answered in time: behind sentinels, the next one asks them first.
-    pub(crate) fn mark_stale(&self) {
+    fn mark_stale(&self) {
         if let Target::Master(master) = &self.0.target {
             self.write().open = None;
             master.mark_stale();

@@ -9,21 +9,23 @@ use futures_util::future::BoxFuture;
 use redis::{Client, ErrorKind, RedisResult};
 
 use crate::connection::address::{Address, Channels};
-use crate::connection::link::Link;
 use crate::connection::node::{NodeConnection, Target};
+use crate::connection::routed::RoutedConnection;
 use crate::connection::settings::Timeouts;
 
 /// The nodes of a Redis; all handles of an application share them. What the methods do unless they are
 /// overridden is right for one server.
 pub(crate) trait Nodes: fmt::Debug + Send + Sync {
     /// A handle for commands; opens nothing yet.
-    fn link(self: Arc<Self>, timeouts: Timeouts) -> Link;
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection;
 
     /// As [`link`](Self::link), over connections that nobody else uses.
     ///
     /// # Errors
     /// When none can be made.
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link>;
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<RoutedConnection> {
+        Ok(self.link(timeouts))
+    }
 
     /// A client for the node at this address, which is one of
     /// [`assign_channels`](Self::assign_channels).
@@ -33,7 +35,7 @@ pub(crate) trait Nodes: fmt::Debug + Send + Sync {
     fn client(&self, address: &str) -> RedisResult<Client>;
 
     /// Succeeds when the server answers on `link`.
-    fn ping(&self, mut link: Link) -> BoxFuture<'_, RedisResult<()>> {
+    fn ping(&self, mut link: RoutedConnection) -> BoxFuture<'_, RedisResult<()>> {
         Box::pin(async move { redis::cmd("PING").exec_async(&mut link).await })
     }
 
@@ -97,12 +99,8 @@ pub(crate) trait Nodes: fmt::Debug + Send + Sync {
 pub(crate) struct Single(pub(crate) Client);
 
 impl Nodes for Single {
-    fn link(self: Arc<Self>, timeouts: Timeouts) -> Link {
-        Link::node(NodeConnection::new(Target::Fixed(Box::new(self.0.clone())), timeouts))
-    }
-
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
-        Ok(self.link(timeouts))
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
+        NodeConnection::routed(Target::Fixed(Box::new(self.0.clone())), timeouts)
     }
 
     fn client(&self, _address: &str) -> RedisResult<Client> {
@@ -118,15 +116,15 @@ impl fmt::Debug for Single {
 }
 
 /// A connection of the application's own, and what further ones are made with.
-pub(crate) struct Supplied(pub(crate) Link, pub(crate) Option<Client>);
+pub(crate) struct Supplied(pub(crate) RoutedConnection, pub(crate) Option<Client>);
 
 impl Nodes for Supplied {
-    fn link(self: Arc<Self>, _timeouts: Timeouts) -> Link {
+    fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
         self.0.clone()
     }
 
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
-        Ok(Link::node(NodeConnection::new(Target::Fixed(Box::new(self.client("")?)), timeouts)))
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<RoutedConnection> {
+        Ok(NodeConnection::routed(Target::Fixed(Box::new(self.client("")?)), timeouts))
     }
 
     fn client(&self, _address: &str) -> RedisResult<Client> {

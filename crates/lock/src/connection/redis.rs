@@ -57,7 +57,7 @@ impl Redis {
             .clamped();
         let backend = Backend::new(server.into(), &config)
             .map_err(|error| Failure::Rejected(error.into()).into_error("connect"))?;
-        let commands = RoutedConnection(backend.link());
+        let commands = backend.link();
         Ok(Self { backend, commands, connect_timeout })
     }
 
@@ -83,7 +83,7 @@ impl Redis {
     /// # Cancellation
     /// Can be dropped.
     pub async fn ping(&self) -> RedisResult<()> {
-        self.backend.ping(self.commands.0.clone()).await
+        self.backend.ping(self.commands.clone()).await
     }
 
     /// A client of the node that serves `key` now, for a connection of one's own: for messages, or
@@ -146,7 +146,7 @@ impl Redis {
 /// The same nodes, for the locks.
 impl From<Redis> for Server {
     fn from(redis: Redis) -> Self {
-        Self(Topology::Shared(redis.backend.nodes()))
+        Self { nodes: Vec::new(), topology: Topology::Shared(redis.backend.nodes()) }
     }
 }
 

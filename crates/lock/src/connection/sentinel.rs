@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisConnectionInfo, RedisError,
     RedisResult, Value, from_redis_value,
@@ -68,11 +67,10 @@ impl Master {
         sentinels: Vec<ConnectionInfo>,
         name: String,
         login: RedisConnectionInfo,
-        tcp: TcpSettings,
         connect_timeout: Duration,
     ) -> RedisResult<Self> {
         let model = sentinels.first().cloned().ok_or_else(|| no_master("there is no sentinel"))?;
-        let model = model.set_redis_settings(login).set_tcp_settings(tcp);
+        let model = model.set_redis_settings(login);
         let open = |sentinel| {
             let (connection, last) = Default::default();
             Ok(Sentinel { client: Client::open(sentinel)?, connection, last })

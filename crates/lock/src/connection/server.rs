@@ -5,8 +5,8 @@ use std::sync::Arc;
 use redis::aio::ConnectionLike;
 use redis::{Client, ConnectionInfo, RedisConnectionInfo};
 
-use crate::connection::link::Link;
 use crate::connection::nodes::Nodes;
+use crate::connection::routed::RoutedConnection;
 use crate::error::Error;
 
 /// Which Redis to use: one server, a cluster, a master monitored by Sentinel, a connection that the
@@ -30,19 +30,20 @@ use crate::error::Error;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Server(pub(crate) Topology);
+pub struct Server {
+    /// The server, nodes of the cluster, or the sentinels, each with its login and TLS; with what further
+    /// connections are made beside one of the application's own.
+    pub(crate) nodes: Vec<ConnectionInfo>,
+    pub(crate) topology: Topology,
+}
 
 #[derive(Debug, Clone)]
 pub(crate) enum Topology {
-    Single(Client),
-    /// With what further connections are made with.
-    Supplied(Link, Option<Client>),
-    Cluster(Vec<ConnectionInfo>),
-    Sentinel {
-        sentinels: Vec<ConnectionInfo>,
-        master: String,
-        login: RedisConnectionInfo,
-    },
+    Single,
+    Supplied(RoutedConnection),
+    Cluster,
+    /// The name of the master, and its login.
+    Sentinel(String, RedisConnectionInfo),
     /// That of a `Redis`, which shares what it knows about its nodes.
     Shared(Arc<dyn Nodes>),
 }
@@ -74,7 +75,9 @@ impl Server {
     pub fn from_connection(
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
     ) -> Self {
-        Self(Topology::Supplied(Link::supplied(connection), None))
+        // It is never replaced.
+        let connection = RoutedConnection::new(connection, || ());
+        Self { nodes: Vec::new(), topology: Topology::Supplied(connection) }
     }
 
     /// Beside [`from_connection`](Self::from_connection): with what to make the connections that
@@ -82,12 +85,11 @@ impl Server {
     /// replicas (WAIT). Replaces the client of a single server; without effect on a cluster or
     /// Sentinel.
     #[must_use]
-    pub fn with_client(self, client: Client) -> Self {
-        Self(match self.0 {
-            Topology::Single(_) => Topology::Single(client),
-            Topology::Supplied(connection, _) => Topology::Supplied(connection, Some(client)),
-            other => other,
-        })
+    pub fn with_client(mut self, client: Client) -> Self {
+        if matches!(self.topology, Topology::Single | Topology::Supplied(_)) {
+            self.nodes = vec![client.get_connection_info().clone()];
+        }
+        self
     }
 
     /// Log in with this user (`None`: that of the address) and password, in place of those in the addresses:
@@ -97,7 +99,7 @@ impl Server {
     /// # Errors
     /// [`Error::Rejected`] for the nodes of a [`Redis`](crate::Redis), which were given their login
     /// before.
-    pub fn with_login(self, user: Option<&str>, password: &str) -> Result<Self, Error> {
+    pub fn with_login(mut self, user: Option<&str>, password: &str) -> Result<Self, Error> {
         let login = |settings: &RedisConnectionInfo| {
             let settings = settings.clone().set_password(password);
             match user {
@@ -105,23 +107,57 @@ impl Server {
                 None => settings,
             }
         };
-        let node =
-            |info: &ConnectionInfo| info.clone().set_redis_settings(login(info.redis_settings()));
-        let open = |client: Client| {
-            let opened = Client::open(node(client.get_connection_info()));
-            opened.map_err(|error| unusable(&error.to_string()))
-        };
-        Ok(Self(match self.0 {
-            Topology::Single(client) => Topology::Single(open(client)?),
-            Topology::Supplied(connection, client) => {
-                Topology::Supplied(connection, client.map(open).transpose()?)
-            }
-            Topology::Cluster(nodes) => Topology::Cluster(nodes.iter().map(node).collect()),
-            Topology::Sentinel { sentinels, master, login: settings } => {
-                Topology::Sentinel { sentinels, master, login: login(&settings) }
-            }
+        match &mut self.topology {
+            Topology::Sentinel(_, of_master) => *of_master = login(of_master),
             Topology::Shared(_) => return Err(unusable("its nodes have their login")),
-        }))
+            _ => {
+                for node in &mut self.nodes {
+                    *node = node.clone().set_redis_settings(login(node.redis_settings()));
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Use these certificates for TLS, on every connection; with one of the `tls-` features. They are
+    /// the client's own, which a server may ask for, and the authority that has signed those of the
+    /// servers, in place of the system's. Every address has to begin with `rediss://`. A connection
+    /// that the application has made is not changed, only the client beside it.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] when a certificate or key is not in PEM format, or an address is without TLS;
+    /// for the nodes of a [`Redis`](crate::Redis), which were given theirs before.
+    ///
+    /// ```no_run
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use redis::{ClientTlsConfig, TlsCertificates};
+    /// use redisson_lock::Server;
+    ///
+    /// let client_tls = ClientTlsConfig {
+    ///     client_cert: std::fs::read("client.crt")?,
+    ///     client_key: std::fs::read("client.key")?,
+    /// };
+    /// let root_cert = Some(std::fs::read("authority.crt")?);
+    /// let certificates = TlsCertificates { client_tls: Some(client_tls), root_cert };
+    /// let server = Server::from(redis::Client::open("rediss://app:secret@redis.internal/")?)
+    ///     .with_certificates(&certificates)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(any(feature = "tls-rustls", feature = "tls-native-tls"))]
+    pub fn with_certificates(
+        mut self,
+        certificates: &redis::TlsCertificates,
+    ) -> Result<Self, Error> {
+        if let Topology::Shared(_) = self.topology {
+            return Err(unusable("its nodes have their certificates"));
+        }
+        for node in &mut self.nodes {
+            let client = Client::build_with_tls(node.clone(), certificates.clone());
+            let client = client.map_err(|error| unusable(&error.to_string()))?;
+            *node = client.get_connection_info().clone();
+        }
+        Ok(self)
     }
 
     /// A Redis Cluster, reached through any of `nodes`; the others are
@@ -137,7 +173,7 @@ impl Server {
         if nodes.iter().any(|node| node.redis_settings().db() != 0) {
             return Err(unusable("a cluster has database 0 only"));
         }
-        Ok(Self(Topology::Cluster(nodes)))
+        Ok(Self { nodes, topology: Topology::Cluster })
     }
 
     /// The master that `sentinels` monitor under the name `master`.
@@ -151,15 +187,15 @@ impl Server {
         master: impl Into<String>,
         login: RedisConnectionInfo,
     ) -> Result<Self, Error> {
-        let sentinels = addresses(sentinels, "Sentinel needs at least one sentinel")?;
-        Ok(Self(Topology::Sentinel { sentinels, master: master.into(), login }))
+        let nodes = addresses(sentinels, "Sentinel needs at least one sentinel")?;
+        Ok(Self { nodes, topology: Topology::Sentinel(master.into(), login) })
     }
 }
 
 /// A single server.
 impl From<Client> for Server {
     fn from(client: Client) -> Self {
-        Self(Topology::Single(client))
+        Self { nodes: vec![client.get_connection_info().clone()], topology: Topology::Single }
     }
 }
 

@@ -157,14 +157,12 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        let Topology::Single(one) = Server::from_url("redis://:p%40ss@h:7000/3").unwrap().0 else {
-            panic!("not a single server")
-        };
-        let info = one.get_connection_info();
-        assert_eq!(login(info.redis_settings()), (None, Some("p@ss"), 3));
+        let one = Server::from_url("redis://:p%40ss@h:7000/3").unwrap();
+        assert!(matches!(one.topology, Topology::Single));
+        assert_eq!(login(one.nodes[0].redis_settings()), (None, Some("p@ss"), 3));
 
         let url = "redis-cluster://app:p%2Css@a:7000,b,[::1]:7001,[::2]";
-        let Topology::Cluster(nodes) = Server::from_url(url).unwrap().0 else {
+        let Server { nodes, topology: Topology::Cluster } = Server::from_url(url).unwrap() else {
             panic!("not a cluster")
         };
         assert_eq!(addresses(&nodes), ["a:7000", "b:6379", "::1:7001", "::2:6379"]);
@@ -173,8 +171,8 @@ mod tests {
         }
 
         let url = "redis-sentinel://app:secret@a,b:7000/my-master/2?sentinel_password=p%2Fw";
-        let Topology::Sentinel { sentinels, master, login: of_master } =
-            Server::from_url(url).unwrap().0
+        let Server { nodes: sentinels, topology: Topology::Sentinel(master, of_master) } =
+            Server::from_url(url).unwrap()
         else {
             panic!("not Sentinel")
         };

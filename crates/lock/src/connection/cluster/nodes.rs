@@ -11,17 +11,18 @@ use redis::{Client, ErrorKind, RedisResult};
 use super::Cluster;
 use crate::connection::address::{Address, Channels};
 use crate::connection::cluster_link::ClusterLink;
-use crate::connection::link::Link;
 use crate::connection::nodes::Nodes;
+use crate::connection::routed::RoutedConnection;
 use crate::connection::settings::Timeouts;
 use crate::connection::slots::slot;
 
 impl Nodes for Cluster {
-    fn link(self: Arc<Self>, _timeouts: Timeouts) -> Link {
-        Link::cluster(ClusterLink::new(self))
+    fn link(self: Arc<Self>, _timeouts: Timeouts) -> RoutedConnection {
+        let cluster = self.clone();
+        RoutedConnection::new(ClusterLink::new(self), move || cluster.mark_stale())
     }
 
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
+    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<RoutedConnection> {
         Ok(Arc::new(Self::new(self.seeds.clone(), timeouts)).link(timeouts))
     }
 
@@ -30,7 +31,7 @@ impl Nodes for Cluster {
     }
 
     /// Succeeds when a master answers. All are asked at once: one that is dead or hangs delays nothing.
-    fn ping(&self, _link: Link) -> BoxFuture<'_, RedisResult<()>> {
+    fn ping(&self, _link: RoutedConnection) -> BoxFuture<'_, RedisResult<()>> {
         Box::pin(async move {
             let table = self.slot_table().await?;
             let ping = async |node| redis::cmd("PING").exec_async(&mut self.node(node)?).await;

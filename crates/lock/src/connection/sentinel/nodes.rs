@@ -9,22 +9,17 @@ use redis::{Client, RedisResult};
 
 use super::Master;
 use crate::connection::address::{Address, Channels};
-use crate::connection::link::Link;
 use crate::connection::node::{NodeConnection, Target};
 use crate::connection::nodes::Nodes;
+use crate::connection::routed::RoutedConnection;
 use crate::connection::settings::Timeouts;
 
 /// How often each sentinel is asked although no error occurred.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Nodes for Master {
-    fn link(self: Arc<Self>, timeouts: Timeouts) -> Link {
-        Link::node(NodeConnection::new(Target::Master(self), timeouts))
-    }
-
-    /// What is known of the master is shared: whoever watches for a failover tells it.
-    fn separate_link(self: Arc<Self>, timeouts: Timeouts) -> RedisResult<Link> {
-        Ok(self.link(timeouts))
+    fn link(self: Arc<Self>, timeouts: Timeouts) -> RoutedConnection {
+        NodeConnection::routed(Target::Master(self), timeouts)
     }
 
     fn client(&self, address: &str) -> RedisResult<Client> {
