@@ -86,7 +86,48 @@ async fn the_watchdog_renews_the_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>)
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 2);
     inner.release().await.unwrap();
     outer.release().await.unwrap();
+    assert_eq!(locks.usage().watched, 0, "it is still renewed");
     nothing_left(&server, &[&locks]).await;
+}
+
+async fn re_entry_from_many_tasks_counts_each_acquire<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let (lock, owner) = (lock(&locks), locks.owner());
+    let tasks: Vec<_> = (0..16)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move { lock.acquire_as(&owner).await.unwrap() })
+        })
+        .collect();
+    let mut guards = Vec::new();
+    for task in tasks {
+        guards.push(task.await.unwrap());
+    }
+    assert_eq!(lock.hold_count(&owner).await.unwrap(), 16);
+    let last = guards.pop().unwrap();
+    // Half are released, half dropped; the last guard keeps the lock.
+    for (i, guard) in guards.into_iter().enumerate() {
+        if i % 2 == 0 { guard.release().await.unwrap() } else { drop(guard) }
+    }
+    eventually("one hold remains", async || lock.hold_count(&owner).await.unwrap() == 1).await;
+    last.release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
+}
+
+async fn re_entry_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let (lock, owner) = (lock(&locks), locks.owner());
+    let long = lock.without_renewal(Duration::from_secs(60));
+    let short = long.clone().without_renewal(Duration::from_millis(50));
+    let outer = long.acquire_as(&owner).await.unwrap();
+    let inner = short.acquire_as(&owner).await.unwrap();
+    assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    inner.release().await.unwrap();
+    assert!(outer.valid_for() > Duration::from_secs(50));
+    assert!(long.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    outer.release().await.unwrap();
 }
 
 async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
@@ -96,7 +137,7 @@ async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let guard = lock.acquire().await.unwrap();
     assert_eq!(soon("the loss is detected", guard.lost()).await, LostReason::Expired);
     let next = soon("the key expires", lock.acquire()).await.unwrap();
-    assert!(guard.release().await.is_err());
+    assert_eq!(guard.release().await, Err(Error::Lost(LostReason::Expired)));
     assert!(next.valid_for() > Duration::ZERO, "the late release removed the next hold");
     drop(next);
     nothing_left(&server, &[&locks]).await;
@@ -221,6 +262,7 @@ macro_rules! all_kinds {
             use super::*;
             all_kinds!(@ $make;
                 guards_of_one_owner_are_released_in_any_order the_watchdog_renews_the_lease
+                re_entry_from_many_tasks_counts_each_acquire re_entry_never_shortens_a_lease
                 a_fixed_lease_expires a_command_with_a_lost_reply_counts_once a_lost_lock_reports_the_reason
                 a_lock_taken_again_after_a_loss_of_data_is_renewed
                 scripts_are_reloaded_after_a_flush

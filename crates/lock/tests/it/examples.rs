@@ -35,14 +35,3 @@ async fn two_languages_runs() {
     let server = RedisServer::start().await;
     soon("two_languages", two_languages::run(&server.url())).await.unwrap();
 }
-
-#[test]
-fn every_example_has_its_test() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
-    let here = include_str!("examples.rs");
-    for example in std::fs::read_dir(folder).unwrap() {
-        let path = example.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap();
-        assert!(here.contains(&format!("{name}::run(&server.url())")), "{name} is not run");
-    }
-}

@@ -1,12 +1,9 @@
-//! The fenced lock: fencing tokens that rise, and a resource that rejects lower ones.
-
-use std::time::Duration;
+//! The fenced lock: fencing tokens that rise. The resource that refuses lower ones is `examples/fenced_resource.rs`.
 
 use redis::AsyncCommands;
-use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, Locks, LostReason};
+use redisson_lock::Error;
 
-use super::{locks, nothing_left, query, soon};
+use super::{locks, nothing_left};
 use crate::support::redis_server::RedisServer;
 
 const NAME: &str = "lock:order:1";
@@ -51,24 +48,6 @@ async fn a_fenced_lock_is_a_lock_hash_and_a_token_counter() {
 }
 
 #[tokio::test]
-async fn release_and_force_unlock_publish_0_on_the_lock_channel() {
-    use futures_util::StreamExt;
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let (mut sink, mut messages) = server.client().get_async_pubsub().await.unwrap().split();
-    sink.subscribe("redisson_lock__channel:{lock:order:1}").await.unwrap();
-    let lock = locks.fenced(NAME);
-    lock.acquire().await.unwrap().release().await.unwrap();
-    let held = lock.acquire().await.unwrap();
-    assert!(lock.force_unlock().await.unwrap());
-    drop(held);
-    for _ in 0..2 {
-        let message = soon("a message", messages.next()).await.unwrap();
-        assert_eq!(message.get_payload_bytes(), b"0");
-    }
-}
-
-#[tokio::test]
 async fn a_counter_of_another_type_is_rejected_before_acquiring() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
@@ -77,35 +56,6 @@ async fn a_counter_of_another_type_is_rejected_before_acquiring() {
     let error = locks.fenced(NAME).try_acquire().await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
     assert!(!raw.exists::<_, bool>(NAME).await.unwrap());
-}
-
-/// Writes `value` unless a higher token was seen, as a resource protected by fencing does.
-async fn guarded_write(raw: &mut MultiplexedConnection, fence: u64, value: &str) -> bool {
-    let script = "if tonumber(redis.call('HGET', KEYS[1], 'fence') or 0) > tonumber(ARGV[1]) then
-        return 0 end
-        return redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'value', ARGV[2]) * 0 + 1";
-    query(raw, "EVAL", &[script, "1", "register", &fence.to_string(), value]).await
-}
-
-/// A holder that resumes after its lease writes all the same, as it cannot know in time; only the
-/// resource can reject the write.
-#[tokio::test]
-async fn a_resource_rejects_writes_with_an_older_token() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let config = LockConfig::default();
-    let locks = Locks::connect(server.client(), config).await.unwrap();
-    let lock = locks.fenced(NAME).without_renewal(Duration::from_millis(200));
-    let late = lock.acquire().await.unwrap();
-    assert!(guarded_write(&mut raw, late.fence(), "early").await);
-    assert!(guarded_write(&mut raw, late.fence(), "early, once more").await);
-    assert_eq!(soon("the lease ends", late.lost()).await, LostReason::Expired);
-    let next = soon("the key expires", lock.acquire()).await.unwrap();
-    assert!(next.fence() > late.fence());
-    assert!(guarded_write(&mut raw, next.fence(), "next").await);
-    assert!(!guarded_write(&mut raw, late.fence(), "stale").await, "a stale write was accepted");
-    let value: String = raw.hget("register", "value").await.unwrap();
-    assert_eq!(value, "next");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

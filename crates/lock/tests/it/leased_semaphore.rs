@@ -1,13 +1,14 @@
 //! The leased semaphore: wire format, permits that expire, lost replies.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LeasedSemaphore, LockConfig, LockUsage, Locks, Lost, LostReason};
+use redisson_lock::{Error, LeasedSemaphore, LockConfig, Locks, Lost, LostReason};
 
 use super::cancellation::{cut_after, cut_everywhere};
 use super::semaphore::next_message;
+use super::semaphores::all_back;
 use super::{LEASE, eventually, long_locks, query, renewed, soon};
 use crate::support::redis_server::RedisServer;
 
@@ -21,9 +22,6 @@ const LONG: Duration = Duration::from_secs(60);
 /// What Redisson's RPermitExpirableSemaphore does to release a permit, command by command.
 const FOREIGN_RELEASE: &str = "redis.call('ZREM', KEYS[2], redis.call('ZRANGE', KEYS[2], 0, 0)[1])
     redis.call('PUBLISH', KEYS[3], redis.call('INCRBY', KEYS[1], 1))";
-
-/// Permits free and permits held, read atomically.
-const COUNT: &str = "return {tonumber(redis.call('GET', KEYS[1])), redis.call('ZCARD', KEYS[2])}";
 
 /// Locks whose waiters try by themselves only after a time far longer than a test, and whose calls wait as long for
 /// an answer.
@@ -39,20 +37,9 @@ async fn semaphore(locks: &Locks, permits: u32, lease: Duration) -> LeasedSemaph
     semaphore
 }
 
-/// Waits until `permits` are free and nothing else is left.
-async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i64) {
-    eventually("all permits are free and no subscription is left", async || {
-        let (free, acquired): (i64, i64) = query(raw, "EVAL", &[COUNT, "2", NAME, LEASES]).await;
-        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
-        assert!(
-            free + acquired <= permits,
-            "{free} are free and {acquired} are acquired of {permits}"
-        );
-        (free, acquired) == (permits, 0)
-            && channels.is_empty()
-            && locks.iter().all(|locks| locks.usage() == LockUsage::default())
-    })
-    .await;
+/// How many permits are free, and how many are acquired.
+async fn counts(raw: &mut MultiplexedConnection) -> (i64, i64) {
+    (raw.get(NAME).await.unwrap(), raw.zcard(LEASES).await.unwrap())
 }
 
 /// The server's clock, in Unix milliseconds.
@@ -69,22 +56,34 @@ async fn the_wire_format_is_that_of_redisson() {
     pubsub.subscribe(CHANNEL).await.unwrap();
     let mut messages = pubsub.into_on_message();
     let locks = long_locks(&server).await;
-    let gate = semaphore(&locks, 2, LONG).await;
-    assert_eq!(next_message(&mut messages).await, "2");
+    let gate = semaphore(&locks, 4, LONG).await;
+    assert_eq!(next_message(&mut messages).await, "4");
 
     let before = now(&mut raw).await;
-    let permit = gate.try_acquire(1).await.unwrap().expect("it is free");
+    let mut three = gate.try_acquire(3).await.unwrap().expect("they are free");
     let after = now(&mut raw).await;
     assert_eq!(raw.get::<_, String>(NAME).await.unwrap(), "1");
     let out: Vec<(Vec<u8>, i64)> = raw.zrange_withscores(LEASES, 0, -1).await.unwrap();
-    let [(id, expires)] = out.try_into().expect("one permit is out");
-    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-    assert_eq!((id.len(), Some(hex)), (16, permit.ids().next()));
-    assert!((before..=after).contains(&(expires - 60_000)), "{before} {expires} {after}");
-    assert!(permit.valid_for() <= LONG && permit.valid_for() > LONG / 2);
-    permit.release().await.unwrap();
-    assert_eq!(next_message(&mut messages).await, "2");
+    let hex = |id: &[u8]| id.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut ids: Vec<String> = out.iter().map(|(id, _)| hex(id)).collect();
+    ids.sort();
+    assert_eq!(ids, three.ids().collect::<Vec<_>>(), "16 bytes each, as Redisson's");
+    for (_, expires) in &out {
+        assert!((before..=after).contains(&(expires - 60_000)), "{before} {expires} {after}");
+    }
+    assert!(three.valid_for() <= LONG && three.valid_for() > LONG / 2);
+    three.extend(LONG * 2).await.unwrap();
+    let out: Vec<(Vec<u8>, i64)> = raw.zrange_withscores(LEASES, 0, -1).await.unwrap();
+    assert!(out.iter().all(|(_, expires)| *expires == out[0].1), "one lease for all: {out:?}");
+    three.release().await.unwrap();
+    assert_eq!(next_message(&mut messages).await, "4");
     assert_eq!(raw.exists::<_, i64>(LEASES).await.unwrap(), 0);
+
+    let mut none = gate.acquire(0).await.unwrap();
+    none.extend(LONG * 2).await.unwrap();
+    assert_eq!((none.count(), none.ids().count()), (0, 0));
+    none.release().await.unwrap();
+    assert!(gate.try_acquire(u32::MAX).await.unwrap().is_none());
 
     // An expiry of the whole semaphore, which Redisson can set, applies to the permits too.
     let _: bool = raw.pexpire(NAME, 50_000).await.unwrap();
@@ -93,7 +92,7 @@ async fn the_wire_format_is_that_of_redisson() {
     assert!(left > 0 && left <= 50_000, "{left}");
     permit.release().await.unwrap();
     drop(messages);
-    all_back(&mut raw, &[&locks], 2).await;
+    all_back(&mut raw, &[&locks], 4).await;
 }
 
 #[tokio::test]
@@ -110,24 +109,6 @@ async fn a_release_by_another_client_library_wakes_a_waiter() {
     let permit = soon("it is woken", waiting).await.unwrap();
     permit.release().await.unwrap();
     all_back(&mut raw, &[&locks], 1).await;
-}
-
-#[tokio::test]
-async fn permits_of_a_crashed_holder_become_free_without_a_message() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = patient_locks(&server).await;
-    let gate = semaphore(&locks, 0, LONG).await;
-    let expires = now(&mut raw).await + 700;
-    let _: () = raw.zadd(LEASES, "one of a client that crashed", expires).await.unwrap();
-    let _: () = raw.zadd(LEASES, "another", expires).await.unwrap();
-    let (first, second) =
-        soon("the leases end", async { tokio::join!(gate.acquire(1), gate.acquire(1)) }).await;
-    let acquired = now(&mut raw).await;
-    assert!(acquired >= expires, "{} ms before the leases end", expires - acquired);
-    assert!(gate.try_acquire(1).await.unwrap().is_none());
-    drop((first, second));
-    all_back(&mut raw, &[&locks], 2).await;
 }
 
 #[tokio::test]
@@ -211,4 +192,41 @@ async fn split_permits_keep_their_ids_and_have_leases_of_their_own() {
     assert_eq!(four.ids().chain(three.ids()).collect::<Vec<_>>(), ids);
     three.extend(LONG * 2).await.unwrap();
     assert!(three.valid_for() > LONG && four.valid_for() <= LONG);
+}
+
+#[tokio::test]
+async fn a_waiter_for_several_permits_acquires_when_enough_have_expired() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_locks(&server).await;
+    let gate = semaphore(&locks, 0, LONG).await;
+    let now = now(&mut raw).await;
+    let crashed = [("one", now + 300), ("two", now + 900), ("three", now + 60_000)];
+    for (id, expires) in crashed {
+        let _: () = raw.zadd(LEASES, id, expires).await.unwrap();
+    }
+    let started = Instant::now();
+    let two = soon("two leases end", gate.acquire(2)).await.unwrap();
+    let took = started.elapsed();
+    // A waiter that did not know the end of the lease would retry every ten seconds.
+    assert!(took > Duration::from_millis(500) && took < Duration::from_secs(6), "{took:?}");
+    assert_eq!(counts(&mut raw).await, (0, 3));
+    two.release().await.unwrap();
+    assert_eq!(counts(&mut raw).await, (2, 1));
+}
+
+#[tokio::test]
+async fn what_is_left_of_several_permits_is_released_when_one_was_lost() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = long_locks(&server).await;
+    let gate = semaphore(&locks, 3, LONG).await;
+    let mut three = gate.acquire(3).await.unwrap();
+    // As a client of Redisson's whose clock is fast does: one permit is collected as expired.
+    let _: () = query(&mut raw, "ZPOPMIN", &[LEASES]).await;
+    let _: i64 = raw.incr(NAME, 1).await.unwrap();
+    assert_eq!(three.extend(LONG).await, Err(Error::Lost(LostReason::Expired)));
+    assert_eq!(three.valid_for(), Duration::ZERO);
+    assert_eq!(three.release().await, Err(Error::Lost(LostReason::Expired)));
+    assert_eq!(counts(&mut raw).await, (3, 0));
 }

@@ -1,10 +1,10 @@
-//! Lost locks: a guard reports that its lock is lost, and the reason.
+//! Renewals, and lost locks: a guard reports that its lock is lost, and the reason.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
-use redisson_lock::{Error, LockConfig, Locks, Lost, LostReason};
+use redisson_lock::{Error, Guard, LockConfig, Locks, Lost, LostReason};
 
 use super::{LEASE, eventually, locks, nothing_left, renewed, soon};
 use crate::support::redis_server::RedisServer;
@@ -72,24 +72,6 @@ async fn a_short_outage_loses_no_lock() {
     nothing_left(&server, &[&locks]).await;
 }
 
-#[tokio::test]
-async fn a_release_after_the_end_of_a_fixed_lease_says_lost() {
-    let server = RedisServer::start().await;
-    let locks = locks(&server).await;
-    let lock = locks.lock(NAME).without_renewal(Duration::from_millis(100));
-    let mut not_lost = Vec::new();
-    for _ in 0..10 {
-        let guard = lock.acquire().await.unwrap();
-        let reason = soon("the loss is noticed", guard.lost()).await;
-        match guard.release().await {
-            Err(Error::Lost(then)) if then == reason => {}
-            outcome => not_lost.push(outcome),
-        }
-    }
-    assert!(not_lost.is_empty(), "{} of 10: {not_lost:?}", not_lost.len());
-    nothing_left(&server, &[&locks]).await;
-}
-
 /// The deadline has passed here and not on the server, and no task has noticed yet.
 #[tokio::test]
 async fn a_release_after_the_deadline_says_lost_and_gives_the_key_back() {
@@ -146,4 +128,62 @@ async fn work_under_a_lock_ends_when_the_lock_is_lost() {
     let token = guard.token();
     locks.shutdown().await;
     assert!(token.is_cancelled());
+}
+
+#[tokio::test]
+async fn a_failing_renewal_does_not_delay_others() {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let owner = locks.owner();
+    let bad = locks.lock("bad").acquire_as(&owner).await.unwrap();
+    let mut good = Vec::new();
+    for i in 0..50 {
+        good.push(locks.lock(&format!("good:{i}")).acquire_as(&owner).await.unwrap());
+    }
+    let bad_lost = bad.lost();
+    let _: () = raw.set("bad", "of another type").await.unwrap();
+    assert_eq!(soon("the loss is detected", bad_lost).await, LostReason::Unreachable);
+    renewed(|| good.iter().map(Guard::valid_for).min().unwrap()).await;
+    for guard in good {
+        assert!(guard.valid_for() > Duration::ZERO);
+        guard.release().await.unwrap();
+    }
+    assert!(bad.release().await.is_err());
+}
+
+#[tokio::test]
+async fn more_locks_than_one_renewal_batch_all_stay_held() {
+    let server = RedisServer::start().await;
+    // With the lease of the other tests these would be thousands of renewals a second.
+    let lease = Duration::from_secs(6);
+    let config = LockConfig::default().with_lease(lease);
+    let locks = Locks::connect(server.client(), config).await.unwrap();
+    let owner = locks.owner();
+    let mut guards = Vec::new();
+    for i in 0..800 {
+        guards.push(locks.lock(&format!("lock:{i}")).acquire_as(&owner).await.unwrap());
+    }
+    for _ in 0..2 {
+        renewed(|| guards.iter().map(Guard::valid_for).min().unwrap()).await;
+    }
+    let lost = guards.iter().filter(|guard| guard.valid_for().is_zero()).count();
+    assert_eq!((lost, locks.usage().watched), (0, 800));
+    drop(guards);
+    nothing_left(&server, &[&locks]).await;
+}
+
+#[tokio::test]
+async fn extreme_leases_are_accepted() {
+    let server = RedisServer::start().await;
+    let locks = locks(&server).await;
+    let lock = locks.lock("lock:order:1");
+    let endless = lock.clone().without_renewal(Duration::MAX).acquire().await.unwrap();
+    endless.release().await.unwrap();
+    // It becomes 1 ms, which ends at once; what matters is that the lock becomes free.
+    let expired = lock.clone().without_renewal(Duration::ZERO).try_acquire().await;
+    drop(expired);
+    let next = lock.acquire_within(Duration::from_secs(10)).await.unwrap();
+    next.expect("the lock is free").release().await.unwrap();
+    nothing_left(&server, &[&locks]).await;
 }

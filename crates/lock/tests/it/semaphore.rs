@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use redis::AsyncCommands;
-use redis::aio::MultiplexedConnection;
-use redisson_lock::{Error, LockConfig, LockUsage, Locks, LostReason, Semaphore};
+use redisson_lock::{Error, LockConfig, Locks, LostReason, Semaphore};
 use tokio::task::JoinSet;
 
+use super::semaphores::all_back;
 use super::{eventually, long_locks, query, soon};
 use crate::support::redis_server::RedisServer;
 
@@ -23,26 +23,6 @@ async fn semaphore(locks: &Locks, permits: u32) -> Semaphore {
     let semaphore = locks.semaphore(NAME);
     assert!(semaphore.try_set_permits(permits).await.expect("set permits"));
     semaphore
-}
-
-/// Waits until `permits` are free and nothing else is left but records that expire.
-async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i64) {
-    eventually("all permits are free and no subscription is left", async || {
-        let free: i64 = raw.get(NAME).await.expect("GET");
-        assert!(free <= permits, "{free} are free of {permits}");
-        let channels: Vec<String> = query(raw, "PUBSUB", &["CHANNELS"]).await;
-        free == permits
-            && channels.is_empty()
-            && locks.iter().all(|locks| locks.usage() == LockUsage::default())
-    })
-    .await;
-    let keys: Vec<String> = query(raw, "KEYS", &["*"]).await;
-    for key in keys.iter().filter(|key| *key != NAME) {
-        assert!(key.starts_with("{gate}:permit:"), "{key}");
-        let left: i64 = raw.pttl(key).await.expect("PTTL");
-        // It may expire between the two commands.
-        assert!(left > 0 || left == -2, "{key}: {left}");
-    }
 }
 
 /// The next message.

@@ -47,7 +47,7 @@ async fn gate<G: Gate>(locks: &Locks, permits: u32) -> Semaphore<G> {
 }
 
 /// Waits until `permits` are free, none is held, and nothing else is left but records that expire.
-async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i64) {
+pub(super) async fn all_back(raw: &mut MultiplexedConnection, locks: &[&Locks], permits: i64) {
     eventually("all permits are free and no subscription is left", async || {
         let (free, held): (i64, i64) =
             redis::pipe().get(NAME).zcard(LEASES).query_async(raw).await.expect("both");

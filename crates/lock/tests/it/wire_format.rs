@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use redis::AsyncCommands;
 use redisson_lock::{Error, LostReason};
 
-use super::{LEASE, calls_of, locks, long_locks, nothing_left, query, renewed};
+use super::{LEASE, calls_of, locks, long_locks, nothing_left, query};
 use crate::support::redis_server::RedisServer;
 
 #[tokio::test]
@@ -86,32 +86,6 @@ async fn an_uncontended_acquire_and_release_costs_two_commands() {
 }
 
 #[tokio::test]
-async fn scripts_are_reloaded_after_script_flush() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
-    let owner = locks.owner();
-    let lock = locks.lock("lock:order:1");
-    let mut flush = async || {
-        let _: () = query(&mut raw, "SCRIPT", &["FLUSH", "SYNC"]).await;
-    };
-    flush().await;
-    let guard = lock.try_acquire_as(&owner).await.unwrap().unwrap();
-    flush().await;
-    // The renewal script too.
-    renewed(|| guard.valid_for()).await;
-    assert_eq!(lock.hold_count(&owner).await.unwrap(), 1);
-    flush().await;
-    guard.release().await.unwrap();
-    let simple = locks.setnx("lock:setnx:1", LEASE).try_acquire().await.unwrap().unwrap();
-    flush().await;
-    simple.release().await.unwrap();
-    flush().await;
-    assert!(!lock.force_unlock().await.unwrap());
-    nothing_left(&server, &[&locks]).await;
-}
-
-#[tokio::test]
 async fn a_hold_of_another_client_library_is_left_unchanged() {
     let server = RedisServer::start().await;
     let mut raw = server.conn().await;
@@ -134,20 +108,6 @@ async fn a_hold_of_another_client_library_is_left_unchanged() {
     assert!(left > Duration::from_secs(50), "{left:?}");
     assert!(lock.is_locked().await.unwrap());
     assert_eq!(lock.hold_count(&owner).await.unwrap(), 0);
-}
-
-#[tokio::test]
-async fn a_key_of_another_type_is_rejected_and_kept() {
-    let server = RedisServer::start().await;
-    let mut raw = server.conn().await;
-    let locks = locks(&server).await;
-    let lock = locks.lock("not:a:lock");
-    let _: () = raw.set("not:a:lock", "text").await.unwrap();
-    let error = lock.try_acquire().await.unwrap_err();
-    assert!(matches!(error, Error::Rejected { .. }), "{error:?}");
-    let text: String = raw.get("not:a:lock").await.unwrap();
-    assert_eq!(text, "text");
-    assert_eq!(locks.usage().entries, 0);
 }
 
 #[tokio::test]
