@@ -9,7 +9,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::DropGuard;
 
 use crate::cleanup::queue::{self, CleanupQueue};
-use crate::cleanup::reconcile::end_lost_hold;
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
 use crate::connection::failure::Failure;
@@ -17,7 +16,7 @@ use crate::connection::refusals::ChannelRefusals;
 use crate::connection::server::Server;
 use crate::error::Error;
 use crate::owner::Owner;
-use crate::renewal::watchdog::{self, OnLoss};
+use crate::renewal::watchdog;
 use crate::shared::Shared;
 use crate::stats::LockStats;
 use crate::supervise::supervise;
@@ -91,25 +90,12 @@ impl Locks {
         let stop = &shared.stop;
 
         let watchdog = supervise("lock watchdog", {
-            let (shared, stop) = (shared.clone(), stop.clone());
-            let on_loss: OnLoss = Arc::new({
-                let shared = shared.clone();
-                move |hold, reason| end_lost_hold(&shared, hold, reason)
-            });
-            move || {
-                let (renewals, connection) = (shared.renewals.clone(), shared.connection.clone());
-                let counters = shared.counters.clone();
-                watchdog::run(renewals, connection, counters, on_loss.clone(), stop.clone())
-            }
+            let shared = shared.clone();
+            move || watchdog::run(shared.clone())
         });
         let subscriber = supervise("lock subscriber", {
-            let (wakeups, stop) = (shared.wakeups.clone(), stop.clone());
-            let (config, backend) = (shared.config.clone(), shared.connection.backend().clone());
-            let refusals = shared.connection.refusals.clone();
-            move || {
-                let (wakeups, backend) = (wakeups.clone(), backend.clone());
-                subscriber::run(wakeups, backend, config.clone(), refusals.clone(), stop.clone())
-            }
+            let shared = shared.clone();
+            move || subscriber::run(shared.clone())
         });
         let tracker = supervise("lock tracker", {
             let shared = shared.clone();

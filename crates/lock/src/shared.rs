@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use crate::cleanup::limits::CleanupLimits;
+use crate::cleanup::limits::NodeLimits;
 use crate::cleanup::queue::CleanupQueue;
 use crate::config::LockConfig;
 use crate::connection::command_connection::CommandConnection;
@@ -21,15 +21,18 @@ use crate::renewal::schedule::RenewalSchedule;
 use crate::stats::Counters;
 use crate::waiting::wakeups::Wakeups;
 
+/// How many clean-ups may talk to one node at once.
+const CLEANUPS_AT_ONCE: usize = 64;
+
 /// The shared state. It does not refer to the background tasks.
 pub(crate) struct Shared {
     pub(crate) config: LockConfig,
-    pub(crate) connection: Arc<CommandConnection>,
+    pub(crate) connection: CommandConnection,
     pub(crate) registry: Arc<Registry>,
     pub(crate) wakeups: Arc<Wakeups>,
-    pub(crate) renewals: Arc<RenewalSchedule>,
+    pub(crate) renewals: RenewalSchedule,
     pub(crate) cleanup: CleanupQueue,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Counters,
     pub(crate) client_id: Uuid,
     /// Cancelled when no acquire is accepted any more.
     pub(crate) closing: CancellationToken,
@@ -38,7 +41,7 @@ pub(crate) struct Shared {
     /// Cancelled when the background tasks have to end.
     pub(crate) stop: CancellationToken,
     next_id: AtomicU64,
-    cleanups: CleanupLimits,
+    cleanups: NodeLimits,
 }
 
 impl Shared {
@@ -51,16 +54,16 @@ impl Shared {
             config,
             registry: Arc::default(),
             wakeups: Arc::new(Wakeups::new(!connection.backend().has_pubsub())),
-            connection: Arc::new(connection),
-            renewals: Arc::default(),
+            connection,
+            renewals: RenewalSchedule::default(),
             cleanup,
-            counters: Arc::default(),
+            counters: Counters::default(),
             client_id: Uuid::new_v4(),
             closing: CancellationToken::new(),
             waiters: TaskTracker::new(),
             stop: CancellationToken::new(),
             next_id: AtomicU64::new(1),
-            cleanups: CleanupLimits::default(),
+            cleanups: NodeLimits::new(CLEANUPS_AT_ONCE),
         }
     }
 
@@ -104,6 +107,6 @@ impl Shared {
 
     /// Wait until a clean-up may talk to the node of this key; it may until the permit is dropped.
     pub(crate) async fn cleanup_permit(&self, key: &str) -> Option<OwnedSemaphorePermit> {
-        self.cleanups.permit(self.connection.backend().master_of(key)).await
+        self.cleanups.permit(self.connection.backend().serving(key)).await
     }
 }

@@ -1,5 +1,5 @@
-//! How many clean-ups may talk to one node at once: an outage is not followed by a stampede, and a node
-//! that hangs delays no clean-up on the others of its cluster.
+//! How many background commands may be under way to one node at once: an outage is not followed by a
+//! stampede, and a node that hangs delays nothing on the others of its cluster.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,23 +8,26 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::connection::address::Address;
 
-/// How many clean-ups may talk to one node at once.
-const CONCURRENT: usize = 64;
-
-/// The permits of each node to which clean-ups talk, or wait to; `None` stands for a single server.
-#[derive(Default)]
-pub(crate) struct CleanupLimits {
+/// The permits of each node that is talked to, or waited for; `None` stands for a single server.
+pub(crate) struct NodeLimits {
+    at_once: usize,
     nodes: Mutex<HashMap<Option<Address>, Arc<Semaphore>>>,
 }
 
-impl CleanupLimits {
-    /// Wait until a clean-up may talk to this node; it may until the permit is dropped.
+impl NodeLimits {
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self { at_once, nodes: Mutex::default() }
+    }
+
+    /// Wait, behind those that came before, until this node may be talked to; it may until the permit is
+    /// dropped.
     pub(crate) async fn permit(&self, node: Option<Address>) -> Option<OwnedSemaphorePermit> {
         let permits = {
             let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
             // A permit, and who waits for one, has a reference.
             nodes.retain(|_, permits| Arc::strong_count(permits) > 1);
-            let permits = nodes.entry(node).or_insert_with(|| Arc::new(Semaphore::new(CONCURRENT)));
+            let permits =
+                nodes.entry(node).or_insert_with(|| Arc::new(Semaphore::new(self.at_once)));
             permits.clone()
         };
         // The semaphore is never closed, so there always is one in the end.

@@ -6,10 +6,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -23,12 +24,12 @@ pub(crate) struct CleanupQueue {
 }
 
 /// The receiving side; kept outside the task, so that a restarted task goes on with it.
-pub(crate) struct CleanupJobs(Mutex<Option<UnboundedReceiver<Job>>>);
+pub(crate) type CleanupJobs = Mutex<UnboundedReceiver<Job>>;
 
 impl CleanupQueue {
     pub(crate) fn new() -> (Self, Arc<CleanupJobs>) {
         let (jobs, receiver) = unbounded_channel();
-        (Self { jobs }, Arc::new(CleanupJobs(Mutex::new(Some(receiver)))))
+        (Self { jobs }, Arc::new(Mutex::new(receiver)))
     }
 
     /// Run `job` to its end in the background.
@@ -80,8 +81,7 @@ impl<T: Send + 'static> Drop for DetachOnDrop<T> {
 
 /// Run queued jobs until `stop`, then finish what is queued and under way for at most `timeout`.
 pub(crate) async fn run(queue: Arc<CleanupJobs>, stop: CancellationToken, timeout: Duration) {
-    let Some(mut receiver) = Receiver::new(&queue) else { return };
-    let jobs = &mut receiver.jobs;
+    let mut jobs = queue.lock().await;
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
@@ -108,27 +108,6 @@ pub(crate) async fn run(queue: Arc<CleanupJobs>, stop: CancellationToken, timeou
         tracing::warn!(left = running.len(), "lock clean-ups unfinished; left to their leases");
     }
     jobs.close();
-}
-
-/// The receiver while a task uses it; put back when the task ends, even by a panic.
-struct Receiver<'a> {
-    queue: &'a CleanupJobs,
-    jobs: UnboundedReceiver<Job>,
-}
-
-impl<'a> Receiver<'a> {
-    fn new(queue: &'a CleanupJobs) -> Option<Self> {
-        let jobs = queue.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
-        Some(Self { queue, jobs })
-    }
-}
-
-impl Drop for Receiver<'_> {
-    fn drop(&mut self) {
-        let (_, closed) = unbounded_channel();
-        let jobs = std::mem::replace(&mut self.jobs, closed);
-        *self.queue.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(jobs);
-    }
 }
 
 fn report(end: Result<(), tokio::task::JoinError>) {

@@ -90,12 +90,6 @@ impl Failure {
     }
 }
 
-/// Whether the server, or a proxy in front of it, will refuse the same command or protocol again.
-pub(crate) fn is_refusal(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::RESP3NotSupported
-        || matches!(Failure::of(error), Failure::Rejected(_))
-}
-
 /// Whether the server refused the user or the password.
 pub(crate) fn is_login_refusal(error: &RedisError) -> bool {
     error.kind() == ErrorKind::AuthenticationFailed

@@ -59,14 +59,8 @@ pub(crate) trait Nodes: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(Address::from("")) })
     }
 
-    /// The node that serves this key, as far as that is known without asking.
-    fn serving(&self, key: &str) -> Option<Address> {
-        self.master_of(key)
-    }
-
-    /// The node of a cluster that serves this key, as far as that is known without asking; `None` for
-    /// other kinds of server.
-    fn master_of(&self, _key: &str) -> Option<Address> {
+    /// The node that serves this key, as far as that is known without asking; `None` for a single server.
+    fn serving(&self, _key: &str) -> Option<Address> {
         None
     }
 

@@ -1,6 +1,5 @@
 //! What the server does not allow its user, channels and client tracking: counted, and logged once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How often the server has refused the Redis user a channel or client tracking, since this client was
@@ -21,12 +20,9 @@ pub struct ChannelRefusals {
     pub tracking: u64,
 }
 
-/// The counters; clones share them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Refusals(Arc<Counters>);
-
+/// The counters.
 #[derive(Debug, Default)]
-struct Counters {
+pub(crate) struct Refusals {
     subscriptions: AtomicU64,
     notifications: AtomicU64,
     tracking: AtomicU64,
@@ -35,7 +31,7 @@ struct Counters {
 impl Refusals {
     /// The server refused a subscription.
     pub(crate) fn subscription(&self, channel: &str, error: &str) {
-        if self.0.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 channel,
                 error,
@@ -47,7 +43,7 @@ impl Refusals {
 
     /// The server, or a proxy in front of it, has no Pub/Sub for us.
     pub(crate) fn pubsub(&self, error: &str) {
-        if self.0.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.subscriptions.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 error,
                 "no connection for the messages of the locks (RESP3, right +hello); waiters poll; \
@@ -58,7 +54,7 @@ impl Refusals {
 
     /// The server refused the message of a release.
     pub(crate) fn notification(&self, channel: &str) {
-        if self.0.notifications.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.notifications.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 channel,
                 error = "NOPERM",
@@ -70,7 +66,7 @@ impl Refusals {
 
     /// The server refused client tracking.
     pub(crate) fn tracking(&self, error: &str) {
-        if self.0.tracking.fetch_add(1, Ordering::Relaxed) == 0 {
+        if self.tracking.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::warn!(
                 error,
                 "client tracking is refused (ACL rights +client|tracking and +hmget); lost locks are \
@@ -81,9 +77,9 @@ impl Refusals {
 
     pub(crate) fn read(&self) -> ChannelRefusals {
         ChannelRefusals {
-            subscriptions: self.0.subscriptions.load(Ordering::Relaxed),
-            notifications: self.0.notifications.load(Ordering::Relaxed),
-            tracking: self.0.tracking.load(Ordering::Relaxed),
+            subscriptions: self.subscriptions.load(Ordering::Relaxed),
+            notifications: self.notifications.load(Ordering::Relaxed),
+            tracking: self.tracking.load(Ordering::Relaxed),
         }
     }
 }

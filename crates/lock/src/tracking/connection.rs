@@ -1,41 +1,20 @@
 //! One connection with client tracking. The server reports the first change of each key after it was
 //! read on this connection; to hear of the next change, the key has to be read again.
 
-use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, RedisError, RedisResult, Value, cmd, from_redis_value, pipe};
-use tokio::sync::mpsc::UnboundedReceiver;
+use redis::{PushInfo, PushKind, RedisResult, Value, cmd, from_redis_value, pipe};
 
 use crate::config::LockConfig;
 use crate::connection::backend::Backend;
-use crate::connection::failure::is_refusal;
-use crate::connection::pushes;
+use crate::connection::pushes::{PushConnection, Unusable};
 
 /// A connection on which the keys that are read are tracked.
-pub(super) struct TrackingConnection {
-    connection: MultiplexedConnection,
-    pushes: UnboundedReceiver<PushInfo>,
-}
+pub(super) struct TrackingConnection(PushConnection);
 
 /// What has changed since it was read.
 pub(super) enum Change {
     Keys(Vec<String>),
     /// Every key, perhaps: the data was flushed.
     All,
-}
-
-/// Why a connection is of no use.
-pub(super) enum Unusable {
-    /// The server has no client tracking, or not for this user.
-    Refused(String),
-    /// It could not be made, or broke.
-    Broken(String),
-}
-
-impl From<RedisError> for Unusable {
-    fn from(error: RedisError) -> Self {
-        let cause = error.to_string();
-        if is_refusal(&error) { Self::Refused(cause) } else { Self::Broken(cause) }
-    }
 }
 
 impl TrackingConnection {
@@ -45,28 +24,22 @@ impl TrackingConnection {
         address: &str,
         config: &LockConfig,
     ) -> Result<Self, Unusable> {
-        let (mut connection, pushes) = pushes::open(backend, address, config).await?;
-        cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut connection).await?;
-        Ok(Self { connection, pushes })
+        let mut connection = PushConnection::open(backend, address, config).await?;
+        cmd("CLIENT").arg("TRACKING").arg("ON").exec_async(&mut connection.commands).await?;
+        Ok(Self(connection))
     }
 
     /// Wait for the next change.
     pub(super) async fn changed(&mut self) -> Result<Change, Unusable> {
         loop {
-            match self.pushes.recv().await {
-                Some(PushInfo { kind: PushKind::Invalidate, mut data }) => {
-                    return Ok(match data.pop() {
-                        Some(Value::Array(keys)) => {
-                            let names = keys.into_iter().map(from_redis_value);
-                            Change::Keys(names.filter_map(Result::ok).collect())
-                        }
-                        _ => Change::All,
-                    });
-                }
-                Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {
-                    return Err(Unusable::Broken("the connection was closed".to_owned()));
-                }
-                Some(_) => {}
+            if let PushInfo { kind: PushKind::Invalidate, mut data } = self.0.next().await? {
+                return Ok(match data.pop() {
+                    Some(Value::Array(keys)) => {
+                        let names = keys.into_iter().map(from_redis_value);
+                        Change::Keys(names.filter_map(Result::ok).collect())
+                    }
+                    _ => Change::All,
+                });
             }
         }
     }
@@ -81,13 +54,13 @@ impl TrackingConnection {
             all.cmd("HMGET").arg(key).arg(fields);
         }
         let replies: Vec<RedisResult<Vec<Value>>> =
-            all.ignore_errors().query_async(&mut self.connection).await?;
+            all.ignore_errors().query_async(&mut self.0.commands).await?;
         let exist = |values: Vec<Value>| values.iter().map(|value| *value != Value::Nil).collect();
         Ok(replies.into_iter().map(|reply| reply.map(exist)).collect())
     }
 
     /// Check that the server answers.
     pub(super) async fn ping(&mut self) -> Result<(), Unusable> {
-        Ok(cmd("PING").exec_async(&mut self.connection).await?)
+        Ok(cmd("PING").exec_async(&mut self.0.commands).await?)
     }
 }

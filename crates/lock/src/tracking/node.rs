@@ -13,10 +13,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 use crate::cleanup::reconcile::end_lost_hold;
 use crate::connection::address::Address;
 use crate::connection::failure::Failure;
+use crate::connection::pushes::Unusable;
 use crate::error::LostReason;
 use crate::holding::hold::Hold;
 use crate::shared::Shared;
-use crate::tracking::connection::{Change, TrackingConnection, Unusable};
+use crate::tracking::connection::{Change, TrackingConnection};
 
 /// For how long changes are collected before the keys are read: a bound on the number of reads where
 /// others change a key all the time, as readers do.

@@ -5,25 +5,22 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use redis::{
     ErrorKind, PushInfo, PushKind, RedisError, RedisResult, ServerErrorKind, Value,
     from_redis_value,
 };
-use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::config::LockConfig;
 use crate::connection::backend::Backend;
-use crate::connection::pushes;
+use crate::connection::pushes::{PushConnection, Unusable};
 
 /// How often an open connection is checked.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// A connection that receives messages.
 pub(crate) struct PubSubConnection {
-    connection: MultiplexedConnection,
-    pushes: mpsc::UnboundedReceiver<PushInfo>,
+    connection: PushConnection,
     /// Whether sharded channels are subscribed to as well.
     sharded: bool,
     /// Confirmations of SUNSUBSCRIBE that are still expected. One more than that means that the server
@@ -41,11 +38,11 @@ impl PubSubConnection {
         backend: &Backend,
         address: &str,
         config: &LockConfig,
-    ) -> RedisResult<Self> {
-        let (connection, pushes) = pushes::open(backend, address, config).await?;
+    ) -> Result<Self, Unusable> {
+        let connection = PushConnection::open(backend, address, config).await?;
         let mut ping = tokio::time::interval(PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { connection, pushes, sharded: backend.is_cluster(), unsubscribing: 0, ping })
+        Ok(Self { connection, sharded: backend.is_cluster(), unsubscribing: 0, ping })
     }
 
     /// Subscribe; returns when the server has answered about each channel, with those that the user
@@ -56,7 +53,7 @@ impl PubSubConnection {
     pub(crate) async fn subscribe(
         &mut self,
         channels: &[Arc<str>],
-    ) -> RedisResult<HashMap<Arc<str>, String>> {
+    ) -> Result<HashMap<Arc<str>, String>, Unusable> {
         let mut refused = self.subscribe_with("SUBSCRIBE", channels).await?;
         if !self.sharded {
             return Ok(refused);
@@ -65,7 +62,7 @@ impl PubSubConnection {
             Ok(more) => refused.extend(more),
             // Before Redis 7 there are no sharded channels.
             Err(error) if error.to_string().contains("unknown command") => self.sharded = false,
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
         Ok(refused)
     }
@@ -81,7 +78,7 @@ impl PubSubConnection {
             all.cmd(command).arg(&**channel);
         }
         let replies: Vec<RedisResult<Value>> =
-            all.ignore_errors().query_async(&mut self.connection).await?;
+            all.ignore_errors().query_async(&mut self.connection.commands).await?;
         let mut refused = HashMap::new();
         for (channel, reply) in channels.iter().zip(replies) {
             match reply {
@@ -97,8 +94,8 @@ impl PubSubConnection {
     /// Unsubscribe; returns when the server has confirmed.
     ///
     /// # Errors
-    /// The cause in words; the connection is then of no more use.
-    pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), String> {
+    /// As [`subscribe`](Self::subscribe).
+    pub(crate) async fn unsubscribe(&mut self, channels: &[Arc<str>]) -> Result<(), Unusable> {
         let unsubscribed = async {
             self.for_each("UNSUBSCRIBE", channels).await?;
             if self.sharded {
@@ -107,34 +104,33 @@ impl PubSubConnection {
             }
             Ok(())
         };
-        unsubscribed.await.map_err(|error: RedisError| error.to_string())
+        // Without the right to it, a new connection is subscribed to what is left.
+        unsubscribed.await.map_err(|error: RedisError| Unusable::Broken(error.to_string()))
     }
 
     /// Channel and text of the next message.
     ///
     /// # Errors
-    /// As [`unsubscribe`](Self::unsubscribe).
-    pub(crate) async fn next(&mut self) -> Result<(String, Vec<u8>), String> {
+    /// As [`subscribe`](Self::subscribe).
+    pub(crate) async fn next(&mut self) -> Result<(String, Vec<u8>), Unusable> {
         loop {
             tokio::select! {
-                push = self.pushes.recv() => match push {
-                    Some(PushInfo { kind: PushKind::Message | PushKind::SMessage, data }) => {
+                push = self.connection.next() => match push? {
+                    PushInfo { kind: PushKind::Message | PushKind::SMessage, data } => {
                         if let Ok(message) = from_redis_value(Value::Array(data)) {
                             return Ok(message);
                         }
                     }
-                    Some(PushInfo { kind: PushKind::SUnsubscribe, .. }) => {
-                        self.unsubscribing = self.unsubscribing.checked_sub(1).ok_or("the slot has moved")?;
+                    PushInfo { kind: PushKind::SUnsubscribe, .. } => {
+                        let moved = || Unusable::Broken("the slot has moved".to_owned());
+                        self.unsubscribing = self.unsubscribing.checked_sub(1).ok_or_else(moved)?;
                     }
-                    Some(PushInfo { kind: PushKind::Disconnection, .. }) | None => {
-                        return Err("the connection was closed".to_owned());
-                    }
-                    Some(_) => {}
+                    _ => {}
                 },
                 _ = self.ping.tick() => {
                     let ping: RedisResult<Value> =
-                        redis::cmd("PING").query_async(&mut self.connection).await;
-                    ping.map_err(|error| error.to_string())?;
+                        redis::cmd("PING").query_async(&mut self.connection.commands).await;
+                    ping.map_err(|error| Unusable::Broken(error.to_string()))?;
                 }
             }
         }
@@ -147,6 +143,6 @@ impl PubSubConnection {
         for channel in channels {
             all.cmd(command).arg(&**channel).ignore();
         }
-        all.exec_async(&mut self.connection).await
+        all.exec_async(&mut self.connection.commands).await
     }
 }

@@ -12,16 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use redis::RedisError;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
 
-use crate::config::LockConfig;
 use crate::connection::address::{Address, Channels};
-use crate::connection::backend::Backend;
-use crate::connection::failure::is_refusal;
-use crate::connection::refusals::Refusals;
+use crate::connection::pushes::Unusable;
+use crate::shared::Shared;
 use crate::waiting::pubsub::PubSubConnection;
 use crate::waiting::wakeups::Wakeups;
 
@@ -33,41 +29,18 @@ const TRY_REFUSED_AGAIN: Duration = Duration::from_secs(10);
 
 /// The subscriptions on one node.
 struct Node {
+    shared: Arc<Shared>,
     address: Address,
-    wakeups: Arc<Wakeups>,
-    backend: Backend,
-    config: LockConfig,
-    refusals: Refusals,
     /// Notified when the connection breaks.
     disconnected: Arc<Notify>,
 }
 
-/// Why a connection is of no more use.
-enum End {
-    /// The server, or a proxy in front of it, has no Pub/Sub in RESP3.
-    Refused(String),
-    /// It could not be made, or broke.
-    Broken(String),
-}
-
-impl From<RedisError> for End {
-    fn from(error: RedisError) -> Self {
-        let cause = error.to_string();
-        if is_refusal(&error) { Self::Refused(cause) } else { Self::Broken(cause) }
-    }
-}
-
-/// Subscribe until `stop`.
-pub(crate) async fn run(
-    wakeups: Arc<Wakeups>,
-    backend: Backend,
-    config: LockConfig,
-    refusals: Refusals,
-    stop: CancellationToken,
-) {
+/// Subscribe until the tasks have to end.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let backend = shared.connection.backend();
     let subscriptions = async {
         if backend.has_pubsub() {
-            assign(wakeups, backend.clone(), config, refusals).await;
+            assign(&shared).await;
         } else {
             std::future::pending().await
         }
@@ -75,12 +48,13 @@ pub(crate) async fn run(
     tokio::select! {
         () = subscriptions => {}
         () = backend.monitor() => {}
-        () = stop.cancelled() => {}
+        () = shared.stop.cancelled() => {}
     }
 }
 
 /// Assign the channels to the nodes, again whenever channels or nodes change.
-async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig, refusals: Refusals) {
+async fn assign(shared: &Arc<Shared>) {
+    let (wakeups, backend) = (&shared.wakeups, shared.connection.backend());
     let disconnected: Arc<Notify> = Arc::default();
     let mut assigned: HashMap<Address, watch::Sender<Channels>> = HashMap::new();
     let mut nodes = FuturesUnordered::new();
@@ -105,7 +79,7 @@ async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig, ref
         let complete = match result {
             Ok(new) => {
                 let complete = new.values().map(Channels::len).sum::<usize>() == number;
-                mark_moved(&wakeups, &assigned, &new);
+                mark_moved(wakeups, &assigned, &new);
                 assigned.retain(|address, _| new.contains_key(address));
                 for (address, channels) in new {
                     // Sent even if it is the same: a channel may have been left and joined again.
@@ -117,14 +91,8 @@ async fn assign(wakeups: Arc<Wakeups>, backend: Backend, config: LockConfig, ref
                         continue;
                     }
                     let (sender, receiver) = watch::channel(channels);
-                    let node = Node {
-                        address: address.clone(),
-                        wakeups: wakeups.clone(),
-                        backend: backend.clone(),
-                        config: config.clone(),
-                        refusals: refusals.clone(),
-                        disconnected: disconnected.clone(),
-                    };
+                    let (shared, disconnected) = (shared.clone(), disconnected.clone());
+                    let node = Node { shared, address: address.clone(), disconnected };
                     nodes.push(node.run(receiver));
                     assigned.insert(address, sender);
                 }
@@ -171,24 +139,24 @@ impl Node {
                 // The session sees this by itself, but may hang before it does.
                 () = closed => None,
             };
-            self.wakeups.unsubscribed(subscribed.iter());
+            self.shared.wakeups.unsubscribed(subscribed.iter());
             let error = match end {
                 None => return,
-                Some(End::Refused(error)) => {
-                    self.refusals.pubsub(&error);
+                Some(Unusable::Refused(error)) => {
+                    self.shared.connection.refusals.pubsub(&error);
                     if self.poll_for_a_while(&mut assigned).await.is_none() {
                         return;
                     }
                     continue;
                 }
-                Some(End::Broken(error)) => error,
+                Some(Unusable::Broken(error)) => error,
             };
             tracing::warn!(
                 error,
                 node = &*self.address,
                 "lock Pub/Sub connection lost; waiters poll until it is back"
             );
-            self.backend.mark_stale();
+            self.shared.connection.backend().mark_stale();
             self.disconnected.notify_one();
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
@@ -200,7 +168,7 @@ impl Node {
     async fn poll_for_a_while(&self, assigned: &mut watch::Receiver<Channels>) -> Option<()> {
         let again = Instant::now() + TRY_REFUSED_AGAIN;
         loop {
-            self.wakeups.refused(assigned.borrow_and_update().iter());
+            self.shared.wakeups.refused(assigned.borrow_and_update().iter());
             tokio::select! {
                 changed = assigned.changed() => changed.ok()?,
                 () = sleep_until(again) => return Some(()),
@@ -216,11 +184,11 @@ impl Node {
         assigned: &mut watch::Receiver<Channels>,
         subscribed: &mut Channels,
         pause: &mut Duration,
-    ) -> Option<End> {
-        let opened = PubSubConnection::open(&self.backend, &self.address, &self.config).await;
-        let mut connection = match opened {
+    ) -> Option<Unusable> {
+        let (backend, config) = (self.shared.connection.backend(), &self.shared.config);
+        let mut connection = match PubSubConnection::open(backend, &self.address, config).await {
             Ok(connection) => connection,
-            Err(error) => return Some(error.into()),
+            Err(error) => return Some(error),
         };
         let mut refused = Channels::new();
         let mut again = tokio::time::interval(TRY_REFUSED_AGAIN);
@@ -230,23 +198,25 @@ impl Node {
             let less: Vec<_> = subscribed.difference(&wanted).cloned().collect();
             // A channel left and joined again in one moment is a new topic on an old subscription.
             let still = subscribed.intersection(&wanted);
-            self.wakeups.still_subscribed(still.filter(|channel| !refused.contains(*channel)));
-            self.wakeups.refused(refused.intersection(&wanted));
+            self.shared
+                .wakeups
+                .still_subscribed(still.filter(|channel| !refused.contains(*channel)));
+            self.shared.wakeups.refused(refused.intersection(&wanted));
             if !more.is_empty() {
                 let denied = match connection.subscribe(&more).await {
                     Ok(denied) => denied,
-                    Err(error) => return Some(error.into()),
+                    Err(error) => return Some(error),
                 };
                 let (denied, confirmed): (Vec<_>, Vec<_>) =
                     more.into_iter().partition(|channel| match denied.get(channel) {
                         Some(error) => {
-                            self.refusals.subscription(channel, error);
+                            self.shared.connection.refusals.subscription(channel, error);
                             true
                         }
                         None => false,
                     });
-                self.wakeups.subscribed(&confirmed);
-                self.wakeups.refused(denied.iter());
+                self.shared.wakeups.subscribed(&confirmed);
+                self.shared.wakeups.refused(denied.iter());
                 // The other kind of message may be allowed: these are unsubscribed from as well.
                 subscribed.extend(confirmed.into_iter().chain(denied.iter().cloned()));
                 refused.extend(denied);
@@ -254,15 +224,15 @@ impl Node {
             }
             if !less.is_empty() {
                 if let Err(error) = connection.unsubscribe(&less).await {
-                    return Some(End::Broken(error));
+                    return Some(error);
                 }
                 subscribed.retain(|channel| wanted.contains(channel));
                 refused.retain(|channel| wanted.contains(channel));
             }
             tokio::select! {
                 message = connection.next() => match message {
-                    Ok((channel, message)) => self.wakeups.deliver(&channel, &message),
-                    Err(error) => return Some(End::Broken(error)),
+                    Ok((channel, message)) => self.shared.wakeups.deliver(&channel, &message),
+                    Err(error) => return Some(error),
                 },
                 changed = assigned.changed() => if changed.is_err() { return None },
                 _ = again.tick(), if !refused.is_empty() => {

@@ -69,7 +69,7 @@ impl Nodes for Cluster {
         Box::pin(self.master(Some(slot(key.as_bytes()))))
     }
 
-    fn master_of(&self, key: &str) -> Option<Address> {
+    fn serving(&self, key: &str) -> Option<Address> {
         self.current().1.master(slot(key.as_bytes())).cloned()
     }
 
