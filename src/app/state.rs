@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use cache::{Cache, CacheConfig, CachePolicy};
-use lock::{LockConfig, Locks, ProcessLocks};
+use lock::{LockConfig, Locks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -20,6 +20,7 @@ use crate::keys::{KeyStyle, Keys, record, rights};
 use crate::metrics::Metrics;
 use crate::order::context::PurchaseContext;
 use crate::order::lifetime::Lifetime;
+use crate::order::process_locks::ProcessLocks;
 use crate::order::purchase::PurchaseService;
 use crate::order::store::OrderStore;
 use crate::order::strategy::group_commit::queue::{GroupCommit, GroupCommitLimits, QUEUE};
@@ -140,7 +141,7 @@ pub(super) async fn connect(
         ids,
         locks,
         redis: redis.clone(),
-        process_locks: ProcessLocks::new(),
+        process_locks: ProcessLocks::default(),
         setnx_lease: config.sale.setnx_lease,
         setnx_unowned_compare: config.sale.setnx_unowned_compare,
         database_timeout: timeout,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::deadline::{Deadline, until};
 use super::model::{Buyer, NewOrder};
+use super::process_locks::ProcessLocks;
 use super::steps;
 use super::store::OrderStore;
 use super::strategy::group_commit::queue::GroupCommit;
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::id::IdGenerator;
 use crate::request::trace;
 use crate::voucher::sales::Sale;
-use lock::{Locks, ProcessLocks};
+use lock::Locks;
 
 /// What a strategy works with.
 pub struct PurchaseContext {

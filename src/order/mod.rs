@@ -35,6 +35,7 @@ mod deadline;
 pub mod expiry;
 pub mod lifetime;
 pub mod model;
+pub mod process_locks;
 pub mod purchase;
 mod retry;
 pub mod stats;

@@ -49,7 +49,6 @@ pub use kinds::majority::{Majority, MajorityLock};
 pub use kinds::multi::MultiLock;
 pub use kinds::multi_guard::MultiGuard;
 pub use kinds::permits::Permits;
-pub use kinds::process::{ProcessGuard, ProcessLocks};
 pub use kinds::read_write::{ReadLock, ReadWriteLock, WriteLock};
 pub use kinds::reentrant::ReentrantLock;
 pub use kinds::semaphore::Semaphore;

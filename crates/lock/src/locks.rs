@@ -126,8 +126,7 @@ impl Locks {
         }
     }
 
-    /// Statistics by kind of lock and semaphore, for metrics. Those of locks within the process are in
-    /// [`ProcessLocks::stats`](crate::ProcessLocks::stats).
+    /// Statistics by kind of lock and semaphore, for metrics.
     pub fn stats(&self) -> Vec<LockStats> {
         self.shared().counters.read()
     }

@@ -22,7 +22,6 @@ pub(crate) struct Recorder {
 
 /// A histogram of durations.
 #[derive(Debug, Clone, PartialEq, Default)]
-#[non_exhaustive]
 pub struct DurationHistogram {
     /// Each bucket's upper bound in seconds, and the number of durations up to it (cumulative).
     pub buckets: Vec<(f64, u64)>,
@@ -87,11 +86,10 @@ pub(crate) struct Counters {
 
 /// The statistics of one kind of lock since the process started. Of acquires, re-entries count, and
 /// calls whose future was dropped do not.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct LockStats {
-    /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write`, `setnx`, `semaphore`,
-    /// `leased_semaphore` or `process`.
+    /// The kind: `reentrant`, `fenced`, `fair`, `read`, `write`, `setnx`, `semaphore`
+    /// or `leased_semaphore`.
     pub kind: &'static str,
     /// Calls that acquired.
     pub acquired: u64,
@@ -198,7 +196,7 @@ impl KindCounters {
         increment(&self.lost[reason as usize]);
     }
 
-    pub(crate) fn read(&self, kind: &'static str) -> LockStats {
+    fn read(&self, kind: &'static str) -> LockStats {
         let value = |cell: &AtomicU64| cell.load(Relaxed);
         let waited = self.waited.read();
         // Read before `started`, so that a hold that starts meanwhile counts as held.

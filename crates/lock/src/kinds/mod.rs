@@ -5,7 +5,7 @@
 //! - [`multi`], [`majority`]: all of [`several`] locks, or a majority, held as one [`multi_guard`] as long as
 //!   a [`quorum`] is; [`take_back`]: acquires servers of a majority anew
 //! - [`semaphore`] and its [`permits`], [`leased_semaphore`] and [`leased_permits`]: what differs with leases
-//! - [`setnx`]: `SET NX` without waiting; [`process`]: within one process, without Redis
+//! - [`setnx`]: `SET NX` without waiting
 
 pub(crate) mod fair;
 pub(crate) mod fenced;
@@ -16,7 +16,6 @@ pub(crate) mod majority;
 pub(crate) mod multi;
 pub(crate) mod multi_guard;
 pub(crate) mod permits;
-pub(crate) mod process;
 pub(crate) mod quorum;
 pub(crate) mod read_write;
 pub(crate) mod reentrant;

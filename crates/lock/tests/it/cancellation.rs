@@ -9,7 +9,7 @@ use std::time::Duration;
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::kind::{Kind, LockKind};
-use redisson_lock::{Error, Lock, Locks, ProcessLocks};
+use redisson_lock::{Error, Lock, Locks};
 use tokio::task::JoinHandle;
 
 use super::all_kinds::hold_as_another_owner;
@@ -300,18 +300,4 @@ async fn setnx_lock() {
         completed
     })
     .await;
-}
-
-#[tokio::test]
-async fn process_lock() {
-    let locks = ProcessLocks::new();
-    let held = locks.acquire(7).await;
-    for polls in 0..=1 {
-        assert!(cut_after(polls, locks.acquire(7)).await.is_none());
-        assert_eq!(locks.len(), 1);
-    }
-    let next = locks.acquire(7);
-    drop(held);
-    drop(next.await);
-    assert!(locks.is_empty());
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use redisson_lock::{Locks, ProcessLocks};
+use redisson_lock::Locks;
 
 use super::{locks, nothing_left};
 use crate::support::redis_server::RedisServer;
@@ -67,18 +67,6 @@ async fn the_setnx_lock_loses_no_update_within_its_lease() {
     .await;
     assert_eq!(lost, 0);
     nothing_left(&server, &[&both[0], &both[1]]).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_process_lock_excludes_in_one_process_only() {
-    let (one, two) = (ProcessLocks::new(), ProcessLocks::new());
-    let turn = |locks: ProcessLocks, counter: Arc<AtomicU32>| async move {
-        let guard = locks.acquire(1).await;
-        increment(&counter).await;
-        drop(guard);
-    };
-    assert_eq!(lost_updates([one.clone(), one.clone()], turn).await, 0);
-    assert!(lost_updates([one, two], turn).await > 0, "the check cannot fail");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

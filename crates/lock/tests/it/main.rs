@@ -27,7 +27,6 @@ mod multi;
 mod negative_permits;
 mod outage;
 mod polling;
-mod process;
 mod read_leases;
 mod read_write;
 mod replicas;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redisson_lock::{Locks, ProcessLocks};
+use redisson_lock::Locks;
 
 use super::{eventually, long_locks, nothing_left, soon};
 use crate::support::redis_server::RedisServer;
@@ -60,17 +60,4 @@ async fn a_multi_lock_that_waits_counts_once_and_a_shutdown_ends_it() {
     assert!(soon("it ends", waits).await.unwrap().is_err());
     assert_eq!(waiting(&there, "reentrant"), 0);
     held.release().await.unwrap();
-}
-
-#[tokio::test]
-async fn waiters_of_a_process_lock_count() {
-    let locks = ProcessLocks::new();
-    let held = locks.acquire(7).await;
-    assert_eq!(locks.stats().waiting_now, 0);
-    let mut waits = Box::pin(locks.acquire(7));
-    assert!(futures_util::poll!(&mut waits).is_pending());
-    assert_eq!(locks.stats().waiting_now, 1);
-    drop(held);
-    drop(waits.await);
-    assert_eq!(locks.stats().waiting_now, 0);
 }

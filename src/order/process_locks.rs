@@ -1,0 +1,138 @@
+//! Locks within this process, one per key: two processes with a lock of the same key do not exclude each
+//! other.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use lock::{DurationHistogram, LockStats};
+use tokio::sync::OwnedMutexGuard;
+
+use crate::histogram::{Counted, Durations};
+
+/// Asynchronous locks by key, first come, first served. A key that is neither held nor awaited costs
+/// nothing.
+#[derive(Debug, Default)]
+pub struct ProcessLocks(Arc<State>);
+
+/// Each key with its lock, and how many calls hold or await it.
+type Slots = HashMap<u64, (Arc<tokio::sync::Mutex<()>>, usize)>;
+
+#[derive(Debug, Default)]
+struct State {
+    slots: Mutex<Slots>,
+    waiting: AtomicU64,
+    waited: Durations,
+    held: Durations,
+}
+
+/// A held key; dropping it releases the key to the next waiter.
+#[must_use = "dropping the guard releases the lock"]
+#[derive(Debug)]
+pub struct ProcessGuard {
+    // Dropped first, so that the lock is free before its slot may be removed.
+    _held: OwnedMutexGuard<()>,
+    _slot: Slot,
+}
+
+/// A call that holds or awaits a key; the slot is removed with the last.
+#[derive(Debug)]
+struct Slot {
+    state: Arc<State>,
+    key: u64,
+    /// Since when it holds it.
+    held: Option<Instant>,
+}
+
+impl ProcessLocks {
+    /// Acquires `key`, after the callers that came before, waiting as long as it takes. Dropping the
+    /// future gives up waiting, and its place.
+    pub async fn acquire(&self, key: u64) -> ProcessGuard {
+        let started = Instant::now();
+        let lock = {
+            let mut slots = self.0.slots();
+            let (lock, count) = slots.entry(key).or_default();
+            *count += 1;
+            lock.clone()
+        };
+        self.0.waiting.fetch_add(1, Relaxed);
+        let mut slot = Slot { state: self.0.clone(), key, held: None };
+        let held = lock.lock_owned().await;
+        self.0.waiting.fetch_sub(1, Relaxed);
+        self.0.waited.add(started.elapsed());
+        slot.held = Some(Instant::now());
+        ProcessGuard { _held: held, _slot: slot }
+    }
+
+    /// Statistics of the kind `process`.
+    pub fn stats(&self) -> LockStats {
+        let histogram = |durations: &Durations| {
+            let Counted { up_to, count, sum } = durations.counted();
+            DurationHistogram { buckets: up_to, count, seconds: sum }
+        };
+        // First, so that a key that is acquired meanwhile counts as held.
+        let held = histogram(&self.0.held);
+        let waited = histogram(&self.0.waited);
+        LockStats {
+            kind: "process",
+            acquired: waited.count,
+            held_now: waited.count.saturating_sub(held.count),
+            waiting_now: self.0.waiting.load(Relaxed),
+            waited,
+            held,
+            ..LockStats::default()
+        }
+    }
+}
+
+impl State {
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        match self.held {
+            Some(since) => self.state.held.add(since.elapsed()),
+            None => drop(self.state.waiting.fetch_sub(1, Relaxed)),
+        }
+        let mut slots = self.state.slots();
+        if let Some((_, count)) = slots.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                slots.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_is_held_once_and_leaves_nothing() {
+        let locks = ProcessLocks::default();
+        let held = locks.acquire(7).await;
+        let other = locks.acquire(8).await;
+        let now = || (locks.stats().held_now, locks.stats().waiting_now, locks.0.slots().len());
+        let mut next = Box::pin(locks.acquire(7));
+        let mut given_up = Box::pin(locks.acquire(7));
+        assert!(timeout(Duration::ZERO, &mut next).await.is_err());
+        assert!(timeout(Duration::ZERO, &mut given_up).await.is_err());
+        assert_eq!(now(), (2, 2, 2));
+        drop((given_up, other));
+        assert_eq!(now(), (1, 1, 1));
+        drop(held);
+        let next = next.await;
+        assert_eq!(now(), (1, 0, 1));
+        drop(next);
+        assert_eq!((now(), locks.stats().acquired), ((0, 0, 0), 3));
+    }
+}
