@@ -50,12 +50,19 @@ impl<V: Clone, E: Clone> Entry<V, E> {
         Arc::new(Entry { last: RwLock::new(None), turn: tokio::sync::Mutex::default() })
     }
 
+    /// The last value, where it is fresh.
+    fn fresh(&self, fresh_for: Duration) -> Option<V> {
+        let last = self.last.read();
+        let Reading { result, begun, .. } = last.as_ref()?;
+        result.as_ref().ok().filter(|_| begun.elapsed() < fresh_for).cloned()
+    }
+
     /// The last result, for a caller that asked at `asked`: where it is fresh, or came since.
     fn usable(&self, asked: Instant, fresh_for: Duration) -> Option<Result<V, E>> {
-        let last = self.last.read();
-        let Reading { result, begun, ended } = last.as_ref()?;
-        let is_fresh = result.is_ok() && begun.elapsed() < fresh_for;
-        (is_fresh || *ended >= asked).then(|| result.clone())
+        self.fresh(fresh_for).map(Ok).or_else(|| {
+            let last = self.last.read();
+            last.as_ref().filter(|last| last.ended >= asked).map(|last| last.result.clone())
+        })
     }
 }
 
@@ -72,7 +79,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
 
     /// The same, where values are fresh for this long.
     pub fn fresh_for(&self, key: &K, fresh_for: Duration) -> Option<V> {
-        self.entries.get(key)?.usable(Instant::now(), fresh_for)?.ok()
+        self.entries.get(key)?.fresh(fresh_for)
     }
 
     /// Where to keep the value of `key` by a caller that reads for itself alone: to be taken before it reads.
@@ -121,7 +128,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     }
 
     /// How many keys there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 }
@@ -188,7 +195,7 @@ mod tests {
         for key in 10..1000 {
             assert_eq!(cache.get(key, async || Ok(key)).await, Ok(key));
         }
-        assert!(cache.len() <= 64);
+        assert!(cache.count() <= 64);
     }
 
     #[tokio::test]

@@ -77,7 +77,7 @@ impl SessionMemory {
 
     /// Sessions in memory.
     pub(super) fn len(&self) -> usize {
-        self.sessions.len()
+        self.sessions.count()
     }
 
     /// Enough for 584 years.

@@ -145,16 +145,12 @@ async fn sales_are_sold_and_nothing_touches_two_slots() {
     let doctor = Instance::command(&["doctor"]).envs(stack.env()).output().expect("run seckill");
     let text = String::from_utf8_lossy(&doctor.stdout);
     assert!(text.contains("key style cluster, as recorded"), "{text}");
-    for (args, says) in
-        [(["--key-style", "default"], "several slots, which a Redis Cluster refuses")]
-    {
-        let mut other = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
-        other.envs(stack.env()).args(args);
-        let output = other.output().expect("run seckill");
-        let text = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(text.contains(says), "{text}");
-    }
+    let mut other = Instance::command(&["serve", "--bind", "127.0.0.1:0"]);
+    other.envs(stack.env()).args(["--key-style", "default"]);
+    let output = other.output().expect("run seckill");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("several slots, which a Redis Cluster refuses"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
