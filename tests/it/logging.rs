@@ -5,10 +5,10 @@ use std::path::Path;
 
 /// All fields. A duration's name ends in its unit; a number of things has none.
 #[rustfmt::skip]
-const FIELDS: [&str; 45] = [
+const FIELDS: [&str; 44] = [
     "error", "detail", "voucher_id", "order_id", "shop_id", "type_id", "strategy", "entry",
     "entries", "key", "keys", "items", "channel", "operation", "lock", "owner", "reason",
-    "semaphore", "permits", "policy", "task", "tasks", "address", "unix_socket", "node", "status",
+    "semaphore", "policy", "task", "tasks", "address", "unix_socket", "node", "status",
     "elapsed_us", "stock", "added", "count", "orders", "cancelled", "shops", "tries", "pending",
     "left", "requests", "index", "stored", "signal", "lab", "run", "fault", "phone", "code",
 ];

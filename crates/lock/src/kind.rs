@@ -1,10 +1,7 @@
-//! The kinds of [`Lock`](crate::Lock) and [`Semaphore`](crate::Semaphore), as types and as values: `Lock<Fair>` and `Lock<Read>` share
+//! The kinds of [`Lock`](crate::Lock), as types and as values: `Lock<Fair>` and `Lock<Read>` share
 //! the code that waits, renews and cleans up, and differ in the scripts that are run.
 
 use std::fmt;
-
-pub use crate::kinds::leased_permits::Leased;
-pub use crate::kinds::permits::{Plain, SemaphoreKind};
 
 mod sealed {
     /// Keeps [`LockKind`](super::LockKind) to the types of this module, so that it can grow.

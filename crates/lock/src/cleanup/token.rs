@@ -75,7 +75,7 @@ async fn reconcile<T: Token>(held: T) {
             Ok(true) => Attempt::Done,
             Ok(false) => Attempt::NotHeld,
             Err(Failure::Rejected(cause)) => {
-                tracing::warn!(name, error = %cause, "release refused");
+                tracing::warn!(key = name, error = %cause, "release refused");
                 Attempt::Done
             }
             Err(_) => Attempt::Failed,
@@ -83,7 +83,7 @@ async fn reconcile<T: Token>(held: T) {
     });
     if !answered.await {
         tracing::warn!(
-            name,
+            key = name,
             "a release was never answered; permits without a lease may stay acquired"
         );
     }

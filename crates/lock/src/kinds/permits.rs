@@ -27,7 +27,7 @@ use crate::waiting::permit_queue::Try;
 #[must_use = "dropping the permits releases them"]
 pub struct Permits<K: SemaphoreKind = Plain>(pub(super) Armed<K::Held>);
 
-/// A kind of semaphore: [`Plain`] or [`Leased`](crate::kind::Leased).
+/// A kind of semaphore: [`Plain`] or [`Leased`](crate::Leased).
 pub trait SemaphoreKind: sealed::Sealed {}
 
 /// Permits without a lease: Redisson's `RSemaphore`.

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
-use redisson_lock::kind::{Leased, Plain, SemaphoreKind};
-use redisson_lock::{Error, LockConfig, LockUsage, Locks, Permits, Semaphore, Server};
+use redisson_lock::{
+    Error, Leased, LockConfig, LockUsage, Locks, Permits, Plain, Semaphore, SemaphoreKind, Server,
+};
 use tokio::task::JoinSet;
 
 use super::cancellation::{cut_after, cut_everywhere, released_later};
