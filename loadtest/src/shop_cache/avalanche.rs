@@ -12,9 +12,8 @@ use clap::{Args, value_parser};
 use workload::{Error, latency::Latency};
 
 use super::{
-    CONNECTIONS,
     keys::RedisKeys,
-    place::Place,
+    place::{CONNECTIONS, Place},
     reads::{self, Read, ReadStrategy, Tally, read_all},
 };
 use crate::report::{Check, Checked};

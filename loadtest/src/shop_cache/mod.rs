@@ -24,11 +24,6 @@ mod stampede;
 mod steady;
 mod updates;
 
-/// The shop that is hot or changed: the sample data's first.
-const SHOP: u64 = 1;
-/// Connections of the readers to each instance, where a scenario does not say otherwise.
-const CONNECTIONS: u32 = 64;
-
 /// The scenarios.
 #[derive(Debug, Subcommand)]
 pub enum Scenario {

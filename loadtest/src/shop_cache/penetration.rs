@@ -20,10 +20,9 @@ use testkit::wait::poll;
 use workload::{Error, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
-    CONNECTIONS,
     keys::RedisKeys,
     metrics::{Layers, Nodes},
-    place::{Place, connect},
+    place::{CONNECTIONS, Place, connect},
     reads::{Answer, Read, ReadStrategy, Tally, read_all},
     shops::ShopTable,
 };

@@ -5,6 +5,9 @@ use workload::{Access, Error, Target, driver::Connections, live::Progress};
 
 use super::{keys::RedisKeys, reads::LIMIT, shops::ShopTable};
 
+/// Connections of the readers to each instance, where a scenario does not say otherwise.
+pub const CONNECTIONS: u32 = 64;
+
 /// The instances that are asked, and the servers behind them.
 #[derive(Debug, Clone, Args)]
 pub struct Place {

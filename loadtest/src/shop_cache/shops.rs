@@ -9,6 +9,8 @@ use sqlx::{
 };
 use workload::Error;
 
+/// The shop that is hot or changed: the sample data's first.
+pub const SHOP: u64 = 1;
 /// The address that marks temporary shops, so that nothing else is ever removed.
 const MARK: &str = "made by the load tool, to be removed by it";
 /// A type that no list shows.

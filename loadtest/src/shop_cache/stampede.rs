@@ -16,12 +16,11 @@ use tokio::time::{sleep, sleep_until};
 use workload::{Error, Target, driver::Connections, latency::Latency, live::Progress};
 
 use super::{
-    SHOP,
     keys::RedisKeys,
     metrics::{LOADS_RUNNING, Nodes},
     place::{Place, connect},
     reads::{Read, ReadStrategy, read_all},
-    shops::ShopTable,
+    shops::{SHOP, ShopTable},
 };
 use crate::report::{Check, CheckResult, Checked};
 

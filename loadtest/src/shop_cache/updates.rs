@@ -23,10 +23,10 @@ use workload::{
 };
 
 use super::{
-    SHOP,
     keys::RedisKeys,
     place::Place,
     reads::{self, Answer, LIMIT, Read, ReadStrategy, Reads, Tally},
+    shops::SHOP,
 };
 use crate::report::{Check, Checked, Table};
 
