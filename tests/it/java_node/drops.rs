@@ -91,6 +91,11 @@ async fn a_dropped_entry_of_a_buyer_who_has_an_order_names_it() {
     let claims = format!("seckill:order:{sale}");
     let _: () = java.redis.clone().srem(claims, user.id).await.unwrap();
     let delivered = java.hold(user.id, sale, 71, true).await;
+    // One of our consumers has written its refusal, and not why yet.
+    let refusal =
+        "INSERT INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES (71, ?, 0, 4)";
+    sqlx::query(refusal).bind(user.id).execute(&stack.database.pool).await.unwrap();
+    assert_eq!(look_up(&stack, &user, 71).await.status, 202);
     assert!(java.handle(&delivered, Deed::Commit).await, "it finds the row, and drops");
     eventually("a definite refusal", SECONDS, || async {
         look_up(&stack, &user, 71).await.status == 200

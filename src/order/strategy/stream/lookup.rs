@@ -35,13 +35,14 @@ impl OrderStream {
         if let Some((_, code)) = of_user.filter(|(user, _)| *user == user_id.to_string()) {
             return Err(refusal(code));
         }
-        if row.is_some() {
-            // Why, Redis does not know any more.
-            return Err(Error::OrderFailed);
-        }
+        // A refusal that is pending still is a row already: why, is written when it is resolved.
         let names = |name: &str| name.split(':').nth(1) == Some(&order_id.to_string());
         if view.pending.split(' ').any(names) {
             return Ok(None);
+        }
+        if row.is_some() {
+            // Why, Redis does not know any more.
+            return Err(Error::OrderFailed);
         }
         if is_anothers {
             // The primary key lets no other be.
