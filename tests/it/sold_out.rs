@@ -169,6 +169,7 @@ async fn stock_that_is_added_during_a_sale_is_sold_completely() {
     let stack = law::patient(2).await;
     for strategy in [Strategy::ReentrantLock, Strategy::Stream, Strategy::GroupCommit] {
         let options = law::options(&stack, strategy, 300, 50).await;
+        options.live.send_first(400);
         let adding = async {
             options.live.reached(400).await;
             let sale =
@@ -178,6 +179,7 @@ async fn stock_that_is_added_during_a_sale_is_sold_completely() {
                 add(&stack.instances[1].url, sale, 40).await.status == 200
             })
             .await;
+            options.live.send_rest();
         };
         let (report, ()) = tokio::join!(law::run(&stack, &options), adding);
         // Refusals between the two were true at their moment.
