@@ -1,4 +1,4 @@
-//! Conformance: how a judged sale compares to its strategy's guarantees in the [`ladder`].
+//! Conformance: how a judged sale compares to its strategy's guarantees in the [`ladder`](crate::ladder).
 
 use crate::ladder::{Guarantee, Strategy};
 use serde::Serialize;

@@ -1,5 +1,5 @@
 //! Strategies: how each one sells, in a file or folder of its own. Their names, ideas and guarantees are the table in
-//! the crate [`ladder`]; the strategy belongs to the sale.
+//! [`workload::ladder`]; the strategy belongs to the sale.
 //!
 //! Two rules hold for all: the order is inserted first and the hot stock row is changed last, so
 //! that it stays locked for one statement and the commit; and nothing but the database is waited for

@@ -12,7 +12,7 @@ use crate::locks::Locks;
 /// The ids make every command count once, however often it is sent, and a permit that is not
 /// released is free again after its lease: none can be lost for longer, and none released twice. As
 /// with every lease, a holder that outlives it is one too many: check
-/// [`valid_for`](LeasedPermits::valid_for), and [`extend`](LeasedPermits::extend) it in time, or have it
+/// [`valid_for`](crate::LeasedPermits::valid_for), and [`extend`](crate::LeasedPermits::extend) it in time, or have it
 /// [renewed](LeasedSemaphore::with_renewal).
 ///
 /// Leases run on the server's clock (Redis 5 or newer). Redisson's clients go by their own: one whose
