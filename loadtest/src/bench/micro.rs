@@ -120,49 +120,41 @@ pub async fn raw_lock_pairs(access: &Access, duration: Duration) -> anyhow::Resu
 const BENCH_SALE: &str = "999999999999";
 
 /// The script of the strategy `stream`, as the service runs it for new buyers, but for one buyer a call; admissions per
-/// second. A consumer holds the entries, as there.
+/// second.
 pub async fn raw_admissions(access: &Access, duration: Duration) -> anyhow::Result<f64> {
-    let script = load(access, include_str!("../../../lua/stream_admit.lua")).await?;
+    let script = load(
+        access,
+        concat!(
+            include_str!("../../../lua/stream_mark.lua"),
+            include_str!("../../../lua/stream_admit.lua")
+        ),
+    )
+    .await?;
     let mut redis = redis_connection::connect(&access.redis_url).await?;
-    let (stock, claims) =
-        (format!("seckill:stock:{BENCH_SALE}"), format!("seckill:order:{BENCH_SALE}"));
-    // Of this run of the server, or nothing is admitted.
-    let info: String = redis::cmd("INFO").arg("server").query_async(&mut redis).await?;
-    let epoch = info.lines().find_map(|line| line.strip_prefix("run_id:"));
-    let epoch = epoch.context("INFO server has no run_id")?;
+    let (stream, pending) = ("bench:stream", "bench:pending");
+    let [stock, claims, open] =
+        ["stock", "order", "open"].map(|part| format!("seckill:{part}:{BENCH_SALE}"));
+    let keys = [stream, pending, &stock, &claims, &open];
+    let limits = ["9000000000000000", "1000000000"];
+    let _: () = redis.del(&keys).await?;
+    // The first call begins a mark, under which the sale is then open.
+    let mut first = redis::cmd("EVALSHA");
+    first.arg(&script).arg(keys.len()).arg(&keys).arg(&limits).arg(&["1", BENCH_SALE, "1", "1"]);
+    first.exec_async(&mut redis).await?;
+    let mark: String = redis.hget(pending, "mark").await?;
     let _: () = redis::pipe()
         .set(&stock, 2_000_000_000)
-        .set("bench:epoch", epoch)
-        .sadd("bench:counters", BENCH_SALE)
-        .del(&["bench:stream", "bench:held", &claims])
-        .cmd("XGROUP")
-        .arg(&["CREATE", "bench:stream", "g1", "0", "MKSTREAM"])
+        .set(&open, &mark)
+        .sadd(&claims, &mark)
         .query_async(&mut redis)
         .await?;
-    let call = [
-        "EVALSHA",
-        &script,
-        "4",
-        "bench:stream",
-        "bench:epoch",
-        "bench:counters",
-        "bench:held",
-        "1000000000",
-        "",
-        epoch,
-        "g1",
-        "bench",
-        BENCH_SALE,
-        "1",
-        "__rand_int__",
-        "__rand_int__",
-    ];
+    let buyer = ["1", BENCH_SALE, "__rand_int__", "__rand_int__"];
+    let call = [&["EVALSHA", &script, "5"], &keys[..], &limits, &buyer].concat();
     let wanted = requests(duration, 40_000.0);
     let rate = redis_benchmark(access, wanted, 1_000_000_000, &call).await?;
-    let admitted: u64 = redis::cmd("XLEN").arg("bench:stream").query_async(&mut redis).await?;
+    let admitted: u64 = redis::cmd("XLEN").arg(stream).query_async(&mut redis).await?;
     ensure!(admitted * 100 > wanted * 99, "only {admitted} of {wanted} were admitted");
-    let _: () = redis.del(&["bench:epoch", "bench:counters", &claims, &stock]).await?;
-    let _: () = redis.del(&["bench:stream", "bench:held"]).await?;
+    let _: () = redis.del(&keys).await?;
     Ok(rate)
 }
 
