@@ -8,7 +8,7 @@ use sqlx::{Connection, MySqlConnection};
 
 use super::database_url::{cannot_connect, options};
 use super::opener::Opener;
-use super::pool::{Pool, PooledConnection};
+use super::pool::Pool;
 
 /// Seconds a statement waits for a row lock before the database gives up on it (error 1205).
 /// The server's default of 50 s is longer than any buyer waits. Shorter than the default time limit of a step, so that
@@ -76,7 +76,7 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        self.run(self.pool.acquire(), work).await
+        self.run(false, work).await
     }
 
     /// Runs one statement that writes, [in time](Database::bounded), on a connection [for writes](Pool::acquire_for_writes).
@@ -84,21 +84,27 @@ impl Database {
         &self,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        self.run(self.pool.acquire_for_writes(), work).await
+        self.run(true, work).await
     }
 
-    /// Takes a connection, and hands it back once `work` was answered.
+    /// Takes a connection, and hands it back once `work` was answered. Boxed, so that what awaits it stays small: the future of
+    /// a purchase, which is moved, has a place for it.
     async fn run<T>(
         &self,
-        connection: impl Future<Output = sqlx::Result<PooledConnection>>,
+        writes: bool,
         work: impl AsyncFnOnce(&mut MySqlConnection) -> sqlx::Result<T>,
     ) -> sqlx::Result<T> {
-        self.bounded(async {
-            let mut connection = connection.await?;
+        self.bounded(Box::pin(async {
+            let acquired = if writes {
+                self.pool.acquire_for_writes().await
+            } else {
+                self.pool.acquire().await
+            };
+            let mut connection = acquired?;
             let result = work(&mut connection).await;
             connection.answered_with(&result);
             result
-        })
+        }))
         .await
     }
 
