@@ -106,6 +106,8 @@ async fn the_claim_in_redis_is_returned_once() {
         act(&url, "cancel", &users[0], orders[0]).await.data();
     }
     counted(&stack, sale, 8, &users[1..]).await;
+    // The outbox is emptied after the count.
+    eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
 
     // Delivered a second time, after the user was admitted again: nothing happens.
     buy(stack.url(), &users[0], sale).await.bought();
@@ -122,7 +124,6 @@ async fn the_claim_in_redis_is_returned_once() {
     let order = orders[1];
     act(stack.url(), "cancel", &users[2], orders[2]).await.data();
     counted(&stack, sale, 8, &users[..2]).await;
-    // The outbox is emptied after the count.
     eventually("the outbox is empty", TIMEOUT, || pending_returns_are(&stack, 0)).await;
     stack.redis.pause();
     let (url, user) = (stack.url().to_owned(), users[1].clone());
