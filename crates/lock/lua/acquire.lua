@@ -14,7 +14,7 @@
 if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
     or (ARGV[3] == '1' and redis.call('EXISTS', KEYS[1]) == 0) then
   redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
-  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))
   return nil
 end
 return redis.call('PTTL', KEYS[1])

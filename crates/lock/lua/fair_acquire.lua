@@ -39,7 +39,7 @@ end
 
 if redis.call('HEXISTS', KEYS[1], owner) == 1 then
   redis.call('HSET', KEYS[1], owner, depth)
-  redis.call('PEXPIRE', KEYS[1], lease)
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(lease)))
   return nil
 end
 if depth ~= '1' then

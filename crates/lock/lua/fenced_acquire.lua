@@ -19,7 +19,7 @@ if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 1
     token = redis.call('INCR', KEYS[2])
   end
   redis.call('HSET', KEYS[1], ARGV[2], ARGV[3])
-  redis.call('PEXPIRE', KEYS[1], ARGV[1])
+  redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))
   return {1, token}
 end
 return {0, redis.call('PTTL', KEYS[1])}

@@ -25,7 +25,8 @@ if ARGV[3] then
   -- While the field exists no writer can have acquired the lock, so the key of a hold that expired
   -- because this renewal is late may be created again.
   for hold = 1, count do
-    redis.call('SET', ARGV[3] .. ':' .. ARGV[2] .. ':rwlock_timeout:' .. hold, 1, 'PX', ARGV[1])
+    local key = ARGV[3] .. ':' .. ARGV[2] .. ':rwlock_timeout:' .. hold
+    redis.call('SET', key, 1, 'PX', math.max(redis.call('PTTL', key), tonumber(ARGV[1])))
   end
 end
 redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[1])))

@@ -242,7 +242,7 @@ async fn send_release(held: &Held) -> Result<(), Error> {
             // The other holds of a reader keep the leases they have.
             let check_at = match request.kind {
                 Kind::Read => hold.fixed_deadline(),
-                _ => hold.confirmed(sent),
+                _ => hold.confirmed(sent, lease),
             };
             if let Some(check_at) = check_at {
                 shared.renewals.insert(hold, check_at);

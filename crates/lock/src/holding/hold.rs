@@ -202,14 +202,14 @@ impl Hold {
         (state.phase == Phase::Live && !state.renewed).then_some(state.deadline)
     }
 
-    /// The server confirmed a write that was sent at `sent`. Returns when the watchdog has to check
+    /// The server confirmed a write of this lease that was sent at `sent`. Returns when the watchdog has to check
     /// the hold; `None` when it has ended.
-    pub(crate) fn confirmed(&self, sent: Instant) -> Option<Instant> {
+    pub(crate) fn confirmed(&self, sent: Instant, lease: Duration) -> Option<Instant> {
         let mut state = self.state();
         if state.phase != Phase::Live {
             return None;
         }
-        let until = state.end_of(sent, state.lease);
+        let until = state.end_of(sent, lease);
         state.deadline = state.deadline.max(until);
         for (_, read_until) in &mut state.read_holds {
             *read_until = until.max(*read_until);

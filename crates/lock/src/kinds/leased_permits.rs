@@ -52,11 +52,17 @@ pub struct Held {
 struct Lease {
     ends: Mutex<Instant>,
     changed: Notify,
+    /// Held while a new lease is sent: the server and this process see the same one as the last.
+    extending: tokio::sync::Mutex<()>,
 }
 
 impl Lease {
     fn new(ends: Instant) -> Arc<Self> {
-        Arc::new(Self { ends: Mutex::new(ends), changed: Notify::new() })
+        Arc::new(Self {
+            ends: Mutex::new(ends),
+            changed: Notify::new(),
+            extending: Default::default(),
+        })
     }
 
     fn ends(&self) -> MutexGuard<'_, Instant> {
@@ -177,6 +183,7 @@ impl HeldPermits for Held {
 impl Held {
     /// Set the lease; see [`LeasedPermits::extend`].
     async fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let _turn = self.lease.extending.lock().await;
         let sent = Instant::now();
         if self.ids.count() == 0 {
             self.lease.set(sent + lease);
@@ -203,7 +210,9 @@ impl Held {
     /// Extend the lease every third of it, until it is lost.
     async fn renew(&self) {
         let (lease, counters) = (self.kind.lease, Self::counters(&self.locks));
-        let mut pause = LockConfig::renewal_interval(lease);
+        let interval = LockConfig::renewal_interval(lease);
+        // Of permits that were split off, a part of the lease is over.
+        let mut pause = self.lease.left().saturating_sub(lease - interval).min(interval);
         let reason = loop {
             if self.lease.left().is_zero() {
                 break LostReason::Unreachable;
@@ -212,7 +221,7 @@ impl Held {
             match self.extend(lease).await {
                 Ok(()) => {
                     counters.renewed();
-                    pause = LockConfig::renewal_interval(lease);
+                    pause = interval;
                 }
                 Err(Error::Lost(reason)) => break reason,
                 Err(error) => {

@@ -27,7 +27,7 @@ const MAX_CONCURRENT: usize = 512;
 const BATCH: usize = 512;
 
 /// A hold, when its renewal was sent, and the reply.
-type Renewed = (Arc<Hold>, Instant, Result<RenewReply, Failure>);
+type Renewed = (Arc<Hold>, (Instant, Duration), Result<RenewReply, Failure>);
 
 /// Renew until the tasks have to end.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -92,20 +92,20 @@ async fn renew(
     let RenewalAction::Renew { lease, deadline } = hold.renewal_action(sent) else { return None };
     let left = deadline.saturating_duration_since(sent);
     let reply = connection.renew(&hold.request, lease, left.min(lease / 3), left).await;
-    Some((hold, sent, reply))
+    Some((hold, (sent, lease), reply))
 }
 
 /// Apply the reply to one renewal.
 fn apply(
     shared: &Arc<Shared>,
     hold: &Arc<Hold>,
-    sent: Instant,
+    (sent, lease): (Instant, Duration),
     reply: Result<RenewReply, Failure>,
 ) {
     let schedule = &shared.renewals;
     let failure = match reply {
         Ok(RenewReply::Renewed) => {
-            if let Some(at) = hold.confirmed(sent) {
+            if let Some(at) = hold.confirmed(sent, lease) {
                 schedule.insert(hold, at);
             }
             return;

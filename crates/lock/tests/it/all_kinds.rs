@@ -130,6 +130,22 @@ async fn re_entry_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K
     outer.release().await.unwrap();
 }
 
+async fn a_renewal_never_shortens_a_lease<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
+    let server = RedisServer::start().await;
+    let mut raw = server.conn().await;
+    let locks = locks(&server).await;
+    let lock = lock(&locks);
+    let guard = lock.acquire().await.unwrap();
+    // As a re-entry for longer does, whose reply has not come yet.
+    let _: bool = raw.pexpire(NAME, 60_000).await.unwrap();
+    for _ in 0..2 {
+        renewed(|| guard.valid_for()).await;
+    }
+    assert!(lock.remaining().await.unwrap().unwrap() > Duration::from_secs(50));
+    assert!(guard.valid_for() <= LEASE, "what this process asked for is all it counts on");
+    guard.release().await.unwrap();
+}
+
 async fn a_fixed_lease_expires<K: LockKind>(lock: fn(&Locks) -> Lock<K>) {
     let server = RedisServer::start().await;
     let locks = locks(&server).await;
@@ -263,6 +279,7 @@ macro_rules! all_kinds {
             all_kinds!(@ $make;
                 guards_of_one_owner_are_released_in_any_order the_watchdog_renews_the_lease
                 re_entry_from_many_tasks_counts_each_acquire re_entry_never_shortens_a_lease
+                a_renewal_never_shortens_a_lease
                 a_fixed_lease_expires a_command_with_a_lost_reply_counts_once a_lost_lock_reports_the_reason
                 a_lock_taken_again_after_a_loss_of_data_is_renewed
                 scripts_are_reloaded_after_a_flush

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use redisson_lock::{Error, LeasedSemaphore, LockConfig, Locks, Lost, LostReason};
+use tokio::time::sleep;
 
 use super::cancellation::{cut_after, cut_everywhere};
 use super::semaphore::next_message;
@@ -179,6 +180,22 @@ async fn renewed_permits_outlive_their_lease_until_they_are_lost() {
     let stats = stats.iter().find(|stats| stats.kind == "leased_semaphore").unwrap();
     assert_eq!((stats.lost.total(), stats.held_now), (1, 0));
     assert!(stats.renewed >= 8, "{}", stats.renewed);
+}
+
+/// Each time before their renewal is due.
+#[tokio::test]
+async fn permits_that_are_split_again_and_again_are_renewed() {
+    let server = RedisServer::start().await;
+    let locks = long_locks(&server).await;
+    let gate = semaphore(&locks, 10, LEASE).await.with_renewal();
+    let mut rest = gate.acquire(10).await.unwrap();
+    let (mut parts, begun) = (Vec::new(), Instant::now());
+    while begun.elapsed() < LEASE * 3 / 2 {
+        parts.push(rest.split(1).unwrap());
+        sleep(LEASE / 5).await;
+    }
+    assert_eq!(gate.available().await.unwrap(), 0);
+    assert!(rest.valid_for() > Duration::ZERO);
 }
 
 #[tokio::test]
