@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::cache::Inner;
 use crate::connection::redis_commands::{RebuildMutex, unique_token};
 use crate::encoding::{Decoded, Encoded, Format, decode};
-use crate::error::ReadError;
+use crate::error::{Error, ReadError};
 use crate::keys::mutex_key;
 use crate::policy::CachePolicy;
 use crate::read::load::Loader;
@@ -87,8 +87,9 @@ impl Inner {
                 Ok(reply) => reply,
                 Err(error) => {
                     tracing::debug!(key, %error, "loading without Redis");
-                    // The command may have been executed, unless the breaker kept it back.
-                    if !was_open && let Some(mutex) = mutex {
+                    // The command may have been executed, unless the breaker kept it back or Redis refused it.
+                    let may_have_run = !was_open && !matches!(error, Error::Rejected(_));
+                    if may_have_run && let Some(mutex) = mutex {
                         self.release_later(mutex);
                     }
                     if reason == RebuildReason::Stale {
