@@ -27,6 +27,21 @@ async fn orders_of(stack: &Stack, sale: i64) -> i64 {
     stack.database.number(&count).await
 }
 
+#[tokio::test]
+async fn a_sale_with_a_key_of_another_type_keeps_no_other_closed() {
+    let stack = Stack::start(1, &[]).await;
+    let (user, mut redis) = (stack.users(1).await.remove(0), stack.redis.conn().await);
+    let (broken, other) = (stack.publish(2, "stream").await, stack.publish(2, "stream").await);
+    let claims = stack.keys.claims(broken);
+    let mut replace = redis::pipe();
+    replace.atomic().del(&claims).set(&claims, "no set").del(stack.keys.open(other));
+    replace.exec_async(&mut redis).await.unwrap();
+    eventually("the other one is counted, and sold", TIMEOUT, || async {
+        buy(stack.url(), &user, other).await.status == 202
+    })
+    .await;
+}
+
 /// Six, which is more than are committed at once.
 #[tokio::test]
 async fn sales_whose_rows_are_locked_delay_no_other_sale() {

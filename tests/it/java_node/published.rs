@@ -7,6 +7,7 @@ use testkit::wait::eventually;
 
 use super::player::{JavaNode, Reply};
 use super::{counter, rows, stock};
+use crate::resilience::lock_sale;
 use crate::support::instance::Instance;
 use crate::support::stack::{Stack, buy};
 
@@ -74,6 +75,25 @@ async fn a_sale_that_is_under_way_is_taken_as_it_is() {
     stack.stream_drained().await;
     assert_eq!((rows(&stack).await, counter(&stack, sale).await), (4, Some(0)));
     assert_eq!(strategy_and_issued(&stack, sale).await, ("stream".to_owned(), Some(4)));
+}
+
+#[tokio::test]
+async fn a_published_sale_whose_row_is_locked_keeps_no_other_closed() {
+    let mut stack = Stack::start(0, &[]).await;
+    let mut java = JavaNode::join(&stack).await;
+    let (locked, other) = (java.publish(2).await, java.publish(2).await);
+    let user = stack.users(1).await.remove(0);
+    let holder = lock_sale(&stack, locked).await;
+    stack.add_instance(&[]).await;
+    eventually("the other one is sold", TIMEOUT, || async {
+        buy(stack.url(), &user, other).await.status == 202
+    })
+    .await;
+    holder.rollback().await.unwrap();
+    eventually("it is recorded once its row is free", TIMEOUT, || async {
+        strategy_and_issued(&stack, locked).await == ("stream".to_owned(), Some(2))
+    })
+    .await;
 }
 
 /// Rows without a counter are a sale of an earlier stage of the course: the column's default says how it sells.

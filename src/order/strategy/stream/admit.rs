@@ -43,13 +43,8 @@ impl OrderStream {
         let id = until(deadline, member.ids.next()).await??;
         let order = NewOrder { id, buyer, unguarded: false };
         let mut in_doubt = false;
-        match self.admitted(order, sale, deadline, &mut in_doubt).await {
-            // An earlier call may have admitted it.
-            Err(Error::Unavailable(_) | Error::Overloaded) if in_doubt => {
-                Err(Error::OutcomeUnknown(Some(id)))
-            }
-            outcome => outcome,
-        }
+        let outcome = self.admitted(order, sale, deadline, &mut in_doubt).await;
+        told(outcome, id, in_doubt)
     }
 
     async fn admitted(
@@ -107,6 +102,16 @@ impl OrderStream {
     }
 }
 
+/// What the buyer is told: where an earlier call may have admitted the order, nothing that would deny it unasked.
+fn told(outcome: Result<i64, Error>, id: i64, in_doubt: bool) -> Result<i64, Error> {
+    match outcome {
+        Err(Error::Unavailable(_) | Error::Overloaded | Error::SaleEnded) if in_doubt => {
+            Err(Error::OutcomeUnknown(Some(id)))
+        }
+        outcome => outcome,
+    }
+}
+
 impl Member {
     /// An answer for each order.
     pub(super) async fn admit(&self, orders: &[NewOrder]) -> Vec<Answer> {
@@ -157,5 +162,23 @@ impl Member {
         let admitted = answers.iter().filter(pending).count();
         self.stats.admitted.fetch_add(admitted as u64, Relaxed);
         answers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The reply was lost, and the sale ended, or was being counted, before the script could be asked again.
+    #[test]
+    fn no_refusal_that_was_not_looked_up_denies_an_order_that_may_exist() {
+        for refusal in [Error::SaleEnded, Error::Overloaded, Error::Unavailable("Redis")] {
+            assert!(matches!(
+                told(Err(refusal.clone()), 7, true),
+                Err(Error::OutcomeUnknown(Some(7)))
+            ));
+            assert!(!matches!(told(Err(refusal), 7, false), Err(Error::OutcomeUnknown(_))));
+        }
+        assert!(matches!(told(Err(Error::SoldOut), 7, true), Err(Error::SoldOut)));
     }
 }

@@ -39,6 +39,7 @@ use crate::voucher::recounts::Recounts;
 
 mod admit;
 mod consume;
+mod count;
 mod decide;
 mod java;
 mod lookup;

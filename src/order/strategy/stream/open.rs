@@ -1,9 +1,4 @@
-//! Opens sales: sets their stock counters and claims to what the database and the stream say, under a mark.
-//!
-//! A sale whose counter or claims are not of this mark is closed first, and its claims are read page by page. The count
-//! itself is of one moment: while the sale's row is locked, no node commits, cancels or adds anything, not even a Java node.
-//! The counter is the stock less the entries that have no order. A sale that is open is only counted, and stays open: buyers
-//! who are admitted meanwhile have newer entries, and the last script counts those.
+//! Looks at the sales that are open, round after round, and has those [counted](super::count) that need it.
 //!
 //! Every process looks at all sales twice a second, whether anybody buys or not: a Java node's script needs the counter
 //! of every sale. Which process comes first does not matter. With tens of thousands of sales a round takes longer, and the
@@ -14,17 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use redis::AsyncCommands;
 use tokio::time::Instant;
 use workload::ladder::Strategy;
 
 use super::Member;
-use super::replies::{Ask, Entry, Mark};
+use super::count::KEPT;
+use super::replies::Ask;
 use crate::error::Error;
 use crate::keys::record;
-use crate::order::model::NewOrder;
 use crate::order::store::count::OpenSale;
-use crate::scripts;
 use crate::voucher::recounts::AskedSales;
 
 /// Pause between two rounds, and what each sale adds to it. Not measured by the time that a round takes: one slow answer
@@ -38,12 +31,6 @@ const ASKED: Duration = Duration::from_millis(20);
 /// Sales that are looked at in one pipeline.
 const PAGE: usize = 500;
 
-/// Users in one script.
-const CLAIMS: u32 = 5000;
-
-/// How long after a sale's end its keys are kept, seconds.
-const KEPT: i64 = 86_400;
-
 /// What one round remembers for the next.
 #[derive(Default)]
 struct Seen {
@@ -51,13 +38,6 @@ struct Seen {
     /// Stock and counter of sales whose counter was below the stock.
     counters: HashMap<i64, (i64, i64)>,
     closed: HashMap<i64, Instant>,
-}
-
-/// The entries of the stream that were not resolved when they were looked at, by sale.
-struct Pass {
-    mark: Mark,
-    last: String,
-    sales: HashMap<i64, Vec<(Entry, NewOrder)>>,
 }
 
 impl Member {
@@ -128,18 +108,17 @@ impl Member {
                 state.get(keys.open(*voucher_id)).get(keys.stock(*voucher_id));
                 state.sismember(keys.claims(*voucher_id), &mark.text);
             }
-            let state: Vec<Option<String>> = state.query_async(&mut self.redis.clone()).await?;
+            let state: Vec<redis::RedisResult<Option<String>>> =
+                state.ignore_errors().query_async(&mut self.redis.clone()).await?;
+            let state =
+                state.into_iter().map(of_its_sale).collect::<redis::RedisResult<Vec<_>>>()?;
             for (sale, state) in sales.iter().zip(state.chunks(3)) {
                 let voucher_id = sale.voucher_id;
                 let counter = state[1].as_deref().map(|left| left.parse().unwrap_or(0));
                 if sale.issued.is_none() {
                     // Without a counter a Java node of an earlier stage published it, which sells by the table alone.
-                    if counter.is_some() && self.store.adopt_sale(voucher_id).await? {
-                        tracing::info!(
-                            voucher_id,
-                            "a sale that a Java node published is sold on the stream"
-                        );
-                        self.opener.recounts.ask(voucher_id, None);
+                    if counter.is_some() && self.opener.opening.lock().insert(voucher_id) {
+                        self.tasks.spawn(self.clone().adopt(voucher_id));
                     }
                     continue;
                 }
@@ -193,6 +172,25 @@ impl Member {
         Ok(count)
     }
 
+    /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
+    async fn adopt(self: Arc<Self>, voucher_id: i64) {
+        let opener = &self.opener;
+        match self.store.adopt_sale(voucher_id).await {
+            Ok(adopted) => {
+                opener.locked.lock().remove(&voucher_id);
+                if adopted {
+                    tracing::info!(
+                        voucher_id,
+                        "a sale that a Java node published is sold on the stream"
+                    );
+                    opener.recounts.ask(voucher_id, None);
+                }
+            }
+            Err(error) => self.note_locked(voucher_id, &error),
+        }
+        opener.opening.lock().remove(&voucher_id);
+    }
+
     fn note_closed(&self, closed: &HashMap<i64, Instant>, asked: &AskedSales) {
         let longest = closed.values().map(Instant::elapsed).max().unwrap_or_default();
         self.stats.closed.store(closed.len() as u64, Relaxed);
@@ -217,168 +215,9 @@ impl Member {
         }
         Ok(set.query_async::<()>(&mut self.redis.clone()).await?)
     }
+}
 
-    /// Reads all entries, from the first.
-    async fn pass(&self, mark: Mark) -> Result<Pass, Error> {
-        let mut pass = Pass { mark, last: String::new(), sales: HashMap::new() };
-        self.extend(&mut pass).await?;
-        Ok(pass)
-    }
-
-    /// Reads the entries that were added since.
-    async fn extend(&self, pass: &mut Pass) -> Result<(), Error> {
-        loop {
-            let view = self.view(Ask::Page(&pass.last)).await?;
-            if view.mark != pass.mark {
-                return Err(Error::Unavailable("Redis"));
-            }
-            if pass.last.is_empty() {
-                pass.last = pass.mark.text.rsplit(' ').next().unwrap_or("0-0").to_owned();
-            }
-            if let Some(last) = view.entries.last().filter(|_| view.more) {
-                pass.last.clone_from(&last.id);
-            }
-            for entry in view.entries {
-                if let Some(order) = entry.order() {
-                    pass.sales.entry(order.buyer.voucher_id).or_default().push((entry, order));
-                }
-            }
-            if !view.more {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn open_in_turn(
-        self: Arc<Self>,
-        sale: OpenSale,
-        is_open: bool,
-        void: HashSet<i64>,
-        pass: Arc<tokio::sync::Mutex<Pass>>,
-    ) {
-        let voucher_id = sale.voucher_id;
-        let opener = &self.opener;
-        let was_locked = opener.locked.lock().contains(&voucher_id);
-        let lane = if was_locked { &opener.locked_lane } else { &opener.lanes };
-        let Ok(lane) = lane.acquire().await else { return };
-        let opened = self.open(&sale, is_open, &void, &pass).await;
-        drop(lane);
-        match opened {
-            Ok(()) => drop(opener.locked.lock().remove(&voucher_id)),
-            Err(error) => {
-                opener.recounts.put_back([(voucher_id, void)]);
-                if opener.locked.lock().insert(voucher_id) {
-                    tracing::warn!(voucher_id, %error, "a sale is not counted; trying again");
-                }
-            }
-        }
-        opener.opening.lock().remove(&voucher_id);
-    }
-
-    /// Counts the sale; one that is not open is closed first, and opened by the count.
-    async fn open(
-        &self,
-        sale: &OpenSale,
-        is_open: bool,
-        void: &HashSet<i64>,
-        pass: &tokio::sync::Mutex<Pass>,
-    ) -> Result<(), Error> {
-        let mark = pass.lock().await.mark.text.clone();
-        if is_open {
-            return self.count(sale, &mark, void, pass).await.map(drop);
-        }
-        let opener = uuid::Uuid::new_v4().simple().to_string();
-        let opened = match self.claim_all(sale.voucher_id, &opener).await {
-            Ok(true) => self.count(sale, &opener, void, pass).await,
-            failed => failed,
-        };
-        if !matches!(opened, Ok(true)) {
-            let mut release = self.open_script(sale.voucher_id);
-            release.arg("release").arg(opener);
-            release.invoke_async::<()>(&mut self.redis.clone()).await?;
-        }
-        opened.map(drop)
-    }
-
-    /// Counts the sale, and opens it where its mark is still what it `was`; says whether it did.
-    async fn count(
-        &self,
-        sale: &OpenSale,
-        was: &str,
-        void: &HashSet<i64>,
-        pass: &tokio::sync::Mutex<Pass>,
-    ) -> Result<bool, Error> {
-        let voucher_id = sale.voucher_id;
-        let mut locked = self.store.begin().await?;
-        let stock = locked.lock_stock(voucher_id).await?;
-        let (mark, entries, last) = {
-            let mut pass = pass.lock().await;
-            self.extend(&mut pass).await?;
-            let entries = pass.sales.get(&voucher_id).cloned().unwrap_or_default();
-            (pass.mark.text.clone(), entries, pass.last.clone())
-        };
-        let orders: Vec<NewOrder> = entries.iter().map(|(_, order)| *order).collect();
-        let rows = locked.rows_of(&orders).await?;
-        let returns = locked.returns_of(voucher_id).await?;
-        let mut void: Vec<i64> = void.iter().copied().collect();
-        void.extend(returns.iter().map(|order| order.user_id));
-        let buyers = locked.buyers_among(voucher_id, &void).await?;
-        void.retain(|user| !buyers.contains(user));
-
-        let mut script = self.open_script(voucher_id);
-        script.arg("open").arg(mark).arg(was).arg(sale.ends + KEPT).arg(stock);
-        script.arg(voucher_id).arg(last);
-        let undecided: Vec<_> =
-            entries.iter().filter(|(_, order)| !rows.contains_key(&order.id)).collect();
-        script.arg(undecided.len());
-        for (entry, _) in undecided {
-            script.arg(&entry.user).arg(entry.name());
-        }
-        let active = |order: &&NewOrder| rows.get(&order.id) == Some(&true);
-        let active: Vec<i64> =
-            orders.iter().filter(active).map(|order| order.buyer.user_id).collect();
-        script.arg(active.len()).arg(active).arg(void);
-        let opened = script.invoke_async::<String>(&mut self.redis.clone()).await;
-        // Without an answer the row's lock may have been lost before the script ran: then the count is not of one moment.
-        if let Err(error) = locked.rollback().await {
-            self.redis.clone().del::<_, ()>(self.keys.open(voucher_id)).await?;
-            return Err(error);
-        }
-        let opened = opened? == "yes";
-        if opened {
-            self.stats.counted.fetch_add(1, Relaxed);
-            if !returns.is_empty() {
-                self.store.delete_returns(&returns).await?;
-            }
-        }
-        Ok(opened)
-    }
-
-    /// Closes the sale and writes the claims of all who have an order; says whether it is still ours to open.
-    async fn claim_all(&self, voucher_id: i64, opener: &str) -> Result<bool, Error> {
-        let mut close = self.open_script(voucher_id);
-        close.arg("close").arg(opener);
-        if close.invoke_async::<String>(&mut self.redis.clone()).await? != "yes" {
-            return Ok(false);
-        }
-        let mut after = 0;
-        loop {
-            let users = self.store.buyers_after(voucher_id, after, CLAIMS).await?;
-            let Some(last) = users.last() else { return Ok(true) };
-            after = *last;
-            let mut claim = self.open_script(voucher_id);
-            claim.arg("claim").arg(opener).arg(&users);
-            if claim.invoke_async::<String>(&mut self.redis.clone()).await? != "yes" {
-                return Ok(false);
-            }
-        }
-    }
-
-    fn open_script(&self, voucher_id: i64) -> redis::ScriptInvocation<'static> {
-        let keys = &self.keys;
-        let mut script = scripts::STREAM_OPEN.prepare_invoke();
-        script.key(&*keys.stream).key(&*keys.pending);
-        script.key(keys.stock(voucher_id)).key(keys.claims(voucher_id)).key(keys.open(voucher_id));
-        script
-    }
+/// A key of another type closes its own sale alone, whose count then fails.
+fn of_its_sale(value: redis::RedisResult<Option<String>>) -> redis::RedisResult<Option<String>> {
+    value.or_else(|error| if error.code() == Some("WRONGTYPE") { Ok(None) } else { Err(error) })
 }
