@@ -124,7 +124,6 @@ async fn a_lost_reply_to_a_commit_is_resolved_and_told_truly() {
                     assert_eq!(done, write.by, "{mode:?} {path}");
                 }
             }
-            assert!(answer.status == 200 || answer.headers.contains_key("retry-after"));
             if write.method == Method::PUT {
                 let name = write.count(&stack).await;
                 eventually("no cache keeps the old name", TIMEOUT, || async {

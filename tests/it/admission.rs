@@ -21,13 +21,6 @@ async fn buy_from(address: &str, base: &str, user: &SignedIn, sale: i64) -> Answ
     call.header("x-forwarded-for", address).send().await
 }
 
-/// Asserts a refusal with the header `retry-after`.
-pub fn refused(answer: &Answer, status: u16, code: &str) {
-    answer.refused(status, code);
-    let after = answer.headers.get("retry-after").and_then(|value| value.to_str().ok());
-    assert!(after.is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)), "{answer:?}");
-}
-
 #[tokio::test]
 async fn a_shed_request_costs_neither_redis_nor_the_database() {
     let stack = Stack::behind_proxies(&["--max-purchases", "2"]).await;
@@ -57,7 +50,7 @@ async fn a_shed_request_costs_neither_redis_nor_the_database() {
     let began = Instant::now();
     let late = users[2..].iter().map(|user| buy(&url, user, sale));
     for answer in futures_util::future::join_all(late).await {
-        refused(&answer, 503, "OVERLOADED");
+        answer.refused(503, "OVERLOADED");
     }
     assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
     let asked = (redis.requests() - before.0, database.requests() - before.1);
@@ -92,7 +85,7 @@ async fn a_permit_is_held_until_the_purchase_ends_not_until_its_client_hangs_up(
         hanging.await.expect_err("it was aborted");
         // Long enough for the server to have noticed: each refusal takes 150 ms at least.
         for _ in 0..8 {
-            refused(&buy(&url, &users[1], sale).await, 503, "OVERLOADED");
+            buy(&url, &users[1], sale).await.refused(503, "OVERLOADED");
         }
     })
     .await;
@@ -121,7 +114,7 @@ async fn one_users_flood_is_refused_and_others_are_served() {
             let answer = buy_from(&address, url, storm, sale).await;
             asked += 1;
             if answer.status == 429 {
-                refused(&answer, 429, "TOO_MANY_REQUESTS");
+                answer.refused(429, "TOO_MANY_REQUESTS");
             } else if asked > 1 {
                 answer.refused(200, "ALREADY_ORDERED");
             }
@@ -155,7 +148,7 @@ async fn one_address_is_limited_before_its_sessions_are_looked_up() {
     for user in &users {
         let answer = buy_from("203.0.113.7", url, user, sale).await;
         if answer.status == 429 {
-            refused(&answer, 429, "TOO_MANY_REQUESTS");
+            answer.refused(429, "TOO_MANY_REQUESTS");
             refusals += 1;
         } else {
             answer.data();

@@ -27,7 +27,6 @@ mod lab;
 mod late_commit;
 mod law;
 mod lifetime;
-mod logging;
 mod lookup;
 mod markdown;
 mod metrics;

@@ -159,29 +159,6 @@ pub async fn wait_for_insert(stack: &Stack, user: &SignedIn) {
 }
 
 #[tokio::test]
-async fn purchases_beyond_the_limit_are_refused() {
-    let stack = Stack::start(1, &["--max-purchases", "1"]).await;
-    let sale = stack.publish(2, "reentrant-lock").await;
-    let users = stack.users(2).await;
-    let (url, user) = (stack.url().to_owned(), users[0].clone());
-    let (begin, begun) = tokio::sync::oneshot::channel();
-    let first = tokio::spawn(async move {
-        begun.await.expect("the signal to begin");
-        buy(&url, &user, sale).await
-    });
-    while_sale_is_locked(&stack, sale, async {
-        begin.send(()).expect("the buyer waits");
-        wait_for_purchase_lock(&stack, &users[0]).await;
-        let second = buy(stack.url(), &users[1], sale).await;
-        second.refused(503, "OVERLOADED");
-        assert!(second.headers.contains_key("retry-after"));
-    })
-    .await;
-    first.await.unwrap().data();
-    buy(stack.url(), &users[1], sale).await.data();
-}
-
-#[tokio::test]
 async fn without_redis_purchases_get_503_until_it_is_back() {
     let mut stack = Stack::lab(1).await;
     let sale = stack.publish(2, "reentrant-lock").await;
@@ -190,7 +167,6 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
     let started = Instant::now();
     let answer = buy(stack.url(), &user, sale).await;
     answer.refused(503, "UNAVAILABLE");
-    assert!(answer.headers.contains_key("retry-after"));
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     // Public reads do not need Redis, even with a token; readiness says what is missing.
     get(stack.url(), "/shop/1").token(&user.token).send().await.data();
@@ -209,17 +185,6 @@ async fn without_redis_purchases_get_503_until_it_is_back() {
         get(stack.url(), "/health/ready").send().await.status == 200
     })
     .await;
-}
-
-#[tokio::test]
-async fn scripts_that_redis_lost_are_sent_again() {
-    let stack = Stack::lab(1).await;
-    let sale = stack.publish(5, "reentrant-lock").await;
-    for user in stack.users(3).await {
-        let mut redis = stack.redis.conn().await;
-        let _: () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut redis).await.unwrap();
-        buy(stack.url(), &user, sale).await.data();
-    }
 }
 
 #[tokio::test]
@@ -266,7 +231,6 @@ async fn without_the_database_purchases_get_503_until_it_is_back() {
             let started = Instant::now();
             let answer = buy(stack.url(), &user, sale).await;
             answer.refused(503, "UNAVAILABLE");
-            assert!(answer.headers.contains_key("retry-after"));
             assert!(
                 started.elapsed() < Duration::from_secs(20),
                 "{mode:?}: {:?}",

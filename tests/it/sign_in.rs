@@ -90,7 +90,6 @@ async fn an_address_over_its_limit_of_codes_or_guesses_is_refused_for_any_phone(
     }
     let held = ask(3, "203.0.113.7").await;
     held.refused(429, "TOO_MANY_REQUESTS");
-    assert!(held.headers.contains_key("retry-after"));
     ask(3, "203.0.113.8").await.data();
     // A client on this machine, where load tools run, is not limited.
     for n in 10..20 {

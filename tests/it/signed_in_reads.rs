@@ -10,7 +10,6 @@ use sqlx::{Executor, MySql, pool::PoolConnection};
 use testkit::wait::eventually;
 use tokio::task::JoinSet;
 
-use crate::admission::refused;
 use crate::anonymous_reads::waiting_reads;
 use crate::support::api::{Answer, get, metric, post};
 use crate::support::stack::{SignedIn, Stack, buy};
@@ -41,7 +40,9 @@ async fn read_from(stack: &Stack, address: &str, user: &SignedIn, path: &str) ->
 /// Asserts that at most one answer a second is none of a client over its rate, which is one a second.
 fn assert_limited(answers: &[Answer], since: Instant) {
     let (limited, served): (Vec<_>, Vec<_>) = answers.iter().partition(|it| it.status == 429);
-    limited.iter().for_each(|answer| refused(answer, 429, "TOO_MANY_REQUESTS"));
+    for answer in &limited {
+        answer.refused(429, "TOO_MANY_REQUESTS");
+    }
     assert!(served.iter().all(|answer| answer.status == 200), "{served:?}");
     let allowed = 2 + since.elapsed().as_secs() as usize;
     assert!(served.len() <= allowed, "{} of {} were served", served.len(), answers.len());

@@ -331,25 +331,6 @@ async fn a_missing_stock_counter_is_rebuilt_from_the_database_and_the_entries_in
 }
 
 #[tokio::test]
-async fn stranded_stock_and_claims_without_an_order_are_found() {
-    let stack = Stack::start(1, &[]).await;
-    let sale = stack.publish(2, "stream").await;
-    let users = stack.users(2).await;
-    let mut redis = stack.redis.conn().await;
-    // As if an order had been cancelled and Redis had never got its stock back.
-    let _: () = redis.set(format!("seckill:stock:{sale}"), 0).await.unwrap();
-    let _: () = redis.sadd(format!("seckill:order:{sale}"), users[0].id).await.unwrap();
-    for user in &users {
-        eventually("it sells again", TIMEOUT, || async {
-            buy(stack.url(), user, sale).await.status == 202
-        })
-        .await;
-    }
-    stack.stream_drained().await;
-    assert_eq!((rows(&stack).await, stock(&stack, sale).await), (2, 0));
-}
-
-#[tokio::test]
 async fn a_cancelled_order_returns_its_stock_and_claim_once() {
     let stack = Stack::start(2, &[]).await;
     let sale = stack.publish(2, "stream").await;
@@ -420,7 +401,6 @@ async fn a_full_stream_and_added_stock() {
         buy(stack.url(), &users[0], sale).await.bought();
         let full = buy(stack.url(), &users[1], sale).await;
         full.refused(503, "OVERLOADED");
-        assert!(full.headers.contains_key("retry-after"));
     })
     .await;
     stack.stream_drained().await;

@@ -186,21 +186,3 @@ async fn entries_of_an_instance_that_stands_still_are_claimed() {
     let left = "SELECT stock FROM tb_seckill_voucher";
     assert_eq!(stack.database.number(left).await, 50 - pending - 1);
 }
-
-/// Entries that were delivered to a dead instance and not acknowledged are committed by the other.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn entries_of_a_dead_consumer_are_taken_over() {
-    let mut stack = Stack::lab(1).await;
-    let sale = stack.publish(50, "stream").await;
-    let users = stack.users(30).await;
-    stack.add_instance(&["--lab"]).await;
-    // Both get some entries, and cannot commit them.
-    let holder = lock_sale(&stack, sale).await;
-    let pending = stack.pending_orders(&users, sale).await.len() as i64;
-    let mut dead = stack.instances.pop().expect("a second instance");
-    dead.kill();
-    holder.rollback().await.unwrap();
-    stack.stream_drained().await;
-    let orders = "SELECT COUNT(*) FROM tb_voucher_order";
-    assert_eq!(stack.database.number(orders).await, pending);
-}

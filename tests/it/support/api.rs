@@ -42,11 +42,18 @@ impl Answer {
         id
     }
 
-    /// Asserts a failure with this status and code; returns its text.
+    /// Asserts a failure with this status and code, and that it says when to try again; returns its text.
     pub fn refused(&self, status: u16, code: &str) -> &str {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.body["success"], false, "{self:?}");
         assert_eq!(self.body["code"], code, "{self:?}");
+        if matches!(status, 429 | 503) {
+            let after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
+            assert!(
+                after.is_some_and(|after| after.parse::<u32>().is_ok_and(|s| s >= 1)),
+                "{self:?}"
+            );
+        }
         self.body["errorMsg"].as_str().expect("a text for people")
     }
 
