@@ -27,17 +27,19 @@ async fn orders_of(stack: &Stack, sale: i64) -> i64 {
     stack.database.number(&count).await
 }
 
+/// Nobody asks for the other one, which a purchase here would: a Java node's script needs its counter.
 #[tokio::test]
 async fn a_sale_with_a_key_of_another_type_keeps_no_other_closed() {
     let stack = Stack::start(1, &[]).await;
-    let (user, mut redis) = (stack.users(1).await.remove(0), stack.redis.conn().await);
+    let mut redis = stack.redis.conn().await;
     let (broken, other) = (stack.publish(2, "stream").await, stack.publish(2, "stream").await);
-    let claims = stack.keys.claims(broken);
+    let (claims, open) = (stack.keys.claims(broken), stack.keys.open(other));
     let mut replace = redis::pipe();
-    replace.atomic().del(&claims).set(&claims, "no set").del(stack.keys.open(other));
+    replace.atomic().del(&claims).set(&claims, "no set").del(&open);
     replace.exec_async(&mut redis).await.unwrap();
-    eventually("the other one is counted, and sold", TIMEOUT, || async {
-        buy(stack.url(), &user, other).await.status == 202
+    eventually("the other one is open again", TIMEOUT, || {
+        let (mut redis, open) = (redis.clone(), open.clone());
+        async move { redis.exists(&open).await.unwrap() }
     })
     .await;
 }
