@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use redis::AsyncCommands;
+use tokio::sync::SemaphorePermit;
 
 use super::Member;
 use super::replies::{Ask, Entry, Mark};
@@ -72,12 +73,7 @@ impl Member {
     ) {
         let voucher_id = sale.voucher_id;
         let opener = &self.opener;
-        let was_locked = opener.locked.lock().contains(&voucher_id);
-        let lane = if was_locked { &opener.locked_lane } else { &opener.lanes };
-        let Ok(lane) = lane.acquire().await else { return };
-        if self.is_stopped() {
-            return; // another instance counts it
-        }
+        let Some(lane) = self.lane_of(voucher_id).await else { return };
         let opened = self.open(&sale, is_open, &void, &pass).await;
         drop(lane);
         match opened {
@@ -88,6 +84,15 @@ impl Member {
             }
         }
         opener.opening.lock().remove(&voucher_id);
+    }
+
+    /// Waits until it is the sale's turn: a few at once, and one of those whose rows were locked. `None` in a process that
+    /// stops: another instance does it.
+    pub(super) async fn lane_of(&self, voucher_id: i64) -> Option<SemaphorePermit<'_>> {
+        let opener = &self.opener;
+        let was_locked = opener.locked.lock().contains(&voucher_id);
+        let lane = if was_locked { &opener.locked_lane } else { &opener.lanes };
+        lane.acquire().await.ok().filter(|_| !self.is_stopped())
     }
 
     /// Logs it once.

@@ -175,6 +175,7 @@ impl Member {
     /// Records that a sale which a Java node published is sold on the stream. Its row may be locked: no other sale waits.
     async fn adopt(self: Arc<Self>, voucher_id: i64) {
         let opener = &self.opener;
+        let Some(_lane) = self.lane_of(voucher_id).await else { return };
         match self.store.adopt_sale(voucher_id).await {
             Ok(adopted) => {
                 opener.locked.lock().remove(&voucher_id);
