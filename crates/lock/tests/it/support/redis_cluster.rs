@@ -180,7 +180,9 @@ impl RedisCluster {
         run(&mut raw, &["SETSLOT", &slot, "MIGRATING", &target]).await;
     }
 
-    /// Moves the slot's keys, and then the slot: from here on `from` answers MOVED.
+    /// Moves the slot's keys, and then the slot, until every node knows: from here on `from` answers MOVED. A node that
+    /// takes a slot must know the configuration epoch of the one before it, or it loses the slot to that one's next
+    /// message.
     pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
         let mut raw = self.nodes[from].conn().await;
         let mut keys = cmd("CLUSTER");
@@ -195,6 +197,12 @@ impl RedisCluster {
         for number in [to, from] {
             let mut raw = self.nodes[number].conn().await;
             run(&mut raw, &["SETSLOT", &slot.to_string(), "NODE", &target]).await;
+        }
+        for observer in 0..self.nodes.len() {
+            eventually("every node knows the slot's new owner", TIMEOUT, || async {
+                self.owner(observer, slot).await == Some(to)
+            })
+            .await;
         }
     }
 
