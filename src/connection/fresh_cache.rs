@@ -35,16 +35,6 @@ struct Reading<V, E> {
     ended: Instant,
 }
 
-/// Where the value of a key is kept until the key is invalidated: what is put there later is found by nobody.
-pub struct Place<V, E>(Arc<Entry<V, E>>);
-
-impl<V, E> Place<V, E> {
-    /// Keeps a value whose read began at `begun`.
-    pub fn put(&self, value: V, begun: Instant) {
-        *self.0.last.write() = Some(Reading { result: Ok(value), begun, ended: Instant::now() });
-    }
-}
-
 impl<V: Clone, E: Clone> Entry<V, E> {
     fn new() -> Arc<Self> {
         Arc::new(Entry { last: RwLock::new(None), turn: tokio::sync::Mutex::default() })
@@ -74,22 +64,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
 
     /// The value of `key`, if a fresh one is kept.
     pub fn fresh(&self, key: &K) -> Option<V> {
-        self.fresh_for(key, self.fresh_for)
-    }
-
-    /// The same, where values are fresh for this long.
-    pub fn fresh_for(&self, key: &K, fresh_for: Duration) -> Option<V> {
-        self.entries.get(key)?.fresh(fresh_for)
-    }
-
-    /// Where to keep the value of `key` by a caller that reads for itself alone: to be taken before it reads.
-    pub fn place(&self, key: &K) -> Place<V, E> {
-        Place(self.entry(key))
-    }
-
-    fn entry(&self, key: &K) -> Arc<Entry<V, E>> {
-        let Ok(entry) = self.entries.get_or_insert_with(key, || Ok::<_, Infallible>(Entry::new()));
-        entry
+        self.entries.get(key)?.fresh(self.fresh_for)
     }
 
     /// The value of `key`: a fresh one, that of a read under way, or what `load` returns. Errors are shared by those who
@@ -97,7 +72,7 @@ impl<K: Clone + Eq + Hash, V: Clone, E: Clone> FreshCache<K, V, E> {
     /// of those who wait.
     pub async fn get(&self, key: K, load: impl AsyncFnOnce() -> Result<V, E>) -> Result<V, E> {
         let asked = Instant::now();
-        let entry = self.entry(&key);
+        let Ok(entry) = self.entries.get_or_insert_with(&key, || Ok::<_, Infallible>(Entry::new()));
         let _turn = entry.turn.lock().await;
         if let Some(result) = entry.usable(asked, self.fresh_for) {
             return result;
@@ -209,16 +184,11 @@ mod tests {
                 Ok(1)
             }));
             assert!(futures_util::poll!(&mut first).is_pending());
-            let place = cache.place(&1);
             invalidate(&cache);
             go.notify_one();
             assert_eq!(first.await, Ok(1), "asked before");
-            place.put(1, Instant::now());
             assert_eq!(cache.fresh(&1), None);
             assert_eq!(cache.get(1, async || Ok(2)).await, Ok(2));
-            cache.place(&1).put(3, Instant::now());
-            assert_eq!(cache.fresh(&1), Some(3));
-            assert_eq!(cache.fresh_for(&1, Duration::ZERO), None);
         }
     }
 

@@ -1,16 +1,17 @@
 //! [`SessionMemory`]: the sessions that this process has read, and for how long it may use them.
 //!
 //! A session that is in memory has not ended, as far as this process has been told: whatever ends it takes it out. One that is
-//! being read meanwhile is put into a [`Place`] that nobody looks at any more, so a session that was read before its end is
-//! never found after it, in whatever order the two arrive.
+//! being read meanwhile loses its place in memory, so a session that was read before its end is never found after it, in
+//! whatever order the two arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use quick_cache::sync::{Cache, GuardResult};
+
 use super::token::Token;
 use super::user::CurrentUser;
-use crate::connection::fresh_cache::{FreshCache, Place};
 use crate::error::Error;
 
 /// How long a session is used after Redis was asked, for it or for ends of sessions that were not yet reported. A
@@ -22,7 +23,8 @@ const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// The sessions in memory.
 pub(super) struct SessionMemory {
-    sessions: FreshCache<Token, Arc<CurrentUser>, Error>,
+    /// Each with the moment when Redis was asked for it.
+    sessions: Cache<Token, (Arc<CurrentUser>, Instant)>,
     created_at: Instant,
     /// Until when all ends are known to have been reported, in nanoseconds after `created_at`.
     reported_until: AtomicU64,
@@ -32,7 +34,7 @@ impl SessionMemory {
     /// At most `capacity` sessions.
     pub(super) fn new(capacity: usize) -> Self {
         SessionMemory {
-            sessions: FreshCache::new(TRUST, capacity),
+            sessions: Cache::new(capacity),
             created_at: Instant::now(),
             reported_until: AtomicU64::new(0),
         }
@@ -41,23 +43,41 @@ impl SessionMemory {
     /// The user of the session, where it is valid now.
     pub(super) fn get(&self, token: &Token) -> Option<Arc<CurrentUser>> {
         // Before the session is looked for: what a new connection confirms is not true of sessions from before it.
-        let max_age = if self.is_tracked(Instant::now()) { MAX_AGE } else { TRUST };
-        self.sessions.fresh_for(token, max_age)
+        let max_age = self.max_age();
+        let (user, asked_at) = self.sessions.get(token)?;
+        (asked_at.elapsed() < max_age).then_some(user)
     }
 
-    /// Where a session is kept that is found in Redis; to be taken before Redis is asked for it.
-    pub(super) fn place(&self, token: &Token) -> Place<Arc<CurrentUser>, Error> {
-        self.sessions.place(token)
+    fn max_age(&self) -> Duration {
+        if self.is_tracked(Instant::now()) { MAX_AGE } else { TRUST }
+    }
+
+    /// What `load` finds in Redis; a session that does not end meanwhile is kept. Of those who read one session at the same
+    /// time, the first keeps it.
+    pub(super) async fn read(
+        &self,
+        token: &Token,
+        load: impl Future<Output = Result<Option<CurrentUser>, Error>>,
+    ) -> Result<Option<Arc<CurrentUser>>, Error> {
+        let (asked_at, max_age) = (Instant::now(), self.max_age());
+        self.sessions.remove_if(token, |(_, asked_at)| asked_at.elapsed() >= max_age);
+        let place = self.sessions.get_value_or_guard(token, Some(Duration::ZERO));
+        let user = load.await?.map(Arc::new);
+        if let (GuardResult::Guard(place), Some(user)) = (place, &user) {
+            // Refused where the session ended meanwhile.
+            drop(place.insert((user.clone(), asked_at)));
+        }
+        Ok(user)
     }
 
     /// The session has ended, or changed, in Redis: nothing that was read before is used any more.
     pub(super) fn end(&self, token: &Token) {
-        self.sessions.invalidate(token);
+        self.sessions.remove(token);
     }
 
     /// Every session may have ended.
     pub(super) fn end_all(&self) {
-        self.sessions.invalidate_all();
+        self.sessions.clear();
     }
 
     /// Every end before `asked_at` was reported, of all sessions that were read since the last [`SessionMemory::end_all`].
@@ -77,7 +97,7 @@ impl SessionMemory {
 
     /// Sessions in memory.
     pub(super) fn len(&self) -> usize {
-        self.sessions.count()
+        self.sessions.len()
     }
 
     /// Enough for 584 years.
@@ -90,31 +110,44 @@ impl SessionMemory {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_session_is_used_until_its_end_and_for_minutes_only_while_ends_are_reported() {
+    #[tokio::test]
+    async fn a_session_is_used_until_its_end_and_for_minutes_only_while_ends_are_reported() {
         let (memory, token) = (SessionMemory::new(8), Token::random());
-        let user = Arc::new(CurrentUser { id: 1, nick_name: String::new(), icon: String::new() });
+        let user = CurrentUser { id: 1, nick_name: String::new(), icon: String::new() };
+        let found = || Ok(Some(user.clone()));
+        let kept = Some(Arc::new(user.clone()));
         let ends: [fn(&SessionMemory, &Token); 2] =
             [|memory, token| memory.end(token), |memory, _| memory.end_all()];
         for end in ends {
-            let (place, now) = (memory.place(&token), Instant::now());
-            place.put(user.clone(), now);
-            assert_eq!(memory.get(&token), Some(user.clone()));
+            assert_eq!(memory.read(&token, async { found() }).await.unwrap(), kept);
+            assert_eq!(memory.get(&token), kept);
             end(&memory, &token);
             assert_eq!(memory.get(&token), None);
-            place.put(user.clone(), now);
+            let ends_meanwhile = async {
+                end(&memory, &token);
+                found()
+            };
+            assert_eq!(memory.read(&token, ends_meanwhile).await.unwrap(), kept);
             assert_eq!(memory.get(&token), None, "it was asked for before the end");
         }
+        // Two at a time: the second neither waits for the first nor takes its place.
+        let both = async {
+            assert_eq!(memory.read(&token, async { found() }).await.unwrap(), kept);
+            assert_eq!(memory.get(&token), None);
+            found()
+        };
+        assert_eq!(memory.read(&token, both).await.unwrap(), kept);
+        assert_eq!(memory.get(&token), kept);
         let Some(long_ago) = Instant::now().checked_sub(TRUST) else { return };
-        memory.place(&token).put(user.clone(), long_ago);
+        memory.sessions.insert(token, (Arc::new(user), long_ago));
         assert_eq!(memory.get(&token), None);
         memory.confirm(Instant::now());
-        assert_eq!(memory.get(&token), Some(user));
+        assert_eq!(memory.get(&token), kept);
         // A PING counts from when it was sent, not from its answer.
         memory.confirm(long_ago);
         assert!(!memory.is_tracked(Instant::now()));
+        assert_eq!(memory.read(&token, async { Ok(None) }).await.unwrap(), None);
         memory.confirm(Instant::now());
-        memory.lose_track();
-        assert_eq!(memory.get(&token), None);
+        assert_eq!(memory.get(&token), None, "it was too old, and is gone");
     }
 }

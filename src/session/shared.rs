@@ -103,20 +103,16 @@ impl SharedSessions {
             self.lookups[0].fetch_add(1, Relaxed);
             return Ok(Some(user));
         }
-        // Both from before the lookup, so that an end in between takes effect in time.
-        let (place, asked_at) = (self.memory.place(&token), Instant::now());
         self.lookups[1].fetch_add(1, Relaxed);
-        let renewed = match &self.renewals {
-            Some(renewals) => renewals.request(token).await,
-            // The connection sends those that come together in one write, and each node answers for itself.
-            None => renew(self.redis.clone(), vec![token]).await.pop(),
+        let found = async {
+            let renewed = match &self.renewals {
+                Some(renewals) => renewals.request(token).await,
+                // The connection sends those that come together in one write, and each node answers for itself.
+                None => renew(self.redis.clone(), vec![token]).await.pop(),
+            };
+            renewed.unwrap_or(Err(Error::Unavailable("Redis")))
         };
-        let user = renewed.unwrap_or(Err(Error::Unavailable("Redis")))?.map(Arc::new);
-        match &user {
-            Some(user) => place.put(user.clone(), asked_at),
-            None => self.memory.end(&token),
-        }
-        Ok(user)
+        self.memory.read(&token, found).await
     }
 
     /// Ends a session: here at once, on every other node as soon as Redis reports it, within a second at the latest.
