@@ -13,7 +13,7 @@ async fn nothing_is_oversold_lost_or_stranded_under_faults() {
     let options = ChaosOptions {
         program: PathBuf::from(env!("CARGO_BIN_EXE_seckill")),
         seed: 4,
-        rounds: 4,
+        rounds: 2,
         only_round: None,
         strategies: Vec::new(),
         buyers: 300,
@@ -26,5 +26,5 @@ async fn nothing_is_oversold_lost_or_stranded_under_faults() {
         chaos::run(&options, |round| println!("{round}")).await.expect("servers that start");
     assert!(report.is_clean(), "{report}");
     let faults: usize = report.rounds.iter().map(|round| round.faults.len()).sum();
-    assert!(faults >= 4, "each round has a fault: {report}");
+    assert!(faults >= 2, "each round has a fault: {report}");
 }
