@@ -38,24 +38,6 @@ fn network(text: &str) -> Result<IpNet, String> {
 mod tests {
     use super::*;
 
-    fn contain(networks: &str, address: &str) -> bool {
-        networks.parse::<Networks>().unwrap().contain(address.parse().unwrap())
-    }
-
-    #[test]
-    fn addresses_are_in_their_networks_and_in_no_others() {
-        assert!(contain("10.0.0.0/8", "10.255.1.2"));
-        assert!(!contain("10.0.0.0/8", "11.0.0.0"));
-        assert!(contain("192.0.2.1", "192.0.2.1") && !contain("192.0.2.1", "192.0.2.2"));
-        assert!(contain("203.0.113.0/31", "203.0.113.1"));
-        assert!(!contain("203.0.113.0/31", "203.0.113.2"));
-        assert!(contain(" 127.0.0.0/8 , ::1", "::1") && contain("127.0.0.0/8,", "127.8.8.8"));
-        assert!(contain("0.0.0.0/0", "198.51.100.1") && !contain("0.0.0.0/0", "::1"));
-        assert!(contain("::/0", "2001:db8::1") && contain("fd00::/8", "fdff::1"));
-        assert!(contain("127.0.0.0/8", "::ffff:127.0.0.1"));
-        assert!(!contain("", "127.0.0.1"));
-    }
-
     #[test]
     fn what_is_no_network_is_refused() {
         for bad in ["localhost", "10.0.0.0/33", "10.0.0.0/", "::/129", "10.0.0/8", "a,b", "1/8"] {

@@ -139,23 +139,3 @@ impl IntoResponse for Error {
         response
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn absent_values_are_omitted() {
-        let text = serde_json::to_string(&Envelope::failure("SOLD_OUT", "库存不足！".into()));
-        assert_eq!(text.unwrap(), r#"{"success":false,"errorMsg":"库存不足！","code":"SOLD_OUT"}"#);
-    }
-
-    #[test]
-    fn an_order_id_past_2_to_the_53_is_exact_as_a_string() {
-        let envelope =
-            Envelope::failure("ALREADY_ORDERED", String::new()).with_order_id(Some((1 << 53) + 1));
-        let text = serde_json::to_string(&envelope).unwrap();
-        assert!(text.contains(r#""data":9007199254740993,"#), "{text}");
-        assert!(text.contains(r#""orderId":"9007199254740993""#), "{text}");
-    }
-}

@@ -94,30 +94,3 @@ impl Keys {
         format!("seckill:{name}{}:{id}", self.tag)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_style_has_the_names_of_a_java_node() {
-        let keys = Keys::new(KeyStyle::Default);
-        assert_eq!(&*keys.stream, "stream.orders");
-        assert_eq!(
-            (keys.stock(17).as_str(), keys.claims(17).as_str()),
-            ("seckill:stock:17", "seckill:order:17")
-        );
-        assert_eq!(keys.ids("2026:01:31"), "icr:order:2026:01:31");
-    }
-
-    #[test]
-    fn in_the_cluster_style_all_keys_have_one_tag() {
-        let keys = Keys::new(KeyStyle::Cluster);
-        let names = [&*keys.stream, &*keys.pending, &*keys.dead].map(str::to_owned);
-        let of_sales =
-            [keys.stock(19), keys.claims(19), keys.open(19), keys.refused(7), keys.ids("d")];
-        for name in names.into_iter().chain(of_sales) {
-            assert!(name.contains(":{orders}"), "{name}");
-        }
-    }
-}

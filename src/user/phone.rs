@@ -1,10 +1,8 @@
 //! Mainland China mobile numbers. Pure: no I/O.
 
-use std::fmt;
-
-/// A mobile number of eleven digits with an assigned prefix. Its `Debug` form hides the middle, so
-/// that a number does not reach the logs by accident.
-#[derive(Clone, PartialEq)]
+/// A mobile number of eleven digits with an assigned prefix. It has no `Debug` form, so that it does not reach the logs by
+/// accident.
+#[derive(Clone)]
 pub struct Phone(String);
 
 impl Phone {
@@ -33,48 +31,16 @@ impl Phone {
     }
 }
 
-impl fmt::Debug for Phone {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}****{}", &self.0[..3], &self.0[7..])
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn prefixes_are_those_of_the_contract() {
-        for good in [
-            "130", "139", "145", "147", "149", "150", "153", "155", "159", "166", "170", "171",
-            "173", "175", "178", "180", "189", "198", "199",
-        ] {
-            assert!(Phone::parse(&format!("{good}00000000")).is_some(), "{good}");
-        }
-        for bad in [
-            "120", "140", "144", "146", "148", "154", "160", "165", "167", "172", "174", "179",
-            "190", "197", "200", "023",
-        ] {
-            assert!(Phone::parse(&format!("{bad}00000000")).is_none(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn only_eleven_ascii_digits_are_a_number() {
-        for bad in [
-            "",
-            "1380000000",
-            "138000000000",
-            "1380000000x",
-            "１３８００００００００",
-            "+13800000000",
-        ] {
-            assert!(Phone::parse(bad).is_none(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_debug_form_hides_the_middle() {
-        assert_eq!(format!("{:?}", Phone::parse("13812345678").unwrap()), "138****5678");
+        let is_assigned = |prefix: &u32| Phone::parse(&format!("{prefix}00000000")).is_some();
+        let assigned = (130..=139).chain([145, 147, 149]).chain(150..=153).chain(155..=159);
+        let assigned = assigned.chain([166, 170, 171, 173]).chain(175..=178).chain(180..=189);
+        let assigned: Vec<u32> = assigned.chain([198, 199]).collect();
+        assert_eq!((100..1000).filter(is_assigned).collect::<Vec<_>>(), assigned);
     }
 }

@@ -112,23 +112,26 @@ async fn the_pages_come_from_the_binary_and_load_nothing_else() {
     let stack = Stack::lab(1).await;
     let moved = get(stack.url(), "/docs").send().await;
     assert_eq!((moved.status, &moved.headers["location"]), (307, &"docs/".parse().unwrap()));
-    let (status, headers, page) = get(stack.url(), "/docs/").raw().await;
-    assert_eq!(
-        (status, &headers["content-type"]),
-        (200, &"text/html; charset=utf-8".parse().unwrap())
-    );
-    assert!(page.contains("name=\"viewport\"") && page.contains("<a href=\"/\""), "{page}");
-    let named: Vec<&str> = ["src=\"", "href=\""]
-        .iter()
-        .flat_map(|start| page.split(start).skip(1).filter_map(|rest| rest.split('"').next()))
-        .filter(|name| !name.starts_with('#'))
-        .collect();
-    assert!(named.len() >= 8, "{page}");
-    for name in named {
-        assert!(name.starts_with('/') && !name.contains("//"), "{name} is on another host");
-        let zipped = get(stack.url(), name).header("accept-encoding", "gzip");
-        let (status, headers, _) = zipped.raw().await;
-        assert!(status == 200 && headers.contains_key("content-encoding"), "{name}: {status}");
+    for path in ["/docs/", "/", "/learn", "/lab"] {
+        let (status, headers, page) = get(stack.url(), path).raw().await;
+        let kind = headers["content-type"].to_str().unwrap();
+        assert_eq!((status, kind), (200, "text/html; charset=utf-8"), "{path}");
+        assert!(page.contains("name=\"viewport\"") && page.contains("href=\"/\""), "{page}");
+        for forbidden in [" style=", "<style", " onclick=", "<script>"] {
+            assert!(!page.contains(forbidden), "{path}: its policy forbids {forbidden}");
+        }
+        let named: Vec<&str> = ["src=\"", "href=\""]
+            .iter()
+            .flat_map(|start| page.split(start).skip(1).filter_map(|rest| rest.split('"').next()))
+            .filter(|name| !name.starts_with('#'))
+            .collect();
+        assert!(named.len() >= 8, "{page}");
+        for name in named {
+            assert!(name.starts_with('/') && !name.contains("//"), "{name} is on another host");
+            let zipped = get(stack.url(), name).header("accept-encoding", "gzip");
+            let (status, headers, _) = zipped.raw().await;
+            assert!(status == 200 && headers.contains_key("content-encoding"), "{name}: {status}");
+        }
     }
 
     assert_eq!(

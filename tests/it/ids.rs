@@ -101,7 +101,7 @@ async fn ids_of_many_tasks_on_two_nodes_are_unique_and_rise_over_midnight() {
 async fn ids_rise_after_the_counter_was_lost() {
     let server = RedisServer::start().await;
     let clock = Arc::new(AtomicI64::new(before_midnight() - 40_000));
-    let ids = node(&server, clock, 10).await;
+    let ids = node(&server, clock.clone(), 10).await;
     let mut ids_so_far = Vec::new();
     for round in 0..20 {
         for _ in 0..15 {
@@ -115,6 +115,16 @@ async fn ids_rise_after_the_counter_was_lost() {
         }
     }
     // The clock stands still: only the loss of the counter has an effect.
+    assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
+
+    // A counter that gives the same number again.
+    let ids = node(&server, clock, 1).await;
+    let mut ids_so_far = vec![ids.next().await.unwrap()];
+    for _ in 0..3 {
+        let _: () = server.conn().await.set("icr:order:2026:07:01", 41).await.unwrap();
+        ids_so_far.push(ids.next().await.unwrap());
+        assert_eq!(ids_so_far.last().unwrap() & 0xffff_ffff, 42);
+    }
     assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
 }
 
@@ -187,6 +197,8 @@ async fn a_clock_that_steps_back_an_hour_does_not_make_ids_fall() {
         }
     }
     assert!(ids_so_far.is_sorted_by(|a, b| a < b), "{ids_so_far:?}");
+    let before_2022 = node(&server, Arc::new(AtomicI64::new(1_640_995_199)), 5).await.next().await;
+    assert!(matches!(before_2022, Err(seckill::id::Error::ClockOutOfRange(_))), "{before_2022:?}");
 }
 
 /// Six wait while Redis stands still; one of them asks it, and its failure is that of all.

@@ -11,7 +11,8 @@ async fn the_shop_front_has_a_strict_policy_and_is_cached() {
         (status, &headers["content-type"]),
         (200, &"text/html; charset=utf-8".parse().unwrap())
     );
-    assert!(page.contains("data-lab=\"false\"") && page.contains("/assets/shop.js"), "{page}");
+    let settings = "data-lab=\"false\" data-zone=\"Asia/Shanghai\"";
+    assert!(page.contains(settings) && page.contains("/assets/shop.js"), "{page}");
     let tag = headers["etag"].to_str().unwrap().to_owned();
     for (path, kind) in [("/", "text/html"), ("/assets/shop.js", "text/javascript")] {
         let (_, headers, _) = get(stack.url(), path).raw().await;
@@ -46,7 +47,8 @@ async fn the_lab_page_exists_only_with_lab() {
 async fn the_model_of_the_strategies_is_served_without_lab() {
     let stack = Stack::start(1, &[]).await;
     let (status, headers, page) = get(stack.url(), "/learn").raw().await;
-    assert!(status == 200 && page.contains("\"/assets/learn.js\""), "{status}: {page}");
+    let has = |text: &str| page.contains(text);
+    assert!(status == 200 && has("\"/assets/learn.js\"") && has("data-zone="), "{status}: {page}");
     assert!(headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'"));
     let (status, ..) = get(stack.url(), "/assets/learn-model.js").raw().await;
     assert_eq!(status, 200);

@@ -163,7 +163,15 @@ async fn a_write_is_visible_on_every_node_and_keeps_fields_not_given() {
         "店铺id不能为空"
     );
     put(one, json!({ "id": 999_999, "name": "x" })).await.refused(200, "SHOP_NOT_FOUND");
-    put(one, json!({ "id": id, "x": 500 })).await.refused(400, "INVALID_PARAMETER");
+    for bad in [
+        json!({ "id": id, "x": 181 }),
+        json!({ "id": id, "y": -86 }),
+        json!({ "id": id, "name": " " }),
+        json!({ "id": id, "score": -1 }),
+        json!({ "id": id, "typeId": 0 }),
+    ] {
+        put(one, bad).await.refused(400, "INVALID_PARAMETER");
+    }
     let bare = post(one, "/shop").admin().json(json!({ "name": "x" })).send().await;
     bare.refused(400, "INVALID_PARAMETER");
     let open = call(hyper::Method::PUT, one, "/shop").json(json!({ "id": id })).send().await;

@@ -164,8 +164,16 @@ async fn a_code_is_six_digits_for_two_minutes_and_works_once() {
 #[tokio::test]
 async fn malformed_phones_and_codes_are_refused() {
     let stack = Stack::lab(1).await;
-    for phone in ["", "123", "12000000000", "138000000011", "1380000000x", "%00", "13800000001%20"]
-    {
+    for phone in [
+        "",
+        "123",
+        "12000000000",
+        "138000000011",
+        "1380000000x",
+        "%2B13800000000",
+        "%00",
+        "13800000001%20",
+    ] {
         let answer = post(stack.url(), &format!("/user/code?phone={phone}")).send().await;
         assert_eq!(answer.refused(200, "PHONE_INVALID"), "手机号格式错误！");
     }

@@ -29,7 +29,13 @@ impl Answer {
     /// Asserts a plain success; returns its data.
     pub fn data(&self) -> &Value {
         assert_eq!((self.status, &self.body["success"]), (200, &Value::Bool(true)), "{self:?}");
+        self.omits_what_is_absent();
         &self.body["data"]
+    }
+
+    fn omits_what_is_absent(&self) {
+        let members = self.body.as_object().expect("the envelope");
+        assert!(members.values().all(|value| !value.is_null()), "{self:?}");
     }
 
     /// Asserts that a voucher was bought, be the order committed or pending; returns its id.
@@ -47,6 +53,7 @@ impl Answer {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.body["success"], false, "{self:?}");
         assert_eq!(self.body["code"], code, "{self:?}");
+        self.omits_what_is_absent();
         if matches!(status, 429 | 503) {
             let after = self.headers.get("retry-after").and_then(|value| value.to_str().ok());
             assert!(
