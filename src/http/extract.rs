@@ -13,7 +13,6 @@ use serde::de::DeserializeOwned;
 use utoipa::IntoParams;
 
 use crate::error::Error;
-use crate::idempotency::IdempotencyKey;
 use crate::request::client_address::{ClientAddress, ClientNetworks};
 
 /// Bodies larger than this many bytes are refused with 413. The largest that clients send, a voucher with its rules, is
@@ -104,21 +103,20 @@ pub struct IdempotencyHeader {
     idempotency_key: Option<String>,
 }
 
-/// The key of the header `Idempotency-Key`, if there is one.
-pub struct Idempotent(pub Option<IdempotencyKey>);
+/// The key of the header `Idempotency-Key`, if there is one: 1 to 128 printable ASCII characters without spaces.
+pub struct Idempotent(pub Option<String>);
 
 impl<S: Sync> FromRequestParts<S> for Idempotent {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Error> {
         let Some(value) = parts.headers.get("idempotency-key") else { return Ok(Self(None)) };
-        let key = IdempotencyKey::parse(value.as_bytes()).ok_or_else(|| {
-            Error::InvalidParameter(
-                "Idempotency-Key must be 1 to 128 printable ASCII characters without spaces"
-                    .to_owned(),
-            )
-        })?;
-        Ok(Self(Some(key)))
+        let key = value.to_str().unwrap_or_default();
+        Error::require(
+            (1..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()),
+            "Idempotency-Key must be 1 to 128 printable ASCII characters without spaces",
+        )?;
+        Ok(Self(Some(key.to_owned())))
     }
 }
 

@@ -170,7 +170,7 @@ impl ShopStore {
             let id = done.last_insert_id().cast_signed();
             before_commit(id).await.map(|()| id)
         };
-        Ok(write_once(&self.db, write, work).await?.result)
+        write_once(&self.db, write, work).await
     }
 
     /// Changes the fields that are given.

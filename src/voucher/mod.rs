@@ -14,7 +14,7 @@ use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::http::extract::{IdempotencyHeader, Idempotent, Json, Path};
 use crate::http::reply::{self, Reply};
-use crate::idempotency::{Made, RecordedWrite};
+use crate::idempotency::RecordedWrite;
 use crate::keys::Keys;
 use crate::shop::Shops;
 
@@ -129,11 +129,10 @@ pub async fn add_stock(
 ) -> Reply<i64> {
     more.check()?;
     let write = RecordedWrite::new("stock", key, &(voucher_id, more.add));
-    let added = vouchers.store.add_stock(write, voucher_id, more.add).await;
+    let stock = vouchers.store.add_stock(write, voucher_id, more.add).await;
     vouchers.lists.invalidate_all();
-    let Made { result: stock, repeated } = added?;
-    let added = if repeated { 0 } else { more.add };
-    tracing::info!(voucher_id, added, stock, "stock added");
+    let stock = stock?;
+    tracing::info!(voucher_id, added = more.add, stock, "stock added");
     vouchers.sales.stock_changed(voucher_id);
     Ok(reply::data(stock))
 }

@@ -13,7 +13,7 @@ use crate::clock::Zone;
 use crate::connection::mysql::Database;
 use crate::connection::row::{from_row, row};
 use crate::error::Error;
-use crate::idempotency::{Made, RecordedWrite, write_once};
+use crate::idempotency::{RecordedWrite, write_once};
 use workload::ladder::Strategy;
 
 /// A voucher in the reply of `GET /voucher/list/{shopId}`.
@@ -134,7 +134,7 @@ impl VoucherStore {
         let work = async |connection: &mut MySqlConnection| {
             Ok::<_, Error>(self.db.bounded(insert(connection, voucher, 0)).await?)
         };
-        Ok(write_once(&self.db, write, work).await?.result)
+        write_once(&self.db, write, work).await
     }
 
     /// Inserts a voucher and its sale in one transaction, and runs `before_commit` with the new id; if that fails,
@@ -167,7 +167,7 @@ impl VoucherStore {
             }
             before_commit(id).await.map(|()| id)
         };
-        Ok(write_once(&self.db, write, work).await?.result)
+        write_once(&self.db, write, work).await
     }
 
     /// Adds `count` to the stock of a sale; the result is the stock when it was added.
@@ -180,7 +180,7 @@ impl VoucherStore {
         write: RecordedWrite,
         voucher_id: i64,
         count: i64,
-    ) -> Result<Made, Error> {
+    ) -> Result<i64, Error> {
         // As one text, because the hot row is locked from the first statement on; all that is put into it are integers.
         let text = format!(
             "UPDATE tb_seckill_voucher SET stock = stock + {count}, issued = issued + {count} \

@@ -186,6 +186,8 @@ async fn a_key_is_one_request_on_every_node_and_under_concurrency() {
         call.header(KEY, "once").send().await.refused(400, "INVALID_PARAMETER");
         assert_eq!(write.count(&stack).await - before, 3 * write.by, "{}", write.path);
     }
+    let longest = "~".repeat(128);
+    post(&urls[0], "/voucher").admin().json(ordinary()).header(KEY, &longest).send().await.data();
     for bad in ["", " ", &"k".repeat(129), "with space", "é"] {
         let call = post(&urls[0], "/voucher").admin().json(ordinary()).header(KEY, bad);
         call.send().await.refused(400, "INVALID_PARAMETER");

@@ -8,22 +8,16 @@
 //! Only here can a purchase end in [`Error::OutcomeUnknown`].
 
 use std::fmt::Write;
-use std::time::Duration;
-
-use backon::Retryable;
-use tokio::time::Instant;
 
 use super::orders::{Locked, find_for_certain};
 use super::transaction::{OrderTransaction, Sent};
 use crate::connection::mysql::Database;
 use crate::connection::server_error::is_read_only;
 use crate::error::Error;
+use crate::idempotency::ask_until_answered;
 use crate::order::model::{Buyer, NewOrder, Order};
 use crate::order::steps;
 use crate::request::trace;
-
-/// Pause between two reads of an order whose commit is in doubt.
-const RESOLVE_PAUSE: Duration = Duration::from_millis(100);
 
 /// What came of a request that takes from the stock of sales and commits.
 pub enum Taken {
@@ -41,8 +35,7 @@ impl OrderTransaction {
     ///
     /// # Errors
     /// [`Error::Unavailable`] is definite: nothing was done. [`Error::OutcomeUnknown`] only where the database
-    /// could not be asked for as long as one step may take; the first tries may meet connections that died with
-    /// the one that was to commit.
+    /// could not be asked for as long as one step may take.
     pub async fn commit(self, order: &NewOrder) -> Result<(), Error> {
         let db = self.db.clone();
         let committing = async {
@@ -129,23 +122,16 @@ impl OrderTransaction {
 }
 
 /// Finds out whether a transaction was committed whose commit has no reply, by one of its orders. Its insert must have been
-/// answered: then the open transaction has locked the row, and reading the row waits until that transaction ends.
+/// answered: then the open transaction has locked the row, and reading the row waits until that transaction ends. The id of
+/// an order that was rolled back may be another buyer's by now, if the counter was lost meanwhile.
 async fn resolve(db: &Database, order: &NewOrder) -> Result<(), Error> {
-    let deadline = Instant::now() + db.timeout;
-    let pauses = std::iter::repeat(RESOLVE_PAUSE).take_while(|_| Instant::now() < deadline);
-    match (|| is_committed(db, order)).retry(pauses).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Error::Unavailable("the database")),
+    let found = ask_until_answered(db, || find_for_certain(db, order.id, Locked::Wait)).await;
+    let buyer = |Order { user_id, voucher_id, .. }| Buyer { user_id, voucher_id };
+    match found.map(|found| found.map(buyer)) {
+        Ok(found) if found == Some(order.buyer) => Ok(()),
+        Ok(_) => Err(Error::Unavailable("the database")),
         Err(_) => Err(Error::OutcomeUnknown(Some(order.id))),
     }
-}
-
-/// Whether this order was committed, waiting for any transaction that may still decide it. The id of an order that was
-/// rolled back may be another buyer's by now, if the counter was lost meanwhile.
-async fn is_committed(db: &Database, order: &NewOrder) -> Result<bool, Error> {
-    let found = find_for_certain(db, order.id, Locked::Wait).await?;
-    let buyer = |Order { user_id, voucher_id, .. }| Buyer { user_id, voucher_id };
-    Ok(found.map(buyer) == Some(order.buyer))
 }
 
 /// Changes the hot rows and commits. The server runs a text up to the first statement that fails, so one behind each change

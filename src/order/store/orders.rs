@@ -78,7 +78,7 @@ impl OrderStore {
     /// [`Error::Unavailable`], also where the server is read-only, and where a transaction that inserted the order has not
     /// ended.
     pub async fn find_on_primary(&self, order_id: i64) -> Result<Option<Order>, Error> {
-        let order = find_for_certain(&self.db, order_id, Locked::Fail).await;
+        let order = self.db.bounded(find_for_certain(&self.db, order_id, Locked::Fail)).await;
         let order = order.map_err(|error| match Error::from(error) {
             Error::Conflict => Error::Unavailable("the order, which is not decided yet,"),
             other => other,
@@ -123,7 +123,7 @@ pub(super) enum Locked {
     Fail,
 }
 
-/// An order with its times in UTC; one that is not found does not exist:
+/// An order with its times in UTC; to be [bounded](Database::bounded). One that is not found does not exist:
 ///
 /// - It is looked for by a locking read. A transaction that inserted the order has the row locked until its end, also while
 ///   it is prepared and waits for a replica; a plain read does not see the row.
@@ -140,18 +140,15 @@ pub(super) async fn find_for_certain(
     // MySQL and MariaDB have no other locking read with NOWAIT in common.
     let nowait = if locked == Locked::Fail { " NOWAIT" } else { "" };
     let locking = format!("{plain} FOR UPDATE{nowait}");
-    db.bounded(async {
-        let mut connection = db.pool.acquire_writable().await?;
-        for sql in [&plain, &locking] {
-            let read = sqlx::query_as(sql).bind(order_id).fetch_optional(&mut *connection).await;
-            connection.answered_with(&read);
-            if let Some(order) = read? {
-                return Ok(Some(order));
-            }
+    let mut connection = db.pool.acquire_writable().await?;
+    for sql in [&plain, &locking] {
+        let read = sqlx::query_as(sql).bind(order_id).fetch_optional(&mut *connection).await;
+        connection.answered_with(&read);
+        if let Some(order) = read? {
+            return Ok(Some(order));
         }
-        Ok(None)
-    })
-    .await
+    }
+    Ok(None)
 }
 
 const SELECT_ORDER: &str = "SELECT id, CAST(id AS CHAR) AS order_id, CAST(user_id AS SIGNED) AS user_id, \
