@@ -1,13 +1,13 @@
-//! [`PurchaseContext`]: what every strategy works with, and the two steps that most of them begin with.
+//! [`Purchase`]: one purchase, and the steps that most strategies begin with. [`PurchaseContext`]: what all of them work with.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::deadline::{Deadline, until};
 use super::model::{Buyer, NewOrder};
-use super::process_locks::ProcessLocks;
+use super::process_locks::{ProcessGuard, ProcessLocks};
 use super::steps;
-use super::store::OrderStore;
+use super::store::{OrderStore, OrderTransaction};
 use super::strategy::group_commit::queue::GroupCommit;
 use super::strategy::stream::OrderStream;
 use crate::connection::redis::RoutedConnection;
@@ -45,22 +45,42 @@ pub struct PurchaseContext {
     pub commits_within: Duration,
 }
 
-impl PurchaseContext {
+/// One purchase, as its strategy sees it.
+#[derive(Clone, Copy)]
+pub struct Purchase<'a> {
+    /// What the strategy works with.
+    pub context: &'a PurchaseContext,
+    /// Who buys what.
+    pub buyer: Buyer,
+    /// The sale, which is on.
+    pub sale: &'a Sale,
+    /// Nothing is committed that has not begun to be by then; what waits before that waits no longer.
+    pub deadline: Deadline,
+}
+
+impl Purchase<'_> {
     /// Refuses a buyer who has an order, or for whom nothing is left, by a plain read: a later check may find
     /// otherwise.
-    pub async fn check_buyer(&self, buyer: Buyer) -> Result<(), Error> {
-        let status = trace::step(self.store.buyer_status(buyer), steps::status_read).await?;
+    pub async fn check_buyer(&self) -> Result<(), Error> {
+        let status = self.context.store.buyer_status(self.buyer);
+        let status = trace::step(status, steps::status_read).await?;
         status.ok_or(Error::VoucherNotFound)?.require_chance()
     }
 
     /// An order for this buyer under a fresh id.
-    pub async fn new_order(
-        &self,
-        buyer: Buyer,
-        sale: &Sale,
-        deadline: Deadline,
-    ) -> Result<NewOrder, Error> {
-        let id = until(deadline, self.ids.next()).await??;
-        Ok(NewOrder { id, buyer, unguarded: sale.strategy.is_unsafe() })
+    pub async fn new_order(&self) -> Result<NewOrder, Error> {
+        let id = until(self.deadline, self.context.ids.next()).await??;
+        Ok(NewOrder { id, buyer: self.buyer, unguarded: self.sale.strategy.is_unsafe() })
+    }
+
+    /// The buyer's lock within this process.
+    pub async fn lock_in_process(&self) -> Result<ProcessGuard, Error> {
+        let lock = self.context.process_locks.acquire(self.buyer.user_id.cast_unsigned());
+        until(self.deadline, trace::step(lock, steps::locked_in_memory)).await
+    }
+
+    /// A transaction, which sends nothing yet.
+    pub async fn begin(&self) -> Result<OrderTransaction, Error> {
+        self.context.store.begin_until(self.deadline).await
     }
 }

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use tokio::task::JoinError;
 use tokio_util::task::TaskTracker;
 
-use super::context::PurchaseContext;
+use super::context::{Purchase, PurchaseContext};
 use super::deadline::Deadline;
 use super::model::{Buyer, Purchased};
 use super::retry::conflict_pauses;
@@ -130,7 +130,8 @@ impl Inner {
         deadline: Deadline,
     ) -> Result<i64, Error> {
         let PurchaseContext { store, ids, database_timeout, .. } = &self.context;
-        let outcome = (|| strategy::buy(&self.context, buyer, sale, deadline))
+        let purchase = Purchase { context: &self.context, buyer, sale, deadline };
+        let outcome = (|| strategy::buy(purchase))
             .retry(conflict_pauses(*database_timeout))
             .when(|error| matches!(error, Error::Conflict | Error::DuplicateId))
             .notify(|error, _| {

@@ -3,30 +3,21 @@
 //! both check before either commits. Unsafe on purpose by itself; [`place_order`] is what the lock strategies
 //! run under their lock.
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
+use super::{Error, Purchase};
 use crate::order::model::NewOrder;
 use crate::order::store::{OrderTransaction, Taken};
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    context.check_buyer(buyer).await?;
-    let order = context.new_order(buyer, sale, deadline).await?;
-    place_order(context, &order, deadline).await
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    purchase.check_buyer().await?;
+    let order = purchase.new_order().await?;
+    place_order(purchase, &order).await
 }
 
 /// Checks the buyer, inserts, decrements and commits, in one transaction of two round trips. Safe for one buyer at a
 /// time; callers ensure that with a lock.
-pub async fn place_order(
-    context: &PurchaseContext,
-    order: &NewOrder,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    let mut transaction = context.store.begin_until(deadline).await?;
+pub async fn place_order(purchase: Purchase<'_>, order: &NewOrder) -> Result<i64, Error> {
+    let mut transaction = purchase.begin().await?;
     let inserted = transaction.insert_if_first(order).await?;
     end(transaction, order, inserted).await
 }

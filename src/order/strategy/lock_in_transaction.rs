@@ -3,23 +3,14 @@
 //! Between the release and the commit the user's next request gets the lock, sees no order yet, and writes a second one,
 //! on one node as on two. [`super::process_lock`] has the same lock in the right place. Unsafe on purpose.
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
-use crate::order::deadline::until;
+use super::{Error, Purchase, conditional};
 use crate::order::steps;
-use crate::request::trace;
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    let user_id = buyer.user_id.cast_unsigned();
-    let order = context.new_order(buyer, sale, deadline).await?;
-    let mut transaction = context.store.begin_until(deadline).await?;
-    let lock = trace::step(context.process_locks.acquire(user_id), steps::locked_in_memory);
-    let guard = until(deadline, lock).await?;
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let order = purchase.new_order().await?;
+    let mut transaction = purchase.begin().await?;
+    let guard = purchase.lock_in_process().await?;
     let inserted = transaction.insert_if_first(&order).await;
     drop(guard);
     steps::unlocked_in_memory();

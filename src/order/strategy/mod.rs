@@ -7,13 +7,10 @@
 
 use std::pin::Pin;
 
-use super::context::PurchaseContext;
-use super::deadline::Deadline;
-use super::model::Buyer;
+use super::context::{Purchase, PurchaseContext};
 use super::steps;
 use crate::error::Error;
 use crate::request::trace;
-use crate::voucher::sales::Sale;
 use workload::ladder::Strategy;
 
 pub mod compare_and_set;
@@ -31,32 +28,25 @@ pub mod stream;
 pub mod unit_rows;
 
 /// Buys by the sale's strategy; returns the id of the order, which is committed, except where the strategy
-/// [`Strategy::is_deferred`]. Nothing is committed that has not begun to be at `deadline`; what waits before that waits no
-/// longer.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
+/// [`Strategy::is_deferred`].
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     // Boxed: group-commit, and refusals, would move the size of the largest.
-    let buying: Pin<Box<dyn Future<Output = _> + Send>> = match sale.strategy {
+    let buying: Pin<Box<dyn Future<Output = _> + Send>> = match purchase.sale.strategy {
         Strategy::Stream => {
+            let Purchase { context, buyer, sale, deadline } = purchase;
             Box::pin(trace::step(context.stream.order(buyer, sale, deadline), steps::admitted))
         }
-        Strategy::GroupCommit => return group_commit::buy(context, buyer, sale, deadline).await,
-        Strategy::Naive => Box::pin(naive::buy(context, buyer, sale, deadline)),
-        Strategy::CompareAndSet => Box::pin(compare_and_set::buy(context, buyer, sale, deadline)),
-        Strategy::Conditional => Box::pin(conditional::buy(context, buyer, sale, deadline)),
-        Strategy::RowLock => Box::pin(row_lock::buy(context, buyer, sale, deadline)),
-        Strategy::LockInTransaction => {
-            Box::pin(lock_in_transaction::buy(context, buyer, sale, deadline))
-        }
-        Strategy::ProcessLock => Box::pin(process_lock::buy(context, buyer, sale, deadline)),
-        Strategy::SetnxUnowned => Box::pin(setnx_unowned::buy(context, buyer, sale, deadline)),
-        Strategy::SetnxLock => Box::pin(setnx_lock::buy(context, buyer, sale, deadline)),
-        Strategy::ReentrantLock => Box::pin(reentrant_lock::buy(context, buyer, sale, deadline)),
-        Strategy::UnitRows => Box::pin(unit_rows::buy(context, buyer, sale, deadline)),
+        Strategy::GroupCommit => return group_commit::buy(purchase).await,
+        Strategy::Naive => Box::pin(naive::buy(purchase)),
+        Strategy::CompareAndSet => Box::pin(compare_and_set::buy(purchase)),
+        Strategy::Conditional => Box::pin(conditional::buy(purchase)),
+        Strategy::RowLock => Box::pin(row_lock::buy(purchase)),
+        Strategy::LockInTransaction => Box::pin(lock_in_transaction::buy(purchase)),
+        Strategy::ProcessLock => Box::pin(process_lock::buy(purchase)),
+        Strategy::SetnxUnowned => Box::pin(setnx_unowned::buy(purchase)),
+        Strategy::SetnxLock => Box::pin(setnx_lock::buy(purchase)),
+        Strategy::ReentrantLock => Box::pin(reentrant_lock::buy(purchase)),
+        Strategy::UnitRows => Box::pin(unit_rows::buy(purchase)),
     };
     buying.await
 }

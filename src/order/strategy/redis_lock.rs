@@ -1,16 +1,15 @@
 //! What the two strategies with a lock in Redis share: the order is placed while the lock is held, and the lock is
 //! released after the commit.
 
-use super::{Deadline, Error, PurchaseContext, conditional};
+use super::{Error, Purchase, conditional};
 use crate::order::model::NewOrder;
 use crate::order::steps;
 
 /// Places the order under the lock `name`, then releases it. Without a guard the error is [`Error::LockBusy`].
 pub async fn place_locked<G, F>(
-    context: &PurchaseContext,
+    purchase: Purchase<'_>,
     order: &NewOrder,
     name: &str,
-    deadline: Deadline,
     guard: Option<G>,
     release: impl FnOnce(G) -> F,
 ) -> Result<i64, Error>
@@ -18,7 +17,7 @@ where
     F: Future<Output = Result<(), lock::Error>>,
 {
     let guard = guard.ok_or(Error::LockBusy)?;
-    let outcome = conditional::place_order(context, order, deadline).await;
+    let outcome = conditional::place_order(purchase, order).await;
     // After the commit, never before. The outcome stands even if the release fails: then the lease
     // ends the lock.
     if let Err(error) = release(guard).await {

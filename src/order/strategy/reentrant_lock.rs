@@ -4,20 +4,15 @@
 //! second order. The default.
 
 use super::redis_lock::place_locked;
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
+use super::{Error, Purchase};
 use crate::order::steps;
 use crate::request::trace;
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale, deadline).await?;
-    let name = format!("lock:order:{}", buyer.user_id);
-    let lock = context.locks.lock(&name);
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let order = purchase.new_order().await?;
+    let name = format!("lock:order:{}", purchase.buyer.user_id);
+    let lock = purchase.context.locks.lock(&name);
     let guard = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
-    place_locked(context, &order, &name, deadline, guard, |guard| guard.release()).await
+    place_locked(purchase, &order, &name, guard, |guard| guard.release()).await
 }

@@ -2,19 +2,14 @@
 //! any number of nodes and needs no Redis lock; but every buyer queues on one row for the length of a whole
 //! transaction.
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
+use super::{Error, Purchase, conditional};
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
     // The id first: no other server is waited for while the row is locked.
-    let order = context.new_order(buyer, sale, deadline).await?;
-    let mut transaction = context.store.begin_until(deadline).await?;
-    let status = transaction.lock_sale(buyer).await?;
+    let order = purchase.new_order().await?;
+    let mut transaction = purchase.begin().await?;
+    let status = transaction.lock_sale(purchase.buyer).await?;
     if let Err(refusal) = status.require_chance() {
         transaction.rollback().await?;
         return Err(refusal);

@@ -3,21 +3,16 @@
 //! paused past it has lost it without knowing. Then the database's unique index refuses the second order.
 
 use super::redis_lock::place_locked;
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
+use super::{Error, Purchase};
 use crate::order::steps;
 use crate::request::trace;
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale, deadline).await?;
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let order = purchase.new_order().await?;
     // Not the reentrant lock's key: a string under it would break that lock's hash commands.
-    let name = format!("lock:setnx:order:{}", buyer.user_id);
-    let lock = context.locks.setnx(&name, context.setnx_lease);
+    let name = format!("lock:setnx:order:{}", purchase.buyer.user_id);
+    let lock = purchase.context.locks.setnx(&name, purchase.context.setnx_lease);
     let guard = trace::step(lock.try_acquire(), steps::tried_in_redis).await?;
-    place_locked(context, &order, &name, deadline, guard, |guard| guard.release()).await
+    place_locked(purchase, &order, &name, guard, |guard| guard.release()).await
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale, conditional};
+use super::{Error, Purchase, PurchaseContext, conditional};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -18,20 +18,15 @@ use crate::request::trace;
 const LEASE: Duration = Duration::from_millis(3);
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale, deadline).await?;
-    let key = format!("lock:setnx-unowned:order:{}", buyer.user_id);
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let (context, order) = (purchase.context, purchase.new_order().await?);
+    let key = format!("lock:setnx-unowned:order:{}", purchase.buyer.user_id);
     // A request that finds the lock held tries once more, when the lease may have ended.
     if acquire(context, &key, order.id).await?.is_none() {
         tokio::time::sleep(LEASE).await;
         acquire(context, &key, order.id).await?.ok_or(Error::LockBusy)?;
     }
-    let outcome = conditional::place_order(context, &order, deadline).await;
+    let outcome = conditional::place_order(purchase, &order).await;
     if let Err(error) = release(context, &key, order.id).await {
         tracing::warn!(%error, lock = key, "the purchase lock could not be released");
     }

@@ -2,18 +2,13 @@
 //! LOCKED`), so that buyers do not queue at the sale's row. A second order of one user is refused by the unique index. The
 //! rows are inserted when the sale is published, so there can be at most [`MOST_UNITS`](crate::voucher::publish::MOST_UNITS).
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
+use super::{Error, Purchase};
 use crate::order::model::Placement;
 
 /// Buys; see the module.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
-    let order = context.new_order(buyer, sale, deadline).await?;
-    let mut transaction = context.store.begin_until(deadline).await?;
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let order = purchase.new_order().await?;
+    let mut transaction = purchase.begin().await?;
     let placement = transaction.place_with_unit(&order).await?;
     if placement == Placement::Placed {
         return transaction.commit(&order).await.map(|()| order.id);
@@ -23,7 +18,7 @@ pub async fn buy(
         return Err(Error::SoldOut);
     }
     // A key refused the order: the one of buyers or, after the counter of ids was lost, that of ids.
-    let status = context.store.buyer_status(buyer).await?;
+    let status = purchase.context.store.buyer_status(purchase.buyer).await?;
     let existing = status.and_then(|status| status.order_id);
     Err(existing.map_or(Error::DuplicateId, |id| Error::AlreadyOrdered(Some(id))))
 }

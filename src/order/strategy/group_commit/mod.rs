@@ -10,7 +10,7 @@
 //! - [`batch`]: one batch, from the queue to every buyer's answer.
 //! - [`stats`]: counters for the metrics.
 
-use super::{Buyer, Deadline, Error, PurchaseContext, Sale};
+use super::{Error, Purchase};
 use crate::order::steps;
 use crate::request::trace;
 
@@ -20,12 +20,8 @@ mod queues;
 pub mod stats;
 
 /// Queues the purchase, and waits for the commit of its batch.
-pub async fn buy(
-    context: &PurchaseContext,
-    buyer: Buyer,
-    sale: &Sale,
-    deadline: Deadline,
-) -> Result<i64, Error> {
+pub async fn buy(purchase: Purchase<'_>) -> Result<i64, Error> {
+    let Purchase { context, buyer, sale, deadline } = purchase;
     let ordering = context.group_commit.order(buyer, sale, deadline);
     let answered =
         |answer: &batch::BatchAnswer| steps::batch_committed(&answer.outcome, answer.committed);
