@@ -55,7 +55,7 @@ async fn a_replica_that_lags_is_not_believed_that_an_order_was_not_made() {
     let of_primary = doctor(database.url().expose_secret());
     assert!(of_primary.contains(semi_synchronous), "{of_primary}");
     let of_replica = doctor(&database.pair().replica().url());
-    assert!(of_replica.contains("FAIL  the server is read-only"), "{of_replica}");
+    assert!(of_replica.contains("FAIL  the database of DATABASE_URL is read-only"), "{of_replica}");
 
     // A server that is made read-only before the commit says itself that nothing was done.
     let mut transaction = store.begin().await.expect("a transaction");

@@ -1,40 +1,30 @@
 //! `doctor`: the database: whether it can be used, and what "committed" means on it: whether an order survives a power cut,
 //! and the loss of the server.
 
-use chrono::{FixedOffset, Offset, Utc};
+use chrono::{FixedOffset, Offset, TimeDelta, Utc};
 
 use super::findings::Findings;
 use crate::clock::Zone;
-use crate::connection::database_check::tables_and_rights;
-use crate::connection::migrate;
+use crate::connection::database_check::ready_to_serve;
 use crate::connection::mysql::Database;
-use crate::connection::server_check::is_supported;
 use crate::connection::server_settings::ServerSettings;
 use crate::order::store::OrderStore;
 
 /// A transaction that nobody goes on with should end within this time, seconds: until then it may hold a sale's row.
 const MAX_IDLE: u64 = 60;
 
-/// Checks version, durability, rights, connections, clock, idle transactions, schema and time zones.
+/// Clocks further apart than this are worth a warning.
+const MAX_SKEW: TimeDelta = TimeDelta::seconds(2);
+
+/// Checks what a start checks, durability, rights, connections, clock, idle transactions and time zones.
 pub(super) async fn check(
     findings: &mut Findings,
     database: &Database,
     zone: Zone,
     connections: u32,
 ) -> anyhow::Result<()> {
+    let is_ready = findings.end(ready_to_serve(database).await).is_some();
     let server = ServerSettings::of(database).await?;
-    let version = format!("version {}", server.text("version"));
-    if is_supported(server.text("version")) {
-        findings.good(&version);
-    } else {
-        findings.fail(&version, "use MySQL 8.0 or MariaDB 10.5, or newer");
-    }
-    if server.is_on("read_only") {
-        findings.fail(
-            "the server is read-only, as replicas are",
-            "point DATABASE_URL at the primary, or set read_only=OFF",
-        );
-    }
     for durability in [power_cut(&server), loss_of_the_server(&server)] {
         match durability {
             Ok(what) => findings.good(&what),
@@ -55,7 +45,13 @@ pub(super) async fn check(
             "raise it, or lower --database-connections",
         );
     }
-    findings.clock("the database", server.now.and_utc());
+    let skew = (server.now.and_utc() - Utc::now()).abs();
+    if skew > MAX_SKEW {
+        findings.warn(
+            &format!("the database's clock is {} s away from this node's", skew.num_seconds()),
+            "run a time service on every machine; sales follow the database's clock",
+        );
+    }
     let settings = ["idle_transaction_timeout", "idle_write_transaction_timeout", "wait_timeout"];
     // 0 means never.
     let idle =
@@ -67,18 +63,11 @@ pub(super) async fn check(
         );
     }
     default_zone(findings, &server, zone);
-    // Apart from the orders' query: there is one connection.
-    let missing = migrate::missing(&mut *database.pool.acquire().await?).await?;
-    if missing > 0 {
-        findings.fail(&format!("{missing} migration steps are missing"), "run `seckill migrate`");
-        return Ok(());
+    if is_ready {
+        findings.good("its version, tables and rights are those that are needed");
+        zones_of_ids(findings, &OrderStore::new(database.clone(), zone), zone).await?;
     }
-    findings.good("the schema is up to date");
-    match tables_and_rights(&mut *database.pool.acquire().await?).await {
-        Ok(()) => findings.good("the tables can be written"),
-        Err(error) => findings.fail(&format!("{error:#}"), "repair it before a start"),
-    }
-    zones_of_ids(findings, &OrderStore::new(database.clone(), zone), zone).await
+    Ok(())
 }
 
 /// Good, or worth a warning: what, and the advice.
@@ -140,9 +129,7 @@ fn loss_of_the_server(server: &ServerSettings) -> Durability {
 fn default_zone(findings: &Findings, server: &ServerSettings, zone: Zone) {
     let own = seconds_ahead(zone);
     let of_server = server.zone_offset.map_or("unknown".to_owned(), offset);
-    if server.zone_offset == Some(own) {
-        findings.good(&format!("a session that sets no time zone has ours, {of_server}"));
-    } else {
+    if server.zone_offset != Some(own) {
         findings.warn(
             &format!("a session that sets no time zone is at {of_server}; ours is {}", offset(own)),
             &format!(

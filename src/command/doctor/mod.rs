@@ -24,35 +24,28 @@ pub async fn run(config: DoctorConfig) -> anyhow::Result<()> {
     println!("database");
     let server = &config.database;
     let database = mysql::connect(&server.database_url, 1, server.database_timeout).await;
-    let store = match findings.end(database) {
-        Some(database) => {
-            let connections = server.database_connections;
-            let checked = database::check(&mut findings, &database, zone, connections).await;
-            findings.end(checked);
-            Some(OrderStore::new(database, zone))
-        }
-        None => None,
-    };
+    let database = findings.end(database);
+    if let Some(database) = &database {
+        let connections = server.database_connections;
+        let checked = database::check(&mut findings, database, zone, connections).await;
+        findings.end(checked);
+    }
 
     println!("redis");
     let style = config.keys.style(&config.redis.redis_url)?;
     let connecting = async {
         connection::redis::connect(config.redis.server()?, config.redis.redis_timeout).await
     };
-    let redis = match findings.end(connecting.await) {
-        Some(redis) => {
-            let mut redis = redis.commands();
-            let checked = redis::check(&mut findings, &mut redis, style).await;
-            findings.end(checked);
-            Some(redis)
-        }
-        None => None,
-    };
+    let redis = findings.end(connecting.await);
+    if let Some(redis) = &redis {
+        let checked = redis::check(&mut findings, &mut redis.commands(), style).await;
+        findings.end(checked);
+    }
 
-    if let (Some(store), Some(mut redis)) = (store, redis) {
+    if let (Some(database), Some(redis)) = (database, redis) {
         println!("beside Java nodes");
-        let keys = Keys::new(style);
-        if let Err(error) = java::check(&findings, &store, &mut redis, &keys).await {
+        let (store, keys) = (OrderStore::new(database, zone), Keys::new(style));
+        if let Err(error) = java::check(&findings, &store, &mut redis.commands(), &keys).await {
             findings.warn(&format!("not read: {error:#}"), "see above");
         }
     }

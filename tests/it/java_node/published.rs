@@ -120,7 +120,7 @@ async fn doctor_says_how_such_a_sale_is_recognised() {
     let mut doctor = Instance::command(&["doctor"]);
     doctor.envs(stack.env());
     let text = String::from_utf8(doctor.output().unwrap().stdout).unwrap();
-    let recognised = format!("sale {sale}: a Java node published it (issued is NULL, and");
+    let recognised = format!("sale {sale}: a Java node published it; sold on the strategy stream");
     assert!(text.contains(&recognised), "{text}");
     let missing = format!("seckill:stock:{plain} is missing: sold by reentrant-lock");
     assert!(text.contains(&missing), "{text}");
