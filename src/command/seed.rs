@@ -83,9 +83,8 @@ async fn vouchers(
     let flash = voucher("100 元秒杀代金券", 8000, 10000);
     let id = store
         .insert_sale(RecordedWrite::new("sale", None, &flash), &flash, &sale, async |id| {
-            let key = keys.stock(id);
-            let mut redis = redis.clone();
-            Ok(redis::AsyncCommands::set::<_, _, ()>(&mut redis, key, sale.stock).await?)
+            let set = keys.set_stock(id, sale.stock, sale.end.timestamp());
+            Ok(set.query_async(&mut redis.clone()).await?)
         })
         .await?;
     Ok((ordinary, id))

@@ -11,29 +11,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use clap::ValueEnum;
+pub use workload::keys::KeyStyle;
 
 pub mod record;
 pub mod rights;
 
-/// How keys are named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KeyStyle {
-    /// The names that Java nodes share; not on a cluster.
-    Default,
-    /// Names with the slot in braces; on any Redis.
-    Cluster,
-}
-
-impl fmt::Display for KeyStyle {
-    /// As it is recorded; see [`record`].
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            KeyStyle::Default => "default",
-            KeyStyle::Cluster => "cluster",
-        })
-    }
-}
+/// How long after a sale's end its keys are kept, seconds.
+pub const KEPT_SECONDS: i64 = 86_400;
 
 /// The names of keys. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -68,6 +52,13 @@ impl Keys {
     /// The stock counter of a sale: how many more are admitted.
     pub fn stock(&self, voucher_id: i64) -> String {
         self.name("stock", voucher_id)
+    }
+
+    /// Sets the stock counter of a sale that ends at this time, seconds since 1970.
+    pub fn set_stock(&self, voucher_id: i64, stock: i64, ends: i64) -> redis::Cmd {
+        let mut set = redis::cmd("SET");
+        set.arg(self.stock(voucher_id)).arg(stock).arg("EXAT").arg(ends + KEPT_SECONDS);
+        set
     }
 
     /// The claims of a sale: a set of the users who hold a unit of the stock, and the mark under which it is complete.

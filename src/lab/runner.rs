@@ -20,15 +20,14 @@ use workload::comparison::document::{Setting, State};
 use workload::comparison::faults::InjectedFault;
 use workload::comparison::{self, Environment, RunState};
 use workload::conformance::Conformance;
-use workload::keys::{KeyNames, KeyStyle};
+use workload::keys::KeyNames;
 use workload::live::Progress;
 use workload::{Access, Target};
 
 use super::session_story::{self, SessionStory};
 use crate::clock::Zone;
-use crate::config::{KeyConfig, ServeConfig};
+use crate::config::ServeConfig;
 use crate::error::Error;
-use crate::keys;
 
 /// Runs that are kept.
 const KEPT: usize = 20;
@@ -102,7 +101,7 @@ impl Lab {
                 redis_url: secret(&config.redis.redis_url),
                 admin_token: config.http.admin_token.as_ref().map(secret).unwrap_or_default(),
                 time_zone: config.sale.time_zone.0,
-                key_names: key_names(&config.keys),
+                key_names: KeyNames { key_style: config.keys.key_style },
             },
             entry: match &config.lab.lab_entry {
                 Some(entry) => vec![target(entry)?],
@@ -266,13 +265,4 @@ pub fn kill_this_process() -> ! {
     }
     // Reached by the first process of a container, to which a signal from within does nothing.
     std::process::abort()
-}
-
-/// The names of the keys, as the load's tools are told them.
-fn key_names(config: &KeyConfig) -> KeyNames {
-    let key_style = config.key_style.map(|style| match style {
-        keys::KeyStyle::Default => KeyStyle::Default,
-        keys::KeyStyle::Cluster => KeyStyle::Cluster,
-    });
-    KeyNames { key_style }
 }

@@ -31,9 +31,6 @@ use store::{ListedVoucher, VoucherStore};
 /// on this instance are seen at once.
 pub const LIST_FRESH_FOR: Duration = Duration::from_millis(300);
 
-/// How long after a sale's end its stock counter is kept, seconds.
-const COUNTER_KEPT: i64 = 86_400;
-
 /// State of the voucher routes.
 #[derive(Clone)]
 pub struct Vouchers {
@@ -98,11 +95,8 @@ pub async fn publish_seckill(
         .insert_sale(write, &new.voucher, &sale, async |id| {
             // Before the commit: a sale is either in both places or in neither. A commit that fails
             // leaves a key under an id that no sale has.
-            let expires = sale.end.timestamp() + COUNTER_KEPT;
-            let mut set = redis::cmd("SET");
-            let stock = sale.stock - sale.units();
-            set.arg(vouchers.keys.stock(id)).arg(stock).arg("EXAT").arg(expires);
-            Ok(set.query_async(&mut redis).await?)
+            let (stock, ends) = (sale.stock - sale.units(), sale.end.timestamp());
+            Ok(vouchers.keys.set_stock(id, stock, ends).query_async(&mut redis).await?)
         })
         .await;
     vouchers.lists.invalidate_all();

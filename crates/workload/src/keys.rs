@@ -2,13 +2,24 @@
 //!
 //! In the cluster's style all that the scripts of the stream touch has one tag in braces, which puts it into one slot.
 
+use std::fmt;
+
 /// How the service names the keys of sales and of the stream of orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyStyle {
-    /// As other nodes of the project do: one stream.
+    /// The names that Java nodes share; not on a cluster.
     Default,
-    /// For a cluster: with a tag.
+    /// Names with the slot in braces; on any Redis.
     Cluster,
+}
+
+impl fmt::Display for KeyStyle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            KeyStyle::Default => "default",
+            KeyStyle::Cluster => "cluster",
+        })
+    }
 }
 
 /// What an operator says of the keys' names, as the service is told it.

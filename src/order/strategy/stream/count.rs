@@ -15,15 +15,13 @@ use tokio::sync::SemaphorePermit;
 use super::Member;
 use super::replies::{Ask, Entry, Mark};
 use crate::error::Error;
+use crate::keys::KEPT_SECONDS;
 use crate::order::model::NewOrder;
 use crate::order::store::count::OpenSale;
 use crate::scripts;
 
 /// Users in one script.
 const CLAIMS: u32 = 5000;
-
-/// How long after a sale's end its keys are kept, seconds.
-pub(super) const KEPT: i64 = 86_400;
 
 /// The entries of the stream that were not resolved when they were looked at, by sale.
 pub(super) struct Pass {
@@ -153,7 +151,7 @@ impl Member {
         void.retain(|user| !buyers.contains(user));
 
         let mut script = self.open_script(voucher_id);
-        script.arg("open").arg(mark).arg(was).arg(sale.ends + KEPT).arg(stock);
+        script.arg("open").arg(mark).arg(was).arg(sale.ends + KEPT_SECONDS).arg(stock);
         script.arg(voucher_id).arg(last);
         let undecided: Vec<_> =
             entries.iter().filter(|(_, order)| !rows.contains_key(&order.id)).collect();

@@ -13,7 +13,6 @@ use tokio::time::Instant;
 use workload::ladder::Strategy;
 
 use super::Member;
-use super::count::KEPT;
 use super::replies::Ask;
 use crate::error::Error;
 use crate::keys::record;
@@ -207,9 +206,7 @@ impl Member {
 
     /// Sets the counter of a sale on another strategy: a Java node's script needs it.
     async fn set_counter(&self, sale: &OpenSale, asked_for: bool) -> Result<(), Error> {
-        let mut set = redis::cmd("SET");
-        set.arg(self.keys.stock(sale.voucher_id)).arg(sale.stock);
-        set.arg("EXAT").arg(sale.ends + KEPT);
+        let mut set = self.keys.set_stock(sale.voucher_id, sale.stock, sale.ends);
         // Another node may have added stock since the sale was read: then the counter stays.
         if !asked_for {
             set.arg("NX");
