@@ -23,7 +23,6 @@ macro_rules! text {
 
 scripts! {
     ADDRESS_COUNT - "address_count.lua"
-    CODE_SEND - "code_send.lua"
     CODE_USE - "code_use.lua"
     GEO_CLAIM - "geo_claim.lua"
     GEO_SEARCH - "geo_search.lua"

@@ -17,7 +17,7 @@ use crate::connection::redis::RoutedConnection;
 use crate::error::Error;
 use crate::request::client_address::ClientAddress;
 use crate::request::context::in_current_context;
-use crate::scripts::{ADDRESS_COUNT, CODE_SEND, CODE_USE};
+use crate::scripts::{ADDRESS_COUNT, CODE_USE};
 
 pub mod sender;
 pub mod webhook;
@@ -29,17 +29,15 @@ const CODE_TTL_SECONDS: u64 = 120;
 const WINDOW_SECONDS: u64 = 600;
 
 /// Wrong guesses after which a code is invalid.
-const ATTEMPTS: u32 = 5;
+const MOST_ATTEMPTS: u32 = 5;
 
 /// The reply where a code is not known to be sent.
 const UNSENT: Error = Error::Unavailable("the sender of sign-in codes");
 
-/// What is counted of an address, in the names of its keys.
+/// What is counted, in the names of keys: codes sent to a phone or for an address, wrong guesses from an address, and at a code.
 const SENDS: &str = "sends";
 const GUESSES: &str = "guesses";
-
-/// Passed to `CODE_SEND` in place of what it is not to do.
-const SKIP: &str = "-";
+const ATTEMPTS: &str = "attempts";
 
 /// Issues and spends codes. Cheap to clone.
 #[derive(Clone)]
@@ -75,55 +73,36 @@ impl Codes {
     /// [`Error::TooManyRequests`] with the seconds to wait; [`Error::Unavailable`] where Redis did not answer, or the code
     /// is not known to be sent.
     pub async fn send(&self, phone: &Phone, from: ClientAddress) -> Result<(), Error> {
-        self.count(SENDS, from, self.limits.code_sends_per_address).await?;
-        let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
-        if !self.sender.can_fail() {
-            self.store(phone, Some(&code), true).await?;
-            let valid = Duration::from_secs(CODE_TTL_SECONDS);
-            return self.sender.send(phone, &code, valid).await.map_err(|_| UNSENT);
-        }
+        self.count(SENDS, from, self.limits.code_sends_per_address, 1).await?;
         let (codes, phone) = (self.clone(), phone.clone());
-        let work = async move { codes.send_then_store(&phone, &code).await };
+        let work = async move { codes.send_and_store(&phone).await };
         let task = self.tasks.spawn(in_current_context(work));
         task.await.unwrap_or_else(|error| Err(Error::Internal(format!("sending a code: {error}"))))
     }
 
-    /// As [`Codes::send`], by a sender that can fail.
-    async fn send_then_store(&self, phone: &Phone, code: &str) -> Result<(), Error> {
-        self.store(phone, None, true).await?;
-        let sent = self.sender.send(phone, code, Duration::from_secs(CODE_TTL_SECONDS)).await;
+    async fn send_and_store(&self, phone: &Phone) -> Result<(), Error> {
+        let (sends, limit) = (beside_code(phone, SENDS), self.limits.code_sends);
+        self.change_counter(&sends, limit, 1).await?;
+        let code = format!("{:06}", rand::rng().random_range(0..1_000_000));
+        let sent = self.sender.send(phone, &code, Duration::from_secs(CODE_TTL_SECONDS)).await;
         if let Err(error) = &sent {
             tracing::warn!(%error, "a sign-in code could not be sent");
         }
         if let Err(SendFailure::NotSent(_) | SendFailure::Refused(_)) = sent {
-            let sends = beside_code(phone, "sends");
-            let uncounted = self.change_counter(sends, self.limits.code_sends, -1).await;
-            if let Err(error) = uncounted {
+            if let Err(error) = self.change_counter(&sends, limit, -1).await {
                 tracing::debug!(%error, "a code that was not sent counts until its window ends");
             }
             return Err(UNSENT);
         }
-        self.store(phone, Some(code), false).await?;
-        sent.map_err(|_| UNSENT)
-    }
-
-    /// Counts a code that is sent to this phone, makes it the valid one, or both.
-    async fn store(&self, phone: &Phone, code: Option<&str>, count: bool) -> Result<(), Error> {
-        let limit = if count { self.limits.code_sends.to_string() } else { SKIP.to_owned() };
-        let wait: u64 = CODE_SEND
-            .key(code_key(phone))
-            .key(beside_code(phone, "sends"))
-            .key(beside_code(phone, "attempts"))
-            .arg(code.unwrap_or(SKIP))
-            .arg(CODE_TTL_SECONDS)
-            .arg(limit)
-            .arg(WINDOW_SECONDS)
-            .invoke_async(&mut self.redis.clone())
+        redis::pipe()
+            .atomic()
+            .set_ex(code_key(phone), code, CODE_TTL_SECONDS)
+            .ignore()
+            .del(beside_code(phone, ATTEMPTS))
+            .ignore()
+            .query_async::<()>(&mut self.redis.clone())
             .await?;
-        match wait {
-            0 => Ok(()),
-            wait => Err(Error::TooManyRequests { retry_after_seconds: wait }),
-        }
+        sent.map_err(|_| UNSENT)
     }
 
     /// The valid code of a phone. For the lab only: with it one can sign in.
@@ -145,53 +124,39 @@ impl Codes {
         // Every guess is counted before it is looked at, so that no number of guesses at once passes the limit, and taken
         // back unless it was wrong.
         let limit = self.limits.code_guesses_per_address;
-        self.count(GUESSES, from, limit).await?;
-        let right = CODE_USE
-            .key(code_key(phone))
-            .key(beside_code(phone, "attempts"))
-            .arg(guess)
-            .arg(ATTEMPTS)
-            .invoke_async(&mut self.redis.clone())
-            .await;
+        self.count(GUESSES, from, limit, 1).await?;
+        let mut spend = CODE_USE.key(code_key(phone));
+        spend.key(beside_code(phone, ATTEMPTS)).arg(guess).arg(MOST_ATTEMPTS);
+        let right = spend.invoke_async(&mut self.redis.clone()).await;
         if !matches!(right, Ok(false))
-            && let Err(error) = self.change_count(GUESSES, from, limit, -1).await
+            && let Err(error) = self.count(GUESSES, from, limit, -1).await
         {
             tracing::debug!(%error, "a guess that was not wrong counts until its window ends");
         }
         Ok(right?)
     }
 
-    /// Counts what an address did, in a slot of its own.
-    async fn count(&self, what: &str, from: ClientAddress, limit: u32) -> Result<(), Error> {
-        match self.change_count(what, from, limit, 1).await? {
-            0 => Ok(()),
-            wait => Err(Error::TooManyRequests { retry_after_seconds: wait }),
-        }
-    }
-
-    /// Changes such a count; returns the seconds to wait. A limit of 0 means none.
-    async fn change_count(
+    /// Changes the count of what an address did, in a slot of its own. A limit of 0 means none.
+    async fn count(
         &self,
         what: &str,
         from: ClientAddress,
         limit: u32,
         change: i32,
-    ) -> Result<u64, Error> {
+    ) -> Result<(), Error> {
         if limit == 0 || from.is_unlimited() {
-            return Ok(0);
+            return Ok(());
         }
-        self.change_counter(format!("login:code:{what}:from:{from}"), limit, change).await
+        self.change_counter(&format!("login:code:{what}:from:{from}"), limit, change).await
     }
 
-    /// Changes a counter; returns the seconds to wait.
-    async fn change_counter(&self, key: String, limit: u32, change: i32) -> Result<u64, Error> {
-        Ok(ADDRESS_COUNT
-            .key(key)
-            .arg(limit)
-            .arg(WINDOW_SECONDS)
-            .arg(change)
-            .invoke_async(&mut self.redis.clone())
-            .await?)
+    async fn change_counter(&self, key: &str, limit: u32, change: i32) -> Result<(), Error> {
+        let mut count = ADDRESS_COUNT.key(key);
+        count.arg(limit).arg(WINDOW_SECONDS).arg(change);
+        match count.invoke_async(&mut self.redis.clone()).await? {
+            0 => Ok(()),
+            wait => Err(Error::TooManyRequests { retry_after_seconds: wait }),
+        }
     }
 }
 

@@ -23,11 +23,6 @@ impl CodeSender {
         CodeSender { webhook: webhook.map(Webhook::new), counts: Default::default() }
     }
 
-    /// Whether a code may fail to be sent.
-    pub fn can_fail(&self) -> bool {
-        self.webhook.is_some()
-    }
-
     /// Sends a code that is valid for `valid`.
     ///
     /// # Errors
