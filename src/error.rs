@@ -125,8 +125,6 @@ macro_rules! codes {
             pub fn code(&self) -> &'static str {
                 match self {
                     $(Error::$variant { .. } => $code,)+
-                    Error::Conflict | Error::DuplicateId => "UNAVAILABLE",
-                    Error::RowRefused(_) => "INTERNAL",
                 }
             }
 
@@ -134,12 +132,10 @@ macro_rules! codes {
             pub fn status(&self) -> u16 {
                 match self {
                     $(Error::$variant { .. } => $status,)+
-                    Error::Conflict | Error::DuplicateId => 503,
-                    Error::RowRefused(_) => 500,
                 }
             }
 
-            /// One of each variant that is answered, with sample values: for the API's document.
+            /// One of each variant, with sample values: for the API's document, which shows the last of each code.
             pub fn each() -> Vec<Error> {
                 vec![$(Error::$variant $(($($value)*))? $({$($field)*})?),+]
             }
@@ -178,9 +174,12 @@ codes! {
     PayloadTooLarge(65_536) => 413 "PAYLOAD_TOO_LARGE",
     UnsupportedMediaType => 415 "UNSUPPORTED_MEDIA_TYPE",
     TooManyRequests { retry_after_seconds: 1 } => 429 "TOO_MANY_REQUESTS",
+    Conflict => 503 "UNAVAILABLE",
+    DuplicateId => 503 "UNAVAILABLE",
     Unavailable("the database") => 503 "UNAVAILABLE",
     Overloaded => 503 "OVERLOADED",
     OutcomeUnknown(None) => 503 "OUTCOME_UNKNOWN",
+    RowRefused(String::new()) => 500 "INTERNAL",
     Internal(String::new()) => 500 "INTERNAL",
 }
 

@@ -29,14 +29,7 @@ pub struct Health {
     pub database: Database,
     pub redis: Redis,
     pub draining: CancellationToken,
-    probes: FreshCache<(), Answering, Infallible>,
-}
-
-/// Which servers answer.
-#[derive(Clone, Copy)]
-struct Answering {
-    database: bool,
-    redis: bool,
+    probes: FreshCache<(), Readiness, Infallible>,
 }
 
 impl Health {
@@ -46,12 +39,13 @@ impl Health {
         Health { database, redis, draining, probes: FreshCache::new(FRESH_FOR, 1) }
     }
 
-    async fn probe(&self) -> Answering {
+    async fn probe(&self) -> Readiness {
         let (database, redis) = tokio::join!(
             tokio::time::timeout(PROBE_LIMIT, mysql::ping(&self.database)),
             tokio::time::timeout(PROBE_LIMIT, self.redis.ping()),
         );
-        Answering { database: matches!(database, Ok(Ok(()))), redis: matches!(redis, Ok(Ok(()))) }
+        let (database, redis) = (matches!(database, Ok(Ok(()))), matches!(redis, Ok(Ok(()))));
+        Readiness { success: database && redis, database, redis, draining: false }
     }
 }
 
@@ -62,7 +56,7 @@ pub struct Liveness {
 }
 
 /// The reply to a readiness probe: what an instance needs to sell, and whether it is available.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Serialize, ToSchema)]
 pub struct Readiness {
     /// Whether this instance can sell.
     success: bool,
@@ -92,10 +86,9 @@ pub async fn live() -> impl IntoResponse {
     ),
 )]
 pub async fn ready(State(health): State<Health>) -> impl IntoResponse {
-    let Ok(Answering { database, redis }) =
-        health.probes.get((), async || Ok(health.probe().await)).await;
-    let draining = health.draining.is_cancelled();
-    let success = database && redis && !draining;
-    let status = if success { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, axum::Json(Readiness { success, database, redis, draining }))
+    let Ok(mut readiness) = health.probes.get((), async || Ok(health.probe().await)).await;
+    readiness.draining = health.draining.is_cancelled();
+    readiness.success &= !readiness.draining;
+    let status = if readiness.success { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, axum::Json(readiness))
 }

@@ -59,29 +59,19 @@ parts!(
     metrics: Metrics
 );
 
-impl AsRef<Admission> for AppState {
-    fn as_ref(&self) -> &Admission {
-        &self.admission
-    }
+macro_rules! borrowed_parts {
+    ($($($part:ident).+: $type:ty),*) => { $(
+        impl AsRef<$type> for AppState {
+            fn as_ref(&self) -> &$type {
+                &self.$($part).+
+            }
+        }
+    )* };
 }
 
-impl AsRef<SignedInReads> for AppState {
-    fn as_ref(&self) -> &SignedInReads {
-        &self.signed_in_reads
-    }
-}
-
-impl AsRef<ClientNetworks> for AppState {
-    fn as_ref(&self) -> &ClientNetworks {
-        &self.clients
-    }
-}
-
-impl AsRef<SharedSessions> for AppState {
-    fn as_ref(&self) -> &SharedSessions {
-        &self.users.sessions
-    }
-}
+borrowed_parts!(
+    admission: Admission, signed_in_reads: SignedInReads, clients: ClientNetworks, users.sessions: SharedSessions
+);
 
 /// How the router treats requests.
 pub struct RouterConfig {

@@ -141,33 +141,22 @@ fn codes(operation: &mut Value) -> BTreeSet<String> {
     let own = operation.as_object_mut().and_then(|operation| operation.remove(CODES));
     let own = own.unwrap_or_default();
     let own = own.as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut codes: BTreeSet<&str> = own.collect();
-    if operation["tags"][0] != SERVICE {
-        codes.insert("UNAVAILABLE");
-    }
-    if operation["tags"][0] == LAB {
-        codes.insert("NOT_FOUND");
-    }
-    let takes = operation["parameters"].as_array();
-    if takes.is_some_and(|parameters| !parameters.is_empty()) {
-        codes.insert("INVALID_PARAMETER");
-    }
-    let body = &operation["requestBody"]["content"];
-    if body.is_object() {
-        codes.extend(["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"]);
-    }
-    if body["application/json"].is_object() {
-        codes.extend(["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"]);
-    }
-    for scheme in operation["security"].as_array().into_iter().flatten() {
-        if scheme[SESSION].is_array() {
-            codes.insert("UNAUTHORIZED");
-        }
-        if scheme[ADMIN].is_array() {
-            codes.insert("FORBIDDEN");
-        }
-    }
-    codes.into_iter().map(str::to_owned).collect()
+    let (tag, body) = (&operation["tags"][0], &operation["requestBody"]["content"]);
+    let parameters = operation["parameters"].as_array();
+    let schemes = operation["security"].as_array();
+    let asks_for =
+        |scheme: &str| schemes.into_iter().flatten().any(|given| given[scheme].is_array());
+    let implied: [(bool, &[&str]); 7] = [
+        (tag != SERVICE, &["UNAVAILABLE"]),
+        (tag == LAB, &["NOT_FOUND"]),
+        (parameters.is_some_and(|all| !all.is_empty()), &["INVALID_PARAMETER"]),
+        (body.is_object(), &["INVALID_PARAMETER", "PAYLOAD_TOO_LARGE"]),
+        (body["application/json"].is_object(), &["MALFORMED_JSON", "UNSUPPORTED_MEDIA_TYPE"]),
+        (asks_for(SESSION), &["UNAUTHORIZED"]),
+        (asks_for(ADMIN), &["FORBIDDEN"]),
+    ];
+    let implied = implied.into_iter().filter(|(applies, _)| *applies);
+    own.chain(implied.flat_map(|(_, codes)| codes.iter().copied())).map(str::to_owned).collect()
 }
 
 /// Puts the business refusals beside a success without an envelope.
