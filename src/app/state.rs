@@ -142,7 +142,7 @@ pub(super) async fn connect(
         locks,
         redis: redis.clone(),
         process_locks: ProcessLocks::default(),
-        setnx_lease: config.sale.setnx_lease,
+        setnx_lease: config.setnx_lease(),
         setnx_unowned_compare: config.sale.setnx_unowned_compare,
         database_timeout: timeout,
         commits_within: config.commits_within(),

@@ -69,7 +69,6 @@ mod tests {
     fn contradictions_and_bad_values_are_refused() {
         for bad in [
             ["--request-timeout-ms", "20000"],
-            ["--setnx-lease-ms", "1000"],
             ["--lock-lease-ms", "2000"],
             ["--drain-deadline-ms", "1000"],
             ["--drain-idle-ms", "30000"],

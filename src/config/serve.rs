@@ -122,6 +122,11 @@ impl ServeConfig {
         self.commits_within() + 3 * self.database.database_timeout + 2 * self.redis.redis_timeout
     }
 
+    /// The lease of the strategy `setnx-lock`, which is safe only while its lease outlives the work: it is never renewed.
+    pub fn setnx_lease(&self) -> Duration {
+        self.purchase_limit() + Duration::from_secs(2)
+    }
+
     /// Refuses an empty secret, which an empty header would match, and one that can be guessed.
     fn check_admin_token(&self) -> anyhow::Result<()> {
         let Some(token) = &self.http.admin_token else { return Ok(()) };
@@ -159,12 +164,6 @@ impl ServeConfig {
             "--request-timeout-ms ({:?}) must be longer than --code-webhook-timeout-ms ({:?}), or replies would be cut off",
             self.http.request_timeout,
             self.sign_in.code_webhook_timeout
-        );
-        ensure!(
-            self.sale.setnx_lease > purchase,
-            "--setnx-lease-ms ({:?}) must be longer than a purchase may take ({purchase:?}): the setnx \
-             lock is only safe while its lease outlives the work",
-            self.sale.setnx_lease
         );
         ensure!(
             self.sale.lock_lease >= 3 * self.redis.redis_timeout,

@@ -29,8 +29,6 @@ async fn a_rolling_restart_fails_no_purchase() {
             ("DATABASE_TIMEOUT_MS", "10000"),
             ("REQUEST_TIMEOUT_MS", "90000"),
             ("DRAIN_DEADLINE_MS", "95000"),
-            // Longer than a purchase may take, as the service demands.
-            ("SETNX_LEASE_MS", "100000"),
         ]
         .map(|(name, value)| (name, value.to_owned()))
         .into(),

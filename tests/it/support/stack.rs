@@ -20,11 +20,10 @@ use testkit::redis_server::{RedisServer, Role};
 const UNSURE_SECONDS: u64 = 3;
 
 /// Time limits that no busy machine exceeds, nor a row that is held for longer than usual. A test of the limits sets its own.
-const PATIENT: [(&str, &str); 5] = [
+const PATIENT: [(&str, &str); 4] = [
     ("DATABASE_TIMEOUT_MS", "12000"),
     ("REDIS_TIMEOUT_MS", "4000"),
     ("REQUEST_TIMEOUT_MS", "120000"),
-    ("SETNX_LEASE_MS", "120000"),
     ("DRAIN_DEADLINE_MS", "150000"),
 ];
 
