@@ -89,20 +89,11 @@ pub async fn audit(store: &OrderStore, voucher_id: Option<i64>) -> Result<Vec<Fi
     Ok(store.totals(voucher_id).await?.into_iter().map(Finding::new).collect())
 }
 
+const HEADER: &str = " voucher  strategy              issued    stock   orders cancelled  oversold  duplicates unaccounted  verdict";
+
 /// The findings as a table for people.
 pub fn table(findings: &[Finding]) -> String {
-    let mut text = format!(
-        "{:>8}  {:<19} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  verdict\n",
-        "voucher",
-        "strategy",
-        "issued",
-        "stock",
-        "orders",
-        "cancelled",
-        "oversold",
-        "duplicates",
-        "unaccounted"
-    );
+    let mut text = format!("{HEADER}\n");
     for finding in findings {
         let odd_rows = finding.odd_rows();
         let verdict = match (finding.is_broken(), finding.is_violation()) {
@@ -111,18 +102,12 @@ pub fn table(findings: &[Finding]) -> String {
             (true, true) if odd_rows.is_empty() => "VIOLATION".to_owned(),
             (true, true) => format!("VIOLATION: {}", odd_rows.join("; ")),
         };
-        let issued = finding.totals.issued.map_or("?".to_owned(), |issued| issued.to_string());
+        let Finding { oversold, duplicates, unaccounted, totals, .. } = finding;
+        let Totals { voucher_id, strategy, issued, stock, orders, cancelled, .. } = totals;
+        let issued = issued.map_or("?".to_owned(), |issued| issued.to_string());
         text += &format!(
-            "{:>8}  {:<19} {:>8} {:>8} {:>8} {:>9} {:>9} {:>11} {:>11}  {verdict}\n",
-            finding.totals.voucher_id,
-            finding.totals.strategy,
-            issued,
-            finding.totals.stock,
-            finding.totals.orders,
-            finding.totals.cancelled,
-            finding.oversold,
-            finding.duplicates,
-            finding.unaccounted,
+            "{voucher_id:>8}  {strategy:<19} {issued:>8} {stock:>8} {orders:>8} {cancelled:>9} {oversold:>9} \
+             {duplicates:>11} {unaccounted:>11}  {verdict}\n"
         );
     }
     text

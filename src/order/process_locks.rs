@@ -2,11 +2,12 @@
 //! other.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lock::{DurationHistogram, LockStats};
+use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::histogram::{Counted, Durations};
@@ -51,7 +52,7 @@ impl ProcessLocks {
     pub async fn acquire(&self, key: u64) -> ProcessGuard {
         let started = Instant::now();
         let lock = {
-            let mut slots = self.0.slots();
+            let mut slots = self.0.slots.lock();
             let (lock, count) = slots.entry(key).or_default();
             *count += 1;
             lock.clone()
@@ -86,19 +87,13 @@ impl ProcessLocks {
     }
 }
 
-impl State {
-    fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Drop for Slot {
     fn drop(&mut self) {
         match self.held {
             Some(since) => self.state.held.add(since.elapsed()),
             None => drop(self.state.waiting.fetch_sub(1, Relaxed)),
         }
-        let mut slots = self.state.slots();
+        let mut slots = self.state.slots.lock();
         if let Some((_, count)) = slots.get_mut(&self.key) {
             *count -= 1;
             if *count == 0 {
@@ -121,7 +116,8 @@ mod tests {
         let locks = ProcessLocks::default();
         let held = locks.acquire(7).await;
         let other = locks.acquire(8).await;
-        let now = || (locks.stats().held_now, locks.stats().waiting_now, locks.0.slots().len());
+        let now =
+            || (locks.stats().held_now, locks.stats().waiting_now, locks.0.slots.lock().len());
         let mut next = Box::pin(locks.acquire(7));
         let mut given_up = Box::pin(locks.acquire(7));
         assert!(timeout(Duration::ZERO, &mut next).await.is_err());

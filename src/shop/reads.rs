@@ -191,11 +191,7 @@ impl Shops {
 impl From<ReadError<Error>> for Error {
     fn from(error: ReadError<Error>) -> Self {
         match error {
-            ReadError::Load(error) => match *error {
-                Error::Unavailable(server) => Error::Unavailable(server),
-                Error::Conflict => Error::Conflict,
-                ref other => Error::Internal(other.to_string()),
-            },
+            ReadError::Load(error) => Error::clone(&error),
             ReadError::Overloaded | ReadError::TimedOut => Error::Unavailable("the database"),
             other => Error::Internal(other.to_string()),
         }

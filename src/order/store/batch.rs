@@ -30,15 +30,15 @@ impl OrderStore {
         if buyers.is_empty() {
             return Ok(HashMap::new());
         }
-        let mut sql = "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
-                       FROM tb_voucher_order WHERE (voucher_id, buyer) IN ("
-            .to_owned();
-        for (at, Buyer { user_id, voucher_id }) in buyers.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            // Writing to a String cannot fail.
-            write!(sql, "{comma}({voucher_id},{user_id})").ok();
-        }
-        sql.push(')');
+        let pairs: Vec<String> = buyers
+            .iter()
+            .map(|Buyer { user_id, voucher_id }| format!("({voucher_id},{user_id})"))
+            .collect();
+        let sql = format!(
+            "SELECT CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED), id \
+             FROM tb_voucher_order WHERE (voucher_id, buyer) IN ({})",
+            pairs.join(",")
+        );
         let query = sqlx::query_as(&sql).persistent(false);
         let rows: Vec<(i64, i64, i64)> = self.db.read(async |c| query.fetch_all(c).await).await?;
         let own = |(user_id, voucher_id, id)| (Buyer { user_id, voucher_id }, id);

@@ -102,16 +102,25 @@ impl OrderStore {
         if orders.is_empty() {
             return Ok(HashMap::new());
         }
-        let sql = format!(
-            "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
-             WHERE id IN ({})",
-            id_list(orders.iter().map(|order| order.id))
-        );
+        let sql = select_buyers(orders);
         let query = sqlx::query_as(&sql).persistent(false);
-        let rows: Vec<(i64, i64, i64)> = self.db.read(async |c| query.fetch_all(c).await).await?;
-        let buyer = |(id, user_id, voucher_id)| (id, Buyer { user_id, voucher_id });
-        Ok(rows.into_iter().map(buyer).collect())
+        Ok(by_id(self.db.read(async |c| query.fetch_all(c).await).await?))
     }
+}
+
+/// The ids of those of `orders` that are rows, each with its buyer.
+pub(super) fn select_buyers(orders: &[NewOrder]) -> String {
+    format!(
+        "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
+         WHERE id IN ({})",
+        id_list(orders.iter().map(|order| order.id))
+    )
+}
+
+/// The rows of [`select_buyers`].
+pub(super) fn by_id(rows: Vec<(i64, i64, i64)>) -> HashMap<i64, Buyer> {
+    let buyer = |(id, user_id, voucher_id)| (id, Buyer { user_id, voucher_id });
+    rows.into_iter().map(buyer).collect()
 }
 
 /// What a locking read does at a row that another transaction has locked.

@@ -3,11 +3,10 @@
 //! Java node's look for an order of this user and voucher sees it.
 
 use std::collections::HashMap;
-use std::fmt::Write;
 
-use super::orders::{OrderStore, id_list};
+use super::orders::{OrderStore, by_id, select_buyers};
 use crate::error::Error;
-use crate::order::model::NewOrder;
+use crate::order::model::{Buyer, NewOrder};
 
 /// What the row under an order's id says.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,33 +28,24 @@ impl OrderStore {
         let Some(first) = orders.first() else { return Ok(HashMap::new()) };
         let mut sorted = orders.to_vec();
         sorted.sort_unstable_by_key(|order| order.id);
-        let mut insert = String::from(
-            "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES ",
+        let rows: Vec<String> = sorted
+            .iter()
+            .map(|NewOrder { id, buyer, .. }| format!("({id},{},0,4)", buyer.user_id))
+            .collect();
+        let insert = format!(
+            "INSERT IGNORE INTO tb_voucher_order (id, user_id, voucher_id, status) VALUES {}",
+            rows.join(",")
         );
-        for (at, NewOrder { id, buyer, .. }) in sorted.iter().enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            // Writing to a String cannot fail.
-            write!(insert, "{comma}({id},{},0,4)", buyer.user_id).ok();
-        }
         let mut transaction = self.begin().await?;
         transaction.change(&insert).await?;
         // In the transaction: whoever was inserting one of these ids has ended.
-        let sql = format!(
-            "SELECT id, CAST(user_id AS SIGNED), CAST(voucher_id AS SIGNED) FROM tb_voucher_order \
-             WHERE id IN ({})",
-            id_list(orders.iter().map(|order| order.id))
-        );
-        let rows: Vec<(i64, i64, i64)> = transaction.rows(&sql).await?;
+        let rows = by_id(transaction.rows(&select_buyers(orders)).await?);
         transaction.commit_once(first.id).await?;
-        let rows: HashMap<i64, (i64, i64)> =
-            rows.into_iter().map(|(id, user, voucher)| (id, (user, voucher))).collect();
         let decided = |order: &NewOrder| {
             let decided = match rows.get(&order.id) {
-                Some((user, 0)) if *user == order.buyer.user_id => Decided::Refused,
-                Some((user, voucher))
-                    if (*user, *voucher) == (order.buyer.user_id, order.buyer.voucher_id) =>
-                {
-                    Decided::Ordered
+                Some(buyer) if *buyer == order.buyer => Decided::Ordered,
+                Some(Buyer { user_id, voucher_id: 0 }) if *user_id == order.buyer.user_id => {
+                    Decided::Refused
                 }
                 _ => Decided::Another,
             };

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::decide::{ATTEMPT, Undone};
-use super::replies::{Ask, Entry, Mark, claimed_entries, read_entries};
+use super::replies::{Ask, Entry, Mark, by_sale, claimed_entries, read_entries};
 use super::{GROUP, Member};
 use crate::error::Error;
 
@@ -146,12 +146,7 @@ impl Member {
         begun: Instant,
         slot: tokio::sync::OwnedSemaphorePermit,
     ) {
-        let mut sales: HashMap<i64, Vec<Entry>> = HashMap::new();
-        for entry in entries {
-            let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
-            sales.entry(sale).or_default().push(entry);
-        }
-        let attempts = sales
+        let attempts = by_sale(entries)
             .into_iter()
             .map(|(sale, entries)| self.attempt(&lanes, sale, entries, &mark, begun));
         let mut attempts = Box::pin(join_all(attempts));

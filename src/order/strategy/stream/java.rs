@@ -18,7 +18,7 @@ use redis::streams::{StreamInfoConsumersReply, StreamInfoGroupsReply, StreamPend
 use redis::{AsyncCommands, Value};
 use tokio::time::Instant;
 
-use super::replies::{Ask, Entry, Mark, entries};
+use super::replies::{Ask, Entry, Mark, by_sale, entries};
 use super::{CONSUMER_PREFIX, GROUP, Member};
 use crate::error::Error;
 
@@ -128,12 +128,7 @@ impl Member {
                 "entries that another consumer kept are claimed"
             );
             self.stats.claimed.fetch_add(claimed.len() as u64, Relaxed);
-            let mut sales: HashMap<i64, Vec<Entry>> = HashMap::new();
-            for entry in claimed {
-                let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
-                sales.entry(sale).or_default().push(entry);
-            }
-            for (sale, entries) in sales {
+            for (sale, entries) in by_sale(claimed) {
                 // An entry that is not decided stays with us until any instance claims it.
                 self.decide(sale, entries, &mark, begun).await;
             }

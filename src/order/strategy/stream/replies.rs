@@ -1,5 +1,6 @@
 //! What Redis replies: entries, the mark, what admission decided, the server's clock. Pure: no I/O.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -32,6 +33,16 @@ impl Entry {
         let Entry { id, order, voucher, .. } = self;
         format!("{voucher}:{order}:{id}")
     }
+}
+
+/// Entries by the sale that they name; those that name no order under 0.
+pub(super) fn by_sale(entries: Vec<Entry>) -> HashMap<i64, Vec<Entry>> {
+    let mut sales: HashMap<i64, Vec<Entry>> = HashMap::new();
+    for entry in entries {
+        let sale = entry.order().map_or(0, |order| order.buyer.voucher_id);
+        sales.entry(sale).or_default().push(entry);
+    }
+    sales
 }
 
 /// The entries of an XRANGE. Not by `redis::streams`: there a field that is no text fails the whole reply.
