@@ -5,9 +5,6 @@
 //!            pay                           paid (2)       pay: the order      cancel: ALREADY_PAID
 //! unpaid (1) cancel, or too late to pay ─▶ cancelled (4)  cancel: the order   pay: ORDER_CANCELLED
 //! ```
-//!
-//! A cancellation writes to a transactional outbox what Redis has to learn: that the stock is back and the user may buy
-//! again: on the strategy `stream`, the sale is counted again, by the stream's upkeep.
 
 use std::sync::Arc;
 use std::time::Duration;

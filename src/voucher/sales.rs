@@ -1,15 +1,13 @@
-//! Sales and their in-process cache: a sale's window, its strategy, and whether it is sold out.
-//! A process reads them at most once in [`FRESH_FOR`], however many ask, and several sales in one query. Of the stock only one thing is remembered: that
-//! there was none. So refusing the many late buyers costs no query. Stock that comes back, because some is added or an
-//! order is cancelled, is noticed at once by the process that did it, and by the others when they read the sale again.
+//! Sales and their in-process cache: a sale's window, its strategy, and whether it is sold out. A process reads a sale at most
+//! once in [`FRESH_FOR`], however many ask, and several sales in one query. Of the stock only one thing is remembered: that
+//! there was none. So refusing the many late buyers costs no query.
 //!
 //! A sale that a Java node of the final stage published says nothing of how it sells: its `issued` is NULL. It is known
-//! by its stock counter in Redis, by which that node's script admits buyers, and it is sold on the strategy `stream`, which
-//! admits by the same counter. Without a counter, the column's default says how it sells.
+//! by its stock counter in Redis, by which that node's script admits buyers, and is sold on the strategy `stream`, which
+//! admits by the same counter.
 //!
-//! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and
-//! the time since is measured by a monotonic clock. A node whose wall clock is off by an hour thus
-//! opens and closes a sale together with all others.
+//! A sale's window is judged by the **database's** clock: each load brings that clock's reading, and the time since is measured
+//! by a monotonic clock. A node whose wall clock is off by an hour opens and closes a sale together with all others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,17 +1,9 @@
-//! [`GroupCommit`]: a queue of purchases, of all sales, and the workers that empty it.
+//! [`GroupCommit`]: a queue of purchases, of all sales, and the workers that empty it. docs/GROUP-COMMIT.md says when a batch
+//! starts, and why.
 //!
 //! There are workers for as long as the queue is not empty. A worker takes what is waiting, up to a bound, commits it in one
-//! transaction ([`super::batch`]), answers the buyers, and takes what has queued meanwhile. The first purchase of a quiet
-//! process is committed at once, alone, and the busier it is the larger the batches, however many sales they are of.
-//!
-//! A busy queue has a second worker, so that one batch is gathered and inserted while the other waits for the disk.
-//! It starts only when as many are waiting as the first has in flight. Batches thus become equally large, whatever
-//! the load, instead of a large and a tiny one in turn.
-//!
-//! The buyers of a large batch are answered together, and what they or others ask next arrives over a millisecond. The
-//! first of it would be committed alone, and then what came meanwhile beside it: two small batches after each large
-//! one, which cost the database nearly as much. Where few wait after a large batch, its worker therefore pauses half a
-//! millisecond. An order then costs the servers 3 to 10 % less and waits up to 1.5 ms longer; a quiet queue is as without.
+//! transaction ([`super::batch`]), answers the buyers, and takes what has queued meanwhile. A second one starts when as many
+//! are waiting as the first has in flight. After a large batch while few wait, a worker pauses for the buyers who come back.
 //!
 //! A queued purchase does not depend on its client: if nobody waits for the answer, the order is committed all the
 //! same.

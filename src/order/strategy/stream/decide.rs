@@ -1,10 +1,8 @@
-//! Decides entries of one sale in the database, then resolves them in Redis. The rules:
+//! Decides entries of one sale in the database, then resolves them in Redis, by the first two rules of docs/STREAM.md. An entry
+//! is resolved only under the mark under which it was read.
 //!
-//! - An order is a row, and a refusal is one too ([`crate::order::store::refusals`]): the primary key lets only
-//!   one of the two exist. The buyer is told after that commit.
-//! - An entry is resolved only under the mark under which it was read.
-//! - Neither an outage nor a bug decides an entry. One goes to the dead-letter stream only where the database refuses its own
-//!   row, tried alone and [`TRIES`] times ([`Error::is_about_the_row`]).
+//! Neither an outage nor a bug decides an entry. One goes to the dead-letter stream only where the database refuses its own
+//! row, tried alone and [`TRIES`] times ([`Error::is_about_the_row`]).
 
 use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
